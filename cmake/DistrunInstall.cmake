@@ -1,0 +1,1 @@
+# Rules for `cmake --install` and the CMake package; filled by packaging.

@@ -1,0 +1,194 @@
+/* distrun: the C API. Opaque handles, no exceptions, no framework types.
+ *
+ * Threads: every function may be called from any thread unless it says otherwise. No function calls back.
+ * Structs start with struct_size; set it to sizeof the struct (DISTRUN_INIT does). Fields are only ever appended.
+ * Every function that can fail returns a distrun_code; distrun_last_error() then has the text for this thread.
+ * After fork, the child may call nothing here: every call returns DISTRUN_NOT_INITIALIZED and says so.
+ */
+#ifndef DISTRUN_DISTRUN_H
+#define DISTRUN_DISTRUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DISTRUN_API_VERSION 1
+#if defined(__GNUC__)
+#define DISTRUN_API __attribute__((visibility("default")))
+#else
+#define DISTRUN_API
+#endif
+
+typedef struct distrun_session distrun_session; /* one per process; made by init, freed by close */
+typedef struct distrun_handle distrun_handle;   /* one operation; freed by release */
+
+typedef enum distrun_code {
+  DISTRUN_OK = 0,
+  DISTRUN_INVALID_ARGUMENT = 1,
+  DISTRUN_DUPLICATE_NAME = 2,
+  DISTRUN_MISMATCH = 3,
+  DISTRUN_RANK_LOST = 4,
+  DISTRUN_RANK_LEFT = 5,
+  DISTRUN_TIMEOUT = 6,
+  DISTRUN_NOT_INITIALIZED = 7,
+  DISTRUN_UNSUPPORTED = 8,
+  DISTRUN_PROTOCOL = 9,
+  DISTRUN_SYSTEM = 10,
+  DISTRUN_INTERRUPTED = 11,
+  DISTRUN_ABORTED = 12,
+  DISTRUN_SHUT_DOWN = 13,
+  DISTRUN_OUT_OF_MEMORY = 14,
+  DISTRUN_INTERNAL = 15
+} distrun_code;
+
+typedef enum distrun_dtype {
+  DISTRUN_UINT8 = 0,
+  DISTRUN_INT8 = 1,
+  DISTRUN_INT16 = 2,
+  DISTRUN_INT32 = 3,
+  DISTRUN_INT64 = 4,
+  DISTRUN_FLOAT16 = 5,
+  DISTRUN_BFLOAT16 = 6,
+  DISTRUN_FLOAT32 = 7,
+  DISTRUN_FLOAT64 = 8,
+  DISTRUN_BOOL = 9
+} distrun_dtype;
+
+typedef enum distrun_reduce {
+  DISTRUN_SUM = 0,
+  DISTRUN_AVERAGE = 1,
+  DISTRUN_MIN = 2,
+  DISTRUN_MAX = 3,
+  DISTRUN_PRODUCT = 4
+} distrun_reduce;
+
+typedef enum distrun_kind {
+  DISTRUN_ALLREDUCE = 0,
+  DISTRUN_ALLGATHER = 1,
+  DISTRUN_BROADCAST = 2,
+  DISTRUN_BARRIER = 3
+} distrun_kind;
+
+typedef struct distrun_error {
+  uint32_t struct_size;
+  int32_t code;          /* distrun_code */
+  const char* message;   /* never NULL; a whole sentence */
+  const char* tensor;    /* never NULL, may be "" */
+  const char* host;      /* never NULL, may be "" */
+  const char* cause;     /* never NULL, may be "" */
+  const int32_t* ranks;  /* world ranks concerned */
+  uint64_t num_ranks;
+  int32_t usable;        /* 0: the job cannot go on */
+} distrun_error;
+
+typedef struct distrun_options {
+  uint32_t struct_size;
+  uint32_t num_settings;
+  const char* const* settings; /* "name=value", as in docs/settings.md; they win over the environment */
+} distrun_options;
+
+typedef struct distrun_world {
+  uint32_t struct_size;
+  int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+  const char* host;   /* valid until close */
+  const char* job_id; /* valid until close */
+} distrun_world;
+
+/* One operation to enqueue. `input` and `output` stay valid and untouched until the handle is complete. */
+typedef struct distrun_op {
+  uint32_t struct_size;
+  int32_t kind;         /* distrun_kind */
+  const char* name;     /* unique among the operations in flight of its process set; copied */
+  int32_t dtype;        /* distrun_dtype */
+  int32_t reduce;       /* distrun_reduce; allreduce only */
+  int32_t device_type;  /* 0 cpu, 1 cuda */
+  int32_t device_index;
+  const int64_t* shape; /* copied */
+  uint32_t ndim;
+  int32_t root;         /* broadcast: world rank */
+  const void* input;
+  void* output;         /* allreduce, broadcast: same size as input, may equal it. allgather: NULL, see distrun_output */
+  double prescale;      /* allreduce; 1.0 for none */
+  double postscale;
+  int32_t process_set;  /* 0 is the global one */
+  int32_t group;        /* operations of one call with the same group >= 0 run all or none; -1 for none */
+  void* stream;         /* cuda: the stream that makes `input` ready; NULL on the cpu */
+} distrun_op;
+
+typedef struct distrun_result {
+  uint32_t struct_size;
+  uint32_t ndim;
+  const int64_t* shape; /* allgather: dimension 0 is the sum over the members */
+  const void* data;     /* allgather: owned by the handle, valid until release; else the op's output */
+  uint64_t bytes;
+  const int64_t* first_dims; /* allgather: dimension 0 of each member, in member order */
+  uint32_t num_members;
+} distrun_result;
+
+/* struct_size filled in, the rest zero. */
+#define DISTRUN_INIT(type) ((type){sizeof(type)})
+
+DISTRUN_API uint32_t distrun_api_version(void);   /* DISTRUN_API_VERSION of the library */
+DISTRUN_API const char* distrun_version(void);    /* "0.1.0" */
+DISTRUN_API const char* distrun_code_name(int32_t code);
+
+/* Fills `error` with the last failure of this thread; valid until the next failing call on this thread. */
+DISTRUN_API void distrun_last_error(distrun_error* error);
+
+/* Joins the job that the environment describes (docs/settings.md), or makes a world of one. Collective; waits for all
+ * ranks at most start_timeout. `options` may be NULL. A second session in one process is refused while one is open. */
+DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
+/* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
+ * can be submitted. May be called again (no effect). */
+DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
+/* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait. */
+DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
+/* Frees the session, after shutdown or without it (then this rank's death is seen by the others). Release handles first;
+ * no other thread may be inside a call. */
+DISTRUN_API void distrun_close(distrun_session* session);
+
+DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* world);
+/* Text answers, for people: "settings", "backends" (one line each: name, ok or the reason), "control", "why" (the chosen
+ * backend per device with reasons). Returns the length needed without the final zero; writes at most `size` bytes.
+ * `session` may be NULL for "backends" and "settings". */
+DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
+
+/* Hands over `count` operations (an array with stride ops[0].struct_size): all or none. `handles` receives one handle
+ * each. Does not block on other ranks. */
+DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
+                                    distrun_handle** handles);
+/* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a signal
+ * handler ran) leave the handle as it was: wait again. Otherwise the operation's own result. */
+DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
+/* All handles; the first that failed is reported and its index stored (may be NULL). */
+DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
+/* Any handle: the index of a completed one is stored; returns that operation's result. */
+DISTRUN_API int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* index);
+/* 1 if complete, 0 if not. */
+DISTRUN_API int32_t distrun_poll(distrun_handle* handle);
+/* Of a completed handle. Both stay valid until release. */
+DISTRUN_API int32_t distrun_get_error(distrun_handle* handle, distrun_error* error);
+DISTRUN_API int32_t distrun_get_result(distrun_handle* handle, distrun_result* result);
+/* Frees the handle. One that is in flight is freed when it completes; its memory must stay valid until then. */
+DISTRUN_API void distrun_release(distrun_handle* handle);
+
+/* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there. */
+DISTRUN_API int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count,
+                                            int32_t* process_set);
+DISTRUN_API int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set);
+/* Writes at most `capacity` ranks of the set, ascending, and the number of its members. */
+DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t process_set, int32_t* ranks,
+                                              uint64_t capacity, uint64_t* count);
+
+/* Chrome trace of all ranks in one file. Collective: every rank calls with the same path. The file can be opened at any
+ * time. */
+DISTRUN_API int32_t distrun_timeline_start(distrun_session* session, const char* path);
+DISTRUN_API int32_t distrun_timeline_stop(distrun_session* session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DISTRUN_DISTRUN_H */

@@ -1,0 +1,77 @@
+// Tensors between devices: moves the data of one group (the members of one process set).
+// Called by the holder of the progress token only, except abort(). Nothing blocks. Every member starts the same
+// operations in the same order (the order of the decision log); operations of one group may be in flight together.
+// A backend that has failed keeps failing with the first error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/base/types.h"
+
+namespace distrun::backend {
+
+// One tensor's bytes. `in` may equal `out` (in place); otherwise they do not overlap.
+struct Segment {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t count = 0;  // elements
+};
+
+// The caller keeps `segments`, `counts` and the memory alive until the token is reported complete.
+struct Operation {
+  OpKind kind = OpKind::kAllreduce;
+  DType dtype = DType::kF32;
+  Device device;
+  // allreduce: any number of segments, reduced as if concatenated; average divides by the group's size.
+  // broadcast: `in` is read at the root, `out` written at the others (and at the root when in != out).
+  // allgather: exactly one segment; `in` is this member's block, `out` receives all blocks in member order.
+  std::span<const Segment> segments;
+  ReduceOp reduce = ReduceOp::kSum;
+  double prescale = 1.0;                // applied to each input before the reduction
+  double postscale = 1.0;               // applied to the result (after the division of an average)
+  int root = 0;                         // broadcast: member index
+  std::span<const std::size_t> counts;  // allgather: elements per member
+};
+
+struct Completed {
+  std::uint64_t token = 0;
+  Status status;
+};
+
+// Bit masks over OpKind, DType and DeviceType, as a backend offers them.
+struct Capabilities {
+  std::uint32_t ops = 0;
+  std::uint32_t dtypes = 0;
+  std::uint32_t devices = 0;
+  bool scatter_gather = false;     // takes many segments and scales itself; otherwise the executor packs and scales
+  bool revocable = false;          // writes no output before every member has contributed
+  bool needs_total_order = false;  // blocks or occupies the device: cannot run operations of two groups at once
+  bool thread_affine = false;      // must be driven by one thread of its own
+  bool polls_memory = false;       // makes progress by reading memory: the engine may spin on it
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual const Capabilities& capabilities() const = 0;
+  // `token` comes back in completed(). An error here means that the operation was not started.
+  virtual Status start(const Operation& operation, std::uint64_t token) = 0;
+  // Moves what can be moved; true if anything did.
+  virtual bool progress() = 0;
+  // Appends what has completed since the last call, in any order.
+  virtual void completed(std::vector<Completed>& out) = 0;
+  // From any thread: every operation in flight, and every later one, fails with `why` at the next progress().
+  // After completed() has reported them nothing of this backend touches their memory any more.
+  virtual void abort(const Status& why) = 0;
+  // World rank of a peer seen to be gone, -1 if none.
+  [[nodiscard]] virtual int lost_peer() const = 0;
+};
+
+}  // namespace distrun::backend

@@ -1,0 +1,61 @@
+// How a backend is offered, chosen and made. Offers of all members are exchanged when a group is made; select() runs on
+// the intersection, so all members choose alike.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/settings.h"
+#include "runtime/net/host_link.h"
+#include "runtime/net/store.h"
+#include "runtime/net/wait_set.h"
+#include "runtime/net/world.h"
+
+namespace distrun::backend {
+
+struct GroupSpec {
+  std::string id;            // unique in the job and the same on all members: names store keys and connections
+  std::vector<int> members;  // world ranks, ascending
+  int index = 0;             // position of this process in `members`
+};
+
+// What a backend may use. All outlive the backend. host_link is null where there is none (`host_link_error` says why).
+struct Services {
+  const net::World* world = nullptr;
+  const net::JobKey* key = nullptr;
+  const Settings* settings = nullptr;
+  net::Store* store = nullptr;
+  net::WaitSet* wait_set = nullptr;
+  net::HostLink* host_link = nullptr;
+  std::string host_link_error;
+};
+
+// What one rank says of one backend for one group, before anything is set up. Pure data; travels through the store.
+struct Offer {
+  std::string backend;
+  bool available = false;
+  std::string reason;  // why not, or in a few words what it is good for; always set
+  int score = 0;       // higher wins; 0 to 100
+  Capabilities capabilities;
+  friend bool operator==(const Offer&, const Offer&);
+};
+
+class Factory {
+ public:
+  virtual ~Factory() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual Offer offer(const GroupSpec& group, const Services& services) const = 0;
+  // Collective over the group; returns by the deadline. An error is the same event for all members: the session then
+  // tries the next backend, with the reason kept.
+  [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
+                                                                TimePoint deadline) const = 0;
+};
+
+// The whole program in one list; order is no meaning, the score is.
+std::vector<std::unique_ptr<Factory>> builtin_factories();
+
+}  // namespace distrun::backend

@@ -1,0 +1,29 @@
+// Which backend serves a device type in a group: a pure function of all members' offers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/backend/factory.h"
+
+namespace distrun::backend {
+
+struct Loser {
+  std::string backend;
+  std::string reason;  // "lower score (50 < 90)", "rank 3 (node2): not available: libmpi.so.40 not found"
+};
+
+struct Selection {
+  std::string backend;
+  std::string reason;
+  std::vector<Loser> losers;
+};
+
+// `offers[i]` are member i's offers; `forced` is the backend setting ("auto", "tcp", "cpu:tcp,cuda:nccl"; a bare name
+// binds only the device types that it supports). `hosts[i]` names member i's host for the texts.
+// An impossible choice is kUnsupported with every backend's reason.
+Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
+                         const std::vector<int>& members, const std::vector<std::string>& hosts,
+                         const std::string& forced);
+
+}  // namespace distrun::backend

@@ -1,0 +1,54 @@
+// One table row per knob (settings.def) yields the field, the launcher's flag, the DISTRUN_* variable, the config-file
+// key, the help text, the page docs/settings.md and the start-up log line. The environment is read here and nowhere
+// else.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace distrun {
+
+// Fields are named as in settings.def. Durations are seconds, sizes are bytes.
+struct Settings {
+#define DISTRUN_SETTING(type, name, default_value, check, scope, help) type name = default_value;
+#include "runtime/base/settings.def"
+#undef DISTRUN_SETTING
+};
+
+enum class SettingScope { kJob, kRank };  // kJob: rank 0's value wins and differences are warned of
+
+struct SettingRow {
+  std::string_view name;  // "fusion_threshold"; flag --fusion-threshold, variable DISTRUN_FUSION_THRESHOLD
+  std::string_view type;  // "bytes", "seconds", "count", "text", "flag"
+  std::string_view help;
+  std::string default_value;  // as the user would type it
+  std::string allowed;        // "0 to 4GiB", "auto, self, shm, tcp"
+  SettingScope scope = SettingScope::kJob;
+};
+
+const std::vector<SettingRow>& setting_rows();
+
+using Environment = std::map<std::string, std::string>;
+Environment process_environment();  // the only reader of environ
+
+struct SettingsReport {
+  Settings settings;
+  std::vector<std::string> warnings;           // unknown DISTRUN_* names, each with the nearest known one
+  std::map<std::string, std::string> sources;  // name -> "default", "env", "option"
+};
+
+// `overrides` are "name=value" from the caller of init (highest), then the environment, then defaults.
+// A bad value is kInvalidArgument naming the variable, the value and what is allowed.
+Result<SettingsReport> read_settings(const Environment& environment, const std::vector<std::string>& overrides);
+Status set_by_name(Settings& settings, std::string_view name, std::string_view value, std::string_view origin);
+std::string value_of(const Settings& settings, std::string_view name);  // as the user would type it
+std::string start_up_line(const SettingsReport& report);                // "backend=auto (default) ..."
+std::string settings_page();                                            // docs/settings.md
+
+}  // namespace distrun

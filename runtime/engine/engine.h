@@ -1,0 +1,109 @@
+// When and in what order: takes submissions from any thread, agrees on them with the other ranks, runs them on the
+// group's backends and completes their handles. Holds no framework types and opens no sockets of its own.
+//
+// Threads: submit, wait, poll, abort and the queries may be called from any thread. Everything else in engine/ and
+// backend/ belongs to the holder of the progress token (docs/threads.md): the engine's own thread, or a caller that
+// blocks in wait().
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/base/types.h"
+#include "runtime/net/control_plane.h"
+#include "runtime/net/job_channel.h"
+#include "runtime/net/wait_set.h"
+#include "runtime/net/world.h"
+
+namespace distrun::engine {
+
+// What a caller hands over: one tensor, one operation. Memory stays valid until the handle completes.
+struct Submission {
+  OpKind kind = OpKind::kAllreduce;
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Device device;
+  ReduceOp reduce = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;  // broadcast: world rank
+  int process_set = 0;
+  int group = -1;  // >= 0: submissions of one call with this number run all or none
+  const void* input = nullptr;
+  void* output = nullptr;  // null for allgather and barrier
+};
+
+struct Result {
+  Shape shape;
+  std::vector<std::int64_t> first_dims;   // allgather: dimension 0 of each member
+  std::unique_ptr<std::byte[]> gathered;  // allgather: the output
+  std::size_t bytes = 0;
+};
+
+// One operation in flight, shared by the caller and the engine. done() turns true exactly once, after which status()
+// and result() are immutable and no thread touches the tensor's memory any more.
+class Handle {
+ public:
+  virtual ~Handle() = default;
+  [[nodiscard]] virtual bool done() const = 0;  // acquire
+  [[nodiscard]] virtual const Status& status() const = 0;
+  [[nodiscard]] virtual const Result& result() const = 0;
+};
+using HandlePtr = std::shared_ptr<Handle>;
+
+// Makes the backends of one process set. The session gives it; the engine calls it with the token held, when the
+// decision log says that a set is made. Collective over the members. Index in the result: DeviceType; null where no
+// member has such a device.
+using BackendMaker = std::function<distrun::Result<std::vector<std::unique_ptr<backend::Backend>>>(
+    int process_set, const std::vector<int>& members)>;
+
+struct EngineOptions {
+  net::World world;
+  Settings settings;
+  std::vector<std::string> hosts;              // hosts[r]: name of world rank r's host, for error texts
+  net::WaitSet* wait_set = nullptr;            // not owned, as all below; outlive the engine
+  net::ControlPlane* control_plane = nullptr;  // over the whole job; null in a world of one
+  net::JobChannel* job_channel = nullptr;      // null in a world of one
+  BackendMaker make_backends;
+  bool spin = false;              // more cores than runnable ranks: spin before blocking
+  bool background_thread = true;  // false: only waiting callers make progress (simulation)
+};
+
+class Engine {
+ public:
+  // Makes the global process set's backends and starts the background thread.
+  static distrun::Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  virtual ~Engine() = default;  // joins the background thread; handles in flight complete with kAborted
+
+  // All or none; a refusal (bad argument, duplicate name, unknown set, shut down, job failed) is returned here.
+  virtual distrun::Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) = 0;
+
+  // kOk when at least one (any) or every one (all) of the handles is done - whatever their own status -, kTimeout,
+  // or kInterrupted when a signal arrived.
+  virtual Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
+  virtual Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
+
+  // Leaves: returns when all ranks have left and operations in flight are done, or kTimeout.
+  virtual Status shutdown(TimePoint deadline) = 0;
+  // Ends the job: every handle completes with `why` once nothing touches its tensor any more; peers are told.
+  virtual void abort(const Status& why) = 0;
+
+  // Collective over all ranks; blocks until the set is made or removed everywhere.
+  virtual distrun::Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) = 0;
+  virtual Status remove_process_set(int id, TimePoint deadline) = 0;
+  [[nodiscard]] virtual distrun::Result<std::vector<int>> process_set_ranks(int id) const = 0;
+
+  virtual Status start_timeline(const std::string& path) = 0;
+  virtual Status stop_timeline() = 0;
+};
+
+}  // namespace distrun::engine

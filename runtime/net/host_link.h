@@ -1,0 +1,51 @@
+// What the ranks of one host share: memory, doorbells and knowledge of each other's death.
+// Two ranks are on one host when shared memory was handed over a unix socket and a nonce was read back, never because
+// names agree. Memory is memfd (nothing to leave behind), reserved with fallocate at creation (a memory limit is an
+// error here, never SIGBUS later), MADV_DONTFORK.
+// For the holder of the progress token, except where said.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/net/store.h"
+#include "runtime/net/wait_set.h"
+#include "runtime/net/world.h"
+
+namespace distrun::net {
+
+class HostLink : public Sleepable {
+ public:
+  // World ranks that share this host's memory, ascending, this rank included.
+  [[nodiscard]] virtual const std::vector<int>& ranks() const = 0;
+  // Memory of `bytes` shared by `members` (world ranks, each calls with the same arguments in the same order), zeroed.
+  // Collective over `members`; page-aligned; lives as long as the link.
+  virtual Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members,
+                                             std::size_t bytes, TimePoint deadline) = 0;
+  // After a seq_cst store that `world_rank` may be waiting for: wakes it if it sleeps. A plain load when it does not.
+  virtual void ring(int world_rank) = 0;
+  virtual void ring_all(std::span<const int> world_ranks) = 0;
+  // The first peer of this host whose socket reached end of file. Updated by the wait set's callbacks.
+  [[nodiscard]] virtual std::optional<int> lost() const = 0;
+  // True when more ranks are runnable here than this host has cores for: spin budgets are then 0.
+  [[nodiscard]] virtual bool oversubscribed() const = 0;
+};
+
+struct HostLinkOptions {
+  const World* world = nullptr;
+  const JobKey* key = nullptr;
+  Store* store = nullptr;
+  WaitSet* wait_set = nullptr;
+  TimePoint deadline;
+};
+
+// Collective over all ranks of the job. An error means that this rank has no link (memfd refused, memory limit, no
+// unix socket); the text says why, and all ranks of the host get the same outcome.
+Result<std::unique_ptr<HostLink>> connect_host(const HostLinkOptions& options);
+
+}  // namespace distrun::net

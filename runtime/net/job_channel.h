@@ -1,0 +1,36 @@
+// What a rank and its launcher tell each other while the job runs. Over the wire it shares the store's connection.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace distrun::net {
+
+// Pushed by the launcher to every rank, at most once per rank concerned; the first one is the first cause.
+struct JobEvent {
+  enum class Kind { kRankFailed, kRankLeft, kJobAborted };
+  Kind kind = Kind::kRankFailed;
+  int rank = -1;   // world rank; -1 for kJobAborted
+  int signal = 0;  // the signal that killed it, or 0
+  int exit_code = 0;
+  std::string host;
+  std::string cause;  // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
+};
+
+// The wait set watches fd(); the progress-token holder calls receive() when it is readable.
+// Sending is safe from any thread; receive() is for the token holder only.
+class JobChannel {
+ public:
+  virtual ~JobChannel() = default;
+  [[nodiscard]] virtual int fd() const = 0;
+  // Never blocks. An error means that the launcher is gone.
+  virtual Result<std::vector<JobEvent>> receive() = 0;
+  // This rank leaves in good order: its exit with code 0 is no failure.
+  virtual Status leave() = 0;
+  // This rank ends because of an uncaught exception; peers see `cause` at once.
+  virtual Status report_failure(const std::string& cause) = 0;
+};
+
+}  // namespace distrun::net

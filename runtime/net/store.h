@@ -1,0 +1,23 @@
+// Rendezvous: a key-value table that all ranks of a job share. Keys and values are bytes; a value is at most 1 MiB.
+// Implementations are safe to call from any thread. Every wait has a deadline and ends early when the server is lost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+
+namespace distrun::net {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Status set(const std::string& key, const std::string& value) = 0;
+  // Waits until `key` is set.
+  virtual Result<std::string> get(const std::string& key, TimePoint deadline) = 0;
+  // Adds to an integer that starts at 0 and returns the new value.
+  virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
+};
+
+}  // namespace distrun::net

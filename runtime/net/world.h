@@ -1,0 +1,54 @@
+// The launch contract: what a rank is told about itself. One module writes it (launcher) and reads it (runtime).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/base/fd.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+
+namespace distrun::net {
+
+struct World {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;  // index of this host among those that have this local rank
+  int cross_size = 1;
+  std::string host = "localhost";  // as the user named it
+  std::string job_id;              // empty in a world of one that no launcher started
+  std::string store;               // "address:port" of the rendezvous; empty in a world of one
+  friend bool operator==(const World&, const World&) = default;
+};
+
+// The DISTRUN_* variables that describe `world`. The job's key is not among them.
+Environment to_environment(const World& world);
+
+// Reads the variables back. Without any of ours: a world of one, or an error that says how to start the job when
+// another launcher's variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMIX_RANK, SLURM_STEP_NUM_TASKS, WORLD_SIZE) show more
+// than one task. Incomplete or contradictory variables are an error that names them.
+Result<World> world_from_environment(const Environment& environment);
+
+// 32 random bytes per job; wiped on destruction, never printed.
+class JobKey {
+ public:
+  static constexpr std::size_t kBytes = 32;
+  static JobKey generate();
+  static Result<JobKey> from_bytes(const unsigned char* data, std::size_t size);
+  // Reads the key from the sealed memfd that the launcher hands down (DISTRUN_KEY_FD), and closes it; or from
+  // DISTRUN_KEY_FILE, which must be a regular file of this user with mode 0600 or stricter.
+  static Result<JobKey> from_environment(const Environment& environment);
+  JobKey(const JobKey&) = default;
+  JobKey& operator=(const JobKey&) = default;
+  ~JobKey();
+  [[nodiscard]] Result<Fd> to_sealed_memfd() const;
+  [[nodiscard]] const unsigned char* data() const { return bytes_; }
+
+ private:
+  JobKey() = default;
+  unsigned char bytes_[kBytes] = {};
+};
+
+}  // namespace distrun::net
