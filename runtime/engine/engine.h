@@ -42,7 +42,7 @@ struct Submission {
   void* output = nullptr;  // null for allgather and barrier
 };
 
-struct Result {
+struct Output {
   Shape shape;
   std::vector<std::int64_t> first_dims;   // allgather: dimension 0 of each member
   std::unique_ptr<std::byte[]> gathered;  // allgather: the output
@@ -56,14 +56,14 @@ class Handle {
   virtual ~Handle() = default;
   [[nodiscard]] virtual bool done() const = 0;  // acquire
   [[nodiscard]] virtual const Status& status() const = 0;
-  [[nodiscard]] virtual const Result& result() const = 0;
+  [[nodiscard]] virtual const Output& output() const = 0;
 };
 using HandlePtr = std::shared_ptr<Handle>;
 
 // Makes the backends of one process set. The session gives it; the engine calls it with the token held, when the
 // decision log says that a set is made. Collective over the members. Index in the result: DeviceType; null where no
 // member has such a device.
-using BackendMaker = std::function<distrun::Result<std::vector<std::unique_ptr<backend::Backend>>>(
+using BackendMaker = std::function<Result<std::vector<std::unique_ptr<backend::Backend>>>(
     int process_set, const std::vector<int>& members)>;
 
 struct EngineOptions {
@@ -81,11 +81,11 @@ struct EngineOptions {
 class Engine {
  public:
   // Makes the global process set's backends and starts the background thread.
-  static distrun::Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
   virtual ~Engine() = default;  // joins the background thread; handles in flight complete with kAborted
 
   // All or none; a refusal (bad argument, duplicate name, unknown set, shut down, job failed) is returned here.
-  virtual distrun::Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) = 0;
+  virtual Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) = 0;
 
   // kOk when at least one (any) or every one (all) of the handles is done - whatever their own status -, kTimeout,
   // or kInterrupted when a signal arrived.
@@ -98,9 +98,9 @@ class Engine {
   virtual void abort(const Status& why) = 0;
 
   // Collective over all ranks; blocks until the set is made or removed everywhere.
-  virtual distrun::Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) = 0;
+  virtual Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
-  [[nodiscard]] virtual distrun::Result<std::vector<int>> process_set_ranks(int id) const = 0;
+  [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
