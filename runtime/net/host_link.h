@@ -27,11 +27,14 @@ class HostLink : public Sleepable {
   // Collective over `members`; page-aligned; lives as long as the link.
   virtual Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members,
                                              std::size_t bytes, TimePoint deadline) = 0;
-  // After a seq_cst store that `world_rank` may be waiting for: wakes it if it sleeps. A plain load when it does not.
+  // After a seq_cst store that `world_rank` may be waiting for: wakes it if it sleeps. One load when it does not.
   virtual void ring(int world_rank) = 0;
   virtual void ring_all(std::span<const int> world_ranks) = 0;
-  // The first peer of this host whose socket reached end of file. Updated by the wait set's callbacks.
+  // The first peer of this host whose socket reached end of file without the goodbye that a HostLink's destructor
+  // says: it died. Updated by the wait set's callbacks; what it wrote before is still there.
   [[nodiscard]] virtual std::optional<int> lost() const = 0;
+  // True once that peer's socket reached end of file, with or without goodbye.
+  [[nodiscard]] virtual bool gone(int world_rank) const = 0;
   // True when more ranks are runnable here than this host has cores for: spin budgets are then 0.
   [[nodiscard]] virtual bool oversubscribed() const = 0;
 };

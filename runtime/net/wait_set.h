@@ -11,12 +11,13 @@
 
 namespace distrun::net {
 
-// Something that is polled in memory and needs to be told before its owner blocks (shared-memory doorbells).
+// Something that is polled in memory and whose peers must be told when its owner stops polling (shared-memory
+// doorbells). arm(): from now on a peer that rings sends a real wake-up through a watched descriptor. It does not look
+// for work itself: whatever was written before it is found by the look that follows (WaitSet::poll).
 class Sleepable {
  public:
   virtual ~Sleepable() = default;
-  // Announce that this rank is about to sleep. Returns false if there is work already: then do not sleep.
-  virtual bool arm() = 0;
+  virtual void arm() = 0;
   virtual void disarm() = 0;
 };
 
@@ -35,10 +36,22 @@ class WaitSet {
   virtual void add_sleepable(Sleepable* sleepable) = 0;  // not owned; remove before it dies
   virtual void remove_sleepable(Sleepable* sleepable) = 0;
 
-  // Runs the callbacks of what is ready; if nothing is, and `until` lies in the future, arms the sleepables and blocks
-  // until something is ready, wake() is called, a signal arrives or `until` passes. Returns the number of callbacks
-  // run; kInterrupted when a signal ended the wait.
-  virtual Result<int> poll(TimePoint until) = 0;
+  // Runs the callbacks of what is ready. If nothing is, and `until` lies in the future: arms the sleepables, calls
+  // `look_again`, and blocks unless that returned true, until something is ready, wake() is called, a signal arrives or
+  // `until` passes; then disarms. Returns the number of callbacks run; kInterrupted when a signal ended the wait.
+  //
+  // `look_again` polls everything that peers write in memory (control plane, backends), exactly as the loop does while
+  // it is awake, and returns true if anything moved. Without it a peer's write between the loop's last look and arm()
+  // would be slept through; with it there is no such gap (doorbell.h has the proof), so the engine's loop is
+  //     for (;;) {
+  //       if (look()) continue;                       // memory: control plane, backends, submissions
+  //       if (spinning is still worth it) continue;   // poll({}) now and then, for the descriptors
+  //       wait_set.poll(next_deadline, look);         // arms, looks, blocks, disarms
+  //     }
+  // Flags that a sleeper looks at are read with seq_cst loads (plain loads on x86) and written with seq_cst stores.
+  using LookAgain = std::function<bool()>;
+  virtual Result<int> poll(TimePoint until, const LookAgain& look_again) = 0;
+  Result<int> poll(TimePoint until) { return poll(until, nullptr); }  // where nothing is polled in memory
 
   // From any thread: ends a poll() that blocks, or makes the next one return at once. Async-signal-safe.
   virtual void wake() = 0;
