@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -22,14 +23,17 @@ inline constexpr std::uint32_t kProtocolVersion = 1;
 inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 
 // Bound into the handshake's transcript, so that a connection cannot be replayed, reflected or used for another
-// purpose.
+// purpose. Texts are at most 128 bytes each.
 struct Hello {
   std::string purpose;  // "store", "control", "tcp:<group>", "host"
   std::string job_id;
   int from = -1;  // world rank of the connecting side, -1 for a launcher or agent
   int to = -1;    // world rank of the accepting side, -1 for a launcher or agent; checked
-  // Sent encrypted after the handshake, both ways; a difference is a kProtocol error that names both versions.
+  // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions.
   std::string version;
+  // Process id as the other side told it, or as the kernel did (SO_PEERCRED) on a unix socket. connect_secure and
+  // listen_secure fill in this process's own when it is 0.
+  int pid = 0;
 };
 
 class SecureSocket {
@@ -49,8 +53,9 @@ class SecureSocket {
   virtual Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) = 0;
   virtual Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) = 0;
 
-  // Gives up framing: the caller owns the authenticated descriptor and moves bulk bytes on it in the clear. Only after
-  // the last control frame in both directions; an error if undelivered frame bytes are left.
+  // Gives up framing: the caller owns the authenticated descriptor (non-blocking) and moves bulk bytes on it in the
+  // clear; a slow reader no longer ends the connection. Safe right after connecting and accepting, on both sides; later
+  // only when both sides know that no frame is under way. An error if frame bytes are left in either direction.
   virtual Result<Fd> release_plain() = 0;
 };
 
@@ -59,13 +64,15 @@ Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address,
                                                      TimePoint deadline);
 
 // Server side, event-driven: at most 128 peers that are not authenticated yet, at most 64 KiB held for each, closed
-// 5 s after accept. A stranger costs one log line per second at most and never disturbs the owner.
+// 5 s after accept; when the 129th comes, the oldest silent one goes. Strangers together cost one log line per second
+// at most and never disturb the owner.
 class SecureListener {
  public:
   virtual ~SecureListener() = default;
   [[nodiscard]] virtual const std::string& address() const = 0;  // what connect_secure takes
-  // Descriptors to watch for reading change with every call; call progress() when any of them is ready or 1 s passed.
-  [[nodiscard]] virtual std::vector<int> fds() const = 0;
+  // Readable whenever progress() has something to do, closing a silent stranger included. One descriptor (an epoll
+  // set), the same for the listener's whole life; watch it for reading.
+  [[nodiscard]] virtual int fd() const = 0;
   // Accepts and advances handshakes without blocking; hands over each peer that has proved itself and whose Hello
   // `accept` agrees with (purpose, job, rank). `accept` returns an error text for the peer, or an empty string.
   virtual void progress(TimePoint now, const std::function<std::string(const Hello&)>& accept,
@@ -75,7 +82,9 @@ class SecureListener {
                                                                 TimePoint deadline) = 0;
 };
 
-// `bind_address`: "127.0.0.1:0", "[::1]:0" or "unix:@abstract". `self` is what this side says of itself.
+// `bind_address`: "127.0.0.1:0", "[::1]:0", "unix:@abstract", or "unix:@" for a random abstract name. `self` is what
+// this side says of itself: a peer must name its job_id and version and aim at its `from`; if `purpose` is not empty, a
+// peer must have the same one, otherwise `accept` decides.
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self);
 
