@@ -1,0 +1,144 @@
+// The control plane of n ranks as queues in this process. A message waits in the sender's outbox until the sender calls
+// progress(), as with a socket, so that an engine that forgets to make progress fails here too.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/annotations.h"
+#include "runtime/net/control_plane.h"
+
+namespace distrun::test {
+
+class FakeControlGroup {
+ public:
+  explicit FakeControlGroup(int size) : members_(static_cast<std::size_t>(size)) {}
+
+  // One per member; the group outlives it.
+  std::unique_ptr<net::ControlPlane> plane(int member);
+
+  // Called, from the thread that caused it, after a message for `member` has arrived or a loss concerns it:
+  // [&] { wait_set->wake(); }.
+  void on_arrival(int member, std::function<void()> wake) {
+    const MutexLock lock(mutex_);
+    at(member).wake = std::move(wake);
+  }
+
+  // From any thread: the connections of `member` end. The leader sees `member`, the member sees the leader; if it is
+  // the leader, everybody sees it. What it had sent before can still be received.
+  void mark_dead(int member) {
+    std::vector<std::function<void()>> wakes;
+    {
+      const MutexLock lock(mutex_);
+      at(member).dead = true;
+      for (int other = 0; other < size(); ++other) {
+        if (other != member && other != 0 && member != 0) continue;
+        Member& seen_by = at(other);
+        if (seen_by.lost < 0) seen_by.lost = (other == member) ? (member == 0 && size() > 1 ? 1 : 0) : member;
+        if (seen_by.wake) wakes.push_back(seen_by.wake);
+      }
+    }
+    for (const auto& wake : wakes) wake();
+  }
+
+  [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
+
+ private:
+  friend class FakeControlPlane;
+
+  struct Member {
+    std::deque<net::Received> inbox;
+    std::deque<std::pair<int, net::Received>> outbox;  // destination, message
+    std::function<void()> wake;
+    bool dead = false;
+    int lost = -1;  // what lost() returns, -1 for nothing
+  };
+  Member& at(int member) DISTRUN_REQUIRES(mutex_) { return members_.at(static_cast<std::size_t>(member)); }
+
+  Status queue(int from, int to, std::span<const std::byte> bytes) {
+    const MutexLock lock(mutex_);
+    if (to != 0 && from != 0) return {Errc::kInvalidArgument, "control plane: a member sends to the leader only"};
+    if (bytes.size() > std::size_t{16} << 20) return {Errc::kInvalidArgument, "control plane: a message over 16 MiB"};
+    if (at(from).dead || at(to).dead) {
+      return {Errc::kRankLost, "control plane: the connection to member " + std::to_string(to) + " has ended"};
+    }
+    at(from).outbox.push_back({to, {.from = from, .bytes = {bytes.begin(), bytes.end()}}});
+    return {};
+  }
+
+  bool deliver(int from) {
+    std::vector<std::function<void()>> wakes;
+    bool moved = false;
+    {
+      const MutexLock lock(mutex_);
+      auto& outbox = at(from).outbox;
+      for (; !outbox.empty(); outbox.pop_front(), moved = true) {
+        Member& to = at(outbox.front().first);
+        if (at(from).dead || to.dead) continue;
+        to.inbox.push_back(std::move(outbox.front().second));
+        if (to.wake) wakes.push_back(to.wake);
+      }
+    }
+    for (const auto& wake : wakes) wake();
+    return moved;
+  }
+
+  bool take(int member, net::Received& out) {
+    const MutexLock lock(mutex_);
+    auto& inbox = at(member).inbox;
+    if (inbox.empty()) return false;
+    out = std::move(inbox.front());
+    inbox.pop_front();
+    return true;
+  }
+
+  bool has_outgoing(int member) {
+    const MutexLock lock(mutex_);
+    return !at(member).outbox.empty();
+  }
+
+  int lost(int member) {
+    const MutexLock lock(mutex_);
+    return at(member).lost;
+  }
+
+  Mutex mutex_;
+  std::vector<Member> members_;  // the vector itself never changes; each Member is guarded by mutex_
+};
+
+class FakeControlPlane : public net::ControlPlane {
+ public:
+  FakeControlPlane(FakeControlGroup& group, int member) : group_(group), member_(member) {}
+  [[nodiscard]] int rank() const override { return member_; }
+  [[nodiscard]] int size() const override { return group_.size(); }
+  Status send(int to, std::span<const std::byte> message) override { return group_.queue(member_, to, message); }
+  Status broadcast(std::span<const std::byte> message) override {
+    DISTRUN_CHECK(member_ == 0, "only the leader broadcasts");
+    Status first;
+    for (int to = 1; to < size(); ++to) {
+      const Status status = group_.queue(member_, to, message);
+      if (first.ok()) first = status;
+    }
+    return first;
+  }
+  bool receive(net::Received& out) override { return group_.take(member_, out); }
+  bool progress() override { return group_.deliver(member_); }
+  [[nodiscard]] bool pending() const override { return group_.has_outgoing(member_); }
+  [[nodiscard]] std::optional<int> lost() const override {
+    const int member = group_.lost(member_);
+    return member < 0 ? std::nullopt : std::optional<int>(member);
+  }
+
+ private:
+  FakeControlGroup& group_;
+  int member_;
+};
+
+inline std::unique_ptr<net::ControlPlane> FakeControlGroup::plane(int member) {
+  return std::make_unique<FakeControlPlane>(*this, member);
+}
+
+}  // namespace distrun::test

@@ -1,0 +1,56 @@
+// The store as a table in this process. All ranks (threads) share one object, as they share one server.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <string>
+
+#include "runtime/base/annotations.h"
+#include "runtime/net/store.h"
+
+namespace distrun::test {
+
+class FakeStore : public net::Store {
+ public:
+  Status set(const std::string& key, const std::string& value) override {
+    const MutexLock lock(mutex_);
+    DISTRUN_RETURN_IF_ERROR(lost_);
+    if (value.size() > std::size_t{1} << 20)
+      return {Errc::kInvalidArgument, "store: the value of " + key + " is over 1 MiB"};
+    values_[key] = value;
+    changed_.notify_all();
+    return {};
+  }
+
+  Result<std::string> get(const std::string& key, TimePoint deadline) override {
+    const MutexLock lock(mutex_);
+    for (;;) {
+      if (!lost_.ok()) return lost_;
+      if (const auto found = values_.find(key); found != values_.end()) return found->second;
+      if (Clock::now() >= deadline) return Status(Errc::kTimeout, "store: nobody set " + key + " in time");
+      changed_.wait_until(mutex_, deadline);
+    }
+  }
+
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    const MutexLock lock(mutex_);
+    if (!lost_.ok()) return lost_;
+    return counters_[key] += delta;
+  }
+
+  // The server is gone: every call that waits, and every later one, returns `why`.
+  void fail(const Status& why) {
+    const MutexLock lock(mutex_);
+    if (lost_.ok()) lost_ = why;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::string, std::string> values_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<std::string, std::int64_t> counters_ DISTRUN_GUARDED_BY(mutex_);
+  Status lost_ DISTRUN_GUARDED_BY(mutex_);
+};
+
+}  // namespace distrun::test
