@@ -22,7 +22,7 @@ extern "C" {
 #define DISTRUN_API
 #endif
 
-typedef struct distrun_session distrun_session; /* one per process; made by init, freed by close */
+typedef struct distrun_session distrun_session; /* one membership in a job; made by init, freed by close */
 typedef struct distrun_handle distrun_handle;   /* one operation; freed by release */
 
 typedef enum distrun_code {
@@ -74,14 +74,14 @@ typedef enum distrun_kind {
 
 typedef struct distrun_error {
   uint32_t struct_size;
-  int32_t code;          /* distrun_code */
-  const char* message;   /* never NULL; a whole sentence */
-  const char* tensor;    /* never NULL, may be "" */
-  const char* host;      /* never NULL, may be "" */
-  const char* cause;     /* never NULL, may be "" */
-  const int32_t* ranks;  /* world ranks concerned */
+  int32_t code;         /* distrun_code */
+  const char* message;  /* never NULL; a whole sentence */
+  const char* tensor;   /* never NULL, may be "" */
+  const char* host;     /* never NULL, may be "" */
+  const char* cause;    /* never NULL, may be "" */
+  const int32_t* ranks; /* world ranks concerned */
   uint64_t num_ranks;
-  int32_t usable;        /* 0: the job cannot go on */
+  int32_t usable; /* 0: the job cannot go on */
 } distrun_error;
 
 typedef struct distrun_options {
@@ -100,22 +100,22 @@ typedef struct distrun_world {
 /* One operation to enqueue. `input` and `output` stay valid and untouched until the handle is complete. */
 typedef struct distrun_op {
   uint32_t struct_size;
-  int32_t kind;         /* distrun_kind */
-  const char* name;     /* unique among the operations in flight of its process set; copied */
-  int32_t dtype;        /* distrun_dtype */
-  int32_t reduce;       /* distrun_reduce; allreduce only */
-  int32_t device_type;  /* 0 cpu, 1 cuda */
+  int32_t kind;        /* distrun_kind */
+  const char* name;    /* unique among the operations in flight of its process set; copied */
+  int32_t dtype;       /* distrun_dtype */
+  int32_t reduce;      /* distrun_reduce; allreduce only */
+  int32_t device_type; /* 0 cpu, 1 cuda */
   int32_t device_index;
   const int64_t* shape; /* copied */
   uint32_t ndim;
-  int32_t root;         /* broadcast: world rank */
+  int32_t root; /* broadcast: world rank */
   const void* input;
-  void* output;         /* allreduce, broadcast: same size as input, may equal it. allgather: NULL, see distrun_output */
-  double prescale;      /* allreduce; 1.0 for none */
+  void* output;    /* allreduce, broadcast: same size as input, may equal it. allgather: NULL, see distrun_output */
+  double prescale; /* allreduce; 1.0 for none */
   double postscale;
-  int32_t process_set;  /* 0 is the global one */
-  int32_t group;        /* operations of one call with the same group >= 0 run all or none; -1 for none */
-  void* stream;         /* cuda: the stream that makes `input` ready; NULL on the cpu */
+  int32_t process_set; /* 0 is the global one */
+  int32_t group;       /* operations of one call with the same group >= 0 run all or none; -1 for none */
+  void* stream;        /* cuda: the stream that makes `input` ready; NULL on the cpu */
 } distrun_op;
 
 typedef struct distrun_result {
@@ -131,8 +131,8 @@ typedef struct distrun_result {
 /* struct_size filled in, the rest zero. */
 #define DISTRUN_INIT(type) ((type){sizeof(type)})
 
-DISTRUN_API uint32_t distrun_api_version(void);   /* DISTRUN_API_VERSION of the library */
-DISTRUN_API const char* distrun_version(void);    /* "0.1.0" */
+DISTRUN_API uint32_t distrun_api_version(void); /* DISTRUN_API_VERSION of the library */
+DISTRUN_API const char* distrun_version(void);  /* "0.1.0" */
 DISTRUN_API const char* distrun_code_name(int32_t code);
 
 /* Fills `error` with the last failure of this thread; valid until the next failing call on this thread. */
@@ -146,22 +146,22 @@ DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
-/* Frees the session, after shutdown or without it (then this rank's death is seen by the others). Release handles first;
- * no other thread may be inside a call. */
+/* Frees the session, after shutdown or without it (then this rank's death is seen by the others). Release handles
+ * first; no other thread may be inside a call. */
 DISTRUN_API void distrun_close(distrun_session* session);
 
 DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* world);
-/* Text answers, for people: "settings", "backends" (one line each: name, ok or the reason), "control", "why" (the chosen
- * backend per device with reasons). Returns the length needed without the final zero; writes at most `size` bytes.
- * `session` may be NULL for "backends" and "settings". */
+/* Text answers, for people: "settings", "backends" (one line each: name, ok or the reason), "control", "why" (the
+ * chosen backend per device with reasons). Returns the length needed without the final zero; writes at most `size`
+ * bytes. `session` may be NULL for "backends" and "settings". */
 DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
 
 /* Hands over `count` operations (an array with stride ops[0].struct_size): all or none. `handles` receives one handle
  * each. Does not block on other ranks. */
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
-/* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a signal
- * handler ran) leave the handle as it was: wait again. Otherwise the operation's own result. */
+/* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
+ * signal handler ran) leave the handle as it was: wait again. Otherwise the operation's own result. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
 /* All handles; the first that failed is reported and its index stored (may be NULL). */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);

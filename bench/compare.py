@@ -1,0 +1,231 @@
+"""Compares distrun with what a user would pick instead, interleaved in one run, and prints ratios.
+
+    .venv/bin/python bench/compare.py --np 2 [--rounds 7] [--json FILE] [--only distrun,openmpi]
+
+Every round runs every program once, in turn, so that a noisy neighbour hits all of them alike; the table has the median
+over the rounds, and the ratios are medians of each round's ratio. Exit code 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+SIZES = (4, 64 * 1024, MIB, 16 * MIB, 64 * MIB)
+MODEL = "resnet50 161 tensors"
+IDLE = "idle context switches, worst rank"
+
+Key = tuple[str, str]  # who, case
+Round = dict[Key, float]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One command whose JSON lines are results; `who` replaces the name that it prints."""
+
+    who: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """`left` / `right` (or `left` alone) must be at most `limit`, as the median over the rounds."""
+
+    text: str
+    left: Key
+    limit: float
+    right: Key | None = None
+
+    def values(self, rounds: Iterable[Round]) -> list[float]:
+        found = []
+        for results in rounds:
+            if self.left not in results or (self.right is not None and self.right not in results):
+                continue
+            found.append(results[self.left] / (results[self.right] if self.right is not None else 1.0))
+        return found
+
+
+def in_place(size: int) -> str:
+    return f"{size} B in place"
+
+
+def targets() -> list[Target]:
+    big, ours = in_place(64 * MIB), "distrun"
+    return [
+        Target("64 MiB in place against Open MPI", (ours, big), 0.6, ("openmpi", big)),
+        Target("64 MiB in place against Gloo", (ours, big), 0.4, ("gloo", big)),
+        Target("161 tensors against torch DDP", (ours, MODEL), 0.5, ("torch ddp", MODEL)),
+        Target("4 bytes, blocking, seconds", (ours, in_place(4)), 20e-6),
+        Target("tcp 16 MiB against Gloo", ("distrun tcp", in_place(16 * MIB)), 1.0, ("gloo", in_place(16 * MIB))),
+        Target("tcp 64 MiB against Gloo", ("distrun tcp", big), 1.0, ("gloo", big)),
+        Target("1 MiB, 8 ranks against 2", ("distrun 8 ranks", in_place(MIB)), 8.0, (ours, in_place(MIB))),
+        Target("4 bytes, 8 ranks, seconds", ("distrun 8 ranks", in_place(4)), 500e-6),
+        Target("idle job, context switches in 5 s", (ours, IDLE), 0.0),
+    ]
+
+
+def find(name: str, candidates: Iterable[Path]) -> str | None:
+    """The first candidate that exists, else the one on PATH."""
+    for path in candidates:
+        if path.is_file():
+            return str(path)
+    return shutil.which(name)
+
+
+def build_folders() -> list[Path]:
+    """Where the build may be, newest first; BENCH_BUILD_DIR names another one."""
+    chosen = os.environ.get("BENCH_BUILD_DIR")
+    folders = [Path(chosen)] if chosen else []
+    found = [path.parent for path in (ROOT / "build").glob("*/CMakeCache.txt")] + [ROOT / "build"]
+    return folders + sorted(found, key=lambda path: path.stat().st_mtime if path.exists() else 0, reverse=True)
+
+
+def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
+    """What can be run here, and a sentence for each peer that cannot."""
+    folders = build_folders()
+    launcher = find("distrun", [Path(sys.executable).parent / "distrun", *(f / "launcher/distrun" for f in folders)])
+    bench = find("distrun-bench", [f / "bench/distrun-bench" for f in folders])
+    if launcher is None or bench is None:
+        sys.exit("compare.py: distrun or distrun-bench is not built; run scripts/quickstart, then scripts/test --quick")
+    sizes = ",".join(map(str, SIZES))
+    common = ("--seconds", str(seconds))
+    start = (launcher, "-np", str(ranks), "--tag", "none")
+    eight = (launcher, "-np", "8", "--oversubscribe", "--tag", "none")
+    made = [
+        Program("distrun", (*start, bench, "--sizes", sizes, "--model", "resnet50", "--idle", "5", *common)),
+        Program("distrun", (*start, bench, "--sizes", sizes, "--out-of-place", *common)),
+        Program("distrun tcp", (*start, "--backend", "tcp", bench, "--sizes", sizes, *common)),
+        Program("distrun 8 ranks", (*eight, bench, "--sizes", f"4,{MIB}", *common)),
+    ]
+    missing = []
+    sweep = find("bench_sweep", [f / "bench/bench_sweep" for f in folders])
+    if sweep is not None:
+        made.append(Program("sweep", (sweep, "--sizes", ",".join(map(str, SIZES[2:])))))
+    mpi, mpirun = find("bench_mpi", [f / "bench/bench_mpi" for f in folders]), shutil.which("mpirun")
+    if mpi is not None and mpirun is not None:
+        run = (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks))
+        for extra in ((), ("--out-of-place",)):
+            made.append(Program("openmpi", (*run, mpi, "--sizes", sizes, *extra, *common)))
+        made.append(Program("openmpi", (*run, mpi, "--sizes", "4", "--model", "resnet50", *common)))
+    else:
+        missing.append("Open MPI is not compared: install libopenmpi-dev and openmpi-bin, then build again")
+    gloo = find("bench_gloo", [f / "bench/bench_gloo" for f in folders])
+    if gloo is not None:
+        made.append(Program("gloo", (*start, gloo, "--sizes", sizes, *common)))
+    else:
+        missing.append("Gloo is not compared: install libgloo-dev, then build again")
+    script = str(ROOT / "bench/torch_bench.py")
+    torch = (sys.executable, script, "--sizes", f"4,{MIB},{64 * MIB}", "--model", "resnet50")
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode == 0:
+        made.append(Program("", (*start, *torch, *common)))
+    else:
+        missing.append("torch is not compared: it is not installed for this Python")
+    return made, missing
+
+
+def run_program(program: Program) -> Round:
+    """Runs one program; an error ends the comparison with the program's own text."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "BENCH_GLOO_STORE": folder, **program.environment}
+        command = list(program.command)
+        if "--tag" in command:  # a launcher of ours hands variables on only when told so
+            command[command.index("--tag") : command.index("--tag")] = ["-x", "BENCH_GLOO_STORE"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        sys.exit(f"compare.py: {' '.join(command)} ended with {done.returncode}\n{done.stderr[-2000:]}")
+    results: Round = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            row = json.loads(line)
+            results[(program.who or row["who"], row["case"])] = row["value"]
+    return results
+
+
+def spell(case: str, value: float) -> str:
+    if case == IDLE:
+        return f"{value:.0f}"
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def print_table(rounds: list[Round]) -> None:
+    """One row per case, one column per contender: median time, and distrun's time over theirs."""
+    contenders = list(dict.fromkeys(who for results in rounds for who, _ in results))
+    cases = list(dict.fromkeys(case for results in rounds for _, case in results))
+    print(f"| case | {' | '.join(contenders)} |\n|{'---|' * (len(contenders) + 1)}")
+    for case in cases:
+        cells = []
+        for who in contenders:
+            times = [results[(who, case)] for results in rounds if (who, case) in results]
+            if not times:
+                cells.append("")
+                continue
+            ratios = Target("", ("distrun", case), 0.0, (who, case)).values(rounds) if min(times) > 0 else []
+            ratio = f" (ours {statistics.median(ratios):.2f}x)" if ratios and not who.startswith("distrun") else ""
+            cells.append(spell(case, statistics.median(times)) + ratio)
+        print(f"| {case} | {' | '.join(cells)} |")
+
+
+def check_targets(rounds: list[Round]) -> bool:
+    """Prints each target with what was measured; false when one is missed or could not be measured."""
+    print("\n| target | limit | median | met |\n|---|---|---|---|")
+    all_met = True
+    for target in targets():
+        values = target.values(rounds)
+        if not values:
+            print(f"| {target.text} | {target.limit:g} | not measured | no |")
+            all_met = False
+            continue
+        value = statistics.median(values)
+        met = value <= target.limit
+        all_met &= met
+        print(f"| {target.text} | {target.limit:g} | {value:.3g} | {'yes' if met else '**no**'} |")
+    return all_met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--np", type=int, default=2, help="ranks (default 2)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds (default 7)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="time per case and round")
+    parser.add_argument("--json", type=Path, help="write all rounds to this file")
+    parser.add_argument("--only", default="", help="contenders to run, comma-separated (no targets are checked)")
+    options = parser.parse_args()
+    chosen, missing = programs(options.np, options.seconds)
+    only = [name.strip() for name in options.only.split(",") if name.strip()]
+    if only:
+        chosen = [program for program in chosen if program.who in only or (not program.who and "torch" in only)]
+    rounds: list[Round] = []
+    for number in range(1, options.rounds + 1):
+        results: Round = {}
+        for program in chosen:
+            progress = f"\rround {number} of {options.rounds}: {program.who or 'torch':<20}"
+            print(progress, end="", file=sys.stderr, flush=True)
+            results.update(run_program(program))
+        rounds.append(results)
+    print(file=sys.stderr)
+    if options.json:
+        rows = [{f"{who}: {case}": value for (who, case), value in results.items()} for results in rounds]
+        options.json.write_text(json.dumps({"np": options.np, "rounds": rows}, indent=1))
+    print_table(rounds)
+    for sentence in missing:
+        print(f"\n{sentence}")
+    return 0 if only or check_targets(rounds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+// distrun for C++17 and newer: a thin header over the C API (distrun.h has the full contract of every call).
+// Errors are exceptions (distrun::Error); sessions and handles are move-only and free themselves.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "distrun/distrun.h"
+
+namespace distrun {
+
+// A failed call. `code` is a distrun_code; `usable` is false when the job cannot go on.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const distrun_error& error)
+      : std::runtime_error(error.message),
+        code(error.code),
+        tensor(error.tensor),
+        host(error.host),
+        cause(error.cause),
+        ranks(error.ranks, error.ranks + error.num_ranks),
+        usable(error.usable != 0) {}
+  int code;
+  std::string tensor;
+  std::string host;
+  std::string cause;
+  std::vector<int> ranks;
+  bool usable;
+};
+
+namespace detail {
+
+inline void check(std::int32_t code) {
+  if (code == DISTRUN_OK) return;
+  distrun_error error = {};
+  error.struct_size = sizeof(error);
+  distrun_last_error(&error);
+  throw Error(error);
+}
+
+template <class T>
+constexpr std::int32_t dtype_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return DISTRUN_FLOAT32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DISTRUN_FLOAT64;
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return DISTRUN_UINT8;
+  else if constexpr (std::is_same_v<T, std::int8_t>)
+    return DISTRUN_INT8;
+  else if constexpr (std::is_same_v<T, std::int16_t>)
+    return DISTRUN_INT16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DISTRUN_INT32;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return DISTRUN_INT64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DISTRUN_BOOL;
+  else
+    static_assert(sizeof(T) == 0, "distrun has no such element type");
+}
+
+}  // namespace detail
+
+// One operation in flight. The memory it was given must stay valid until wait() has returned or thrown.
+class Operation {
+ public:
+  Operation() = default;
+  explicit Operation(distrun_handle* handle) : handle_(handle) {}
+  Operation(Operation&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Operation& operator=(Operation&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Operation() { distrun_release(handle_); }
+
+  // Waits at most `seconds` (negative: no limit). A signal that arrives does not end the wait.
+  void wait(double seconds = -1.0) {
+    std::int32_t code = DISTRUN_INTERRUPTED;
+    while (code == DISTRUN_INTERRUPTED) code = distrun_wait(handle_, seconds);
+    detail::check(code);
+  }
+  [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
+  // Of a completed allgather; valid as long as this object.
+  [[nodiscard]] distrun_result result() const {
+    distrun_result result = {};
+    result.struct_size = sizeof(result);
+    detail::check(distrun_get_result(handle_, &result));
+    return result;
+  }
+
+ private:
+  distrun_handle* handle_ = nullptr;
+};
+
+// This process's membership in the job. Use one from any thread.
+class Session {
+ public:
+  explicit Session(const std::vector<std::string>& settings = {}) {
+    std::vector<const char*> texts;
+    texts.reserve(settings.size());
+    for (const std::string& setting : settings) texts.push_back(setting.c_str());
+    distrun_options options = {};
+    options.struct_size = sizeof(options);
+    options.num_settings = static_cast<std::uint32_t>(texts.size());
+    options.settings = texts.data();
+    detail::check(distrun_init(&options, &session_));
+  }
+  Session(Session&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
+  Session& operator=(Session&&) = delete;
+  // Leaves in good order; call shutdown() first where its errors matter.
+  ~Session() {
+    if (session_ == nullptr) return;
+    distrun_shutdown(session_);
+    distrun_close(session_);
+  }
+
+  void shutdown() { detail::check(distrun_shutdown(session_)); }
+  [[nodiscard]] int rank() const { return world().rank; }
+  [[nodiscard]] int size() const { return world().size; }
+  [[nodiscard]] distrun_world world() const {
+    distrun_world world = {};
+    world.struct_size = sizeof(world);
+    detail::check(distrun_get_world(session_, &world));
+    return world;
+  }
+
+  // data[i] = reduction over all ranks of data[i]; in place.
+  template <class T>
+  Operation allreduce_async(const std::string& name, T* data, std::size_t count,
+                            distrun_reduce reduce = DISTRUN_AVERAGE) {
+    distrun_op op = make_op<T>(DISTRUN_ALLREDUCE, name, data, count);
+    op.reduce = reduce;
+    return submit(op, count);
+  }
+  template <class T>
+  void allreduce(const std::string& name, T* data, std::size_t count, distrun_reduce reduce = DISTRUN_AVERAGE) {
+    allreduce_async(name, data, count, reduce).wait();
+  }
+  // The root's data on every rank; in place.
+  template <class T>
+  void broadcast(const std::string& name, T* data, std::size_t count, int root) {
+    distrun_op op = make_op<T>(DISTRUN_BROADCAST, name, data, count);
+    op.root = root;
+    submit(op, count).wait();
+  }
+  // All ranks' elements in rank order; `count` may differ between ranks.
+  template <class T>
+  std::vector<T> allgather(const std::string& name, const T* data, std::size_t count) {
+    distrun_op op = make_op<T>(DISTRUN_ALLGATHER, name, const_cast<T*>(data), count);
+    op.output = nullptr;
+    Operation operation = submit(op, count);
+    operation.wait();
+    const distrun_result result = operation.result();
+    const T* all = static_cast<const T*>(result.data);
+    return {all, all + result.bytes / sizeof(T)};
+  }
+  void barrier() {
+    distrun_op op = make_op<std::uint8_t>(DISTRUN_BARRIER, "barrier", nullptr, 0);
+    submit(op, 0).wait();
+  }
+  [[nodiscard]] distrun_session* get() const { return session_; }
+
+ private:
+  template <class T>
+  static distrun_op make_op(distrun_kind kind, const std::string& name, T* data, std::size_t) {
+    distrun_op op = {};
+    op.struct_size = sizeof(op);
+    op.kind = kind;
+    op.name = name.c_str();
+    op.dtype = detail::dtype_of<std::remove_const_t<T>>();
+    op.input = data;
+    op.output = data;
+    op.prescale = op.postscale = 1.0;
+    op.group = -1;
+    return op;
+  }
+  Operation submit(distrun_op& op, std::size_t count) {
+    const std::int64_t shape[1] = {static_cast<std::int64_t>(count)};
+    op.shape = shape;
+    op.ndim = 1;
+    distrun_handle* handle = nullptr;
+    detail::check(distrun_enqueue(session_, &op, 1, &handle));
+    return Operation(handle);
+  }
+
+  distrun_session* session_ = nullptr;
+};
+
+}  // namespace distrun

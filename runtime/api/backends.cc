@@ -1,0 +1,127 @@
+#include "runtime/api/backends.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "runtime/api/exchange.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::api {
+namespace {
+
+constexpr std::size_t kMaxOffers = 64;
+constexpr std::size_t kMaxText = 4096;
+constexpr std::string_view kSetUpWorked = "";
+
+void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
+  const backend::Capabilities& can = offer.capabilities;
+  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText)).i32(offer.score);
+  writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
+  writer.boolean(can.needs_total_order).boolean(can.thread_affine).boolean(can.polls_memory);
+}
+
+backend::Offer read_offer(net::WireReader& reader) {
+  backend::Offer offer;
+  offer.backend = reader.string(kMaxText);
+  offer.available = reader.boolean();
+  offer.reason = reader.string(kMaxText);
+  offer.score = reader.i32();
+  backend::Capabilities& can = offer.capabilities;
+  can.ops = reader.u32();
+  can.dtypes = reader.u32();
+  can.devices = reader.u32();
+  can.scatter_gather = reader.boolean();
+  can.revocable = reader.boolean();
+  can.needs_total_order = reader.boolean();
+  can.thread_affine = reader.boolean();
+  can.polls_memory = reader.boolean();
+  return offer;
+}
+
+using AllOffers = std::vector<std::vector<backend::Offer>>;
+
+Result<AllOffers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
+                                  const backend::Services& services, TimePoint deadline) {
+  std::vector<backend::Offer> mine;
+  mine.reserve(factories.size());
+  for (const auto& factory : factories) mine.push_back(factory->offer(group, services));
+  auto blobs =
+      exchange(*services.store, {group.members, group.index}, "offers/" + group.id, encode_offers(mine), deadline);
+  if (!blobs.ok()) return blobs.status();
+  AllOffers all;
+  for (const std::string& blob : *blobs) {
+    auto offers = decode_offers(blob);
+    if (!offers.ok()) return offers.status();
+    all.push_back(*std::move(offers));
+  }
+  return all;
+}
+
+const backend::Factory* find_factory(const Factories& factories, std::string_view name) {
+  for (const auto& factory : factories) {
+    if (factory->name() == name) return factory.get();
+  }
+  return nullptr;
+}
+
+// Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
+bool drop_failed(AllOffers& offers, const std::vector<std::string>& outcomes, const std::string& name) {
+  bool dropped = false;
+  for (std::size_t member = 0; member < outcomes.size(); ++member) {
+    if (outcomes[member] == kSetUpWorked) continue;
+    for (backend::Offer& offer : offers[member]) {
+      if (offer.backend != name) continue;
+      offer.available = false;
+      offer.reason = outcomes[member];
+      dropped = true;
+    }
+  }
+  return dropped;
+}
+
+}  // namespace
+
+std::string encode_offers(const std::vector<backend::Offer>& offers) {
+  net::WireWriter writer;
+  writer.list(offers, write_offer);
+  const std::span<const std::byte> bytes = writer.view();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes) {
+  net::WireReader reader(net::as_bytes(bytes));
+  auto offers = reader.list<backend::Offer>(kMaxOffers, 1, read_offer);
+  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's backend offers"));
+  return offers;
+}
+
+std::string to_text(DeviceType device, const backend::Selection& selection) {
+  std::string text = std::string(name_of(device)) + ": " + selection.backend + " (" + selection.reason + ")";
+  for (const backend::Loser& loser : selection.losers) text += "; not " + loser.backend + ": " + loser.reason;
+  return text;
+}
+
+Result<ChosenBackend> choose_backend(DeviceType device, const backend::GroupSpec& group, const Factories& factories,
+                                     const backend::Services& services, const std::vector<std::string>& hosts,
+                                     TimePoint deadline) {
+  auto offers = exchange_offers(group, factories, services, deadline);
+  if (!offers.ok()) return offers.status();
+  for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
+    auto selection = backend::select(device, *offers, group.members, hosts, services.settings->backend);
+    if (!selection.ok()) return selection.status();
+    const backend::Factory* factory = find_factory(factories, selection->backend);
+    DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
+    auto made = factory->create(group, services, deadline);
+    const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();
+    auto outcomes = exchange(*services.store, {group.members, group.index},
+                             "setup/" + group.id + "/" + std::to_string(attempt), outcome, deadline);
+    if (!outcomes.ok()) return outcomes.status();
+    if (!drop_failed(*offers, *outcomes, selection->backend)) {
+      return ChosenBackend{*std::move(made), *std::move(selection)};
+    }
+  }
+  return Status(Errc::kInternal, "every backend failed to be set up and select() went on choosing one");
+}
+
+}  // namespace distrun::api

@@ -1,0 +1,35 @@
+// Choosing and making the backends of one process set: offers are exchanged, every member selects from all offers, sets
+// the choice up, and the outcome is exchanged too: a backend that one member cannot set up is dropped by all, with its
+// reason, and the next is tried. Nobody can end up on another backend than the rest.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/factory.h"
+#include "runtime/backend/select.h"
+#include "runtime/base/clock.h"
+
+namespace distrun::api {
+
+struct ChosenBackend {
+  std::unique_ptr<backend::Backend> backend;
+  backend::Selection selection;
+};
+
+using Factories = std::vector<std::unique_ptr<backend::Factory>>;
+
+// Collective over the group. `hosts[i]` names member i's host for the texts.
+Result<ChosenBackend> choose_backend(DeviceType device, const backend::GroupSpec& group, const Factories& factories,
+                                     const backend::Services& services, const std::vector<std::string>& hosts,
+                                     TimePoint deadline);
+
+// For people: "cpu: shm (memory shared on one host); tcp: lower score (50 < 80)".
+std::string to_text(DeviceType device, const backend::Selection& selection);
+
+// One rank's offers as they travel through the store. Bounded and checked on the way in.
+std::string encode_offers(const std::vector<backend::Offer>& offers);
+Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes);
+
+}  // namespace distrun::api

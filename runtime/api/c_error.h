@@ -1,0 +1,60 @@
+// Between Status and the C API's codes: the thread's last error, struct sizes, and the barrier against exceptions.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "distrun/distrun.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/base/status.h"
+
+namespace distrun::api {
+
+// Remembers a failure for distrun_last_error on this thread and returns its code; an ok status returns DISTRUN_OK and
+// leaves the last error as it is.
+std::int32_t report(const Status& status);
+const Status& last_error();
+
+// Points into `status`, which must outlive the use.
+void fill_error(const Status& status, distrun_error* error);
+
+// Copies what fits into a struct whose owner was compiled against another version: never more than its struct_size.
+template <class T>
+void copy_sized(T* target, T value) {
+  const std::uint32_t size = target->struct_size;
+  value.struct_size = size;
+  std::memcpy(target, &value, size < sizeof(T) ? size : sizeof(T));
+}
+
+template <class T>
+Status check_struct(const T* value, const char* what) {
+  if (value == nullptr) return {Errc::kInvalidArgument, std::string(what) + " is NULL"};
+  if (value->struct_size < sizeof(std::uint32_t) || value->struct_size > 4096) {
+    return {Errc::kInvalidArgument, std::string(what) + ".struct_size is " + std::to_string(value->struct_size) +
+                                        "; set it to sizeof the struct (DISTRUN_INIT)"};
+  }
+  return {};
+}
+
+// Runs the body of one C function: refuses in a forked child, turns exceptions into codes.
+template <class Body>
+std::int32_t guarded(const Body& body) {
+  try {
+    if (in_forked_child()) {
+      return report(
+          {Errc::kNotInitialized,
+           "distrun was called in a forked child; only the process that called init may use it (start workers "
+           "with the spawn method, or call distrun in the parent)"});
+    }
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report({Errc::kOutOfMemory, "out of memory"});
+  } catch (const std::exception& error) {
+    return report({Errc::kInternal, std::string("a bug in distrun: ") + error.what()});
+  }
+}
+
+}  // namespace distrun::api

@@ -1,0 +1,234 @@
+// The C API: enqueue, wait, results.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "distrun/distrun.h"
+#include "runtime/api/c_error.h"
+#include "runtime/api/c_handles.h"
+#include "runtime/base/types.h"
+#include "runtime/engine/engine.h"
+
+using distrun::Errc;
+using distrun::Status;
+using distrun::api::check_struct;
+using distrun::api::guarded;
+using distrun::engine::HandlePtr;
+using distrun::engine::Submission;
+
+namespace {
+
+// Everything up to `stream`: what version 1 of the struct has.
+constexpr std::uint32_t kOpV1 = sizeof(distrun_op);
+constexpr std::uint32_t kMaxDims = 64;
+
+Status refuse(const distrun_op& op, const std::string& text) {
+  const std::string name = op.name == nullptr ? "" : op.name;
+  return Status(
+      distrun::ErrorInfo{.code = Errc::kInvalidArgument, .message = "tensor '" + name + "': " + text, .tensor = name});
+}
+
+Status check_shape(const distrun_op& op) {
+  if (op.ndim > kMaxDims) {
+    return refuse(op, std::to_string(op.ndim) + " dimensions; at most " + std::to_string(kMaxDims));
+  }
+  if (op.ndim > 0 && op.shape == nullptr) return refuse(op, "shape is NULL");
+  std::int64_t bytes = static_cast<std::int64_t>(distrun::size_of(static_cast<distrun::DType>(op.dtype)));
+  bool empty = false;
+  for (std::uint32_t i = 0; i < op.ndim; ++i) {
+    if (op.shape[i] < 0) return refuse(op, "dimension " + std::to_string(i) + " is negative");
+    if (op.shape[i] == 0) {
+      empty = true;
+    } else if (bytes > std::numeric_limits<std::int64_t>::max() / op.shape[i]) {
+      return refuse(op, "the shape has more bytes than an address space");
+    } else {
+      bytes *= op.shape[i];
+    }
+  }
+  const bool moves_data = op.kind != DISTRUN_BARRIER && !empty;
+  if (moves_data && op.input == nullptr) return refuse(op, "input is NULL");
+  const bool needs_output = op.kind == DISTRUN_ALLREDUCE || op.kind == DISTRUN_BROADCAST;
+  if (moves_data && needs_output && op.output == nullptr) return refuse(op, "output is NULL");
+  return {};
+}
+
+Status check_op(const distrun_op& op) {
+  if (op.name == nullptr || *op.name == '\0') return refuse(op, "an operation needs a name");
+  if (op.kind < 0 || op.kind >= distrun::kNumOpKinds) return refuse(op, "unknown kind " + std::to_string(op.kind));
+  if (op.dtype < 0 || op.dtype >= distrun::kNumDTypes) return refuse(op, "unknown dtype " + std::to_string(op.dtype));
+  if (op.reduce < 0 || op.reduce >= distrun::kNumReduceOps) {
+    return refuse(op, "unknown reduction " + std::to_string(op.reduce));
+  }
+  if (op.device_type != 0 && op.device_type != 1) {
+    return refuse(op, "unknown device type " + std::to_string(op.device_type));
+  }
+  return check_shape(op);
+}
+
+Submission to_submission(const distrun_op& op) {
+  Submission made;
+  made.kind = static_cast<distrun::OpKind>(op.kind);
+  made.name = op.name;
+  made.dtype = static_cast<distrun::DType>(op.dtype);
+  made.shape.assign(op.shape, op.shape + op.ndim);
+  made.device = {.type = static_cast<distrun::DeviceType>(op.device_type),
+                 .index = static_cast<std::int16_t>(op.device_index)};
+  made.reduce = static_cast<distrun::ReduceOp>(op.reduce);
+  made.prescale = op.prescale;
+  made.postscale = op.postscale;
+  made.root = op.root;
+  made.process_set = op.process_set;
+  made.group = op.group;
+  made.input = op.input;
+  made.output = op.output;
+  return made;
+}
+
+const distrun_op& op_at(const distrun_op* ops, std::uint64_t index) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(ops) + index * ops->struct_size;
+  return *reinterpret_cast<const distrun_op*>(bytes);
+}
+
+Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t count, distrun_handle** handles) {
+  if (count == 0) return {};
+  DISTRUN_RETURN_IF_ERROR(check_struct(ops, "ops"));
+  if (handles == nullptr) return {Errc::kInvalidArgument, "handles is NULL"};
+  if (ops->struct_size < kOpV1) {
+    return {Errc::kInvalidArgument, "ops[0].struct_size is " + std::to_string(ops->struct_size) +
+                                        "; set it to sizeof(distrun_op) (DISTRUN_INIT)"};
+  }
+  std::vector<Submission> submissions;
+  submissions.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    DISTRUN_RETURN_IF_ERROR(check_op(op_at(ops, i)));
+    submissions.push_back(to_submission(op_at(ops, i)));
+  }
+  distrun::engine::Engine& engine = session->session->engine();
+  // The C handles first: once the engine has the operations, nothing here may fail.
+  std::vector<std::unique_ptr<distrun_handle>> made(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    made[i] = std::make_unique<distrun_handle>(distrun_handle{&engine, nullptr, op_at(ops, i).output});
+  }
+  auto submitted = engine.submit(submissions);
+  if (!submitted.ok()) return submitted.status();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    made[i]->operation = std::move((*submitted)[i]);
+    handles[i] = made[i].release();
+  }
+  return {};
+}
+
+distrun::TimePoint deadline_of(double timeout) {
+  constexpr double kForever = 1e9;  // seconds; keeps the clock's arithmetic in range
+  return timeout < 0 || timeout > kForever ? distrun::TimePoint::max() : distrun::deadline_after(timeout);
+}
+
+Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<HandlePtr>& out) {
+  if (count == 0 || handles == nullptr) return {Errc::kInvalidArgument, "no handles to wait for"};
+  out.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (handles[i] == nullptr) return {Errc::kInvalidArgument, "handle " + std::to_string(i) + " is NULL"};
+    if (handles[i]->engine != handles[0]->engine) {
+      return {Errc::kInvalidArgument, "the handles belong to different sessions; wait for each session's own"};
+    }
+    out.push_back(handles[i]->operation);
+  }
+  return {};
+}
+
+Status check_done(const distrun_handle* handle) {
+  if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
+  if (!handle->operation->done())
+    return {Errc::kInvalidArgument, "the operation is still in flight; wait for it first"};
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count, distrun_handle** handles) {
+  return guarded([&]() -> Status {
+    if (session == nullptr) return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+    return enqueue(session, ops, count, handles);
+  });
+}
+
+int32_t distrun_wait(distrun_handle* handle, double timeout) {
+  return guarded([&]() -> Status {
+    if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
+    if (!handle->operation->done()) {
+      DISTRUN_RETURN_IF_ERROR(handle->engine->wait_all({&handle->operation, 1}, deadline_of(timeout)));
+    }
+    return handle->operation->status();
+  });
+}
+
+int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed) {
+  return guarded([&]() -> Status {
+    if (count == 0) return {};
+    std::vector<HandlePtr> operations;
+    DISTRUN_RETURN_IF_ERROR(collect(handles, count, operations));
+    DISTRUN_RETURN_IF_ERROR(handles[0]->engine->wait_all(operations, deadline_of(timeout)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (operations[i]->status().ok()) continue;
+      if (failed != nullptr) *failed = i;
+      return operations[i]->status();
+    }
+    return {};
+  });
+}
+
+int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* index) {
+  return guarded([&]() -> Status {
+    if (index == nullptr) return {Errc::kInvalidArgument, "index is NULL"};
+    std::vector<HandlePtr> operations;
+    DISTRUN_RETURN_IF_ERROR(collect(handles, count, operations));
+    DISTRUN_RETURN_IF_ERROR(handles[0]->engine->wait_any(operations, deadline_of(timeout)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (!operations[i]->done()) continue;
+      *index = i;
+      return operations[i]->status();
+    }
+    return {Errc::kInternal, "wait_any returned before any operation was done"};
+  });
+}
+
+int32_t distrun_poll(distrun_handle* handle) { return handle != nullptr && handle->operation->done() ? 1 : 0; }
+
+int32_t distrun_get_error(distrun_handle* handle, distrun_error* error) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_done(handle));
+    DISTRUN_RETURN_IF_ERROR(check_struct(error, "error"));
+    distrun::api::fill_error(handle->operation->status(), error);
+    return {};
+  });
+}
+
+int32_t distrun_get_result(distrun_handle* handle, distrun_result* result) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_done(handle));
+    DISTRUN_RETURN_IF_ERROR(check_struct(result, "result"));
+    DISTRUN_RETURN_IF_ERROR(handle->operation->status());
+    const distrun::engine::Output& output = handle->operation->output();
+    distrun_result filled = {};
+    filled.ndim = static_cast<std::uint32_t>(output.shape.size());
+    filled.shape = output.shape.data();
+    filled.data = output.gathered ? static_cast<const void*>(output.gathered.get()) : handle->output;
+    filled.bytes = output.bytes;
+    filled.first_dims = output.first_dims.data();
+    filled.num_members = static_cast<std::uint32_t>(output.first_dims.size());
+    distrun::api::copy_sized(result, filled);
+    return {};
+  });
+}
+
+void distrun_release(distrun_handle* handle) {
+  if (distrun::in_forked_child()) return;
+  const std::unique_ptr<distrun_handle> owned(handle);
+}
+
+}  // extern "C"

@@ -1,0 +1,175 @@
+// The C API: sessions, queries, process sets, timeline.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "distrun/distrun.h"
+#include "runtime/api/c_error.h"
+#include "runtime/api/c_handles.h"
+#include "runtime/api/describe.h"
+#include "runtime/api/session.h"
+
+using distrun::Errc;
+using distrun::Status;
+using distrun::api::check_struct;
+using distrun::api::guarded;
+
+namespace {
+
+constexpr std::array<const char*, 16> kCodeNames = {
+    "ok",      "invalid argument", "duplicate name", "mismatch",       "rank lost",    "rank left",
+    "timeout", "not initialized",  "unsupported",    "protocol error", "system error", "interrupted",
+    "aborted", "shut down",        "out of memory",  "internal error"};
+
+Status check_session(const distrun_session* session) {
+  if (session != nullptr) return {};
+  return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
+}
+
+distrun::TimePoint process_set_deadline(const distrun_session* session) {
+  return distrun::deadline_after(session->session->settings().start_timeout);
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t distrun_api_version(void) { return DISTRUN_API_VERSION; }
+const char* distrun_version(void) { return DISTRUN_VERSION_TEXT; }
+
+const char* distrun_code_name(int32_t code) {
+  if (code < 0 || static_cast<std::size_t>(code) >= kCodeNames.size()) return "unknown code";
+  return kCodeNames[static_cast<std::size_t>(code)];
+}
+
+void distrun_last_error(distrun_error* error) {
+  if (check_struct(error, "error").ok()) distrun::api::fill_error(distrun::api::last_error(), error);
+}
+
+int32_t distrun_init(const distrun_options* options, distrun_session** session) {
+  return guarded([&]() -> Status {
+    if (session == nullptr) return {Errc::kInvalidArgument, "session is NULL"};
+    *session = nullptr;
+    std::vector<std::string> overrides;
+    if (options != nullptr) {
+      DISTRUN_RETURN_IF_ERROR(check_struct(options, "options"));
+      overrides.assign(options->settings, options->settings + options->num_settings);
+    }
+    auto opened = distrun::api::Session::open(distrun::process_environment(), overrides);
+    if (!opened.ok()) return opened.status();
+    auto made = std::make_unique<distrun_session>();
+    made->session = *std::move(opened);
+    *session = made.release();
+    return {};
+  });
+}
+
+int32_t distrun_shutdown(distrun_session* session) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    return session->session->shutdown();
+  });
+}
+
+int32_t distrun_abort(distrun_session* session, const char* cause) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    session->session->abort(cause == nullptr ? "aborted by the program" : cause);
+    return {};
+  });
+}
+
+void distrun_close(distrun_session* session) {
+  // In a forked child the descriptors are closed already and the threads do not exist: leaving the memory alone is all
+  // that is safe.
+  if (session == nullptr || distrun::in_forked_child()) return;
+  const std::unique_ptr<distrun_session> owned(session);
+}
+
+int32_t distrun_get_world(distrun_session* session, distrun_world* world) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    DISTRUN_RETURN_IF_ERROR(check_struct(world, "world"));
+    const distrun::net::World& known = session->session->world();
+    distrun_world filled = {};
+    filled.rank = known.rank;
+    filled.size = known.size;
+    filled.local_rank = known.local_rank;
+    filled.local_size = known.local_size;
+    filled.cross_rank = known.cross_rank;
+    filled.cross_size = known.cross_size;
+    filled.host = known.host.c_str();
+    filled.job_id = known.job_id.c_str();
+    distrun::api::copy_sized(world, filled);
+    return {};
+  });
+}
+
+int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size) {
+  std::string text;
+  const int32_t code = guarded([&]() -> Status {
+    if (what == nullptr) return {Errc::kInvalidArgument, "the question is NULL"};
+    text = session != nullptr ? session->session->describe(what) : distrun::api::describe_without_session(what);
+    return {};
+  });
+  if (code != DISTRUN_OK) return -1;
+  if (buffer != nullptr && size > 0) {
+    const std::size_t copied = std::min<std::size_t>(text.size(), size - 1);
+    std::memcpy(buffer, text.data(), copied);
+    buffer[copied] = '\0';
+  }
+  return static_cast<int64_t>(text.size());
+}
+
+int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    if (ranks == nullptr || process_set == nullptr || count == 0) {
+      return {Errc::kInvalidArgument, "a process set needs at least one rank and a place for its id"};
+    }
+    auto id = session->session->engine().add_process_set({ranks, ranks + count}, process_set_deadline(session));
+    if (!id.ok()) return id.status();
+    *process_set = *id;
+    return {};
+  });
+}
+
+int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    return session->session->engine().remove_process_set(process_set, process_set_deadline(session));
+  });
+}
+
+int32_t distrun_process_set_ranks(distrun_session* session, int32_t process_set, int32_t* ranks, uint64_t capacity,
+                                  uint64_t* count) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    if (count == nullptr) return {Errc::kInvalidArgument, "count is NULL"};
+    const auto members = session->session->engine().process_set_ranks(process_set);
+    if (!members.ok()) return members.status();
+    *count = members->size();
+    const std::size_t copied = std::min<std::size_t>(members->size(), capacity);
+    if (ranks != nullptr) std::copy_n(members->begin(), copied, ranks);
+    return {};
+  });
+}
+
+int32_t distrun_timeline_start(distrun_session* session, const char* path) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    if (path == nullptr || *path == '\0') return {Errc::kInvalidArgument, "the timeline needs the path of a file"};
+    return session->session->engine().start_timeline(path);
+  });
+}
+
+int32_t distrun_timeline_stop(distrun_session* session) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    return session->session->engine().stop_timeline();
+  });
+}
+
+}  // extern "C"

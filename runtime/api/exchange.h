@@ -1,0 +1,41 @@
+// Everybody tells everybody: the few all-to-all exchanges of set-up, over the store. The first member gathers and
+// publishes, so every other member makes two calls whatever the group's size.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/net/store.h"
+
+namespace distrun::api {
+
+struct Members {
+  std::vector<int> ranks;  // world ranks, ascending
+  int index = 0;           // this process in `ranks`
+};
+
+// Collective over `members`; `topic` is unique in the job. Returns the members' blobs in member order.
+// A member that does not come by the deadline is kTimeout naming its rank and `what` was being exchanged.
+Result<std::vector<std::string>> exchange(net::Store& store, const Members& members, const std::string& topic,
+                                          const std::string& mine, TimePoint deadline);
+
+// The same store under a prefix: one per init, so that a second init in one process meets no keys of the first.
+class PrefixStore : public net::Store {
+ public:
+  PrefixStore(net::Store& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
+  Status set(const std::string& key, const std::string& value) override { return store_.set(prefix_ + key, value); }
+  Result<std::string> get(const std::string& key, TimePoint deadline) override {
+    return store_.get(prefix_ + key, deadline);
+  }
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    return store_.add(prefix_ + key, delta);
+  }
+
+ private:
+  net::Store& store_;  // owned by the session, which outlives this
+  std::string prefix_;
+};
+
+}  // namespace distrun::api

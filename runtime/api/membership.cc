@@ -1,0 +1,94 @@
+#include "runtime/api/membership.h"
+
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "runtime/api/exchange.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::api {
+namespace {
+
+constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMaxSettings = 256;
+
+using NamedValue = std::pair<std::string, std::string>;
+
+struct Introduction {
+  std::string version;
+  std::string host;
+  std::vector<NamedValue> job_settings;
+};
+
+std::string encode(const Introduction& introduction) {
+  net::WireWriter writer;
+  writer.string(introduction.version).string(introduction.host);
+  writer.list(introduction.job_settings,
+              [](net::WireWriter& to, const NamedValue& setting) { to.string(setting.first).string(setting.second); });
+  const std::span<const std::byte> bytes = writer.view();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<Introduction> decode(const std::string& bytes) {
+  net::WireReader reader(net::as_bytes(bytes));
+  Introduction introduction;
+  introduction.version = reader.string(kMaxText);
+  introduction.host = reader.string(kMaxText);
+  introduction.job_settings = reader.list<NamedValue>(kMaxSettings, 8, [](net::WireReader& from) {
+    std::string name = from.string(kMaxText);
+    return NamedValue{std::move(name), from.string(kMaxText)};
+  });
+  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's introduction"));
+  return introduction;
+}
+
+Introduction introduce(const net::World& world, const Settings& settings) {
+  Introduction introduction = {.version = DISTRUN_VERSION_TEXT, .host = world.host, .job_settings = {}};
+  for (const SettingRow& row : setting_rows()) {
+    if (row.scope == SettingScope::kJob) {
+      introduction.job_settings.emplace_back(row.name, value_of(settings, row.name));
+    }
+  }
+  return introduction;
+}
+
+Status adopt(const Introduction& leader, Settings& settings, std::vector<std::string>& warnings) {
+  for (const auto& [name, value] : leader.job_settings) {
+    const std::string mine = value_of(settings, name);
+    if (mine == value) continue;
+    warnings.push_back("setting " + name + "=" + mine + " is replaced by rank 0's " + name + "=" + value +
+                       "; give all ranks the same value");
+    DISTRUN_RETURN_IF_ERROR(set_by_name(settings, name, value, "rank 0"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
+                                       TimePoint deadline) {
+  Members everybody;
+  everybody.ranks.resize(static_cast<std::size_t>(world.size));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  everybody.index = world.rank;
+  auto blobs = exchange(store, everybody, "members", encode(introduce(world, settings)), deadline);
+  if (!blobs.ok()) return blobs.status();
+
+  Membership membership;
+  for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
+    auto introduction = decode((*blobs)[rank]);
+    if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
+    if (introduction->version != DISTRUN_VERSION_TEXT) {
+      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + introduction->host + " runs distrun " +
+                                         introduction->version + ", rank " + std::to_string(world.rank) + " on " +
+                                         world.host + " runs " + DISTRUN_VERSION_TEXT +
+                                         "; install one version everywhere");
+    }
+    if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*introduction, settings, membership.warnings));
+    membership.hosts.push_back(introduction->host);
+  }
+  return membership;
+}
+
+}  // namespace distrun::api

@@ -1,0 +1,25 @@
+// What the ranks of a job tell each other first: who they are, and whose settings count.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/net/store.h"
+#include "runtime/net/world.h"
+
+namespace distrun::api {
+
+struct Membership {
+  std::vector<std::string> hosts;     // by world rank
+  std::vector<std::string> warnings;  // settings of this rank that rank 0's replaced
+};
+
+// Collective over the job. Checks that all ranks run one version of distrun (kProtocol naming both otherwise) and gives
+// every rank rank 0's job-wide settings, in place.
+Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
+                                       TimePoint deadline);
+
+}  // namespace distrun::api

@@ -1,0 +1,193 @@
+#include "runtime/api/session.h"
+
+#include <numeric>
+#include <utility>
+
+#include "runtime/api/backends.h"
+#include "runtime/api/describe.h"
+#include "runtime/api/exchange.h"
+#include "runtime/api/membership.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/shm_control.h"
+#include "runtime/net/tcp_control.h"
+
+namespace distrun::api {
+namespace {
+
+std::vector<int> all_ranks(const net::World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
+                                               const std::vector<std::string>& overrides) {
+  std::unique_ptr<Session> session(new Session());
+  auto settings = read_settings(environment, overrides);
+  if (!settings.ok()) return settings.status();
+  session->settings_ = *std::move(settings);
+  auto world = net::world_from_environment(environment);
+  if (!world.ok()) return world.status();
+  session->world_ = *std::move(world);
+  session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
+  for (const std::string& warning : session->settings_.warnings) session->log_->warning(warning);
+
+  const TimePoint deadline = deadline_after(session->settings().start_timeout);
+  auto wait_set = net::WaitSet::create();
+  if (!wait_set.ok()) return wait_set.status();
+  session->wait_set_ = *std::move(wait_set);
+  session->hosts_ = {session->world_.host};
+  if (session->world_.size > 1) DISTRUN_RETURN_IF_ERROR(session->join_job(environment, deadline));
+  session->log_->info("settings " + start_up_line(session->settings_));
+  session->factories_ = backend::builtin_factories();
+  DISTRUN_RETURN_IF_ERROR(session->start_engine());
+  return session;
+}
+
+Session::~Session() = default;
+
+Status Session::join_job(const Environment& environment, TimePoint deadline) {
+  auto key = net::JobKey::from_environment(environment);
+  if (!key.ok()) return key.status();
+  key_ = std::make_unique<net::JobKey>(*std::move(key));
+  auto channel = net::StoreClient::connect(world_, *key_, deadline);
+  if (!channel.ok()) return channel.status();
+  channel_ = *std::move(channel);
+  // All ranks init equally often, so each one's own count names the same round.
+  auto round = channel_->add("init/" + std::to_string(world_.rank), 1);
+  if (!round.ok()) return round.status();
+  store_ = std::make_unique<PrefixStore>(*channel_, "init" + std::to_string(*round) + "/");
+
+  auto membership = agree_on_membership(*store_, world_, settings_.settings, deadline);
+  if (!membership.ok()) return membership.status();
+  for (const std::string& warning : membership->warnings) log_->warning(warning);
+  hosts_ = std::move(membership->hosts);
+
+  auto link = net::connect_host(
+      {.world = &world_, .key = key_.get(), .store = store_.get(), .wait_set = wait_set_.get(), .deadline = deadline});
+  if (link.ok()) {
+    host_link_ = *std::move(link);
+  } else {
+    host_link_error_ = link.status().message();
+    log_->info("no shared memory between the ranks of this host: " + host_link_error_);
+  }
+  return choose_control(deadline);
+}
+
+// Shared memory only if every rank can reach every other through it; all ranks see the same answers and choose alike.
+Status Session::choose_control(TimePoint deadline) {
+  const std::string& wanted = settings().control;
+  std::string answer;
+  if (wanted == "tcp") {
+    answer = "control=tcp was set";
+  } else if (!host_link_) {
+    answer = host_link_error_;
+  } else if (host_link_->ranks().size() != static_cast<std::size_t>(world_.size)) {
+    answer = "not all ranks are on one host";
+  }
+  auto answers = exchange(*store_, {all_ranks(world_), world_.rank}, "control", answer, deadline);
+  if (!answers.ok()) return answers.status();
+  for (std::size_t rank = 0; rank < answers->size() && control_reason_.empty(); ++rank) {
+    if (!(*answers)[rank].empty()) {
+      control_reason_ = "tcp: rank " + std::to_string(rank) + ": " + (*answers)[rank];
+    }
+  }
+  const bool shared = control_reason_.empty();
+  if (!shared && wanted == "shm") {
+    return {Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + control_reason_};
+  }
+  if (shared) control_reason_ = "shm: all ranks share one host's memory";
+  log_->info("control plane: " + control_reason_);
+  auto plane = shared ? net::connect_shm_control(*host_link_, world_, deadline)
+                      : net::connect_tcp_control({.world = &world_,
+                                                  .key = key_.get(),
+                                                  .store = store_.get(),
+                                                  .wait_set = wait_set_.get(),
+                                                  .deadline = deadline});
+  if (!plane.ok()) return plane.status();
+  control_plane_ = *std::move(plane);
+  return {};
+}
+
+Status Session::start_engine() {
+  engine::EngineOptions options;
+  options.world = world_;
+  options.settings = settings();
+  options.hosts = hosts_;
+  options.wait_set = wait_set_.get();
+  options.control_plane = control_plane_.get();
+  options.job_channel = channel_.get();
+  options.log = log_.get();
+  options.spin = host_link_ != nullptr && !host_link_->oversubscribed();
+  options.make_backends = [this](int process_set, const std::vector<int>& members) {
+    return make_backends(process_set, members);
+  };
+  auto engine = engine::Engine::create(std::move(options));
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(int process_set,
+                                                                              const std::vector<int>& members) {
+  backend::GroupSpec group = {.id = "set" + std::to_string(process_set), .members = members, .index = 0};
+  std::vector<std::string> hosts;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i] == world_.rank) group.index = static_cast<int>(i);
+    hosts.push_back(hosts_.at(static_cast<std::size_t>(members[i])));
+  }
+  const backend::Services services = {.world = &world_,
+                                      .key = key_.get(),
+                                      .settings = &settings_.settings,
+                                      .store = store_.get(),
+                                      .wait_set = wait_set_.get(),
+                                      .host_link = host_link_.get(),
+                                      .host_link_error = host_link_error_};
+  auto chosen =
+      choose_backend(DeviceType::kCpu, group, factories_, services, hosts, deadline_after(settings().start_timeout));
+  if (!chosen.ok()) return chosen.status().with_context("process set " + std::to_string(process_set));
+  const std::string line = to_text(DeviceType::kCpu, chosen->selection);
+  log_->info("process set " + std::to_string(process_set) + ": " + line);
+  {
+    const MutexLock lock(mutex_);
+    choices_.push_back("process set " + std::to_string(process_set) + ": " + line);
+  }
+  std::vector<std::unique_ptr<backend::Backend>> backends;
+  backends.push_back(std::move(chosen->backend));
+  return backends;
+}
+
+std::string Session::describe(const std::string& what) const {
+  if (what == "settings") return start_up_line(settings_);
+  if (what == "control") return control_plane_ ? control_reason_ : "none: a world of one rank";
+  if (what != "why") return describe_without_session(what);
+  const MutexLock lock(mutex_);
+  std::string text;
+  for (const std::string& choice : choices_) text += choice + "\n";
+  return text;
+}
+
+Status Session::shutdown() {
+  const Status drained = engine_->shutdown(deadline_after(settings().shutdown_timeout));
+  if (channel_ && drained.ok()) return channel_->leave();
+  return drained;
+}
+
+void Session::abort(const std::string& cause) {
+  if (channel_) {
+    const Status told = channel_->report_failure(cause);
+    if (!told.ok()) log_->debug("the launcher could not be told: " + told.message());
+  }
+  engine_->abort(Status(
+      ErrorInfo{.code = Errc::kAborted,
+                .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + cause,
+                .tensor = {},
+                .ranks = {world_.rank},
+                .host = world_.host,
+                .cause = cause,
+                .usable = false}));
+}
+
+}  // namespace distrun::api

@@ -1,0 +1,65 @@
+// The door: one process's membership in a job. Owns the whole tree (settings, world, sockets, memory, backends, engine)
+// and is the only place where the parts are put together. Methods may be called from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/factory.h"
+#include "runtime/base/annotations.h"
+#include "runtime/base/log.h"
+#include "runtime/base/settings.h"
+#include "runtime/engine/engine.h"
+#include "runtime/net/control_plane.h"
+#include "runtime/net/host_link.h"
+#include "runtime/net/store_client.h"
+#include "runtime/net/wait_set.h"
+#include "runtime/net/world.h"
+
+namespace distrun::api {
+
+class Session {
+ public:
+  // `environment` is read once; `overrides` are "name=value" settings that win over it. Collective over the job.
+  static Result<std::unique_ptr<Session>> open(const Environment& environment,
+                                               const std::vector<std::string>& overrides);
+  ~Session();
+
+  [[nodiscard]] engine::Engine& engine() { return *engine_; }
+  [[nodiscard]] const net::World& world() const { return world_; }
+  [[nodiscard]] const Settings& settings() const { return settings_.settings; }
+  // See distrun_query in distrun.h; empty text for an unknown question.
+  [[nodiscard]] std::string describe(const std::string& what) const;
+
+  Status shutdown();
+  void abort(const std::string& cause);
+
+ private:
+  Session() = default;
+
+  Status join_job(const Environment& environment, TimePoint deadline);
+  Status choose_control(TimePoint deadline);
+  Status start_engine();
+  Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
+                                                                       const std::vector<int>& members);
+  // In the order of construction; destroyed in reverse, so that nothing outlives what it uses.
+  SettingsReport settings_;
+  net::World world_;
+  std::unique_ptr<Log> log_;
+  std::unique_ptr<net::JobKey> key_;           // null in a world of one
+  std::unique_ptr<net::StoreClient> channel_;  // null in a world of one
+  std::unique_ptr<net::Store> store_;          // `channel_` under this init's prefix
+  std::vector<std::string> hosts_;             // by world rank
+  std::unique_ptr<net::WaitSet> wait_set_;
+  std::unique_ptr<net::HostLink> host_link_;
+  std::string host_link_error_;
+  std::string control_reason_;
+  std::unique_ptr<net::ControlPlane> control_plane_;
+  std::vector<std::unique_ptr<backend::Factory>> factories_;
+  mutable Mutex mutex_;
+  std::vector<std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // one line per choice, for describe("why")
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace distrun::api

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The budgets: no file over 600 lines, no function over 60, no reasonless TODO, every test listed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from lib.tree import ROOT, files, finish
+
+FILE_LINES = 600
+FUNCTION_LINES = 60
+CXX = (".h", ".cc", ".hpp", ".c", ".cu")
+NOT_A_FUNCTION = re.compile(r"\b(namespace|class|struct|enum|union|extern)\b")
+
+
+def cxx_functions(text: str) -> list[tuple[int, int]]:
+    """(first line, length) of every outermost brace block that opens after a parameter list. Blocks of namespaces and
+    types are walked into, not counted."""
+    text = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    text = re.sub(r'R"(\w*)\((.*?)\)\1"', lambda found: '""' + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*|\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])+'", "", text)
+    found, stack, line, statement, start_line = [], [], 1, "", 1
+    for letter in text:
+        if letter == "\n":
+            line += 1
+        if letter == "{":
+            inside = any(kind == "function" for kind, _ in stack)
+            head = statement.strip()
+            container = NOT_A_FUNCTION.search(head.split("(")[0]) is not None or "(" not in head
+            stack.append(("block" if inside or container else "function", start_line))
+            statement = ""
+        elif letter == "}":
+            if stack:
+                kind, first = stack.pop()
+                if kind == "function":
+                    found.append((first, line - first + 1))
+            statement = ""
+        elif letter == ";":
+            statement = ""
+        else:
+            if not statement.strip():
+                start_line = line
+            statement += letter
+    return found
+
+
+def python_functions(text: str) -> list[tuple[int, int]]:
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [(node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1) for node in nodes]
+
+
+def shell_functions(text: str) -> list[tuple[int, int]]:
+    found, start = [], 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\w+\(\) \{$", line):
+            start = number
+        elif line == "}" and start:
+            found.append((start, number - start + 1))
+            start = 0
+    return found
+
+
+def functions_of(path: Path, text: str) -> list[tuple[int, int]]:
+    if path.suffix in CXX:
+        return cxx_functions(text)
+    if path.suffix == ".py" or text.startswith("#!/usr/bin/env python3"):
+        return python_functions(text)
+    return shell_functions(text)
+
+
+def unlisted_tests() -> list[str]:
+    lists = "\n".join((ROOT / path).read_text() for path in files("CMakeLists.txt", under=["test"]))
+    faults = []
+    for path in files("_test.cc", under=["test"]):
+        if path.name not in lists:
+            faults.append(f"{path}: is in no CMakeLists.txt, so nobody runs it")
+    for path in files(".py", under=["test"]):
+        text = (ROOT / path).read_text()
+        if re.search(r"^def test_", text, re.MULTILINE) and not path.name.startswith("test_"):
+            faults.append(f"{path}: has tests that pytest does not collect; name it test_*.py")
+    return faults
+
+
+def main() -> None:
+    faults = unlisted_tests()
+    for path in files():
+        if path.suffix not in (*CXX, ".py", ".sh", ".cmake") and path.parts[0] != "scripts":
+            continue
+        text = (ROOT / path).read_text()
+        lines = text.count("\n")
+        if lines > FILE_LINES:
+            faults.append(f"{path}: {lines} lines, at most {FILE_LINES}")
+        for first, length in functions_of(path, text):
+            if length > FUNCTION_LINES:
+                faults.append(f"{path}:{first}: a function of {length} lines, at most {FUNCTION_LINES}")
+        if re.search(r"\bTODO\b(?!\()", text) and path.name != "check_budgets.py":
+            faults.append(f"{path}: a TODO without a reason; write TODO(reason)")
+    finish("budgets", faults)
+
+
+if __name__ == "__main__":
+    main()

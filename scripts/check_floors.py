@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Who may include whom: the floors of ARCHITECTURE.md, no cycle between folders, the environment read in one file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from lib.tree import ROOT, files, finish
+
+RUNTIME = ["runtime/base", "runtime/net", "runtime/backend", "runtime/engine", "runtime/api"]
+# Folder prefix -> prefixes that it may include besides itself. The longest prefix that matches counts.
+MAY_INCLUDE: dict[str, list[str]] = {
+    "runtime/base": [],
+    "runtime/net": ["runtime/base"],
+    "runtime/backend": ["runtime/base", "runtime/net"],
+    "runtime/engine": ["runtime/base", "runtime/net", "runtime/backend/backend.h"],
+    "runtime/api": [*RUNTIME, "distrun/"],
+    "runtime/api/include": [],
+    "launcher": ["runtime/base", "runtime/net"],
+    "bindings": ["distrun/"],
+    "examples": ["distrun/", "distrun_backend.h"],
+    "bench": ["distrun/", *RUNTIME],
+    "test": ["runtime", "launcher", "distrun/", "distrun_backend.h", "bench"],
+}
+LAUNCHER_ORDER = ["launcher/plan", "launcher/report", "launcher/spawn", "launcher/agent", "launcher/cli"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+ENVIRONMENT = re.compile(r"\b(getenv|setenv|putenv|environ)\b\s*[\[\(;!=]")
+FORBIDDEN = re.compile(r"\b(std::cout|std::cerr|printf|fprintf|std::exit|std::abort|_exit)\b\s*(\(|<<)|\bexit\(")
+FORBIDDEN_WORDS = re.compile(r"\batomic_thread_fence\b|\bvolatile\b|\bsleep_for\b|\busleep\(")
+
+
+def rule_for(path: Path) -> str | None:
+    matching = [prefix for prefix in MAY_INCLUDE if path.as_posix().startswith(prefix + "/")]
+    return max(matching, key=len) if matching else None
+
+
+def code_of(text: str) -> str:
+    """The text without comments and string literals."""
+    return re.sub(r'"(\\.|[^"\\\n])*"', '""', re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL))
+
+
+def check_includes(path: Path, text: str, folders: dict[str, set[str]]) -> list[str]:
+    rule = rule_for(path)
+    if rule is None:
+        return []
+    faults = []
+    for included in INCLUDE.findall(text):
+        resolved = included if (ROOT / included).exists() else None
+        if resolved is not None:
+            folders.setdefault(path.parent.as_posix(), set()).add(Path(resolved).parent.as_posix())
+        allowed = [rule + "/", *MAY_INCLUDE[rule]]
+        if not any(included.startswith(prefix) for prefix in allowed) and "/" in included:
+            faults.append(f"{path}: may not include {included} ({rule} includes: {', '.join(MAY_INCLUDE[rule]) or 'nothing'})")
+    if rule == "runtime/engine" and path.suffix in (".h", ".cc"):
+        faults += [f"{path}: the engine includes no backend's own header ({name})"
+                   for name in INCLUDE.findall(text) if re.match(r"runtime/backend/\w+/", name)]  # fmt: skip
+    return faults
+
+
+def cycles(folders: dict[str, set[str]]) -> list[str]:
+    """One line per folder that reaches itself through other folders."""
+    faults = []
+    for start in folders:
+        seen: set[str] = set()
+        waiting = [folder for folder in folders[start] if folder != start]
+        while waiting:
+            folder = waiting.pop()
+            if folder == start:
+                faults.append(f"{start}: is part of a cycle of folders")
+                break
+            if folder not in seen:
+                seen.add(folder)
+                waiting += folders.get(folder, set())
+    return faults
+
+
+def main() -> None:
+    faults: list[str] = []
+    folders: dict[str, set[str]] = {}
+    for path in files(".h", ".cc", ".hpp", ".c"):
+        text = (ROOT / path).read_text()
+        faults += check_includes(path, text, folders)
+        code = code_of(text)
+        name = path.as_posix()
+        if name.startswith(("runtime/", "launcher/")):
+            if ENVIRONMENT.search(code) and name != "runtime/base/settings.cc":
+                faults.append(f"{path}: reads or writes the environment; only runtime/base/settings.cc may")
+            if FORBIDDEN_WORDS.search(code):
+                faults.append(f"{path}: uses {FORBIDDEN_WORDS.search(code)[0]}, which the house rules forbid")  # type: ignore[index]
+        if name.startswith("runtime/") and name != "runtime/base/log.cc" and FORBIDDEN.search(code):
+            faults.append(f"{path}: prints or exits; the runtime returns a Status and logs")
+    finish("floors", faults + cycles(folders))
+
+
+if __name__ == "__main__":
+    main()

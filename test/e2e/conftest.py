@@ -1,0 +1,157 @@
+"""Running jobs under the real `distrun` command, and proving that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "test/e2e/programs"
+MARKER = "DISTRUN_TEST_MARKER"
+
+
+def launcher_path() -> str:
+    """The `distrun` beside this Python, else the newest build's, else the one on PATH."""
+    beside = Path(sys.executable).parent / "distrun"
+    if beside.is_file():
+        return str(beside)
+    built = sorted(ROOT.glob("build/**/launcher/distrun"), key=lambda path: path.stat().st_mtime)
+    found = str(built[-1]) if built else shutil.which("distrun")
+    if found is None:
+        pytest.exit("distrun is not built: run scripts/test", returncode=1)
+    return found
+
+
+def marked_processes(marker: str) -> list[int]:
+    """Pids whose environment carries the job's marker (zombies have none and do not count)."""
+    found = []
+    needle = f"{MARKER}={marker}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+class Job:
+    """One `distrun` run; its output is collected by threads so that tests can wait for lines."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+        self.marker = uuid.uuid4().hex
+        environment = {**os.environ, **environment, MARKER: self.marker, "PYTHONUNBUFFERED": "1"}
+        command = [launcher_path(), "-x", MARKER, *arguments]
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._changed = threading.Condition()
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream, lines: list[str]) -> None:  # type: ignore[no-untyped-def]
+        for line in stream:
+            with self._changed:
+                lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    @property
+    def text(self) -> str:
+        return "\n".join([*self.out, *self.err])
+
+    def wait_lines(self, pattern: str, count: int = 1, timeout: float = 60.0) -> list[re.Match[str]]:
+        """Waits until `count` lines of standard output match; fails with all output if they do not come."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                found = [match for line in self.out if (match := re.search(pattern, line))]
+                if len(found) >= count:
+                    return found
+                if time.monotonic() > deadline or (self.process.poll() is not None and not self._readers[0].is_alive()):
+                    pytest.fail(f"{count} lines like {pattern!r} did not come:\n{self.text}")
+                self._changed.wait(0.2)
+
+    def ranks(self, count: int) -> dict[int, int]:
+        """Rank to pid, once `count` ranks have said `ready RANK PID`."""
+        found = self.wait_lines(r"ready (\d+) (\d+)", count)
+        return {int(match[1]): int(match[2]) for match in found}
+
+    def finish(self, timeout: float = 60.0) -> int:
+        """Waits for the launcher, then for every process of the job to be gone."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the job did not end within {timeout} s:\n{self.text}")
+        for reader in self._readers:
+            reader.join(5)
+        self.assert_gone()
+        return code
+
+    def assert_gone(self, timeout: float = 10.0) -> None:
+        deadline = time.monotonic() + timeout
+        while (left := marked_processes(self.marker)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left, f"processes left behind: {left}\n{self.text}"
+
+    def clean_up(self) -> None:
+        for pid in marked_processes(self.marker):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.kill()
+        self.process.wait(10)
+
+
+StartJob = Callable[..., Job]
+
+
+@pytest.fixture
+def start_job() -> Iterator[StartJob]:
+    """start_job("-np", "2", program, ..., env={...}): a running Job; killed at the end of the test if need be."""
+    jobs: list[Job] = []
+
+    def start(*arguments: str | Path, env: dict[str, str] | None = None) -> Job:
+        jobs.append(Job([str(argument) for argument in arguments], env or {}))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.clean_up()
+
+
+@pytest.fixture
+def python() -> str:
+    """The Python that runs the tests, which can import distrun."""
+    return sys.executable
+
+
+@pytest.fixture
+def programs() -> Path:
+    return PROGRAMS

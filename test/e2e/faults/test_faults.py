@@ -1,0 +1,189 @@
+"""Everything that goes wrong without a kill: exceptions, early leaves, mismatches, stalls, signals, limits, strangers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Job, StartJob
+
+
+@pytest.fixture
+def faults(start_job: StartJob, python: str, programs: Path):  # type: ignore[no-untyped-def]
+    def start(name: str, *arguments: str, size: int = 2) -> Job:
+        return start_job("-np", str(size), "--oversubscribe", *arguments, python, programs / "faults.py", name)
+
+    return start
+
+
+def test_exception_is_what_the_user_sees_first(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("raises", size=3)
+    assert job.finish() == 1
+    first = job.text.index("the data of rank 1 is broken")
+    assert "RankLost" not in job.text[:first], job.text
+
+
+def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
+    begin = time.monotonic()
+    job = faults("leaves", size=3)
+    assert job.finish() == 76, job.text
+    assert len(re.findall(r"raised [02] RankLeft ranks=\[1\] tensor=needed", job.text)) == 2, job.text
+    assert time.monotonic() - begin < 15
+
+
+def test_vanishing_with_code_0_is_a_failure(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("vanishes")
+    assert job.finish() == 76, job.text
+    assert "rank 1" in job.text
+
+
+def test_mismatch_is_an_error_on_every_rank_and_the_job_goes_on(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("mismatch", size=3)
+    assert job.finish() == 0, job.text
+    assert len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=shapes .*\(3,\).*\(4,\)", job.text)) == 3, job.text
+    assert len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=dtypes .*float32.*float64", job.text)) == 3, job.text
+    assert len(re.findall(r"after \d 3", job.text)) == 3
+
+
+def test_forgotten_tensor_is_named(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("forgets", "-x", "DISTRUN_STALL_WARNING_TIME=1")
+    assert job.finish() == 0, job.text
+    assert re.search(r"forgotten.*rank.? 1", job.text), job.text
+
+
+def test_ctrl_c_gets_through_within_a_second(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("interrupted")
+    pids = job.ranks(2)
+    time.sleep(0.3)
+    begin = time.monotonic()
+    os.kill(pids[0], signal.SIGINT)
+    job.wait_lines(r"interrupted 0")
+    assert time.monotonic() - begin < 1.0
+    job.finish()
+
+
+def test_sigterm_handler_runs_in_a_blocked_wait(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("sigterm")
+    pids = job.ranks(2)
+    time.sleep(0.3)
+    os.kill(pids[0], signal.SIGTERM)
+    job.wait_lines("handler ran", timeout=1.5)
+    assert job.finish() == 0, job.text
+    assert "done 0 True" in job.text
+
+
+def test_first_ctrl_c_is_forwarded_second_kills(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("interrupted")
+    job.ranks(2)
+    job.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish(15) == 130, job.text
+
+
+@pytest.mark.parametrize("name", ["DISTRUN_FUSION_THRESHOLD=many", "DISTRUN_BACKEND=carrier-pigeon"])
+def test_bad_setting_names_itself(faults, name: str) -> None:  # type: ignore[no-untyped-def]
+    job = faults("threads", "-x", name)
+    assert job.finish() not in (0, 70), job.text
+    variable, value = name.split("=")
+    assert variable in job.text and value in job.text, job.text
+
+
+def test_unknown_setting_is_a_warning_with_the_nearest_name(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("threads", "-x", "DISTRUN_FUSION_TRESHOLD=1")
+    assert job.finish() == 0, job.text
+    assert "DISTRUN_FUSION_TRESHOLD" in job.text and "DISTRUN_FUSION_THRESHOLD" in job.text, job.text
+
+
+def test_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("limited", "-x", "DISTRUN_LOG_LEVEL=info")
+    assert job.finish() == 0, job.text
+    assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
+    assert "tcp" in job.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root to mount a small /dev/shm")
+def test_tiny_dev_shm_does_not_matter(start_job: StartJob, python: str, programs: Path) -> None:
+    script = "mount -t tmpfs -o size=64k tmpfs /dev/shm && exec \"$0\" \"$@\""
+    from ..conftest import launcher_path
+
+    job = start_job(
+        "-np", "2", "-x", "DISTRUN_LOG_LEVEL=info", "unshare", "-m", "sh", "-c", script, python,
+        programs / "faults.py", "threads",
+    )  # fmt: skip
+    assert launcher_path()
+    assert job.finish() == 0, job.text
+    assert "cpu: shm" in job.text, job.text
+
+
+def test_init_and_shutdown_100_times(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("again")
+    assert job.finish(120) == 0, job.text
+    assert job.text.count("again ok") == 2
+
+
+def test_forked_child_gets_a_clear_error(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("forks")
+    assert job.finish() == 0, job.text
+    assert job.text.count("forked child") == 2 and job.text.count("parent 2") == 2, job.text
+
+
+def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("claims")
+    assert job.finish() == 0, job.text
+    assert re.search(r"claimant ended with [1-9]", job.text), job.text
+    assert job.text.count("sum 2") == 2, job.text
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_16_threads_submit(faults, backend: str) -> None:  # type: ignore[no-untyped-def]
+    job = faults("threads", "--backend", backend)
+    assert job.finish(120) == 0, job.text
+    assert job.text.count("threads ok") == 2
+
+
+def listening_ports(pids: list[int]) -> set[int]:
+    """TCP ports on which any of the processes listens."""
+    inodes = set()
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry))
+            except OSError:
+                continue
+            if found:
+                inodes.add(found[1])
+    ports = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        columns = line.split()
+        if columns[3] == "0A" and columns[9] in inodes:
+            ports.add(int(columns[1].split(":")[1], 16))
+    return ports
+
+
+def test_strangers_on_every_port(start_job: StartJob, python: str, programs: Path) -> None:
+    """Random bytes, a huge length, and silence: the job is unaffected and holds no memory for them."""
+    job = start_job("-np", "2", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", python, programs / "loop.py", "600", "0.005")
+    pids = job.ranks(2)
+    ports = listening_ports([job.process.pid, *pids.values()])
+    assert ports, "nobody listens"
+    strangers = []
+    for port in ports:
+        for payload in (os.urandom(4096), b"\xff" * 64, b"\xff\xff\xff\x7f" + b"x" * 100, b"", b"GET / HTTP/1.0\r\n\r\n"):
+            try:
+                stranger = socket.create_connection(("127.0.0.1", port), timeout=2)
+                stranger.sendall(payload)
+                strangers.append(stranger)
+            except OSError:
+                continue
+    assert job.finish(120) == 0, job.text
+    assert len(job.wait_lines(r"done \d")) == 2
+    for stranger in strangers:
+        stranger.close()

@@ -1,0 +1,206 @@
+"""Small programs that go wrong in one way each: `faults.py NAME`. test/e2e/faults runs them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import distrun
+import distrun.numpy as hvd
+
+
+def ready() -> None:
+    print(f"ready {hvd.rank()} {os.getpid()}", flush=True)
+
+
+def report(error: distrun.DistrunError) -> None:
+    kind = type(error).__name__
+    print(f"raised {hvd.rank()} {kind} ranks={list(error.ranks)} tensor={error.tensor} {error}", flush=True)
+
+
+def raises() -> None:
+    """Rank 1 raises; the others are blocked in an operation that needs it."""
+    hvd.init()
+    if hvd.rank() == 1:
+        time.sleep(0.3)
+        raise ValueError("the data of rank 1 is broken")
+    hvd.allreduce(np.ones(4, np.float32), name="x")
+
+
+def leaves() -> None:
+    """Rank 1 ends in good order; the others need it."""
+    hvd.init()
+    if hvd.rank() == 1:
+        sys.exit(0)
+    try:
+        hvd.allreduce(np.ones(4, np.float32), name="needed")
+    except distrun.RankLeft as error:
+        report(error)
+        raise
+
+
+def vanishes() -> None:
+    """Rank 1 exits with 0 without leaving."""
+    hvd.init()
+    if hvd.rank() == 1:
+        os._exit(0)
+    hvd.allreduce(np.ones(4, np.float32), name="needed")
+
+
+def mismatch() -> None:
+    """Shapes, then dtypes differ; every rank gets the error, and the next operation works."""
+    hvd.init()
+    rank = hvd.rank()
+    for name, value in (
+        ("shapes", np.ones(3 + (rank == 1), np.float32)),
+        ("dtypes", np.ones(3, np.float64 if rank == 1 else np.float32)),
+    ):
+        try:
+            hvd.allreduce(value, name=name)
+        except distrun.Mismatch as error:
+            report(error)
+    total = hvd.allreduce(np.ones(3, np.float32), name="after", op=hvd.Sum)
+    print(f"after {rank} {total[0]:g}", flush=True)
+
+
+def forgets() -> None:
+    """Rank 1 never submits `forgotten`; the stall report names both."""
+    hvd.init()
+    if hvd.rank() == 1:
+        time.sleep(3)
+    hvd.allreduce(np.ones(4, np.float32), name="forgotten")
+    print(f"done {hvd.rank()}", flush=True)
+
+
+def interrupted() -> None:
+    """Blocked for ever in an all-reduce; Ctrl-C must get through."""
+    hvd.init()
+    ready()
+    if hvd.rank() == 1:
+        time.sleep(3600)
+    begin = time.monotonic()
+    try:
+        hvd.allreduce(np.ones(4, np.float32), name="x")
+    except KeyboardInterrupt:
+        print(f"interrupted {hvd.rank()} {time.monotonic() - begin:.2f}", flush=True)
+        raise
+
+
+def sigterm() -> None:
+    """A handler of the user's runs while the all-reduce is blocked, and the all-reduce goes on."""
+    hvd.init()
+    handled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: (handled.set(), print("handler ran", flush=True)))
+    ready()
+    if hvd.rank() == 1:
+        time.sleep(2)
+    hvd.allreduce(np.ones(4, np.float32), name="x")
+    print(f"done {hvd.rank()} {handled.is_set()}", flush=True)
+
+
+def limited() -> None:
+    """No file of this process may grow beyond 64 KiB: shared memory is refused, and training goes on."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    hvd.init()
+    total = hvd.allreduce(np.ones(1 << 20, np.float32), name="x", op=hvd.Sum)
+    print(f"sum {total[-1]:g}", flush=True)
+
+
+def open_things() -> tuple[int, int, int]:
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return threads, len(os.listdir("/proc/self/fd")), pages * 4096
+
+
+def again() -> None:
+    """init and shutdown 100 times: no thread, descriptor or memory is lost."""
+    before = (0, 0, 0)
+    for turn in range(100):
+        hvd.init()
+        hvd.allreduce(np.ones(1000, np.float32), name="x")
+        hvd.shutdown()
+        gc.collect()
+        if turn == 9:
+            before = open_things()
+    after = open_things()
+    assert after[0] <= before[0] and after[1] <= before[1], (before, after)
+    assert after[2] - before[2] < 8 << 20, (before, after)
+    print("again ok", flush=True)
+
+
+def forks() -> None:
+    """A forked child gets a clear error; the parent is unharmed."""
+    hvd.init()
+    child = os.fork()
+    if child == 0:
+        try:
+            hvd.allreduce(np.ones(1, np.float32), name="child")
+        except distrun.NotInitialized as error:
+            print(f"child: {error}", flush=True)
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    print(f"parent {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
+def claims() -> None:
+    """Another process claims this rank's place: it is refused, naming both, and the job is unharmed."""
+    import subprocess
+
+    hvd.init()
+    if hvd.rank() == 0:
+        code = "import distrun.numpy as hvd; hvd.init()"
+        key = os.memfd_create("key")  # the true key is gone: whoever claims has to bring one, here a wrong one
+        os.write(key, b"k" * 32)
+        environment = {**os.environ, "DISTRUN_KEY_FD": str(key)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, pass_fds=[key], capture_output=True, text=True, timeout=60
+        )
+        print(f"claimant ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+    print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
+def threads() -> None:
+    """16 threads submit 250 tensors each, in different orders on every rank."""
+    hvd.init()
+    failures: list[BaseException] = []
+
+    def work(thread: int) -> None:
+        order = np.random.default_rng(hvd.rank() * 100 + thread).permutation(250)
+        try:
+            handles = [
+                (hvd.allreduce_async(np.full(10, i, np.float32), name=f"t{thread}.{i}", op=hvd.Sum), i) for i in order
+            ]
+            for handle, i in handles:
+                assert hvd.synchronize(handle)[0] == i * hvd.size()
+        except BaseException as error:
+            failures.append(error)
+
+    running = [threading.Thread(target=work, args=(thread,)) for thread in range(16)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not failures, failures
+    print(f"threads ok {hvd.rank()}", flush=True)
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    function.__name__: function
+    for function in (
+        raises, leaves, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims, threads
+    )
+}  # fmt: skip
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]]()
