@@ -68,18 +68,20 @@ Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address,
 // at most and never disturb the owner.
 class SecureListener {
  public:
+  // Returns why the peer is refused (it will report the text), or an empty string to welcome it.
+  using AcceptFunction = std::function<std::string(const Hello&)>;
+  using PeerFunction = std::function<void(std::unique_ptr<SecureSocket>)>;
+
   virtual ~SecureListener() = default;
   [[nodiscard]] virtual const std::string& address() const = 0;  // what connect_secure takes
   // Readable whenever progress() has something to do, closing a silent stranger included. One descriptor (an epoll
   // set), the same for the listener's whole life; watch it for reading.
   [[nodiscard]] virtual int fd() const = 0;
   // Accepts and advances handshakes without blocking; hands over each peer that has proved itself and whose Hello
-  // `accept` agrees with (purpose, job, rank). `accept` returns an error text for the peer, or an empty string.
-  virtual void progress(TimePoint now, const std::function<std::string(const Hello&)>& accept,
-                        const std::function<void(std::unique_ptr<SecureSocket>)>& on_peer) = 0;
+  // `accept` agrees with (purpose, job, rank; none = everybody of this job). Neither function may destroy the listener.
+  virtual void progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) = 0;
   // Blocks until one peer has come, or the deadline.
-  virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const std::function<std::string(const Hello&)>& accept,
-                                                                TimePoint deadline) = 0;
+  virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) = 0;
 };
 
 // `bind_address`: "127.0.0.1:0", "[::1]:0", "unix:@abstract", or "unix:@" for a random abstract name. `self` is what

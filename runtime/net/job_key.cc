@@ -1,0 +1,106 @@
+// JobKey: made by the launcher, handed down in a sealed memfd, read once. (Declared in world.h.)
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "runtime/net/world.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+Status refused(const std::string& variable, const std::string& value, const std::string& why) {
+  return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
+}
+
+// Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
+Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
+  unsigned char bytes[JobKey::kBytes + 1];
+  const ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
+  Result<JobKey> key = n == static_cast<ssize_t>(JobKey::kBytes)
+                           ? JobKey::from_bytes(bytes, JobKey::kBytes)
+                           : Result<JobKey>(refused(variable, value, "it does not hold exactly 32 bytes"));
+  sodium_memzero(bytes, sizeof(bytes));
+  return key;
+}
+
+Result<JobKey> key_from_fd(const std::string& value) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < 3) {
+    return refused("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
+  }
+  // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
+  // memfd, because a child that inherited the variable may have given the number to something of its own.
+  const int seals = ::fcntl(number, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return refused("DISTRUN_KEY_FD", value,
+                   "the descriptor is not the sealed memory that distrun hands down. It is read once, by the first "
+                   "process of a rank: start other processes of this rank without the DISTRUN_* variables");
+  }
+  const Fd owned(number);
+  return read_key(owned.get(), "DISTRUN_KEY_FD", value);
+}
+
+Result<JobKey> key_from_file(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid()) return errno_status("DISTRUN_KEY_FILE=" + path + " cannot be opened", errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_status("DISTRUN_KEY_FILE=" + path + " cannot be examined", errno);
+  if (!S_ISREG(info.st_mode)) return refused("DISTRUN_KEY_FILE", path, "it is not a regular file");
+  if (info.st_uid != ::geteuid()) return refused("DISTRUN_KEY_FILE", path, "it belongs to another user");
+  if ((info.st_mode & 077) != 0) {
+    return refused("DISTRUN_KEY_FILE", path, "others may read or write it: run chmod 600 on it");
+  }
+  return read_key(fd.get(), "DISTRUN_KEY_FILE", path);
+}
+
+}  // namespace
+
+JobKey::~JobKey() { sodium_memzero(bytes_, sizeof(bytes_)); }
+
+JobKey JobKey::generate() {
+  DISTRUN_CHECK(sodium_init() >= 0, "libsodium cannot be initialised");
+  JobKey key;
+  randombytes_buf(key.bytes_, sizeof(key.bytes_));
+  return key;
+}
+
+Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
+  if (size != kBytes) {
+    return Status(Errc::kInvalidArgument, "a job's key has 32 bytes, not " + std::to_string(size));
+  }
+  JobKey key;
+  std::memcpy(key.bytes_, data, kBytes);
+  return key;
+}
+
+Result<JobKey> JobKey::from_environment(const Environment& environment) {
+  if (const auto fd = environment.find("DISTRUN_KEY_FD"); fd != environment.end()) return key_from_fd(fd->second);
+  if (const auto file = environment.find("DISTRUN_KEY_FILE"); file != environment.end()) {
+    return key_from_file(file->second);
+  }
+  return Status(Errc::kInvalidArgument,
+                "neither DISTRUN_KEY_FD nor DISTRUN_KEY_FILE is set, so this process has no key of the job: start it "
+                "with distrun");
+}
+
+// Close-on-exec: whoever starts a rank clears the flag in the child alone.
+Result<Fd> JobKey::to_sealed_memfd() const {
+  Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return errno_status("memory for the job's key cannot be made", errno);
+  if (::write(fd.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
+    return errno_status("the job's key cannot be written", errno);
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return errno_status("the job's key cannot be sealed", errno);
+  return fd;
+}
+
+}  // namespace distrun::net

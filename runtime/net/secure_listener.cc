@@ -1,0 +1,250 @@
+// listen_secure: the responder's side, many handshakes at once, without blocking and without trusting anybody.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "runtime/net/handshake.h"
+#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure_stream.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr std::size_t kMaxStrangers = 128;
+constexpr Duration kHandshakeTime = std::chrono::seconds(5);
+constexpr Duration kRestAfterShortage = std::chrono::seconds(1);
+constexpr int kAcceptsPerTurn = 256;
+constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers count from 2
+constexpr std::uint64_t kTimerId = 1;
+
+// Somebody who has connected and not proved anything yet. Holds at most one handshake message of theirs.
+struct Stranger {
+  Stranger(Fd connection, const JobKey& key, const Hello& self, TimePoint now)
+      : fd(std::move(connection)), handshake(NoiseHandshake::Role::kResponder, key, self), since(now) {}
+  Fd fd;
+  Handshake handshake;
+  std::vector<std::byte> received;
+  TimePoint since;
+};
+
+class Listener final : public SecureListener {
+ public:
+  Listener(const JobKey& key, const Hello& self) : key_(key), self_(self) {}
+  Status open(const std::string& bind_address);
+
+  [[nodiscard]] const std::string& address() const override { return address_text_; }
+  [[nodiscard]] int fd() const override { return epoll_.get(); }
+  void progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) override;
+  Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) override;
+
+ private:
+  enum class Verdict { kWait, kDrop, kPeer };
+
+  Status watch(int fd, std::uint64_t id);
+  void accept_all(TimePoint now);
+  void pause(TimePoint now);
+  void make_room();
+  Verdict advance(Stranger& stranger, const AcceptFunction& accept);
+  Verdict judge(Stranger& stranger, const AcceptFunction& accept);
+  void serve(std::uint64_t id, const AcceptFunction& accept);
+  void drop(std::map<std::uint64_t, Stranger>::iterator it);
+  void expire(TimePoint now);
+  void set_timer(TimePoint now);
+
+  const JobKey key_;
+  const Hello self_;
+  bool unix_ = false;
+  std::string address_text_;
+  Fd listener_;
+  Fd timer_;
+  Fd epoll_;
+  std::uint64_t next_id_ = 2;
+  std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
+  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out
+  std::deque<std::unique_ptr<SecureSocket>> peers_;
+};
+
+Status Listener::open(const std::string& bind_address) {
+  auto parsed = parse_address(bind_address);
+  if (!parsed.ok()) return parsed.status();
+  auto listener = listen_stream(*parsed);
+  if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+  unix_ = parsed->kind == Address::Kind::kUnix;
+  address_text_ = to_string(*parsed);
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!epoll_.valid() || !timer_.valid()) return errno_status("a listener cannot be made", errno);
+  DISTRUN_RETURN_IF_ERROR(watch(listener_.get(), kListenerId));
+  return watch(timer_.get(), kTimerId);
+}
+
+Status Listener::watch(int fd, std::uint64_t id) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return errno_status("epoll_ctl failed", errno);
+  return {};
+}
+
+void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) {
+  if (paused_until_ && *paused_until_ <= now && watch(listener_.get(), kListenerId).ok()) paused_until_.reset();
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
+    if (id == kListenerId) {
+      accept_all(now);
+    } else if (id == kTimerId) {
+      std::uint64_t times = 0;
+      [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof(times));
+    } else {
+      serve(id, accept);
+    }
+  }
+  expire(now);
+  set_timer(now);
+  while (!peers_.empty()) {
+    auto peer = std::move(peers_.front());
+    peers_.pop_front();
+    on_peer(std::move(peer));
+  }
+}
+
+Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunction& accept, TimePoint deadline) {
+  for (;;) {
+    // Others that come in the same turn stay in peers_ for the next call.
+    std::deque<std::unique_ptr<SecureSocket>> came;
+    progress(Clock::now(), accept, [&](std::unique_ptr<SecureSocket> peer) { came.push_back(std::move(peer)); });
+    if (!came.empty()) {
+      auto first = std::move(came.front());
+      came.pop_front();
+      peers_ = std::move(came);
+      return first;
+    }
+    if (const Status ready = wait_ready(epoll_.get(), POLLIN, deadline); !ready.ok()) {
+      return ready.with_context("waiting for a peer on " + address_text_ + " (" + self_.purpose + ")");
+    }
+  }
+}
+
+void Listener::accept_all(TimePoint now) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    auto fd = accept_stream(listener_.get());
+    if (!fd.ok()) return pause(now);
+    if (!fd->valid()) return;
+    if (strangers_.size() >= kMaxStrangers) make_room();
+    const std::uint64_t id = next_id_++;
+    if (!watch(fd->get(), id).ok()) continue;
+    strangers_.try_emplace(id, *std::move(fd), key_, self_, now);
+  }
+}
+
+// Out of descriptors: a listening socket that stays readable would keep the owner busy for nothing.
+void Listener::pause(TimePoint now) {
+  make_room();
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  paused_until_ = now + kRestAfterShortage;
+}
+
+// The oldest one goes, but those who have shown the key go last.
+void Listener::make_room() {
+  auto it = std::find_if(strangers_.begin(), strangers_.end(),
+                         [](const auto& item) { return !item.second.handshake.key_proved(); });
+  if (it == strangers_.end()) it = strangers_.begin();
+  if (it != strangers_.end()) drop(it);
+}
+
+void Listener::serve(std::uint64_t id, const AcceptFunction& accept) {
+  const auto it = strangers_.find(id);
+  if (it == strangers_.end()) return;  // dropped earlier in this turn
+  if (advance(it->second, accept) == Verdict::kDrop) return drop(it);
+  if (it->second.handshake.state() != Handshake::State::kDone) return;
+  Stranger& stranger = it->second;
+  Hello peer = stranger.handshake.peer();
+  if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.fd.get(), nullptr);
+  auto unsent = stranger.handshake.take_output();
+  peers_.push_back(std::make_unique<SecureStream>(std::move(stranger.fd), stranger.handshake.take_session(),
+                                                  std::move(peer), std::move(unsent)));
+  strangers_.erase(it);
+  // An error shows again when the owner uses the socket.
+  (void)peers_.back()->flush();
+}
+
+Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& accept) {
+  std::array<std::byte, kMaxHandshakeMessage> buffer;
+  while (stranger.handshake.state() == Handshake::State::kRunning) {
+    const std::size_t missing = stranger.handshake.wanted() - stranger.received.size();
+    const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return Verdict::kWait;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Verdict::kDrop;
+    stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
+    if (stranger.received.size() < stranger.handshake.wanted()) continue;
+    const Status fed = stranger.handshake.feed(stranger.received);
+    stranger.received.clear();
+    if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept);
+    const auto output = stranger.handshake.take_output();
+    // A fresh socket has room for these few hundred bytes; whoever has managed to fill it is no peer.
+    const ssize_t sent = ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) return Verdict::kDrop;
+  }
+  return Verdict::kDrop;
+}
+
+Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& accept) {
+  Hello peer = stranger.handshake.peer();
+  if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
+  const std::string refusal = accept ? accept(peer) : std::string();
+  stranger.handshake.decide(refusal);
+  if (refusal.empty()) return Verdict::kPeer;
+  const auto output = stranger.handshake.take_output();
+  ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return Verdict::kDrop;
+}
+
+void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it) {
+  // Bytes that nobody has read would turn the close into a reset, which can overtake our last words.
+  std::array<std::byte, 4096> buffer;
+  ::shutdown(it->second.fd.get(), SHUT_WR);
+  ::recv(it->second.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  strangers_.erase(it);
+}
+
+void Listener::expire(TimePoint now) {
+  while (!strangers_.empty() && strangers_.begin()->second.since + kHandshakeTime <= now) drop(strangers_.begin());
+}
+
+// The timer makes fd() readable when the oldest stranger's time is up, so that the owner needs no clock of its own.
+void Listener::set_timer(TimePoint now) {
+  std::optional<TimePoint> next = paused_until_;
+  if (!strangers_.empty())
+    next = std::min(next.value_or(TimePoint::max()), strangers_.begin()->second.since + kHandshakeTime);
+  itimerspec spec{};
+  if (next) {
+    const auto ns = std::max<long long>(std::chrono::nanoseconds(*next - now).count(), 1);
+    spec.it_value = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+  }
+  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
+                                                      const Hello& self) {
+  auto listener = std::make_unique<Listener>(key, self);
+  DISTRUN_RETURN_IF_ERROR(listener->open(bind_address));
+  return std::unique_ptr<SecureListener>(std::move(listener));
+}
+
+}  // namespace distrun::net

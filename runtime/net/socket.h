@@ -1,0 +1,47 @@
+// Stream sockets without authentication: addresses, connecting with a deadline, and the options that every one of ours
+// has (non-blocking, close-on-exec, no delay, a silent peer noticed in about 5 s). Used by secure_socket only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
+#include "runtime/base/status.h"
+
+namespace distrun::net {
+
+struct Address {
+  enum class Kind { kTcp, kUnix };
+  Kind kind = Kind::kTcp;
+  std::string host;  // kTcp: a name or a number, IPv6 without brackets. kUnix: the abstract name without '@'
+  std::uint16_t port = 0;
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// "host:port", "[v6]:port" or "unix:@name"; kInvalidArgument naming the text otherwise.
+Result<Address> parse_address(std::string_view text);
+std::string to_string(const Address& address);
+
+// Listens without accepting. Port 0 and an empty unix name are replaced by a free port and a random name in `address`.
+Result<Fd> listen_stream(Address& address);
+Result<Fd> connect_stream(const Address& address, TimePoint deadline);
+// Next connection of a listener: kOk with an invalid Fd when none waits (or one that gave up already).
+Result<Fd> accept_stream(int listener);
+
+// Blocks until `fd` is ready for `events` (poll's), or kTimeout. Signals do not end the wait.
+Status wait_ready(int fd, short events, TimePoint deadline);
+
+// TCP only: acknowledgements that stay away for about 5 s end the connection, while idle as well as with data under
+// way. The second part also ends a connection whose reader stands still with a full window, which bulk data to a slow
+// rank legitimately does: allow_slow_reader() takes it back, the check of idle connections stays.
+void expect_prompt_peer(int fd);
+void allow_slow_reader(int fd);
+
+int unix_peer_pid(int fd);             // 0 when the kernel does not know
+std::string local_host_of(int fd);     // this side's numeric address, "" for unix
+std::string remote_text(int fd);       // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"
+int poll_timeout_ms(TimePoint until);  // for poll and epoll_wait: rounded up, 0 when past
+
+}  // namespace distrun::net

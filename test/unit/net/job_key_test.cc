@@ -1,0 +1,87 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "runtime/net/world.h"
+
+namespace distrun::net {
+namespace {
+
+bool same(const JobKey& a, const JobKey& b) { return std::memcmp(a.data(), b.data(), JobKey::kBytes) == 0; }
+
+class KeyFile {
+ public:
+  explicit KeyFile(const std::string& content, mode_t mode = 0600) {
+    const Fd fd(::mkstemp(path_.data()));
+    REQUIRE(fd.valid());
+    REQUIRE(::write(fd.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
+    REQUIRE(::fchmod(fd.get(), mode) == 0);
+  }
+  KeyFile(const KeyFile&) = delete;
+  KeyFile& operator=(const KeyFile&) = delete;
+  ~KeyFile() { ::unlink(path_.c_str()); }
+  [[nodiscard]] Environment environment() const { return {{"DISTRUN_KEY_FILE", path_}}; }
+
+ private:
+  std::string path_ = "/tmp/distrun-key-test-XXXXXX";
+};
+
+TEST_CASE("every job has another key", "[job_key]") { CHECK_FALSE(same(JobKey::generate(), JobKey::generate())); }
+
+TEST_CASE("a key has 32 bytes", "[job_key]") {
+  const unsigned char bytes[33] = {1, 2, 3};
+  CHECK(JobKey::from_bytes(bytes, 32).ok());
+  CHECK(JobKey::from_bytes(bytes, 31).status().code() == Errc::kInvalidArgument);
+  CHECK(JobKey::from_bytes(bytes, 33).status().code() == Errc::kInvalidArgument);
+}
+
+TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after reading", "[job_key]") {
+  const JobKey key = JobKey::generate();
+  auto fd = key.to_sealed_memfd();
+  REQUIRE(fd.ok());
+  CHECK(::write(fd->get(), "x", 1) == -1);
+  CHECK(::ftruncate(fd->get(), 0) == -1);
+  const int number = fd->release();
+  const Environment environment{{"DISTRUN_KEY_FD", std::to_string(number)}};
+  const auto read = JobKey::from_environment(environment);
+  REQUIRE(read.ok());
+  CHECK(same(*read, key));
+  CHECK(::fcntl(number, F_GETFD) == -1);
+  // The second reader (a child with an inherited environment) is told why it gets none.
+  CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
+}
+
+TEST_CASE("a descriptor that is not the launcher's is refused and left open", "[job_key]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const Fd a(ends[0]);
+  const Fd b(ends[1]);
+  CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FD", std::to_string(a.get())}}).ok());
+  CHECK(::fcntl(a.get(), F_GETFD) != -1);
+  for (const char* bad : {"", "x", "1x", "-4", "0", "99999999999999"}) {
+    CHECK(JobKey::from_environment({{"DISTRUN_KEY_FD", bad}}).status().code() == Errc::kInvalidArgument);
+  }
+}
+
+TEST_CASE("a key file must be private, regular and of the right size", "[job_key]") {
+  CHECK(JobKey::from_environment(KeyFile(std::string(32, 'k')).environment()).ok());
+  CHECK_FALSE(JobKey::from_environment(KeyFile(std::string(31, 'k')).environment()).ok());
+  CHECK_FALSE(JobKey::from_environment(KeyFile(std::string(33, 'k')).environment()).ok());
+  const auto open_to_others = JobKey::from_environment(KeyFile(std::string(32, 'k'), 0640).environment());
+  CHECK(open_to_others.status().message().find("chmod 600") != std::string::npos);
+  CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FILE", "/tmp"}}).ok());
+  CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FILE", "/nonexistent/key"}}).ok());
+}
+
+TEST_CASE("without a key the text says how to start the job", "[job_key]") {
+  CHECK(JobKey::from_environment({}).status().message().find("start it with distrun") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace distrun::net
