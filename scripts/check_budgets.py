@@ -23,7 +23,9 @@ def cxx_functions(text: str) -> list[tuple[int, int]]:
     text = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     text = re.sub(r'R"(\w*)\((.*?)\)\1"', lambda found: '""' + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     text = re.sub(r"//[^\n]*|\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])+'", "", text)
-    found, stack, line, statement, start_line = [], [], 1, "", 1
+    found: list[tuple[int, int]] = []
+    stack: list[tuple[str, int]] = []
+    line, statement, start_line = 1, "", 1
     for letter in text:
         if letter == "\n":
             line += 1

@@ -53,7 +53,9 @@ def check_includes(path: Path, text: str, folders: dict[str, set[str]]) -> list[
             folders.setdefault(path.parent.as_posix(), set()).add(Path(resolved).parent.as_posix())
         allowed = [rule + "/", *MAY_INCLUDE[rule]]
         if not any(included.startswith(prefix) for prefix in allowed) and "/" in included:
-            faults.append(f"{path}: may not include {included} ({rule} includes: {', '.join(MAY_INCLUDE[rule]) or 'nothing'})")
+            faults.append(
+                f"{path}: may not include {included} ({rule} includes: {', '.join(MAY_INCLUDE[rule]) or 'nothing'})"
+            )
     if rule == "runtime/engine" and path.suffix in (".h", ".cc"):
         faults += [f"{path}: the engine includes no backend's own header ({name})"
                    for name in INCLUDE.findall(text) if re.match(r"runtime/backend/\w+/", name)]  # fmt: skip

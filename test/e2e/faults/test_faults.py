@@ -1,4 +1,4 @@
-"""Everything that goes wrong without a kill: exceptions, early leaves, mismatches, stalls, signals, limits, strangers."""
+"""What goes wrong without a kill: exceptions, early leaves, mismatches, stalls, signals, limits, strangers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root to mount a small /dev/shm")
 def test_tiny_dev_shm_does_not_matter(start_job: StartJob, python: str, programs: Path) -> None:
-    script = "mount -t tmpfs -o size=64k tmpfs /dev/shm && exec \"$0\" \"$@\""
+    script = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"'
     from ..conftest import launcher_path
 
     job = start_job(
@@ -170,13 +170,21 @@ def listening_ports(pids: list[int]) -> set[int]:
 
 def test_strangers_on_every_port(start_job: StartJob, python: str, programs: Path) -> None:
     """Random bytes, a huge length, and silence: the job is unaffected and holds no memory for them."""
-    job = start_job("-np", "2", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", python, programs / "loop.py", "600", "0.005")
+    job = start_job(
+        "-np", "2", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", python, programs / "loop.py", "600", "0.005"
+    )
     pids = job.ranks(2)
     ports = listening_ports([job.process.pid, *pids.values()])
     assert ports, "nobody listens"
     strangers = []
     for port in ports:
-        for payload in (os.urandom(4096), b"\xff" * 64, b"\xff\xff\xff\x7f" + b"x" * 100, b"", b"GET / HTTP/1.0\r\n\r\n"):
+        for payload in (
+            os.urandom(4096),
+            b"\xff" * 64,
+            b"\xff\xff\xff\x7f" + b"x" * 100,
+            b"",
+            b"GET / HTTP/1.0\r\n\r\n",
+        ):
             try:
                 stranger = socket.create_connection(("127.0.0.1", port), timeout=2)
                 stranger.sendall(payload)

@@ -1,4 +1,4 @@
-"""A rank killed at a random moment: the others raise RankLost naming it, the launcher exits with 137, nothing is left."""
+"""A rank killed at a random moment: the others raise RankLost naming it, the exit code is 137, nothing is left."""
 
 from __future__ import annotations
 

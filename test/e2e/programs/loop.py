@@ -10,10 +10,9 @@ import os
 import sys
 import time
 
-import numpy as np
-
 import distrun
 import distrun.numpy as hvd
+import numpy as np
 
 
 def main() -> int:
@@ -39,7 +38,8 @@ def main() -> int:
         waited = time.monotonic() - last
         kind = type(error).__name__
         print(
-            f"raised {rank} {kind} ranks={list(error.ranks)} host={error.host} cause={error.cause} seconds={waited:.2f}",
+            f"raised {rank} {kind} ranks={list(error.ranks)} host={error.host} "
+            f"cause={error.cause} seconds={waited:.2f}",
             flush=True,
         )
         raise

@@ -12,10 +12,9 @@ delay, victim = float(sys.argv[1]), int(sys.argv[2])
 if int(os.environ["RANK"]) == victim:
     threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-import numpy as np  # noqa: E402
-
 import distrun  # noqa: E402
 import distrun.numpy as hvd  # noqa: E402
+import numpy as np  # noqa: E402
 
 
 def main() -> None:
@@ -33,7 +32,8 @@ def main() -> None:
         kind = type(error).__name__
         waited = time.monotonic() - begin
         print(
-            f"raised {rank} {kind} ranks={list(error.ranks)} host={error.host} cause={error.cause} seconds={waited:.2f}",
+            f"raised {rank} {kind} ranks={list(error.ranks)} host={error.host} "
+            f"cause={error.cause} seconds={waited:.2f}",
             flush=True,
         )
         raise

@@ -1,0 +1,1 @@
+// The library is its archives; a linker wants one object of its own.

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Proves what the wheel promises: its name, what its native files need, and that it works alone.
+
+    check_wheel.py dist/distrun-*.whl [--junit FILE]
+
+Native files: glibc at most 2.34, GLIBCXX at most 3.4.29, DT_NEEDED within libc, libm, libstdc++, libgcc_s, ld-linux (a
+plug-in may add its own library). Then, for each CPython 3.10 to 3.13 found: an empty environment, no compiler on PATH,
+install, a job of two ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+GLIBC = (2, 34)
+GLIBCXX = (3, 4, 29)
+NEEDED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+PROGRAM = """
+import distrun.numpy as hvd, numpy as np
+hvd.init()
+assert hvd.allreduce(np.ones(3, np.float32), op=hvd.Sum, name="x")[0] == hvd.size() == 2
+print("works", hvd.rank())
+"""
+
+
+class Skip(Exception):
+    """A check that cannot run here; the text says why."""
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def native_files(folder: Path) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+    assert found, "the wheel has no native file"
+    return found
+
+
+def check_name(wheel: Path, _: Path) -> None:
+    assert re.fullmatch(r"distrun-[\w.]+-py3-none-linux_x86_64\.whl", wheel.name), wheel.name
+
+
+def check_contents(_: Path, folder: Path) -> None:
+    names = {path.name for path in folder.rglob("*")}
+    wanted = {"libdistrun.so", "distrun", "distrun.h", "distrun.hpp", "distrun-config.cmake", "__init__.py", "py.typed"}
+    assert wanted <= names, f"missing from the wheel: {sorted(wanted - names)}"
+
+
+def check_symbol_versions(_: Path, folder: Path) -> None:
+    for path in native_files(folder):
+        text = run("objdump", "-T", path)
+        for prefix, limit in (("GLIBC", GLIBC), ("GLIBCXX", GLIBCXX)):
+            found = [tuple(map(int, v.split("."))) for v in re.findall(rf"\({prefix}_([\d.]+)\)", text)]
+            assert not found or max(found) <= limit, f"{path.name} needs {prefix}_{max(found)}, at most {limit}"
+
+
+def check_needed(_: Path, folder: Path) -> None:
+    for path in native_files(folder):
+        needed = set(re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", path)))
+        extra = needed - NEEDED
+        allowed = 1 if "plugins" in path.parts else 0
+        assert len(extra) <= allowed, f"{path.name} needs {sorted(extra)}"
+
+
+def check_exports(_: Path, folder: Path) -> None:
+    (library,) = folder.rglob("libdistrun.so")
+    defined = re.findall(r"^[0-9a-f]+ [TDBRVW] (\S+)$", run("nm", "-D", "--defined-only", library), re.MULTILINE)
+    strays = [name for name in defined if not name.startswith("distrun_")]
+    assert defined and not strays, f"libdistrun.so exports {strays[:5]}"
+
+
+def find_python(version: str) -> str:
+    candidates = [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))]
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        if path is None:
+            continue
+        answer = subprocess.run([path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
+        if answer.returncode == 0 and answer.stdout.startswith(version + "."):
+            return path
+    raise Skip(f"Python {version} is not on this machine")
+
+
+def check_python(version: str) -> Callable[[Path, Path], None]:
+    def check(wheel: Path, _: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            run(find_python(version), "-m", "venv", folder)
+            bin_folder = Path(folder) / "bin"
+            run(bin_folder / "pip", "install", "-q", wheel, "numpy")
+            program = Path(folder) / "program.py"
+            program.write_text(PROGRAM)
+            # No compiler, no distrun of the machine's: the environment's own bin is all there is.
+            env = {"PATH": str(bin_folder), "HOME": folder, "VIRTUAL_ENV": folder}
+            out = run(bin_folder / "distrun", "-np", "2", bin_folder / "python", program, env=env)
+            assert "works 0" in out and "works 1" in out, out
+            run(bin_folder / "distrun", "check", "--build", env=env)
+
+    return check
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--junit", type=Path)
+    options = parser.parse_args()
+    wheel = options.wheel.resolve()
+    checks: dict[str, Callable[[Path, Path], None]] = {
+        "name": check_name,
+        "contents": check_contents,
+        "symbol versions": check_symbol_versions,
+        "needed libraries": check_needed,
+        "exports": check_exports,
+        **{f"python {version}": check_python(version) for version in VERSIONS},
+    }
+    suite = ElementTree.Element("testsuite", name="wheel")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        zipfile.ZipFile(wheel).extractall(folder)
+        for name, check in checks.items():
+            case = ElementTree.SubElement(suite, "testcase", classname="wheel", name=name)
+            try:
+                check(wheel, Path(folder))
+                print(f"ok       {name}")
+            except Skip as skip:
+                ElementTree.SubElement(case, "skipped", message=str(skip))
+                print(f"skipped  {name}: {skip}")
+            except Exception:
+                failed += 1
+                ElementTree.SubElement(case, "failure").text = traceback.format_exc()
+                print(f"FAILED   {name}\n{traceback.format_exc()}")
+    if options.junit:
+        ElementTree.ElementTree(suite).write(options.junit)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

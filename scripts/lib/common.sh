@@ -1,0 +1,78 @@
+# What the set-up scripts share. Sourced by scripts/quickstart, scripts/test, scripts/check and scripts/wheel.
+set -euo pipefail
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+LOGS="$ROOT/build/logs"
+VENV="$ROOT/.venv"
+JOBS="$(nproc)"
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
+cd "$ROOT"
+mkdir -p "$LOGS"
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# step "title" command...: runs it with its output in a log, says how long it took; shows the log's end on failure.
+step() {
+  local title="$1" log start status=0
+  shift
+  log="$LOGS/$(tr -cs 'a-zA-Z0-9' '-' <<<"$title" | sed 's/^-//; s/-$//').log"
+  printf '   %-58s' "$title"
+  start=$SECONDS
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [ "$status" -eq 0 ]; then
+    printf ' ok  %4ds\n' $((SECONDS - start))
+  else
+    printf ' FAILED (%d) after %ds; the end of %s:\n' "$status" $((SECONDS - start)) "${log#"$ROOT"/}"
+    tail -n 40 "$log" | sed 's/^/   | /'
+  fi
+  return "$status"
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || printf '%s\n' "$package"
+  done
+}
+
+apt_install() {
+  as_root apt-get update -q || true # one unreachable third-party source must not stop the rest
+  as_root apt-get install -y -q --no-install-recommends "$@"
+}
+
+# Installs the Debian or Ubuntu packages that are not there yet.
+need_packages() {
+  local missing
+  command -v dpkg-query >/dev/null || die "this script installs packages on Debian and Ubuntu; elsewhere install the like of: $*"
+  mapfile -t missing < <(missing_packages "$@")
+  if [ ${#missing[@]} -gt 0 ]; then
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || die "run as root or install sudo: needs the packages ${missing[*]}"
+    step "install ${#missing[@]} system packages" apt_install "${missing[@]}"
+  fi
+}
+
+need_venv() {
+  if [ ! -x "$VENV/bin/python" ]; then
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "needs Python 3.10 or newer as python3"
+    step "make the Python environment .venv" python3 -m venv "$VENV"
+  fi
+}
+
+# need_python name==version ...: installs what is missing into .venv.
+need_python() {
+  if ! "$VENV/bin/python" "$ROOT/scripts/lib/installed.py" "$@"; then
+    step "install Python packages: $*" "$VENV/bin/python" -m pip install -q "$@"
+  fi
+}
+
+BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv)
+
+# Builds the wheel in place (build/wheel is kept, so a second run compiles nothing) and installs it into .venv.
+install_distrun() {
+  need_python "scikit-build-core>=0.10"
+  step "build and install distrun" "$VENV/bin/python" -m pip install -q --no-build-isolation --no-deps --force-reinstall .
+}
