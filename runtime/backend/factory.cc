@@ -1,0 +1,13 @@
+#include "runtime/backend/factory.h"
+
+#include "runtime/backend/self/self_backend.h"
+
+namespace distrun::backend {
+
+std::vector<std::unique_ptr<Factory>> builtin_factories() {
+  std::vector<std::unique_ptr<Factory>> factories;
+  factories.push_back(make_self_factory());
+  return factories;
+}
+
+}  // namespace distrun::backend

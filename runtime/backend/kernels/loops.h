@@ -1,0 +1,137 @@
+// The reduction loops and the table of them, instantiated once per instruction set by the files that include this.
+// Plain loops that the compiler vectorises; -ffp-contract=off keeps every rounding where it is written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "runtime/backend/kernels/elements.h"
+#include "runtime/backend/kernels/table.h"
+
+#if defined(__clang__)
+#define DISTRUN_VECTORISE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define DISTRUN_VECTORISE _Pragma("GCC ivdep")
+#endif
+
+namespace distrun::backend::kernels {
+namespace {
+
+// Unsigned and at least as wide as int: wraps modulo 2^bits without undefined behaviour.
+template <class T>
+using Wrapping = std::conditional_t<
+    sizeof(T) < sizeof(unsigned), unsigned,
+    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::enable_if<true, T>>::type>;
+
+struct Sum {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+struct Product {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+// A NaN on any rank is the result; of equal values (+0 and -0) the first rank's is kept.
+struct Min {
+  template <class T>
+  static T apply(T a, T b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
+};
+struct Max {
+  template <class T>
+  static T apply(T a, T b) {
+    return ((b > a) | (b != b)) ? b : a;
+  }
+};
+
+// Elements that stay in the first-level cache between the sources.
+inline constexpr std::size_t kBlock = 512;
+
+// Two sources of a simple type: no detour over a block.
+template <class E, class Op>
+inline void reduce_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+  using T = typename E::Stored;
+  const std::byte* a = sources.at[0];
+  const std::byte* b = sources.at[1];
+  const FinishArgs how = finish;
+  if constexpr (std::is_floating_point_v<T>) {
+    DISTRUN_VECTORISE
+    for (std::size_t i = 0; i < count; ++i) put<T>(out, i, E::finish(Op::apply(get<T>(a, i), get<T>(b, i)), how));
+  } else {
+    DISTRUN_VECTORISE
+    for (std::size_t i = 0; i < count; ++i) put<T>(out, i, Op::apply(get<T>(a, i), get<T>(b, i)));
+  }
+}
+
+template <class E, class Op>
+inline void combine_block(const std::byte* from, typename E::Held* held, std::size_t count) {
+  if constexpr (E::kSimple) {
+    DISTRUN_VECTORISE
+    for (std::size_t i = 0; i < count; ++i) held[i] = Op::apply(held[i], get<typename E::Stored>(from, i));
+  } else {
+    typename E::Held next[kBlock];
+    widen_block<E>(from, next, count);
+    DISTRUN_VECTORISE
+    for (std::size_t i = 0; i < count; ++i) held[i] = Op::apply(held[i], next[i]);
+  }
+}
+
+template <class E, class Op>
+void reduce(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+  constexpr std::size_t kSize = sizeof(typename E::Stored);
+  constexpr bool kFloat = std::is_floating_point_v<typename E::Held>;
+  if constexpr (E::kSimple) {
+    if (sources.count == 2 && (kFloat || finish.identity)) {
+      reduce_pair<E, Op>(sources, out, count, finish);
+      return;
+    }
+  }
+  typename E::Held held[kBlock];
+  const FinishArgs how = finish;
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t here = count - at < kBlock ? count - at : kBlock;
+    widen_block<E>(sources.at[0] + at * kSize, held, here);
+    for (std::size_t s = 1; s < sources.count; ++s) combine_block<E, Op>(sources.at[s] + at * kSize, held, here);
+    if (!how.identity) {
+      DISTRUN_VECTORISE
+      for (std::size_t i = 0; i < here; ++i) held[i] = E::finish(held[i], how);
+    }
+    narrow_block<E>(held, out + at * kSize, here);
+  }
+}
+
+template <class E>
+constexpr void fill_row(ReduceFn* row) {
+  row[0] = &reduce<E, Sum>;
+  row[1] = &reduce<E, Min>;
+  row[2] = &reduce<E, Max>;
+  row[3] = &reduce<E, Product>;
+}
+
+constexpr ReduceFn* row_of(Table& table, DType dtype) { return table.reduce[static_cast<int>(dtype)]; }
+
+constexpr Table make_table() {
+  Table table = {};
+  fill_row<Plain<std::uint8_t>>(row_of(table, DType::kU8));
+  fill_row<Plain<std::int8_t>>(row_of(table, DType::kI8));
+  fill_row<Plain<std::int16_t>>(row_of(table, DType::kI16));
+  fill_row<Plain<std::int32_t>>(row_of(table, DType::kI32));
+  fill_row<Plain<std::int64_t>>(row_of(table, DType::kI64));
+  fill_row<Float16>(row_of(table, DType::kF16));
+  fill_row<BFloat16>(row_of(table, DType::kBF16));
+  fill_row<Plain<float>>(row_of(table, DType::kF32));
+  fill_row<Plain<double>>(row_of(table, DType::kF64));
+  ReduceFn* row = row_of(table, DType::kBool);  // values are 0 and 1: or is max, and is min
+  row[0] = row[2] = &reduce<Bool, Max>;
+  row[1] = row[3] = &reduce<Bool, Min>;
+  return table;
+}
+
+}  // namespace
+}  // namespace distrun::backend::kernels

@@ -1,0 +1,39 @@
+// Between kernels.cc and the files that are compiled once per instruction set. Those may use nothing inline from the
+// standard library: the linker might keep their AVX-512 copy of it for the whole program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/types.h"
+
+namespace distrun::backend::kernels {
+
+// A Finish with its casts done once per call instead of once per element.
+struct FinishArgs {
+  bool identity = true;
+  float f32 = 1.0F;     // factor / divisor
+  double f64 = 1.0;     // factor / divisor
+  double factor = 1.0;  // integers: after the division
+  std::int64_t divisor = 1;
+};
+
+struct Sources {
+  const std::byte* const* at = nullptr;
+  std::size_t count = 0;
+};
+
+using ReduceFn = void (*)(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish);
+
+inline constexpr int kNumTableOps = 4;  // sum, min, max, product
+
+struct Table {
+  ReduceFn reduce[kNumDTypes][kNumTableOps];  // indexed by DType; scaling is a reduction of one source
+};
+
+const Table& portable_table();
+// Null where the compiler does not target x86-64.
+const Table* avx2_table();
+const Table* avx512_table();
+
+}  // namespace distrun::backend::kernels

@@ -1,0 +1,163 @@
+#include "runtime/backend/select.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace distrun::backend {
+namespace {
+
+// One backend as the whole group sees it.
+struct Candidate {
+  std::string name;
+  bool available = false;
+  std::string reason;
+  int score = 0;
+  std::uint32_t devices = 0;
+};
+
+std::string who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " (" + host + ")"; }
+
+const Offer* find_offer(const std::vector<Offer>& offers, std::string_view name) {
+  const auto found = std::find_if(offers.begin(), offers.end(), [&](const Offer& o) { return o.backend == name; });
+  return found == offers.end() ? nullptr : &*found;
+}
+
+struct View {
+  DeviceType device;
+  const std::vector<std::vector<Offer>>& offers;
+  const std::vector<int>& members;
+  const std::vector<std::string>& hosts;
+};
+
+// Why member `i` cannot use backend `name` for the device, or nothing.
+std::optional<std::string> obstacle(const View& view, std::size_t i, std::string_view name) {
+  const Offer* offer = find_offer(view.offers[i], name);
+  if (offer == nullptr) return who(view.members[i], view.hosts[i]) + ": not offered there";
+  if (!offer->available) return who(view.members[i], view.hosts[i]) + ": not available: " + offer->reason;
+  if (((offer->capabilities.devices >> static_cast<unsigned>(view.device)) & 1U) == 0) {
+    return "does not support " + std::string(name_of(view.device)) + " tensors";
+  }
+  return std::nullopt;
+}
+
+// Available if all members can use it; the score is the lowest that any member gives.
+Candidate judge(const View& view, const std::string& name) {
+  Candidate candidate = {.name = name, .available = true};
+  for (std::size_t i = 0; i < view.offers.size(); ++i) {
+    const Offer* offer = find_offer(view.offers[i], name);
+    if (offer != nullptr) candidate.devices |= offer->capabilities.devices;
+    const auto why_not = obstacle(view, i, name);
+    if (why_not && candidate.available) {
+      candidate.available = false;
+      candidate.reason = *why_not;
+    }
+    if (why_not) continue;
+    candidate.score = i == 0 ? offer->score : std::min(candidate.score, offer->score);
+    if (i == 0) candidate.reason = offer->reason;
+  }
+  return candidate;
+}
+
+// Sorted by name, so that the result does not depend on the order in which members list their offers.
+std::map<std::string, Candidate> judge_all(const View& view) {
+  std::map<std::string, Candidate> candidates;
+  for (const std::vector<Offer>& member : view.offers) {
+    for (const Offer& offer : member) {
+      if (!candidates.contains(offer.backend)) candidates.emplace(offer.backend, judge(view, offer.backend));
+    }
+  }
+  return candidates;
+}
+
+struct Choice {
+  std::string backend;  // empty: select by score
+  bool named_for_device = false;
+};
+
+// The part of the setting that speaks of `device`; a bare name speaks of every device.
+Choice choice_for(DeviceType device, std::string_view forced) {
+  Choice choice;
+  while (!forced.empty()) {
+    const std::size_t comma = std::min(forced.find(','), forced.size());
+    const std::string_view item = forced.substr(0, comma);
+    forced.remove_prefix(std::min(comma + 1, forced.size()));
+    const std::size_t colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      if (!choice.named_for_device) choice.backend = item;
+    } else if (item.substr(0, colon) == name_of(device)) {
+      choice = {.backend = std::string(item.substr(colon + 1)), .named_for_device = true};
+    }
+  }
+  if (choice.backend == "auto") choice.backend.clear();
+  return choice;
+}
+
+std::string listed(const std::map<std::string, Candidate>& candidates) {
+  std::string text;
+  for (const auto& [name, candidate] : candidates) {
+    if (!text.empty()) text += "; ";
+    text += name + ": " + (candidate.available ? "available" : candidate.reason);
+  }
+  return text.empty() ? "no backend is offered" : text;
+}
+
+Selection won(const std::map<std::string, Candidate>& candidates, const Candidate& winner, bool forced,
+              const std::string& setting) {
+  Selection selection = {.backend = winner.name, .reason = winner.reason};
+  if (forced) selection.reason = "chosen by --backend " + setting;
+  for (const auto& [name, candidate] : candidates) {
+    if (name == winner.name) continue;
+    std::string reason = candidate.reason;
+    if (candidate.available && forced) {
+      reason = "not the one chosen by --backend " + setting;
+    } else if (candidate.available) {
+      const bool tie = candidate.score == winner.score;
+      reason = (tie ? "same score, later by name (" : "lower score (") + std::to_string(candidate.score) +
+               (tie ? " = " : " < ") + std::to_string(winner.score) + ")";
+    }
+    selection.losers.push_back({.backend = name, .reason = std::move(reason)});
+  }
+  return selection;
+}
+
+Status impossible(const std::map<std::string, Candidate>& candidates, const std::string& setting,
+                  const std::string& backend, const std::string& reason) {
+  return {Errc::kUnsupported, "--backend " + setting + " cannot be met (" + backend + ": " + reason +
+                                  "); remove it, or choose a backend that is available (" + listed(candidates) + ")."};
+}
+
+}  // namespace
+
+Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
+                         const std::vector<int>& members, const std::vector<std::string>& hosts,
+                         const std::string& forced) {
+  DISTRUN_CHECK(!offers.empty() && offers.size() == members.size() && offers.size() == hosts.size(),
+                "one list of offers, one rank and one host per member");
+  const auto candidates = judge_all({.device = device, .offers = offers, .members = members, .hosts = hosts});
+  const Choice choice = choice_for(device, forced);
+  if (!choice.backend.empty()) {
+    const auto found = candidates.find(choice.backend);
+    if (found == candidates.end()) return impossible(candidates, forced, choice.backend, "no such backend here");
+    if (found->second.available) return won(candidates, found->second, true, forced);
+    // A bare name binds only the device types that it supports; the others are selected normally.
+    const bool other_device = ((found->second.devices >> static_cast<unsigned>(device)) & 1U) == 0;
+    if (choice.named_for_device || !other_device || found->second.devices == 0) {
+      return impossible(candidates, forced, choice.backend, found->second.reason);
+    }
+  }
+  const Candidate* best = nullptr;
+  for (const auto& [name, candidate] : candidates) {
+    if (candidate.available && (best == nullptr || candidate.score > best->score)) best = &candidate;
+  }
+  if (best == nullptr) {
+    return Status(Errc::kUnsupported, "No backend can move " + std::string(name_of(device)) +
+                                          " tensors between these ranks (" + listed(candidates) +
+                                          "); mend one of these causes, see `distrun check --build`.");
+  }
+  return won(candidates, *best, false, forced);
+}
+
+}  // namespace distrun::backend

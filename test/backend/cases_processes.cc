@@ -1,0 +1,29 @@
+// The suite's essence between processes, for fixtures that offer `forked`.
+#include <catch2/catch_test_macros.hpp>
+
+#include "test/backend/ranks.h"
+#include "test/backend/reference.h"
+
+namespace distrun::test {
+
+TEST_CASE("processes: all-reduces of several sizes between forked processes") {
+  REQUIRE(subject().forked);
+  const std::size_t large = subject().boundaries.back();
+  for (const int size : subject().sizes) {
+    expect_success(run_ranks(RanksAs::kProcesses, size, [large](Rank& rank) {
+      const Sample sample = {.dtype = DType::kF32, .op = ReduceOp::kAverage, .seed = 5};
+      for (int round = 0; round < 20; ++round) {
+        for (const std::size_t count : {std::size_t{1}, std::size_t{100}, large}) {
+          Bytes data = input_of(sample, rank.index, count);
+          const backend::Segment segment = {.in = data.data(), .out = data.data(), .count = count};
+          rank.run({.segments = {&segment, 1}, .reduce = sample.op}, "allreduce");
+          const std::string wrong = difference(sample, rank.size, data.data(), allreduce_of(sample, rank.size, count));
+          rank.expect(wrong.empty(), wrong);
+          rank.digest(data);
+        }
+      }
+    }));
+  }
+}
+
+}  // namespace distrun::test

@@ -1,0 +1,194 @@
+#include "test/backend/ranks.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_message.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <exception>
+#include <thread>
+
+#include "runtime/base/fd.h"
+
+namespace distrun::test {
+namespace {
+
+// Generous: only a hang reaches it, and the suite runs under sanitizers on loaded machines.
+constexpr double kDeadlineSeconds = 120;
+constexpr std::size_t kMaxFailures = 5;
+
+Outcome failed(const std::string& text) { return {.failures = {text}}; }
+
+Outcome run_rank(GroupFixture& group, int index, int size, const Scenario& scenario) {
+  try {
+    auto backend = group.create(index, deadline_after(kDeadlineSeconds));
+    if (!backend.ok()) return failed("create: " + backend.status().message());
+    Rank rank(index, size, **backend, group.wait_set(index));
+    rank.expect((*backend)->name() == subject().name, "the backend's name is " + std::string((*backend)->name()));
+    scenario(rank);
+    return rank.outcome();
+  } catch (const std::exception& error) {
+    return failed(std::string("exception: ") + error.what());
+  }
+}
+
+std::vector<Outcome> run_threads(int size, const Scenario& scenario) {
+  const auto group = subject().make(size);
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < size; ++i) {
+    threads.emplace_back([&, i] { outcomes[static_cast<std::size_t>(i)] = run_rank(*group, i, size, scenario); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+// A child's outcome over its pipe: the digest, then the failures, each ended by a zero byte.
+void write_outcome(int fd, const Outcome& outcome) {
+  std::string text(reinterpret_cast<const char*>(&outcome.digest), sizeof(outcome.digest));
+  for (const std::string& failure : outcome.failures) text.append(failure).push_back('\0');
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t wrote = ::write(fd, text.data() + at, text.size() - at);
+    if (wrote <= 0) return;
+    at += static_cast<std::size_t>(wrote);
+  }
+}
+
+Outcome read_outcome(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = ::read(fd, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  Outcome outcome;
+  if (text.size() < sizeof(outcome.digest)) return failed("the child ended without an outcome");
+  text.copy(reinterpret_cast<char*>(&outcome.digest), sizeof(outcome.digest));
+  for (std::size_t at = sizeof(outcome.digest); at < text.size();) {
+    const std::size_t end = text.find('\0', at);
+    if (end == std::string::npos) return failed("the child's outcome is cut short");
+    outcome.failures.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return outcome;
+}
+
+std::vector<Outcome> run_processes(int size, const Scenario& scenario) {
+  const auto group = subject().forked(size);
+  std::vector<Fd> pipes;
+  std::vector<pid_t> children;
+  for (int i = 0; i < size; ++i) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::close(ends[0]);
+      write_outcome(ends[1], run_rank(*group, i, size, scenario));
+      ::_exit(0);  // the fixture belongs to the parent
+    }
+    ::close(ends[1]);
+    pipes.emplace_back(ends[0]);
+    children.push_back(child);
+  }
+  std::vector<Outcome> outcomes;
+  for (const Fd& pipe : pipes) outcomes.push_back(read_outcome(pipe.get()));
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+  return outcomes;
+}
+
+}  // namespace
+
+Rank::Rank(int index_in, int size_in, backend::Backend& backend, net::WaitSet* wait_set)
+    : index(index_in),
+      size(size_in),
+      backend_(backend),
+      wait_set_(wait_set),
+      deadline_(deadline_after(kDeadlineSeconds)) {}
+
+std::uint64_t Rank::start(const backend::Operation& operation) {
+  const std::uint64_t token = next_token_++;
+  const Status status = backend_.start(operation, token);
+  if (!status.ok()) {
+    fail("start: " + status.message());
+    return 0;
+  }
+  ++in_flight_;
+  return token;
+}
+
+bool Rank::look() {
+  const bool moved = backend_.progress();
+  std::vector<backend::Completed> done;
+  backend_.completed(done);
+  for (backend::Completed& one : done) {
+    const bool known = one.token > 0 && one.token < next_token_;
+    expect(known && in_flight_ > 0, "an unknown token was completed");
+    expect(finished_.emplace(one.token, std::move(one.status)).second, "a token was completed twice");
+    if (in_flight_ > 0) --in_flight_;
+  }
+  return moved || !done.empty();
+}
+
+std::map<std::uint64_t, Status> Rank::finish() {
+  while (in_flight_ > 0) {
+    if (Clock::now() > deadline_) {
+      fail(std::to_string(in_flight_) + " operations did not complete");
+      break;
+    }
+    if (look()) continue;
+    if (wait_set_ == nullptr) {
+      std::this_thread::yield();
+      continue;
+    }
+    const auto polled = wait_set_->poll(deadline_, [this] { return look(); });
+    if (!polled.ok() && polled.status().code() != Errc::kInterrupted) {
+      fail("poll: " + polled.status().message());
+      break;
+    }
+  }
+  return std::exchange(finished_, {});
+}
+
+void Rank::run(const backend::Operation& operation, const std::string& what) {
+  const std::uint64_t token = start(operation);
+  if (token == 0) return;
+  const auto statuses = finish();
+  const auto found = statuses.find(token);
+  if (!expect(found != statuses.end(), what + ": not completed")) return;
+  if (!found->second.ok()) fail(what + ": " + found->second.message());
+}
+
+void Rank::fail(const std::string& text) {
+  if (outcome_.failures.size() < kMaxFailures) {
+    outcome_.failures.push_back("rank " + std::to_string(index) + " of " + std::to_string(size) + ": " + text);
+  }
+}
+
+bool Rank::expect(bool holds, const std::string& text) {
+  if (!holds) fail(text);
+  return holds;
+}
+
+void Rank::digest(std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes) {  // FNV-1a
+    outcome_.digest = (outcome_.digest ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL + 0x9e3779b9ULL;
+  }
+}
+
+std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario) {
+  return how == RanksAs::kThreads ? run_threads(size, scenario) : run_processes(size, scenario);
+}
+
+std::uint64_t expect_success(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    for (const std::string& failure : outcome.failures) FAIL_CHECK(failure);
+    CHECK(outcome.digest == outcomes.front().digest);
+  }
+  return outcomes.front().digest;
+}
+
+void for_all_sizes(const Scenario& scenario) {
+  for (const int size : subject().sizes) expect_success(run_ranks(RanksAs::kThreads, size, scenario));
+}
+
+}  // namespace distrun::test

@@ -1,0 +1,70 @@
+// Runs one scenario on all ranks of a group, as threads or as forked processes, and gathers what they saw.
+// Catch2's assertions are for one thread only: scenarios record failures, expect_success() asserts them afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "test/backend/conformance.h"
+
+namespace distrun::test {
+
+struct Outcome {
+  std::vector<std::string> failures;
+  std::uint64_t digest = 0;
+};
+
+// One rank as a scenario sees it; drives the backend the way the engine does.
+class Rank {
+ public:
+  Rank(int index, int size, backend::Backend& backend, net::WaitSet* wait_set);
+
+  const int index;
+  const int size;
+
+  [[nodiscard]] backend::Backend& backend() { return backend_; }
+  // Returns the token, or 0 after recording a failure.
+  std::uint64_t start(const backend::Operation& operation);
+  // Drives until every started operation is complete, and hands out their statuses by token.
+  std::map<std::uint64_t, Status> finish();
+  // start() and finish() of one operation that must succeed.
+  void run(const backend::Operation& operation, const std::string& what);
+  // One look, without blocking; true if anything moved.
+  bool look();
+
+  void fail(const std::string& text);
+  bool expect(bool holds, const std::string& text);  // returns `holds`
+  // Adds bytes that must be the same on all ranks.
+  void digest(std::span<const std::byte> bytes);
+  [[nodiscard]] const Outcome& outcome() const { return outcome_; }
+
+ private:
+  backend::Backend& backend_;
+  net::WaitSet* wait_set_;
+  TimePoint deadline_;
+  std::uint64_t next_token_ = 1;
+  std::size_t in_flight_ = 0;
+  std::map<std::uint64_t, Status> finished_;
+  Outcome outcome_;
+};
+
+using Scenario = std::function<void(Rank&)>;
+
+enum class RanksAs { kThreads, kProcesses };
+
+// Makes a group of `size` (from subject()), runs the scenario on every rank and tears the group down.
+std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario);
+
+// Asserts that no rank failed and all digests are equal; returns the digest.
+std::uint64_t expect_success(const std::vector<Outcome>& outcomes);
+
+// run_ranks as threads and expect_success, for every size of the subject.
+void for_all_sizes(const Scenario& scenario);
+
+}  // namespace distrun::test

@@ -1,0 +1,160 @@
+#include "runtime/backend/select.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <vector>
+
+namespace distrun::backend {
+namespace {
+
+constexpr std::uint32_t kCpuOnly = 1U;
+constexpr std::uint32_t kCudaOnly = 2U;
+
+Offer offer(const std::string& name, int score, std::uint32_t devices = kCpuOnly) {
+  return {.backend = name,
+          .available = true,
+          .reason = name + " works",
+          .score = score,
+          .capabilities = {.devices = devices}};
+}
+Offer refused(const std::string& name, const std::string& reason, std::uint32_t devices = kCpuOnly) {
+  return {.backend = name, .reason = reason, .capabilities = {.devices = devices}};
+}
+
+struct Group {
+  std::vector<std::vector<Offer>> offers;
+  std::vector<int> members;
+  std::vector<std::string> hosts;
+};
+
+// Members are world ranks 3, 4, ... on hosts node3, node4, ...
+Group group_of(std::vector<std::vector<Offer>> offers) {
+  Group group = {.offers = std::move(offers)};
+  for (std::size_t i = 0; i < group.offers.size(); ++i) {
+    group.members.push_back(static_cast<int>(i) + 3);
+    group.hosts.push_back("node" + std::to_string(i + 3));
+  }
+  return group;
+}
+
+Result<Selection> choose(const Group& group, const std::string& forced = "auto", DeviceType device = DeviceType::kCpu) {
+  return select(device, group.offers, group.members, group.hosts, forced);
+}
+
+std::string loser(const Selection& selection, const std::string& backend) {
+  for (const Loser& one : selection.losers) {
+    if (one.backend == backend) return one.reason;
+  }
+  return "(not among the losers)";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const std::vector<Offer> kBoth = {offer("shm", 80), offer("tcp", 50)};
+
+}  // namespace
+
+TEST_CASE("select: the highest score wins and the losers say why") {
+  const auto selection = choose(group_of({kBoth, kBoth}));
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "shm");
+  CHECK(selection->reason == "shm works");
+  REQUIRE(selection->losers.size() == 1);
+  CHECK(loser(*selection, "tcp") == "lower score (50 < 80)");
+}
+
+TEST_CASE("select: what one member lacks nobody uses, and the text names rank and host") {
+  const auto selection = choose(group_of({kBoth, {refused("shm", "memfd refused"), offer("tcp", 50)}}));
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "tcp");
+  CHECK(loser(*selection, "shm") == "rank 4 (node4): not available: memfd refused");
+
+  const auto absent = choose(group_of({kBoth, {offer("tcp", 50)}}));
+  REQUIRE(absent.ok());
+  CHECK(loser(*absent, "shm") == "rank 4 (node4): not offered there");
+  const auto absent_first = choose(group_of({{offer("tcp", 50)}, kBoth}));
+  REQUIRE(absent_first.ok());
+  CHECK(loser(*absent_first, "shm") == "rank 3 (node3): not offered there");
+}
+
+TEST_CASE("select: does not depend on the order of offers, and ties are broken by name") {
+  std::vector<Offer> reversed = kBoth;
+  std::reverse(reversed.begin(), reversed.end());
+  CHECK(choose(group_of({kBoth, reversed}))->backend == choose(group_of({reversed, kBoth}))->backend);
+  const std::vector<Offer> equal = {offer("zeta", 50), offer("alpha", 50)};
+  const auto selection = choose(group_of({equal}));
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "alpha");
+  CHECK(loser(*selection, "zeta") == "same score, later by name (50 = 50)");
+}
+
+TEST_CASE("select: the group's score is the lowest of its members") {
+  const auto selection = choose(group_of({{offer("shm", 80), offer("tcp", 50)}, {offer("shm", 10), offer("tcp", 50)}}));
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "tcp");
+  CHECK(loser(*selection, "shm") == "lower score (10 < 50)");
+}
+
+TEST_CASE("select: a bare name forces a backend") {
+  const auto selection = choose(group_of({kBoth, kBoth}), "tcp");
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "tcp");
+  CHECK(contains(selection->reason, "--backend tcp"));
+  CHECK(contains(loser(*selection, "shm"), "--backend tcp"));
+}
+
+TEST_CASE("select: a bare name binds only the device types that it supports") {
+  const std::vector<Offer> offers = {offer("shm", 80), offer("tcp", 50), offer("nccl", 90, kCudaOnly)};
+  CHECK(choose(group_of({offers}), "nccl")->backend == "shm");
+  CHECK(choose(group_of({offers}), "nccl", DeviceType::kCuda)->backend == "nccl");
+  CHECK(choose(group_of({offers}), "tcp", DeviceType::kCuda)->backend == "nccl");
+}
+
+TEST_CASE("select: one name per device") {
+  const std::vector<Offer> offers = {offer("shm", 80), offer("tcp", 50), offer("nccl", 90, kCudaOnly)};
+  const Group group = group_of({offers, offers});
+  CHECK(choose(group, "cpu:tcp,cuda:nccl")->backend == "tcp");
+  CHECK(choose(group, "cpu:tcp,cuda:nccl", DeviceType::kCuda)->backend == "nccl");
+  CHECK(choose(group, "cuda:nccl")->backend == "shm");
+  CHECK(choose(group, "cpu:auto")->backend == "shm");
+  CHECK(choose(group, "tcp,cpu:shm")->backend == "shm");
+  CHECK(choose(group, "cpu:shm,tcp")->backend == "shm");
+  const auto wrong_device = choose(group, "cuda:tcp", DeviceType::kCuda);
+  REQUIRE_FALSE(wrong_device.ok());
+  CHECK(contains(wrong_device.status().message(), "does not support cuda tensors"));
+}
+
+TEST_CASE("select: an impossible choice says why and what to do") {
+  const Group group = group_of({kBoth, {refused("shm", "ranks 3 and 4 are on different hosts"), offer("tcp", 50)}});
+  const auto refused_choice = choose(group, "shm");
+  REQUIRE_FALSE(refused_choice.ok());
+  CHECK(refused_choice.status().code() == Errc::kUnsupported);
+  const std::string& text = refused_choice.status().message();
+  CHECK(contains(text, "--backend shm cannot be met"));
+  CHECK(contains(text, "rank 4 (node4): not available: ranks 3 and 4 are on different hosts"));
+  CHECK(contains(text, "tcp: available"));
+
+  const auto unknown = choose(group, "warp");
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(contains(unknown.status().message(), "warp: no such backend here"));
+
+  // Not available anywhere: the device types it would serve are unknown, so the wish is not silently dropped.
+  const auto missing = choose(group_of({{refused("mpi", "libmpi.so.40 not found", 0), offer("tcp", 50)}}), "mpi");
+  REQUIRE_FALSE(missing.ok());
+  CHECK(contains(missing.status().message(), "libmpi.so.40 not found"));
+}
+
+TEST_CASE("select: nothing available lists every reason") {
+  const Group group = group_of({{refused("shm", "memfd refused"), refused("tcp", "no route")}});
+  const auto none = choose(group);
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.status().code() == Errc::kUnsupported);
+  CHECK(contains(none.status().message(), "shm: rank 3 (node3): not available: memfd refused"));
+  CHECK(contains(none.status().message(), "tcp: rank 3 (node3): not available: no route"));
+  const auto no_cuda = choose(group_of({kBoth}), "auto", DeviceType::kCuda);
+  REQUIRE_FALSE(no_cuda.ok());
+  CHECK(contains(no_cuda.status().message(), "No backend can move cuda tensors"));
+}
+
+}  // namespace distrun::backend
