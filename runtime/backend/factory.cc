@@ -1,12 +1,14 @@
 #include "runtime/backend/factory.h"
 
 #include "runtime/backend/self/self_backend.h"
+#include "runtime/backend/shm/shm_factory.h"
 
 namespace distrun::backend {
 
 std::vector<std::unique_ptr<Factory>> builtin_factories() {
   std::vector<std::unique_ptr<Factory>> factories;
   factories.push_back(make_self_factory());
+  factories.push_back(make_shm_factory());
   return factories;
 }
 

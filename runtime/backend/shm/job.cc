@@ -1,0 +1,76 @@
+#include "runtime/backend/shm/job.h"
+
+#include "runtime/backend/shm/window.h"
+#include "runtime/base/types.h"
+
+namespace distrun::backend::shm {
+namespace {
+
+// Up to here reading all slots costs less than a second exchange of flags.
+constexpr std::size_t kOneShotBytes = 16 << 10;
+// Payloads of less than a few slots are cut finer, so that the members' copying and reducing overlap.
+constexpr std::size_t kSmallestChunk = 16 << 10;
+constexpr std::size_t kWishedChunks = 8;
+
+std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+std::size_t total_elements(const Operation& operation) {
+  std::size_t total = 0;
+  if (operation.kind == OpKind::kAllgather) {
+    for (const std::size_t count : operation.counts) total = std::max(total, count);
+  } else {
+    for (const Segment& segment : operation.segments) total += segment.count;
+  }
+  return total;
+}
+
+Path path_of(const Operation& operation, std::size_t bytes, std::size_t members) {
+  if (operation.kind == OpKind::kBarrier) return Path::kTiny;
+  if (bytes == 0) return Path::kNothing;
+  if (operation.kind == OpKind::kBroadcast) return Path::kBroadcast;
+  if (bytes <= TinyLine::kPayload) return Path::kTiny;
+  if (operation.kind == OpKind::kAllgather) return Path::kAllgather;
+  return members <= 2 || bytes <= kOneShotBytes ? Path::kOneShot : Path::kTwoPhase;
+}
+
+}  // namespace
+
+Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes) {
+  const std::size_t unit = size_of(operation.dtype);
+  Plan plan = {.elements = total_elements(operation)};
+  const std::size_t bytes = plan.elements * unit;
+  plan.path = path_of(operation, bytes, members);
+  if (plan.path == Path::kNothing) return plan;
+  if (plan.path == Path::kTiny) {
+    plan.chunks = 1;
+    return plan;
+  }
+  const std::size_t wished = std::max(rounded_up(bytes / kWishedChunks, 64), kSmallestChunk);
+  plan.chunk_elements = std::min(wished, slot_bytes) / unit;
+  plan.chunks = (plan.elements + plan.chunk_elements - 1) / plan.chunk_elements;
+  return plan;
+}
+
+Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::size_t members) {
+  const std::size_t each = rounded_up((elements + members - 1) / members, 64 / unit);
+  const std::size_t begin = std::min(part * each, elements);
+  return {.begin = begin, .end = std::min(begin + each, elements)};
+}
+
+Job::Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in)
+    : operation(operation_in),
+      token(token_in),
+      plan(plan_in),
+      first(first_in),
+      unit(size_of(operation_in.dtype)),
+      pack_at(operation_in.segments),
+      unpack_at(operation_in.segments) {
+  if (operation.kind != OpKind::kAllgather) return;
+  std::size_t at = 0;
+  for (const std::size_t count : operation.counts) {
+    offsets.push_back(at);
+    at += count;
+  }
+}
+
+}  // namespace distrun::backend::shm

@@ -1,0 +1,92 @@
+// One operation on its way through the window: how it is cut into chunks, and how far it has come.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+
+namespace distrun::backend::shm {
+
+// Walks the elements of all segments as if they were one row: chunks are cut across segments, so that many small
+// tensors cost as little as a large one and no fusion buffer is needed.
+class SegmentCursor {
+ public:
+  SegmentCursor() = default;
+  explicit SegmentCursor(std::span<const Segment> segments) : segments_(segments) {}
+
+  // Calls piece(segment, offset in elements, count) for the next `count` elements; there must be as many.
+  template <class Piece>
+  void advance(std::size_t count, Piece&& piece) {
+    while (count > 0) {
+      const Segment& segment = segments_[index_];
+      const std::size_t here = std::min(count, segment.count - offset_);
+      if (here > 0) piece(segment, offset_, here);
+      count -= here;
+      offset_ += here;
+      if (offset_ == segment.count) {
+        ++index_;
+        offset_ = 0;
+      }
+    }
+  }
+
+ private:
+  std::span<const Segment> segments_;
+  std::size_t index_ = 0;
+  std::size_t offset_ = 0;
+};
+
+enum class Path {
+  kNothing,    // no element at all: no exchange
+  kTiny,       // fits into one cache line per member
+  kOneShot,    // every member reduces every chunk from all slots
+  kTwoPhase,   // member p reduces part p of every chunk in its slot; all collect the parts
+  kBroadcast,  // the root's slot goes to everybody
+  kAllgather,  // every slot goes to everybody
+};
+
+// Depends only on what all members know alike.
+struct Plan {
+  Path path = Path::kNothing;
+  std::uint64_t chunks = 0;
+  std::size_t chunk_elements = 0;
+  std::size_t elements = 0;  // allreduce, broadcast: in all segments; allgather: of the largest block
+};
+
+Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes);
+
+// Elements [begin, end) of a chunk of `elements` that member `part` reduces; whole cache lines but for the last.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] std::size_t count() const { return end - begin; }
+};
+Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::size_t members);
+
+struct Job {
+  Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
+
+  // Elements of chunk `k` (of this job).
+  [[nodiscard]] std::size_t elements_of(std::uint64_t k) const {
+    return std::min(plan.chunk_elements, plan.elements - static_cast<std::size_t>(k) * plan.chunk_elements);
+  }
+
+  Operation operation;
+  std::uint64_t token;
+  Plan plan;
+  std::uint64_t first;  // number of the first chunk; kTiny: number of the tiny operation
+  std::size_t unit;     // bytes of an element
+  // Chunks through each stage (kTiny has one "chunk").
+  std::uint64_t packed = 0;
+  std::uint64_t reduced = 0;
+  std::uint64_t unpacked = 0;
+  SegmentCursor pack_at;
+  SegmentCursor unpack_at;
+  std::vector<std::size_t> offsets;  // allgather: first element of each member's block in the output
+};
+
+}  // namespace distrun::backend::shm

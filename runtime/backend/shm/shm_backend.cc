@@ -1,0 +1,329 @@
+#include "runtime/backend/shm/shm_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "runtime/backend/kernels/kernels.h"
+
+namespace distrun::backend::shm {
+namespace {
+
+// Chunks packed before the first is unpacked: hides a peer's small delays, and keeps both in the second-level cache.
+constexpr std::uint64_t kLag = 2;
+// The engine has more to look at than one backend; a call moves at most this many chunks one stage further.
+constexpr int kStepsPerCall = 16;
+
+std::vector<int> others(const std::vector<int>& members, std::size_t self) {
+  std::vector<int> peers = members;
+  peers.erase(peers.begin() + static_cast<std::ptrdiff_t>(self));
+  return peers;
+}
+
+kernels::Reduction reduction_of(const Operation& operation, std::size_t members) {
+  return {.dtype = operation.dtype,
+          .op = operation.reduce,
+          .finish = kernels::finish_of(operation.reduce, operation.postscale, members)};
+}
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+Capabilities shm_capabilities() {
+  return {.ops = (1U << kNumOpKinds) - 1,
+          .dtypes = (1U << kNumDTypes) - 1,
+          .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
+          .scatter_gather = true,
+          .revocable = true,
+          .polls_memory = true};
+}
+
+ShmBackend::ShmBackend(const ShmOptions& options)
+    : link_(options.link),
+      members_(options.members),
+      self_(options.self),
+      window_(options.memory, options.members.size(), options.slot_bytes),
+      bells_(options.link, others(options.members, options.self)),
+      ready_(window_, &MemberLines::ready, options.self),
+      reduced_(window_, &MemberLines::reduced, options.self),
+      done_(window_, &MemberLines::done, options.self),
+      sources_(options.members.size(), nullptr) {}
+
+Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
+  if (aborted_.requested()) return aborted_.why();
+  if (operation.device.type != DeviceType::kCpu) {
+    return {Errc::kUnsupported, "The backend shm works on CPU memory only; copy the tensor to the CPU first."};
+  }
+  const Plan plan = plan_of(operation, members_.size(), window_.slot_bytes());
+  if (plan.path == Path::kTiny) {
+    jobs_.emplace_back(operation, token, plan, next_tiny_++);
+  } else {
+    jobs_.emplace_back(operation, token, plan, next_chunk_);
+    next_chunk_ += plan.chunks;
+  }
+  return {};
+}
+
+bool ShmBackend::progress() {
+  if (aborted_.requested()) return fail_all();
+  bool moved = false;
+  for (int steps = 0; steps < kStepsPerCall && !jobs_.empty() && step(); ++steps) {
+    moved = true;
+    if (aborted_.requested()) return true;  // the next call completes the operations
+  }
+  return moved;
+}
+
+void ShmBackend::completed(std::vector<Completed>& out) {
+  out.insert(out.end(), std::make_move_iterator(finished_.begin()), std::make_move_iterator(finished_.end()));
+  finished_.clear();
+}
+
+int ShmBackend::lost_peer() const {
+  const auto lost = link_->lost();
+  return lost && std::find(members_.begin(), members_.end(), *lost) != members_.end() ? *lost : -1;
+}
+
+bool ShmBackend::fail_all() {
+  const bool any = !jobs_.empty();
+  for (const Job& job : jobs_) finished_.push_back({.token = job.token, .status = aborted_.why()});
+  jobs_.clear();
+  return any;
+}
+
+// What others wait for comes first; unpacking waits until the lag is reached, unless there is nothing else to do.
+bool ShmBackend::step() {
+  if (retire()) return true;
+  const bool lagging = chunks_packed_ - chunks_unpacked_ >= kLag;
+  if (reduce_next()) return true;
+  if (lagging && unpack_next()) return true;
+  if (pack_next()) return true;
+  return !lagging && unpack_next();
+}
+
+bool ShmBackend::retire() {
+  const Job& front = jobs_.front();
+  if (front.unpacked < front.plan.chunks) return false;
+  finished_.push_back({.token = front.token, .status = {}});
+  jobs_.pop_front();
+  if (pack_job_ > 0) --pack_job_;
+  if (reduce_job_ > 0) --reduce_job_;
+  return true;
+}
+
+bool ShmBackend::pack_next() {
+  while (pack_job_ < jobs_.size() && jobs_[pack_job_].packed == jobs_[pack_job_].plan.chunks) ++pack_job_;
+  if (pack_job_ == jobs_.size()) return false;
+  Job& job = jobs_[pack_job_];
+  if (job.plan.path == Path::kTiny) return pack_tiny(job);
+
+  const bool broadcast = job.plan.path == Path::kBroadcast;
+  if (broadcast && job.operation.root != static_cast<int>(self_)) {  // contributes nothing
+    job.packed = job.plan.chunks;
+    chunks_packed_ += job.plan.chunks;
+    return true;
+  }
+  const std::uint64_t chunk = job.first + job.packed;
+  if (chunk >= kSlots && !done_.all_reached(chunk - kSlots + 1)) return false;
+  std::byte* slot = window_.slot(self_, chunk);
+  if (job.plan.path == Path::kAllgather) {
+    pack_block(job, slot);
+  } else {
+    pack_elements(job, job.elements_of(job.packed), slot);
+  }
+  ++job.packed;
+  ++chunks_packed_;
+  if (broadcast) {
+    ready_.publish_and_ring(chunk + 1, bells_);
+  } else {
+    ready_.publish(chunk + 1, bells_);
+  }
+  return true;
+}
+
+bool ShmBackend::reduce_next() {
+  while (reduce_job_ < jobs_.size() && jobs_[reduce_job_].reduced == jobs_[reduce_job_].plan.chunks) ++reduce_job_;
+  if (reduce_job_ == jobs_.size()) return false;
+  Job& job = jobs_[reduce_job_];
+  if (job.plan.path != Path::kTwoPhase) {
+    job.reduced = job.plan.chunks;
+    return true;
+  }
+  const std::uint64_t chunk = job.first + job.reduced;
+  if (!ready_.all_reached(chunk + 1)) return false;
+  reduce_part(job);
+  ++job.reduced;
+  reduced_.publish(chunk + 1, bells_);
+  return true;
+}
+
+bool ShmBackend::unpack_next() {
+  Job& job = jobs_.front();
+  if (job.plan.path == Path::kTiny) return unpack_tiny(job);
+  const std::uint64_t chunk = job.first + job.unpacked;
+  switch (job.plan.path) {
+    case Path::kOneShot:
+      if (!ready_.all_reached(chunk + 1)) return false;
+      unpack_one_shot(job);
+      break;
+    case Path::kTwoPhase:
+      if (!reduced_.all_reached(chunk + 1)) return false;
+      unpack_two_phase(job);
+      break;
+    case Path::kBroadcast:
+      if (!ready_.reached(static_cast<std::size_t>(job.operation.root), chunk + 1)) return false;
+      unpack_broadcast(job);
+      break;
+    case Path::kAllgather:
+      if (!ready_.all_reached(chunk + 1)) return false;
+      unpack_blocks(job);
+      break;
+    case Path::kTiny:
+    case Path::kNothing:
+      return false;
+  }
+  ++job.unpacked;
+  ++chunks_unpacked_;
+  done_.publish(chunk + 1, bells_);
+  return true;
+}
+
+// The line that operation t uses was last used by t - 2. This member starts t only after it has read t - 1 from all
+// members, and each of them published t - 1 only after it had read t - 2: nobody reads the line any more.
+bool ShmBackend::pack_tiny(Job& job) {
+  if (tiny_finished_ + 1 != job.first) return false;
+  std::byte* payload = window_.tiny(self_, job.first).payload;
+  if (job.operation.kind == OpKind::kAllgather) {
+    pack_block(job, payload);
+  } else {
+    pack_elements(job, job.plan.elements, payload);
+  }
+  job.packed = 1;
+  publish_tiny(job.first);
+  return true;
+}
+
+void ShmBackend::publish_tiny(std::uint64_t number) {
+  std::atomic_ref<std::uint64_t>(window_.tiny(self_, number).number).store(number, std::memory_order_seq_cst);
+  if (tiny_arrived(number)) bells_.ring();  // the last one in; as in Tally::publish
+}
+
+bool ShmBackend::tiny_arrived(std::uint64_t number) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::atomic_ref<std::uint64_t> published(window_.tiny(i, number).number);
+    if (published.load(std::memory_order_seq_cst) < number) return false;
+  }
+  return true;
+}
+
+bool ShmBackend::unpack_tiny(Job& job) {
+  if (job.packed == 0 || !tiny_arrived(job.first)) return false;
+  if (job.operation.kind == OpKind::kAllgather) {
+    for (std::size_t i = 0; i < members_.size(); ++i) sources_[i] = window_.tiny(i, job.first).payload;
+    collect_blocks(job, 0, job.plan.elements);
+  } else {
+    const kernels::Reduction what = reduction_of(job.operation, members_.size());
+    std::size_t at = 0;
+    job.unpack_at.advance(job.plan.elements, [&](const Segment& segment, std::size_t offset, std::size_t count) {
+      for (std::size_t i = 0; i < members_.size(); ++i) sources_[i] = window_.tiny(i, job.first).payload + at;
+      kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
+      at += count * job.unit;
+    });
+  }
+  job.unpacked = 1;
+  tiny_finished_ = job.first;
+  return true;
+}
+
+void ShmBackend::pack_elements(Job& job, std::size_t count, std::byte* to) {
+  const bool scaled = job.operation.kind == OpKind::kAllreduce;
+  const double factor = scaled ? job.operation.prescale : 1.0;
+  job.pack_at.advance(count, [&](const Segment& segment, std::size_t offset, std::size_t here) {
+    const std::byte* from = segment.in + offset * job.unit;
+    if (factor == 1.0) {
+      copy(to, from, here * job.unit);
+    } else {
+      kernels::scale(job.operation.dtype, factor, from, to, here);
+    }
+    to += here * job.unit;
+  });
+}
+
+// The part of the own block that belongs to the chunk; blocks shorter than the longest end earlier.
+void ShmBackend::pack_block(const Job& job, std::byte* to) {
+  const Segment& segment = job.operation.segments[0];
+  const std::size_t from = std::min(static_cast<std::size_t>(job.packed) * job.plan.chunk_elements, segment.count);
+  const std::size_t limit = job.plan.path == Path::kTiny ? segment.count : job.plan.chunk_elements;
+  copy(to, segment.in + from * job.unit, std::min(segment.count - from, limit) * job.unit);
+}
+
+void ShmBackend::point_sources(std::uint64_t chunk, std::size_t offset) {
+  for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i] = window_.slot(i, chunk) + offset;
+}
+
+void ShmBackend::unpack_one_shot(Job& job) {
+  const kernels::Reduction what = reduction_of(job.operation, members_.size());
+  std::size_t at = 0;
+  job.unpack_at.advance(job.elements_of(job.unpacked), [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    point_sources(job.first + job.unpacked, at);
+    kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
+    at += count * job.unit;
+  });
+}
+
+// Nobody else reads this part of the slots before it is published, so the result may replace the own contribution.
+void ShmBackend::reduce_part(const Job& job) {
+  const std::uint64_t chunk = job.first + job.reduced;
+  const Range part = part_of(job.elements_of(job.reduced), job.unit, self_, members_.size());
+  if (part.count() == 0) return;
+  point_sources(chunk, part.begin * job.unit);
+  kernels::reduce(reduction_of(job.operation, members_.size()), sources_,
+                  window_.slot(self_, chunk) + part.begin * job.unit, part.count());
+}
+
+void ShmBackend::unpack_two_phase(Job& job) {
+  const std::uint64_t chunk = job.first + job.unpacked;
+  const std::size_t elements = job.elements_of(job.unpacked);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Range part = part_of(elements, job.unit, i, members_.size());
+    const std::byte* from = window_.slot(i, chunk) + part.begin * job.unit;
+    job.unpack_at.advance(part.count(), [&](const Segment& segment, std::size_t offset, std::size_t count) {
+      copy(segment.out + offset * job.unit, from, count * job.unit);
+      from += count * job.unit;
+    });
+  }
+}
+
+void ShmBackend::unpack_broadcast(Job& job) {
+  const bool root = job.operation.root == static_cast<int>(self_);
+  const std::byte* from = window_.slot(static_cast<std::size_t>(job.operation.root), job.first + job.unpacked);
+  job.unpack_at.advance(job.elements_of(job.unpacked), [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    const bool in_place = root && segment.in == segment.out;
+    if (!in_place) copy(segment.out + offset * job.unit, from, count * job.unit);
+    from += count * job.unit;
+  });
+}
+
+void ShmBackend::unpack_blocks(const Job& job) {
+  point_sources(job.first + job.unpacked, 0);
+  collect_blocks(job, static_cast<std::size_t>(job.unpacked) * job.plan.chunk_elements, job.plan.chunk_elements);
+}
+
+// Elements [from, from + limit) of every member's block, from sources_ into the output. The own block comes from the
+// input; it may be there already.
+void ShmBackend::collect_blocks(const Job& job, std::size_t from, std::size_t limit) {
+  const Segment& segment = job.operation.segments[0];
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::size_t count = job.operation.counts[i];
+    if (from >= count) continue;
+    const std::byte* source = i == self_ ? segment.in + from * job.unit : sources_[i];
+    copy(segment.out + (job.offsets[i] + from) * job.unit, source, std::min(count - from, limit) * job.unit);
+  }
+}
+
+}  // namespace distrun::backend::shm

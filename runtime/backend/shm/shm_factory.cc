@@ -1,0 +1,66 @@
+#include "runtime/backend/shm/shm_factory.h"
+
+#include <algorithm>
+
+#include "runtime/backend/shm/shm_backend.h"
+#include "runtime/backend/shm/window.h"
+
+namespace distrun::backend {
+namespace {
+
+constexpr int kScore = 80;
+constexpr std::size_t kCacheLine = 64;
+
+// Empty when shm can serve the group.
+std::string obstacle(const GroupSpec& group, const Services& services) {
+  if (services.host_link == nullptr) {
+    return services.host_link_error.empty() ? "this rank shares no memory with others" : services.host_link_error;
+  }
+  const std::vector<int>& here = services.host_link->ranks();
+  std::string elsewhere;
+  int count = 0;
+  for (const int rank : group.members) {
+    if (std::find(here.begin(), here.end(), rank) != here.end()) continue;
+    elsewhere += (count++ == 0 ? "" : ", ") + std::to_string(rank);
+  }
+  if (count == 0) return {};
+  return (count == 1 ? "rank " : "ranks ") + elsewhere + (count == 1 ? " is" : " are") + " not on this host";
+}
+
+class ShmFactory final : public Factory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "shm"; }
+
+  [[nodiscard]] Offer offer(const GroupSpec& group, const Services& services) const override {
+    const std::string why_not = obstacle(group, services);
+    return {.backend = "shm",
+            .available = why_not.empty(),
+            .reason = why_not.empty() ? "all ranks share this host's memory" : why_not,
+            .score = why_not.empty() ? kScore : 0,
+            .capabilities = shm::shm_capabilities()};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
+                                                        TimePoint deadline) const override {
+    if (const std::string why_not = obstacle(group, services); !why_not.empty()) {
+      return Status(Errc::kUnsupported, "The backend shm cannot serve group " + group.id + ": " + why_not + ".");
+    }
+    const Settings settings = services.settings != nullptr ? *services.settings : Settings{};
+    const auto slot = static_cast<std::size_t>(settings.shm_window) / kCacheLine * kCacheLine;
+    const std::size_t bytes = shm::Window::bytes_for(group.members.size(), slot);
+    auto memory = services.host_link->share("shm/" + group.id, group.members, bytes, deadline);
+    if (!memory.ok()) return memory.status().with_context("shared memory of group " + group.id);
+    return std::unique_ptr<Backend>(
+        std::make_unique<shm::ShmBackend>(shm::ShmOptions{.link = services.host_link,
+                                                          .members = group.members,
+                                                          .self = static_cast<std::size_t>(group.index),
+                                                          .memory = *memory,
+                                                          .slot_bytes = slot}));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Factory> make_shm_factory() { return std::make_unique<ShmFactory>(); }
+
+}  // namespace distrun::backend
