@@ -11,16 +11,13 @@ constexpr std::size_t kSlot = 4096;
 
 class ShmGroup final : public GroupFixture {
  public:
-  explicit ShmGroup(int size) : host_(size), links_(static_cast<std::size_t>(size)), wait_sets_(links_.size()) {
+  explicit ShmGroup(int size) : host_(size), wait_sets_(static_cast<std::size_t>(size)), links_(wait_sets_.size()) {
     for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
     settings_.shm_window = kSlot;
   }
 
   Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
     const auto i = static_cast<std::size_t>(index);
-    auto wait_set = net::WaitSet::create();
-    if (!wait_set.ok()) return wait_set.status();
-    wait_sets_[i] = *std::move(wait_set);
     links_[i] = host_.link(index, wait_sets_[i].get());
     return backend::make_shm_factory()->create(
         {.id = "0", .members = members_, .index = index},
@@ -32,8 +29,9 @@ class ShmGroup final : public GroupFixture {
   std::vector<int> members_;
   Settings settings_;
   FakeHost host_;
-  std::vector<std::unique_ptr<FakeHostLink>> links_;      // [i] is touched by rank i's thread only
-  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // outlive the links
+  // [i] is touched by rank i's thread only. The wait sets outlive the links.
+  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;
+  std::vector<std::unique_ptr<FakeHostLink>> links_;
 };
 
 }  // namespace

@@ -269,11 +269,12 @@ void ShmBackend::point_sources(std::uint64_t chunk, std::size_t offset) {
 void ShmBackend::unpack_one_shot(Job& job) {
   const kernels::Reduction what = reduction_of(job.operation, members_.size());
   std::size_t at = 0;
-  job.unpack_at.advance(job.elements_of(job.unpacked), [&](const Segment& segment, std::size_t offset, std::size_t count) {
-    point_sources(job.first + job.unpacked, at);
-    kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
-    at += count * job.unit;
-  });
+  job.unpack_at.advance(job.elements_of(job.unpacked),
+                        [&](const Segment& segment, std::size_t offset, std::size_t count) {
+                          point_sources(job.first + job.unpacked, at);
+                          kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
+                          at += count * job.unit;
+                        });
 }
 
 // Nobody else reads this part of the slots before it is published, so the result may replace the own contribution.
@@ -302,11 +303,12 @@ void ShmBackend::unpack_two_phase(Job& job) {
 void ShmBackend::unpack_broadcast(Job& job) {
   const bool root = job.operation.root == static_cast<int>(self_);
   const std::byte* from = window_.slot(static_cast<std::size_t>(job.operation.root), job.first + job.unpacked);
-  job.unpack_at.advance(job.elements_of(job.unpacked), [&](const Segment& segment, std::size_t offset, std::size_t count) {
-    const bool in_place = root && segment.in == segment.out;
-    if (!in_place) copy(segment.out + offset * job.unit, from, count * job.unit);
-    from += count * job.unit;
-  });
+  job.unpack_at.advance(job.elements_of(job.unpacked),
+                        [&](const Segment& segment, std::size_t offset, std::size_t count) {
+                          const bool in_place = root && segment.in == segment.out;
+                          if (!in_place) copy(segment.out + offset * job.unit, from, count * job.unit);
+                          from += count * job.unit;
+                        });
 }
 
 void ShmBackend::unpack_blocks(const Job& job) {

@@ -77,9 +77,9 @@ class ShmBackend final : public Backend {
   Tally done_;
 
   std::deque<Job> jobs_;
-  std::size_t pack_job_ = 0;    // index in jobs_ of the job that each stage is at; unpack is always at the front
+  std::size_t pack_job_ = 0;  // index in jobs_ of the job that each stage is at; unpack is always at the front
   std::size_t reduce_job_ = 0;
-  std::uint64_t next_chunk_ = 0;   // number of the first chunk of the next job
+  std::uint64_t next_chunk_ = 0;  // number of the first chunk of the next job
   std::uint64_t next_tiny_ = 1;
   std::uint64_t tiny_finished_ = 0;  // number of the last tiny operation that this member has read
   std::uint64_t chunks_packed_ = 0;

@@ -46,7 +46,9 @@ class Window {
   [[nodiscard]] std::size_t members() const { return members_; }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] MemberLines& lines(std::size_t member) const { return lines_[member]; }
-  [[nodiscard]] TinyLine& tiny(std::size_t member, std::uint64_t number) const { return lines_[member].tiny[number & 1]; }
+  [[nodiscard]] TinyLine& tiny(std::size_t member, std::uint64_t number) const {
+    return lines_[member].tiny[number & 1];
+  }
   [[nodiscard]] std::byte* slot(std::size_t member, std::uint64_t chunk) const {
     return slots_ + (member * kSlots + chunk % kSlots) * slot_bytes_;
   }
