@@ -1,0 +1,198 @@
+// The C API as a program uses it, with as many ranks as the launcher starts.
+#include <distrun/distrun.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_session.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <distrun/distrun.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+distrun::Session* g_session = nullptr;  // one membership for all cases; made and closed in main
+
+distrun_op make_op(distrun_kind kind, const char* name, float* data, const int64_t* shape) {
+  distrun_op op = DISTRUN_INIT(distrun_op);
+  op.kind = kind;
+  op.name = name;
+  op.dtype = DISTRUN_FLOAT32;
+  op.reduce = DISTRUN_SUM;
+  op.shape = shape;
+  op.ndim = 1;
+  op.input = op.output = data;
+  op.prescale = op.postscale = 1.0;
+  op.group = -1;
+  return op;
+}
+
+distrun_error last_error() {
+  distrun_error error = DISTRUN_INIT(distrun_error);
+  distrun_last_error(&error);
+  return error;
+}
+
+}  // namespace
+
+TEST_CASE("the header and the library are of one version") {
+  CHECK(distrun_api_version() == DISTRUN_API_VERSION);
+  CHECK(std::string(distrun_code_name(DISTRUN_RANK_LOST)) == "rank lost");
+  CHECK(std::string(distrun_code_name(99)) == "unknown code");
+}
+
+TEST_CASE("a batch of operations, waited for together") {
+  const int size = g_session->size();
+  const int64_t shape[1] = {100};
+  std::vector<std::vector<float>> tensors(20, std::vector<float>(100, static_cast<float>(g_session->rank())));
+  std::vector<std::string> names;
+  std::vector<distrun_op> ops;
+  for (std::size_t i = 0; i < tensors.size(); ++i) names.push_back("batch." + std::to_string(i));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ops.push_back(make_op(DISTRUN_ALLREDUCE, names[i].c_str(), tensors[i].data(), shape));
+  }
+  std::vector<distrun_handle*> handles(ops.size());
+  REQUIRE(distrun_enqueue(g_session->get(), ops.data(), ops.size(), handles.data()) == DISTRUN_OK);
+  REQUIRE(distrun_wait_all(handles.data(), handles.size(), 30.0, nullptr) == DISTRUN_OK);
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    CHECK(distrun_poll(handles[i]) == 1);
+    CHECK(tensors[i][99] == static_cast<float>(size * (size - 1)) / 2);
+    distrun_release(handles[i]);
+  }
+}
+
+TEST_CASE("wait_any finds a completed one") {
+  const int64_t shape[1] = {1};
+  float values[2] = {1, 1};
+  const distrun_op ops[2] = {make_op(DISTRUN_ALLREDUCE, "any.a", &values[0], shape),
+                             make_op(DISTRUN_ALLREDUCE, "any.b", &values[1], shape)};
+  distrun_handle* handles[2] = {};
+  REQUIRE(distrun_enqueue(g_session->get(), ops, 2, handles) == DISTRUN_OK);
+  uint64_t index = 99;
+  CHECK(distrun_wait_any(handles, 2, 30.0, &index) == DISTRUN_OK);
+  REQUIRE(index < 2);
+  CHECK(distrun_poll(handles[index]) == 1);
+  CHECK(distrun_wait(handles[1 - index], 30.0) == DISTRUN_OK);
+  for (distrun_handle* handle : handles) distrun_release(handle);
+}
+
+TEST_CASE("allgather gives the blocks of all ranks and their sizes") {
+  const int rank = g_session->rank();
+  const std::vector<float> mine(static_cast<std::size_t>(rank), 1.0F);
+  CHECK(g_session->allgather("gather", mine.data(), mine.size()).size() ==
+        static_cast<std::size_t>(g_session->size() * (g_session->size() - 1) / 2));
+}
+
+TEST_CASE("a mismatch is every rank's error, and the next operation works") {
+  if (g_session->size() == 1) return;
+  const int64_t shape[1] = {g_session->rank() == 1 ? 3 : 4};
+  float data[4] = {};
+  const distrun_op op = make_op(DISTRUN_ALLREDUCE, "odd", data, shape);
+  distrun_handle* handle = nullptr;
+  REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+  CHECK(distrun_wait(handle, 30.0) == DISTRUN_MISMATCH);
+  distrun_error error = DISTRUN_INIT(distrun_error);
+  REQUIRE(distrun_get_error(handle, &error) == DISTRUN_OK);
+  CHECK(std::string(error.tensor) == "odd");
+  CHECK(error.usable == 1);
+  REQUIRE(error.num_ranks >= 1);
+  if (g_session->size() > 2) CHECK(error.ranks[0] == 1);
+  distrun_release(handle);
+  g_session->barrier();
+}
+
+TEST_CASE("what is wrong is refused at once, with a sentence") {
+  const int64_t shape[1] = {1};
+  float value = 0;
+  distrun_handle* handle = nullptr;
+  distrun_op op = make_op(DISTRUN_ALLREDUCE, "bad", &value, shape);
+  op.dtype = 77;
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(std::strstr(last_error().message, "tensor 'bad': unknown dtype 77") != nullptr);
+  op = make_op(DISTRUN_ALLREDUCE, "bad", nullptr, shape);
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+  op = make_op(DISTRUN_ALLREDUCE, nullptr, &value, shape);
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+  op = make_op(DISTRUN_ALLREDUCE, "bad", &value, shape);
+  op.process_set = 12345;
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) != DISTRUN_OK);
+  op.struct_size = 3;
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+  const int64_t negative[1] = {-1};
+  op = make_op(DISTRUN_ALLREDUCE, "bad", &value, negative);
+  CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(distrun_enqueue(nullptr, &op, 1, &handle) == DISTRUN_NOT_INITIALIZED);
+  CHECK(distrun_wait(nullptr, 1.0) == DISTRUN_INVALID_ARGUMENT);
+}
+
+TEST_CASE("an older caller's smaller struct is filled no further than its end") {
+  distrun_world world = {};
+  std::memset(&world, 0x5a, sizeof(world));
+  world.struct_size = 12;  // struct_size, rank, size
+  REQUIRE(distrun_get_world(g_session->get(), &world) == DISTRUN_OK);
+  CHECK(world.size == g_session->size());
+  CHECK(world.local_rank == 0x5a5a5a5a);
+}
+
+TEST_CASE("process sets") {
+  if (g_session->size() < 2) return;
+  const int32_t ranks[2] = {0, 1};
+  int32_t set = -1;
+  REQUIRE(distrun_process_set_add(g_session->get(), ranks, 2, &set) == DISTRUN_OK);
+  uint64_t count = 0;
+  int32_t found[8] = {};
+  REQUIRE(distrun_process_set_ranks(g_session->get(), set, found, 8, &count) == DISTRUN_OK);
+  CHECK(count == 2);
+  CHECK(found[1] == 1);
+  if (g_session->rank() < 2) {
+    const int64_t shape[1] = {1};
+    float value = 1;
+    distrun_op op = make_op(DISTRUN_ALLREDUCE, "in.set", &value, shape);
+    op.process_set = set;
+    distrun_handle* handle = nullptr;
+    REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+    CHECK(distrun_wait(handle, 30.0) == DISTRUN_OK);
+    CHECK(value == 2.0F);
+    distrun_release(handle);
+  }
+  REQUIRE(distrun_process_set_remove(g_session->get(), set) == DISTRUN_OK);
+  CHECK(distrun_process_set_ranks(g_session->get(), set, found, 8, &count) != DISTRUN_OK);
+}
+
+TEST_CASE("questions have answers") {
+  char text[4096];
+  CHECK(distrun_query(g_session->get(), "why", text, sizeof(text)) > 0);
+  CHECK(std::strstr(text, "cpu: ") != nullptr);
+  CHECK(distrun_query(g_session->get(), "settings", text, 4) > 4);
+  CHECK(std::strlen(text) == 3);
+  CHECK(distrun_query(nullptr, "backends", text, sizeof(text)) > 0);
+  CHECK(std::strstr(text, "shm") != nullptr);
+  CHECK(distrun_query(nullptr, nullptr, text, sizeof(text)) == -1);
+}
+
+TEST_CASE("a forked child is refused, and its parent goes on") {
+  const pid_t child = fork();
+  if (child == 0) {
+    float value = 0;
+    const int64_t shape[1] = {1};
+    const distrun_op op = make_op(DISTRUN_ALLREDUCE, "child", &value, shape);
+    distrun_handle* handle = nullptr;
+    const int32_t code = distrun_enqueue(g_session->get(), &op, 1, &handle);
+    _exit(code == DISTRUN_NOT_INITIALIZED && std::strstr(last_error().message, "forked child") != nullptr ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 7);
+  g_session->barrier();
+}
+
+int main(int argc, char** argv) {
+  distrun::Session session;
+  g_session = &session;
+  const int failures = Catch::Session().run(argc, argv);
+  session.shutdown();
+  return failures;
+}

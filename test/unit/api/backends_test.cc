@@ -1,0 +1,128 @@
+#include "runtime/api/backends.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "test/support/fake_store.h"
+#include "test/support/ranks.h"
+
+namespace distrun::api {
+namespace {
+
+// Does nothing; its factory is what is tested.
+class IdleBackend : public backend::Backend {
+ public:
+  explicit IdleBackend(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] const backend::Capabilities& capabilities() const override { return capabilities_; }
+  Status start(const backend::Operation&, std::uint64_t) override { return {Errc::kUnsupported, "idle"}; }
+  bool progress() override { return false; }
+  void completed(std::vector<backend::Completed>&) override {}
+  void abort(const Status&) override {}
+  [[nodiscard]] int lost_peer() const override { return -1; }
+
+ private:
+  std::string name_;
+  backend::Capabilities capabilities_;
+};
+
+struct Plan {
+  std::string name;
+  int score = 0;
+  int fails_on = -1;        // member index whose create() fails
+  int unavailable_on = -1;  // member index that does not offer it
+};
+
+class PlannedFactory : public backend::Factory {
+ public:
+  explicit PlannedFactory(Plan plan) : plan_(std::move(plan)) {}
+  [[nodiscard]] std::string_view name() const override { return plan_.name; }
+  [[nodiscard]] backend::Offer offer(const backend::GroupSpec& group, const backend::Services&) const override {
+    backend::Offer offer;
+    offer.backend = plan_.name;
+    offer.available = group.index != plan_.unavailable_on;
+    offer.reason = offer.available ? "planned" : "the library is not there";
+    offer.score = plan_.score;
+    offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1};
+    return offer;
+  }
+  [[nodiscard]] Result<std::unique_ptr<backend::Backend>> create(const backend::GroupSpec& group,
+                                                                 const backend::Services&, TimePoint) const override {
+    if (group.index == plan_.fails_on) return Status(Errc::kSystem, "memory was refused");
+    return std::unique_ptr<backend::Backend>(std::make_unique<IdleBackend>(plan_.name));
+  }
+
+ private:
+  Plan plan_;
+};
+
+struct Outcome {
+  std::vector<std::string> chosen;  // by member; an error's message where it failed
+};
+
+Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto") {
+  test::FakeStore store;
+  Outcome outcome;
+  outcome.chosen.resize(static_cast<std::size_t>(size));
+  test::run_ranks(size, [&](int index) {
+    Factories factories;
+    for (const Plan& plan : plans) factories.push_back(std::make_unique<PlannedFactory>(plan));
+    backend::GroupSpec group = {.id = "set0", .members = {}, .index = index};
+    std::vector<std::string> hosts;
+    for (int i = 0; i < size; ++i) {
+      group.members.push_back(i);
+      hosts.push_back("host" + std::to_string(i));
+    }
+    Settings settings;
+    settings.backend = forced;
+    const backend::Services services = {.settings = &settings, .store = &store, .host_link_error = ""};
+    auto chosen = choose_backend(DeviceType::kCpu, group, factories, services, hosts, deadline_after(20));
+    outcome.chosen[static_cast<std::size_t>(index)] =
+        chosen.ok() ? to_text(DeviceType::kCpu, chosen->selection) : chosen.status().message();
+  });
+  return outcome;
+}
+
+bool all_contain(const Outcome& outcome, const std::string& text) {
+  for (const std::string& chosen : outcome.chosen) {
+    if (chosen.find(text) == std::string::npos) return false;
+  }
+  return true;
+}
+
+TEST_CASE("the highest score that every member offers is chosen by all", "[api]") {
+  CHECK(all_contain(choose({{"slow", 10}, {"fast", 90}}, 3), "cpu: fast"));
+  const Outcome missing = choose({{"slow", 10}, {"fast", 90, -1, 1}}, 3);
+  CHECK(all_contain(missing, "cpu: slow"));
+  CHECK(all_contain(missing, "the library is not there"));
+}
+
+TEST_CASE("what one member cannot set up is dropped by all, with its reason", "[api]") {
+  const Outcome outcome = choose({{"slow", 10}, {"fast", 90, 2}}, 3);
+  CHECK(all_contain(outcome, "cpu: slow"));
+  CHECK(all_contain(outcome, "memory was refused"));
+}
+
+TEST_CASE("a forced backend that cannot be set up is an error on every member", "[api]") {
+  const Outcome outcome = choose({{"slow", 10}, {"fast", 90, 1}}, 2, "fast");
+  CHECK(all_contain(outcome, "memory was refused"));
+  CHECK_FALSE(all_contain(outcome, "cpu: "));
+}
+
+TEST_CASE("offers survive the wire, and damaged ones are refused", "[api]") {
+  backend::Offer offer;
+  offer.backend = "shm";
+  offer.available = true;
+  offer.reason = "memory";
+  offer.score = 80;
+  offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1, .scatter_gather = true, .polls_memory = true};
+  const std::string bytes = encode_offers({offer});
+  const auto back = decode_offers(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_offers(*back) == bytes);
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    CHECK_FALSE(decode_offers(bytes.substr(0, length)).ok());
+  CHECK_FALSE(decode_offers(bytes + "x").ok());
+}
+
+}  // namespace
+}  // namespace distrun::api

@@ -1,0 +1,73 @@
+#include "runtime/api/exchange.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+
+#include "test/support/fake_store.h"
+#include "test/support/ranks.h"
+
+namespace distrun::api {
+namespace {
+
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+TEST_CASE("every member gets every member's blob, in member order", "[api]") {
+  for (const int size : {1, 2, 5}) {
+    test::FakeStore store;
+    test::run_ranks(size, [&](int rank) {
+      const std::string mine(static_cast<std::size_t>(rank), 'x');  // rank 0's is empty
+      const auto all = exchange(store, {first_ranks(size), rank}, "topic", mine, deadline_after(20));
+      EXPECT_OK(all);
+      EXPECT_EQ(all->size(), static_cast<std::size_t>(size));
+      for (std::size_t i = 0; i < all->size(); ++i) EXPECT_EQ((*all)[i].size(), i);
+    });
+  }
+}
+
+TEST_CASE("members need not be the first ranks", "[api]") {
+  test::FakeStore store;
+  const std::vector<int> members = {3, 7};
+  test::run_ranks(2, [&](int index) {
+    const auto all = exchange(store, {members, index}, "pair", std::to_string(index), deadline_after(20));
+    EXPECT_OK(all);
+    EXPECT_EQ(*all, (std::vector<std::string>{"0", "1"}));
+  });
+}
+
+TEST_CASE("a member that does not come is named by its rank", "[api]") {
+  test::FakeStore store;
+  const auto all = exchange(store, {{4, 9}, 0}, "offers", "mine", deadline_after(0.05));
+  REQUIRE_FALSE(all.ok());
+  CHECK(all.status().code() == Errc::kTimeout);
+  CHECK(all.status().info().ranks == std::vector<int>{9});
+  CHECK(all.status().message().find("rank 9 did not come in time (offers)") == 0);
+}
+
+TEST_CASE("a damaged list is refused", "[api]") {
+  test::FakeStore store;
+  const std::string good("\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 14);
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    REQUIRE(store.set("topic/all", good.substr(0, length)).ok());
+    const auto all = exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1));
+    REQUIRE_FALSE(all.ok());
+    CHECK(all.status().code() == Errc::kProtocol);
+  }
+  REQUIRE(store.set("topic/all", good).ok());
+  CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).ok());
+}
+
+TEST_CASE("two rounds under two prefixes do not meet", "[api]") {
+  test::FakeStore store;
+  PrefixStore first(store, "init1/");
+  PrefixStore second(store, "init2/");
+  REQUIRE(first.set("key", "old").ok());
+  CHECK_FALSE(second.get("key", deadline_after(0.01)).ok());
+  CHECK(*first.get("key", deadline_after(1)) == "old");
+}
+
+}  // namespace
+}  // namespace distrun::api

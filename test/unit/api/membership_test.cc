@@ -1,0 +1,44 @@
+#include "runtime/api/membership.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "test/support/fake_store.h"
+#include "test/support/ranks.h"
+
+namespace distrun::api {
+namespace {
+
+net::World world_of(int rank, int size) {
+  net::World world;
+  world.rank = rank;
+  world.size = size;
+  world.host = "host" + std::to_string(rank);
+  return world;
+}
+
+TEST_CASE("rank 0's job-wide settings win and the difference is told", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(3, [&](int rank) {
+    Settings settings;
+    settings.fusion_threshold = 1000 + static_cast<std::uint64_t>(rank == 2 ? 1 : 0);
+    settings.log_level = rank == 1 ? "debug" : "error";
+    const auto membership = agree_on_membership(store, world_of(rank, 3), settings, deadline_after(20));
+    EXPECT_OK(membership);
+    EXPECT_EQ(settings.fusion_threshold, 1000U);
+    EXPECT_EQ(membership->warnings.size(), rank == 2 ? 1U : 0U);
+    if (rank == 2) EXPECT(membership->warnings[0].find("fusion_threshold") != std::string::npos);
+    EXPECT_EQ(settings.log_level, rank == 1 ? "debug" : "error");  // each rank's own
+    EXPECT_EQ(membership->hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
+  });
+}
+
+TEST_CASE("a rank that never comes is named", "[api]") {
+  test::FakeStore store;
+  Settings settings;
+  const auto membership = agree_on_membership(store, world_of(0, 2), settings, deadline_after(0.05));
+  REQUIRE_FALSE(membership.ok());
+  CHECK(membership.status().info().ranks == std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace distrun::api
