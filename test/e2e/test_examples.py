@@ -1,0 +1,76 @@
+"""Every example runs as the README says, and ends with the line that it promises."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import ROOT, StartJob, launcher_path
+
+EXAMPLES = ROOT / "examples"
+
+
+def accuracy(text: str) -> float:
+    found = re.findall(r"^(?:\[\d+\] )?accuracy: (0\.\d+|1\.0+)$", text, re.MULTILINE)
+    assert len(found) == 1, text
+    return float(found[0])
+
+
+@pytest.mark.parametrize("backend", ["auto", "tcp"])
+def test_pytorch_digits(start_job: StartJob, python: str, backend: str) -> None:
+    job = start_job("-np", "2", "--backend", backend, python, EXAMPLES / "pytorch_digits.py")
+    assert job.finish(170) == 0, job.text
+    assert accuracy(job.text) >= 0.97, job.text
+
+
+def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
+    job = start_job("-np", "2", python, EXAMPLES / "pytorch_resnet_synthetic.py", "--steps", "2")
+    assert job.finish(170) == 0, job.text
+    assert re.search(r"images/s", job.text), job.text
+
+
+def test_numpy_pi(start_job: StartJob, python: str) -> None:
+    job = start_job("-np", "4", "--oversubscribe", python, EXAMPLES / "numpy_pi.py")
+    assert job.finish() == 0, job.text
+    assert "3.14" in job.text
+
+
+def test_without_the_launcher_an_example_is_a_world_of_one(python: str) -> None:
+    done = subprocess.run([python, str(EXAMPLES / "numpy_pi.py")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "3.14" in done.stdout
+
+
+def flags() -> list[str]:
+    out = subprocess.run([launcher_path(), "--cflags", "--libs"], capture_output=True, text=True, check=True).stdout
+    return out.split()
+
+
+@pytest.mark.parametrize(("compiler", "source"), [("cc", "c_allreduce.c"), ("c++", "cpp_allreduce.cc")])
+def test_c_and_cpp_build_with_our_flags(start_job: StartJob, tmp_path: Path, compiler: str, source: str) -> None:
+    program = tmp_path / "program"
+    assert shutil.which(compiler), f"{compiler} is not installed; scripts/test installs it"
+    subprocess.run([compiler, str(EXAMPLES / source), *flags(), "-o", str(program)], check=True)
+    job = start_job("-np", "4", "--oversubscribe", program)
+    assert job.finish() == 0, job.text
+    expected = "the sum of all ranks is 6" if source.endswith(".c") else "squares: 0 1 4 9"
+    assert expected in job.text, job.text
+
+
+def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nfind_package(distrun REQUIRED)\n"
+        f"add_executable(program {EXAMPLES / 'cpp_allreduce.cc'})\n"
+        "target_link_libraries(program PRIVATE distrun::distrun)\n"
+    )
+    include = next(flag for flag in flags() if flag.startswith("-I"))[2:]
+    package = Path(include).parent
+    build = tmp_path / "build"
+    subprocess.run(["cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={package}"], check=True)
+    subprocess.run(["cmake", "--build", build], check=True)
+    job = start_job("-np", "2", build / "program")
+    assert job.finish() == 0, job.text
