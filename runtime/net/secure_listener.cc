@@ -57,7 +57,7 @@ class Listener final : public SecureListener {
   void make_room();
   Verdict advance(Stranger& stranger, const AcceptFunction& accept);
   Verdict judge(Stranger& stranger, const AcceptFunction& accept);
-  void serve(std::uint64_t id, const AcceptFunction& accept);
+  void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
   void drop(std::map<std::uint64_t, Stranger>::iterator it);
   void expire(TimePoint now);
   void set_timer(TimePoint now);
@@ -70,9 +70,9 @@ class Listener final : public SecureListener {
   Fd timer_;
   Fd epoll_;
   std::uint64_t next_id_ = 2;
-  std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
-  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out
-  std::deque<std::unique_ptr<SecureSocket>> peers_;
+  std::map<std::uint64_t, Stranger> strangers_;      // in order of arrival
+  std::optional<TimePoint> paused_until_;            // no accepting: descriptors have run out
+  std::deque<std::unique_ptr<SecureSocket>> peers_;  // of accept_blocking alone
 };
 
 Status Listener::open(const std::string& bind_address) {
@@ -108,27 +108,20 @@ void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerF
       std::uint64_t times = 0;
       [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof(times));
     } else {
-      serve(id, accept);
+      serve(id, accept, on_peer);
     }
   }
   expire(now);
   set_timer(now);
-  while (!peers_.empty()) {
-    auto peer = std::move(peers_.front());
-    peers_.pop_front();
-    on_peer(std::move(peer));
-  }
 }
 
 Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunction& accept, TimePoint deadline) {
   for (;;) {
-    // Others that come in the same turn stay in peers_ for the next call.
-    std::deque<std::unique_ptr<SecureSocket>> came;
-    progress(Clock::now(), accept, [&](std::unique_ptr<SecureSocket> peer) { came.push_back(std::move(peer)); });
-    if (!came.empty()) {
-      auto first = std::move(came.front());
-      came.pop_front();
-      peers_ = std::move(came);
+    // Others that come in the same turn wait in peers_ for the next call.
+    progress(Clock::now(), accept, [this](std::unique_ptr<SecureSocket> peer) { peers_.push_back(std::move(peer)); });
+    if (!peers_.empty()) {
+      auto first = std::move(peers_.front());
+      peers_.pop_front();
       return first;
     }
     if (const Status ready = wait_ready(epoll_.get(), POLLIN, deadline); !ready.ok()) {
@@ -164,7 +157,7 @@ void Listener::make_room() {
   if (it != strangers_.end()) drop(it);
 }
 
-void Listener::serve(std::uint64_t id, const AcceptFunction& accept) {
+void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer) {
   const auto it = strangers_.find(id);
   if (it == strangers_.end()) return;  // dropped earlier in this turn
   if (advance(it->second, accept) == Verdict::kDrop) return drop(it);
@@ -174,11 +167,12 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept) {
   if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.fd.get(), nullptr);
   auto unsent = stranger.handshake.take_output();
-  peers_.push_back(std::make_unique<SecureStream>(std::move(stranger.fd), stranger.handshake.take_session(),
-                                                  std::move(peer), std::move(unsent)));
+  auto socket = std::make_unique<SecureStream>(std::move(stranger.fd), stranger.handshake.take_session(),
+                                               std::move(peer), std::move(unsent));
   strangers_.erase(it);
-  // An error shows again when the owner uses the socket.
-  (void)peers_.back()->flush();
+  (void)socket->flush();  // an error shows again when the owner uses the socket
+  // At once, not at the end of the turn: `accept` may ask its owner whether a rank has come already.
+  on_peer(std::move(socket));
 }
 
 Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& accept) {

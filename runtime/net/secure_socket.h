@@ -48,6 +48,7 @@ class SecureSocket {
   virtual Result<bool> receive_frame(std::vector<std::byte>& out) = 0;
   virtual Status flush() = 0;  // writes what is queued, without blocking
   [[nodiscard]] virtual bool wants_write() const = 0;
+  [[nodiscard]] virtual std::size_t queued() const = 0;  // bytes that flush() has still to write
 
   // Blocking forms for set-up, with a deadline.
   virtual Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) = 0;

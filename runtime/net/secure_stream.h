@@ -22,7 +22,8 @@ class SecureStream final : public SecureSocket {
   Status send_frame(std::span<const std::byte> frame) override;
   Result<bool> receive_frame(std::vector<std::byte>& out) override;
   Status flush() override;
-  [[nodiscard]] bool wants_write() const override { return sent_ < queue_.size(); }
+  [[nodiscard]] bool wants_write() const override { return queued() > 0; }
+  [[nodiscard]] std::size_t queued() const override { return queue_.size() - sent_; }
   Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) override;
   Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) override;
   Result<Fd> release_plain() override;

@@ -1,0 +1,235 @@
+#include "runtime/net/store_client.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+
+#include "runtime/base/annotations.h"
+#include "runtime/net/secure_socket.h"
+#include "runtime/net/socket.h"
+#include "runtime/net/store_protocol.h"
+
+namespace distrun::net {
+namespace {
+
+// For calls without a deadline of their own; a launcher that is alive answers within milliseconds.
+constexpr double kAnswerSeconds = 60;
+constexpr double kFarewellSeconds = 5;
+
+void ring(int event_fd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(event_fd, &one, sizeof(one));
+}
+
+// One thread's outstanding request. Lives on that thread's stack, registered under the client's mutex.
+struct Waiter {
+  Fd wake;  // rung by the thread that has read the reply
+  std::optional<StoreReply> reply;
+};
+
+class Client final : public StoreClient {
+ public:
+  Client(std::unique_ptr<SecureSocket> socket, std::string address)
+      : address_(std::move(address)), socket_fd_(socket->fd()), socket_(std::move(socket)) {}
+  Status open();
+
+  Status set(const std::string& key, const std::string& value) override;
+  Result<std::string> get(const std::string& key, TimePoint deadline) override;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
+  [[nodiscard]] int fd() const override { return epoll_.get(); }
+  Result<std::vector<JobEvent>> receive() override;
+  Status leave() override { return tell({.kind = StoreRequest::Kind::kLeave}); }
+  Status report_failure(const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kFailure, .value = cause});
+  }
+  [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
+
+ private:
+  Result<StoreReply> call(StoreRequest request, TimePoint deadline);
+  Result<StoreReply> wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline);
+  Status tell(const StoreRequest& request);
+  [[nodiscard]] Status send(const StoreRequest& request) DISTRUN_REQUIRES(mutex_);
+  void read_all() DISTRUN_REQUIRES(mutex_);
+  void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
+  void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
+
+  const std::string address_;
+  const int socket_fd_;
+  Fd epoll_;  // fd(): the socket and news_
+  Fd news_;   // rung while events_ holds what another thread than receive()'s has read
+
+  Mutex mutex_;
+  std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Waiter*> waiters_ DISTRUN_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ DISTRUN_GUARDED_BY(mutex_) = 1;
+  std::vector<JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
+  Status lost_ DISTRUN_GUARDED_BY(mutex_);
+};
+
+Status Client::open() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  news_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_.valid() || !news_.valid()) return errno_status("the launcher's channel cannot be watched", errno);
+  for (const int fd : {socket_fd_, news_.get()}) {
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return errno_status("epoll_ctl failed", errno);
+  }
+  return {};
+}
+
+Status Client::set(const std::string& key, const std::string& value) {
+  if (value.size() > kMaxStoreValue) {
+    return {Errc::kInvalidArgument, "store: the value of '" + key + "' has " + std::to_string(value.size()) +
+                                        " bytes, and at most 1 MiB is kept"};
+  }
+  return call({.kind = StoreRequest::Kind::kSet, .key = key, .value = value}, deadline_after(kAnswerSeconds)).status();
+}
+
+Result<std::string> Client::get(const std::string& key, TimePoint deadline) {
+  auto reply = call({.kind = StoreRequest::Kind::kGet, .key = key}, deadline);
+  if (!reply.ok()) return reply.status();
+  return std::move(reply->text);
+}
+
+Result<std::int64_t> Client::add(const std::string& key, std::int64_t delta) {
+  const auto reply =
+      call({.kind = StoreRequest::Kind::kAdd, .key = key, .delta = delta}, deadline_after(kAnswerSeconds));
+  if (!reply.ok()) return reply.status();
+  return reply->sum;
+}
+
+Result<StoreReply> Client::call(StoreRequest request, TimePoint deadline) {
+  if (request.key.size() > kMaxStoreKey) return Status(Errc::kInvalidArgument, "store: a key above 1 KiB");
+  Waiter waiter{.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), .reply = std::nullopt};
+  if (!waiter.wake.valid()) return errno_status("store: eventfd failed", errno);
+  {
+    const MutexLock lock(mutex_);
+    request.id = next_id_++;
+    DISTRUN_RETURN_IF_ERROR(send(request));
+    waiters_[request.id] = &waiter;
+  }
+  auto reply = wait_for_reply(waiter, request, deadline);
+  const MutexLock lock(mutex_);
+  waiters_.erase(request.id);
+  if (!reply.ok() && reply.status().code() == Errc::kTimeout) {
+    // So that the server need not remember it; whatever it answers meanwhile is dropped by dispatch().
+    (void)send({.kind = StoreRequest::Kind::kCancel, .id = request.id});
+  }
+  return reply;
+}
+
+Result<StoreReply> Client::wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline) {
+  for (;;) {
+    bool wants_write = false;
+    {
+      const MutexLock lock(mutex_);
+      read_all();
+      if (waiter.reply) {
+        if (waiter.reply->kind != StoreReply::Kind::kRefused) return *std::move(waiter.reply);
+        return Status(Errc::kInvalidArgument, "store: " + waiter.reply->text);
+      }
+      DISTRUN_RETURN_IF_ERROR(lost_);
+      wants_write = socket_->wants_write();
+      if (wants_write) (void)socket_->flush();
+    }
+    if (Clock::now() >= deadline) {
+      const bool got = request.kind == StoreRequest::Kind::kGet;
+      return Status(Errc::kTimeout, got ? "store: nobody has set '" + request.key + "' in time"
+                                        : "store: the launcher at " + address_ + " did not answer in time");
+    }
+    const short events = wants_write ? POLLIN | POLLOUT : POLLIN;
+    std::array<pollfd, 2> items{{{.fd = socket_fd_, .events = events, .revents = 0},
+                                 {.fd = waiter.wake.get(), .events = POLLIN, .revents = 0}}};
+    ::poll(items.data(), items.size(), poll_timeout_ms(deadline));
+  }
+}
+
+Status Client::tell(const StoreRequest& request) {
+  const TimePoint deadline = deadline_after(kFarewellSeconds);
+  bool first = true;
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (first) DISTRUN_RETURN_IF_ERROR(send(request));
+      first = false;
+      if (socket_->wants_write()) (void)socket_->flush();
+      if (!socket_->wants_write()) return lost_;
+    }
+    if (const Status ready = wait_ready(socket_fd_, POLLOUT, deadline); !ready.ok()) {
+      return ready.with_context("telling the launcher at " + address_);
+    }
+  }
+}
+
+Status Client::send(const StoreRequest& request) {
+  DISTRUN_RETURN_IF_ERROR(lost_);
+  Status status = socket_->send_frame(encode(request));
+  if (status.ok()) status = socket_->flush();
+  if (status.ok()) return {};
+  read_all();  // keeps what the launcher said before it went, and ends with its loss
+  if (lost_.ok()) lose(status);
+  return lost_;
+}
+
+void Client::read_all() {
+  std::vector<std::byte> frame;
+  while (lost_.ok()) {
+    const auto received = socket_->receive_frame(frame);
+    if (!received.ok()) return lose(received.status());
+    if (!*received) return;
+    const auto reply = decode_reply(frame);
+    if (!reply.ok()) return lose(reply.status());
+    dispatch(*reply);
+  }
+}
+
+void Client::dispatch(const StoreReply& reply) {
+  if (reply.kind == StoreReply::Kind::kEvent) {
+    events_.push_back(reply.event);
+    ring(news_.get());
+    return;
+  }
+  const auto waiter = waiters_.find(reply.id);
+  if (waiter == waiters_.end()) return;  // it gave up
+  waiter->second->reply = reply;
+  ring(waiter->second->wake.get());
+}
+
+void Client::lose(const Status& how) {
+  lost_ = Status(ErrorInfo{.code = Errc::kRankLost,
+                           .message = "the launcher at " + address_ + " is gone: " + how.message(),
+                           .cause = "the launcher is gone",
+                           .usable = false});
+  for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
+}
+
+Result<std::vector<JobEvent>> Client::receive() {
+  const MutexLock lock(mutex_);
+  read_all();
+  std::uint64_t times = 0;
+  [[maybe_unused]] const ssize_t n = ::read(news_.get(), &times, sizeof(times));
+  if (socket_->wants_write()) (void)socket_->flush();
+  if (events_.empty() && !lost_.ok()) return lost_;
+  return std::exchange(events_, {});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key,
+                                                          const std::string& version, TimePoint deadline) {
+  auto socket = connect_secure(
+      world.store, key, {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1, .version = version},
+      deadline);
+  if (!socket.ok()) return socket.status();
+  auto client = std::make_unique<Client>(*std::move(socket), world.store);
+  DISTRUN_RETURN_IF_ERROR(client->open());
+  return std::unique_ptr<StoreClient>(std::move(client));
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,97 @@
+#include "runtime/net/store_table.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+#include <string>
+
+namespace distrun::net {
+namespace {
+
+using Request = StoreRequest::Kind;
+using Reply = StoreReply::Kind;
+
+StoreRequest set(std::uint64_t id, std::string key, std::string value) {
+  return {.kind = Request::kSet, .id = id, .key = std::move(key), .value = std::move(value)};
+}
+StoreRequest get(std::uint64_t id, std::string key) { return {.kind = Request::kGet, .id = id, .key = std::move(key)}; }
+StoreRequest add(std::uint64_t id, std::string key, std::int64_t delta) {
+  return {.kind = Request::kAdd, .id = id, .key = std::move(key), .delta = delta};
+}
+
+TEST_CASE("a value is there for those who come later", "[store_table]") {
+  StoreTable table;
+  CHECK(table.handle(0, set(1, "k", "v")).at(0).reply.kind == Reply::kDone);
+  const auto out = table.handle(1, get(7, "k"));
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].rank == 1);
+  CHECK(out[0].reply.id == 7);
+  CHECK(out[0].reply.text == "v");
+  table.handle(0, set(2, "k", "w"));
+  CHECK(table.handle(1, get(8, "k")).at(0).reply.text == "w");
+}
+
+TEST_CASE("those who wait are answered when the key is set, once", "[store_table]") {
+  StoreTable table;
+  CHECK(table.handle(1, get(5, "k")).empty());
+  CHECK(table.handle(2, get(5, "k")).empty());
+  CHECK(table.handle(2, get(6, "other")).empty());
+  const auto out = table.handle(0, set(1, "k", "v"));
+  REQUIRE(out.size() == 3);
+  CHECK(out[1].rank == 1);
+  CHECK(out[2].rank == 2);
+  CHECK(out[2].reply.text == "v");
+  CHECK(table.handle(0, set(2, "k", "v")).size() == 1);
+}
+
+TEST_CASE("who gave up or went is not answered", "[store_table]") {
+  StoreTable table;
+  table.handle(1, get(1, "k"));
+  table.handle(1, get(2, "k"));
+  table.handle(2, get(1, "k"));
+  table.handle(1, {.kind = Request::kCancel, .id = 1});
+  table.handle(1, {.kind = Request::kCancel, .id = 99});
+  table.forget(2);
+  const auto out = table.handle(0, set(1, "k", "v"));
+  REQUIRE(out.size() == 2);
+  CHECK(out[1].rank == 1);
+  CHECK(out[1].reply.id == 2);
+}
+
+TEST_CASE("counters start at 0, are apart from values and do not overflow", "[store_table]") {
+  StoreTable table;
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  CHECK(table.handle(0, add(1, "k", 5)).at(0).reply.sum == 5);
+  CHECK(table.handle(1, add(1, "k", -7)).at(0).reply.sum == -2);
+  CHECK(table.handle(1, get(2, "k")).empty());
+  CHECK(table.handle(0, add(2, "big", kMax)).at(0).reply.sum == kMax);
+  CHECK(table.handle(0, add(3, "big", 1)).at(0).reply.kind == Reply::kRefused);
+  CHECK(table.handle(0, add(4, "big", 0)).at(0).reply.sum == kMax);
+}
+
+TEST_CASE("the table has a limit, and overwriting gives room back", "[store_table]") {
+  StoreTable table(1000);
+  CHECK(table.handle(0, set(1, "a", std::string(700, 'x'))).at(0).reply.kind == Reply::kDone);
+  const auto full = table.handle(0, set(2, "b", std::string(300, 'x')));
+  CHECK(full.at(0).reply.kind == Reply::kRefused);
+  CHECK(full.at(0).reply.text.find("'b'") != std::string::npos);
+  CHECK(table.handle(0, get(3, "b")).empty());
+  CHECK(table.handle(0, set(4, "a", std::string(900, 'x'))).at(0).reply.kind == Reply::kRefused);
+  CHECK(table.handle(0, get(5, "a")).at(0).reply.text.size() == 700);
+  CHECK(table.handle(0, set(6, "a", "")).at(0).reply.kind == Reply::kDone);
+  CHECK(table.handle(0, set(7, "b", std::string(300, 'x'))).at(0).reply.kind == Reply::kDone);
+  for (std::uint64_t i = 0; i < 100; ++i) table.handle(0, add(10 + i, std::to_string(i), 1));
+  CHECK(table.handle(0, add(999, "last", 1)).at(0).reply.kind == Reply::kRefused);
+}
+
+TEST_CASE("one rank's waits are bounded, others' are not touched by it", "[store_table]") {
+  StoreTable table(1 << 20, 3);
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK(table.handle(1, get(i, "k" + std::to_string(i))).empty());
+  CHECK(table.handle(1, get(3, "k3")).at(0).reply.kind == Reply::kRefused);
+  CHECK(table.handle(2, get(3, "k3")).empty());
+  table.forget(1);
+  CHECK(table.handle(1, get(4, "k4")).empty());
+  CHECK(table.handle(1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // an id that is in use
+}
+
+}  // namespace
+}  // namespace distrun::net

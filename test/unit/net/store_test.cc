@@ -1,0 +1,283 @@
+// Store server and client over real sockets: semantics, duplicates, events, loss.
+#include <poll.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/net/secure_socket.h"
+#include "runtime/net/socket.h"
+#include "runtime/net/store_client.h"
+#include "runtime/net/store_protocol.h"
+#include "test/support/ranks.h"
+#include "test/support/store_thread.h"
+
+namespace distrun::net {
+namespace {
+
+using test::run_ranks;
+using test::StoreThread;
+using Kind = StoreNotice::Kind;
+
+TimePoint soon() { return deadline_after(40); }
+
+auto notice(Kind kind, int rank) {
+  return [=](const StoreNotice& n) { return n.kind == kind && n.rank == rank; };
+}
+
+// Waits on the descriptor as a wait set would, until an event or the launcher's loss comes.
+Result<std::vector<JobEvent>> next_events(StoreClient& client) {
+  for (;;) {
+    DISTRUN_RETURN_IF_ERROR(wait_ready(client.fd(), POLLIN, soon()));
+    auto events = client.receive();
+    if (!events.ok() || !events->empty()) return events;
+  }
+}
+
+TEST_CASE("ranks exchange values and count", "[store]") {
+  for (const char* address : {"unix:@", "127.0.0.1:0"}) {
+    for (const int size : {1, 2, 3, 4, 5, 8}) {
+      StoreThread server(size, address);
+      run_ranks(size, [&](int rank) {
+        const auto client = server.connect(rank);
+        EXPECT_OK(client->set("rank" + std::to_string(rank), "value" + std::to_string(rank)));
+        for (int other = 0; other < size; ++other) {
+          const auto value = client->get("rank" + std::to_string(other), soon());
+          EXPECT_OK(value);
+          EXPECT_EQ(*value, "value" + std::to_string(other));
+        }
+        const auto sum = client->add("count", 1);
+        EXPECT_OK(sum);
+        EXPECT(*sum >= 1 && *sum <= size);
+      });
+    }
+  }
+}
+
+TEST_CASE("values are bytes up to 1 MiB", "[store]") {
+  StoreThread server(1);
+  const auto client = server.connect(0);
+  const std::string binary("\0\xff\n", 3);
+  REQUIRE(client->set("binary", binary).ok());
+  CHECK(*client->get("binary", soon()) == binary);
+  REQUIRE(client->set("empty", "").ok());
+  CHECK(client->get("empty", soon())->empty());
+  REQUIRE(client->set("big", std::string(kMaxStoreValue, 'x')).ok());
+  CHECK(client->get("big", soon())->size() == kMaxStoreValue);
+  CHECK(client->set("bigger", std::string(kMaxStoreValue + 1, 'x')).code() == Errc::kInvalidArgument);
+  CHECK(client->set(std::string(kMaxStoreKey + 1, 'k'), "").code() == Errc::kInvalidArgument);
+}
+
+TEST_CASE("a full store refuses with a reason and stays usable", "[store]") {
+  StoreThread server(1, "unix:@", 10000);
+  const auto client = server.connect(0);
+  const Status full = client->set("big", std::string(20000, 'x'));
+  CHECK(full.code() == Errc::kInvalidArgument);
+  CHECK(full.message().find("the store is full") != std::string::npos);
+  CHECK(client->set("small", "x").ok());
+}
+
+TEST_CASE("a get that nobody answers ends at its deadline and leaves nothing behind", "[store]") {
+  StoreThread server(1);
+  const auto client = server.connect(0);
+  const auto value = client->get("never", deadline_after(0.05));
+  CHECK(value.status().code() == Errc::kTimeout);
+  CHECK(value.status().message().find("'never'") != std::string::npos);
+  REQUIRE(client->set("never", "late").ok());
+  CHECK(*client->get("never", soon()) == "late");
+}
+
+TEST_CASE("one client serves many threads at once", "[store]") {
+  StoreThread server(1);
+  const auto client = server.connect(0);
+  run_ranks(8, [&](int thread) {
+    for (int i = 0; i < 50; ++i) {
+      // Each thread waits for what its neighbour sets a little later.
+      const std::string mine = std::to_string(thread) + "/" + std::to_string(i);
+      const std::string next = std::to_string((thread + 1) % 8) + "/" + std::to_string(i);
+      EXPECT_OK(client->set(mine, mine));
+      const auto value = client->get(next, soon());
+      EXPECT_OK(value);
+      EXPECT_EQ(*value, next);
+      EXPECT_OK(client->add("sum", 1));
+    }
+  });
+  CHECK(*client->add("sum", 0) == 400);
+}
+
+TEST_CASE("events reach every rank, also those that join later, in order", "[store]") {
+  StoreThread server(3);
+  const auto first = server.connect(0);
+  server.publish({.kind = JobEvent::Kind::kRankFailed,
+                  .rank = 2,
+                  .signal = 9,
+                  .exit_code = 137,
+                  .host = "node7",
+                  .cause = "killed by signal 9 (SIGKILL)"});
+  server.publish({.kind = JobEvent::Kind::kJobAborted, .cause = "a rank failed"});
+  const auto late = server.connect(1);
+  for (StoreClient* client : {first.get(), late.get()}) {
+    std::vector<JobEvent> events;
+    while (events.size() < 2) {
+      const auto more = next_events(*client);
+      REQUIRE(more.ok());
+      events.insert(events.end(), more->begin(), more->end());
+    }
+    CHECK(events[0].rank == 2);
+    CHECK(events[0].signal == 9);
+    CHECK(events[0].exit_code == 137);
+    CHECK(events[0].host == "node7");
+    CHECK(events[0].cause == "killed by signal 9 (SIGKILL)");
+    CHECK(events[1].kind == JobEvent::Kind::kJobAborted);
+    CHECK(client->receive()->empty());
+  }
+}
+
+TEST_CASE("events that arrive while another thread waits in get() are kept for the token holder", "[store]") {
+  StoreThread server(2);
+  const auto client = server.connect(0);
+  const auto other = server.connect(1);
+  auto waiting = std::async(std::launch::async, [&] { return client->get("later", soon()); });
+  for (int i = 0; i < 20; ++i) server.publish({.rank = 1, .exit_code = i, .cause = "exited"});
+  // By the time the value is there, the thread in get() has read the events before it from the socket.
+  REQUIRE(other->set("later", "now").ok());
+  CHECK(*waiting.get() == "now");
+  std::vector<JobEvent> events;
+  while (events.size() < 20) {
+    const auto more = next_events(*client);
+    REQUIRE(more.ok());
+    events.insert(events.end(), more->begin(), more->end());
+  }
+  for (int i = 0; i < 20; ++i) CHECK(events[static_cast<std::size_t>(i)].exit_code == i);
+  pollfd idle{.fd = client->fd(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&idle, 1, 0) == 0);  // nothing is left that would wake an idle rank
+}
+
+TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {
+  StoreThread server(2);
+  auto client = server.connect(1);
+  CHECK(server.wait_for(notice(Kind::kJoined, 1)).pid == ::getpid());
+  REQUIRE(client->report_failure("ValueError: bad").ok());
+  CHECK(server.wait_for(notice(Kind::kFailed, 1)).text == "ValueError: bad");
+  REQUIRE(client->report_failure(std::string(100000, 'x')).ok());
+  server.wait_for([](const StoreNotice& n) { return n.text == std::string(kMaxCause, 'x'); });
+  REQUIRE(client->leave().ok());
+  server.wait_for(notice(Kind::kLeft, 1));
+  client.reset();
+  CHECK(server.wait_for(notice(Kind::kDisconnected, 1)).text.find("closed") != std::string::npos);
+}
+
+TEST_CASE("a second process that claims a rank is refused by name and the first is unharmed", "[store]") {
+  for (const char* address : {"unix:@", "127.0.0.1:0"}) {
+    StoreThread server(2, address);
+    const auto holder = server.connect(1);
+    const auto second = StoreClient::connect(server.world(1), server.key(), StoreThread::kVersion, soon());
+    REQUIRE(second.status().code() == Errc::kProtocol);
+    const std::string pid = std::to_string(::getpid());
+    const std::string expected = "rank 1 is held by process " + pid + ", so process " + pid + " cannot be this rank";
+    CHECK(second.status().message().find(expected) != std::string::npos);
+    CHECK(server.wait_for(notice(Kind::kRefused, 1)).pid == ::getpid());
+    CHECK(holder->set("still", "here").ok());
+  }
+}
+
+TEST_CASE("a process may leave and come back, many times", "[store]") {
+  for (const char* address : {"unix:@", "127.0.0.1:0"}) {
+    StoreThread server(1, address);
+    for (int i = 0; i < 100; ++i) {
+      const auto client = server.connect(0);
+      REQUIRE(client->add("rounds", 1).ok());
+      REQUIRE(client->leave().ok());
+    }
+    CHECK(*server.connect(0)->add("rounds", 0) == 100);
+  }
+}
+
+TEST_CASE("who does not belong to the job is refused", "[store]") {
+  StoreThread server(2);
+  const auto connect = [&](const World& world, const JobKey& key, const std::string& version) {
+    return StoreClient::connect(world, key, version, soon()).status().message();
+  };
+  World world = server.world(2);
+  CHECK(connect(world, server.key(), StoreThread::kVersion).find("ranks 0 to 1, and rank 2 is none") !=
+        std::string::npos);
+  world = server.world(0);
+  CHECK(connect(world, JobKey::generate(), StoreThread::kVersion).find("key or job id") != std::string::npos);
+  const std::string versions = connect(world, server.key(), "9.9");
+  CHECK(versions.find("9.9") != std::string::npos);
+  CHECK(versions.find(StoreThread::kVersion) != std::string::npos);
+  world.job_id = "another";
+  CHECK(connect(world, server.key(), StoreThread::kVersion).find("key or job id") != std::string::npos);
+}
+
+TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
+  StoreThread server(3);
+  const auto a = server.connect(0);
+  const auto b = server.connect(1);
+  std::vector<std::future<Status>> waits;
+  for (StoreClient* client : {a.get(), a.get(), b.get()}) {
+    waits.push_back(std::async(std::launch::async, [client] { return client->get("never", soon()).status(); }));
+  }
+  server.stop();
+  for (auto& wait : waits) {
+    const Status lost = wait.get();
+    CHECK(lost.code() == Errc::kRankLost);
+    CHECK(lost.info().cause == "the launcher is gone");
+    CHECK(lost.message().starts_with("the launcher at unix:@"));
+  }
+  CHECK(next_events(*a).status().code() == Errc::kRankLost);
+  CHECK(a->set("k", "v").code() == Errc::kRankLost);
+  CHECK(a->add("k", 1).status().code() == Errc::kRankLost);
+  CHECK(a->leave().code() == Errc::kRankLost);
+  CHECK(a->report_failure("x").code() == Errc::kRankLost);
+}
+
+TEST_CASE("the launcher's last event is read before its loss", "[store]") {
+  StoreThread server(1);
+  const auto client = server.connect(0);
+  server.publish({.kind = JobEvent::Kind::kJobAborted, .cause = "interrupted"});
+  server.stop();
+  const auto events = next_events(*client);
+  REQUIRE(events.ok());
+  CHECK(events->at(0).cause == "interrupted");
+  CHECK(next_events(*client).status().code() == Errc::kRankLost);
+}
+
+TEST_CASE("an authenticated rank that talks nonsense is disconnected, others are not", "[store]") {
+  StoreThread server(2);
+  const auto good = server.connect(0);
+  auto bad =
+      connect_secure(server.world(1).store, server.key(),
+                     {.purpose = "store", .job_id = "test-job", .from = 1, .version = StoreThread::kVersion}, soon());
+  REQUIRE(bad.ok());
+  REQUIRE((*bad)->send_frame_blocking(std::vector<std::byte>(3, std::byte{200}), soon()).ok());
+  CHECK(server.wait_for(notice(Kind::kDisconnected, 1)).text.find("malformed") != std::string::npos);
+  CHECK(good->set("still", "here").ok());
+}
+
+TEST_CASE("a rank that asks for much and reads nothing is held back, and gets it all in the end", "[store]") {
+  StoreThread server(2);
+  const auto good = server.connect(0);
+  REQUIRE(good->set("big", std::string(kMaxStoreValue, 'x')).ok());
+  auto greedy =
+      connect_secure(server.world(1).store, server.key(),
+                     {.purpose = "store", .job_id = "test-job", .from = 1, .version = StoreThread::kVersion}, soon());
+  REQUIRE(greedy.ok());
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    REQUIRE((*greedy)->send_frame(encode({.kind = StoreRequest::Kind::kGet, .id = i, .key = "big"})).ok());
+  }
+  REQUIRE((*greedy)->flush().ok());
+  CHECK(good->set("still", "here").ok());
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    const auto frame = (*greedy)->receive_frame_blocking(soon());
+    REQUIRE(frame.ok());
+    CHECK(decode_reply(*frame)->id == i);
+  }
+}
+
+}  // namespace
+}  // namespace distrun::net
