@@ -70,7 +70,8 @@ class Backend {
   // From any thread: every operation in flight, and every later one, fails with `why` at the next progress().
   // After completed() has reported them nothing of this backend touches their memory any more.
   virtual void abort(const Status& why) = 0;
-  // World rank of a peer seen to be gone, -1 if none.
+  // World rank of a peer seen to be gone, -1 if none. What needs that peer stands still; it completes with the cause
+  // that abort() gives once the engine knows it (or before, with the backend's own error, where a library decides so).
   [[nodiscard]] virtual int lost_peer() const = 0;
 };
 

@@ -1,0 +1,16 @@
+// One outcome for all: the members of a group tell each other through the store whether a step of their set-up worked.
+#pragma once
+
+#include <string>
+
+#include "runtime/backend/factory.h"
+
+namespace distrun::backend {
+
+// Collective over the group, once per `step` of a group's set-up: ok when every member came with an ok `mine`;
+// otherwise the same error on every member, naming the first one that failed. Costs two store calls per member (the
+// first member collects).
+Status agree(const std::string& step, const Status& mine, const GroupSpec& group, net::Store& store,
+             TimePoint deadline);
+
+}  // namespace distrun::backend

@@ -1,0 +1,117 @@
+#include "runtime/backend/tcp/ring.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/backend/agree.h"
+#include "runtime/net/secure_socket.h"
+
+namespace distrun::backend::tcp {
+namespace {
+
+constexpr const char* kVersion = "tcp ring 1";
+
+struct Seat {
+  const GroupSpec& group;
+  const Services& services;
+  TimePoint deadline;
+
+  [[nodiscard]] std::size_t size() const { return group.members.size(); }
+  [[nodiscard]] std::size_t index() const { return static_cast<std::size_t>(group.index); }
+  [[nodiscard]] int member(std::size_t i) const { return group.members[i % size()]; }
+  [[nodiscard]] int me() const { return member(index()); }
+  [[nodiscard]] int left() const { return member(index() + size() - 1); }
+  [[nodiscard]] int right() const { return member(index() + 1); }
+  [[nodiscard]] std::string key(const std::string& what) const { return "tcp/" + group.id + "/" + what; }
+  [[nodiscard]] net::Hello hello(int from, int to) const {
+    return {
+        .purpose = "tcp:" + group.id, .job_id = services.world->job_id, .from = from, .to = to, .version = kVersion};
+  }
+};
+
+// The address of this host that the others can reach: the one it reaches the store from. A UDP connect sends nothing;
+// it only makes the system choose a route.
+std::string host_towards(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || address.starts_with("unix:")) return "127.0.0.1";
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM};
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) return "127.0.0.1";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const Fd probe(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage local{};
+  socklen_t size = sizeof(local);
+  auto* address_of = reinterpret_cast<sockaddr*>(&local);
+  char name[NI_MAXHOST];
+  if (!probe.valid() || ::connect(probe.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(probe.get(), address_of, &size) != 0 ||
+      ::getnameinfo(address_of, size, name, sizeof(name), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "127.0.0.1";
+  }
+  return std::string(name).find(':') == std::string::npos ? name : "[" + std::string(name) + "]";
+}
+
+Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
+  const std::string host = host_towards(seat.services.world->store);
+  auto listener = net::listen_secure(host + ":0", *seat.services.key, seat.hello(seat.me(), -1));
+  if (!listener.ok()) return listener.status();
+  DISTRUN_RETURN_IF_ERROR(seat.services.store->set(seat.key(std::to_string(seat.index())), (*listener)->address()));
+  return listener;
+}
+
+Status connect_right(const Seat& seat, Ring& ring) {
+  const std::size_t right = (seat.index() + 1) % seat.size();
+  const auto address = seat.services.store->get(seat.key(std::to_string(right)), seat.deadline);
+  if (!address.ok()) return address.status();
+  auto socket = net::connect_secure(*address, *seat.services.key, seat.hello(seat.me(), seat.right()), seat.deadline);
+  if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(seat.right()));
+  Result<Fd> fd = (*socket)->release_plain();
+  if (!fd.ok()) return fd.status();
+  ring.right = *std::move(fd);
+  return {};
+}
+
+Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) {
+  const auto accept = [&seat](const net::Hello& hello) {
+    return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " belongs here";
+  };
+  auto socket = listener.accept_blocking(accept, seat.deadline);
+  if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
+  Result<Fd> fd = (*socket)->release_plain();
+  if (!fd.ok()) return fd.status();
+  ring.left = *std::move(fd);
+  return {};
+}
+
+// Even members connect while odd ones accept, then the other way round, so that all handshakes of a ring take two
+// turns. (In an odd ring the last and the first both connect first; the first accepts next.)
+Status join(const Seat& seat, net::SecureListener& listener, Ring& ring) {
+  const bool connects_first = seat.index() % 2 == 0;
+  if (connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(seat, ring));
+  DISTRUN_RETURN_IF_ERROR(accept_left(seat, listener, ring));
+  if (!connects_first) DISTRUN_RETURN_IF_ERROR(connect_right(seat, ring));
+  return {};
+}
+
+}  // namespace
+
+Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline) {
+  const Seat seat{.group = group, .services = services, .deadline = deadline};
+  Ring ring{.size = seat.size(), .index = seat.index()};
+  if (seat.size() == 1) return ring;
+  ring.left_rank = seat.left();
+  ring.right_rank = seat.right();
+  const auto listener = listen(seat);
+  DISTRUN_RETURN_IF_ERROR(agree(seat.key("listen"), listener.status(), group, *services.store, deadline));
+  const Status joined = join(seat, **listener, ring);
+  DISTRUN_RETURN_IF_ERROR(agree(seat.key("join"), joined, group, *services.store, deadline));
+  return ring;
+}
+
+}  // namespace distrun::backend::tcp

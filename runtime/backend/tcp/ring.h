@@ -1,0 +1,22 @@
+// Makes a group's ring: every member listens, publishes its address, connects to its right neighbour and accepts its
+// left one. Blocks until the deadline at most.
+#pragma once
+
+#include "runtime/backend/factory.h"
+#include "runtime/base/fd.h"
+
+namespace distrun::backend::tcp {
+
+struct Ring {
+  std::size_t size = 1;
+  std::size_t index = 0;
+  int left_rank = -1;  // world ranks; -1 in a group of one
+  int right_rank = -1;
+  Fd left;   // authenticated, non-blocking
+  Fd right;  // the same
+};
+
+// Collective over the group; all members get a ring, or all get an error that names the member that failed.
+Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline);
+
+}  // namespace distrun::backend::tcp

@@ -1,0 +1,75 @@
+// One message at a time over a non-blocking socket, resumable at any byte. Payload goes from and to where it lives:
+// header and payload share one system call, and nothing is copied in between.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/backend/tcp/message.h"
+
+namespace distrun::backend::tcp {
+
+enum class Io {
+  kDone,     // the message is complete
+  kBlocked,  // the socket takes or gives no more now
+  kGone,     // end of file or a reset: the peer is no longer there
+};
+
+// The pieces of memory of a message, in order, with the part that is done cut off.
+class Pieces {
+ public:
+  void clear();
+  void add(const void* data, std::size_t size);  // adjacent pieces are merged
+  void advance(std::size_t bytes);
+  [[nodiscard]] bool empty() const { return next_ == pieces_.size(); }
+  [[nodiscard]] std::size_t size() const { return left_; }  // bytes that are left
+  // The first pieces, as many as one system call takes.
+  [[nodiscard]] iovec* data() { return pieces_.data() + next_; }
+  [[nodiscard]] std::size_t count() const;
+
+ private:
+  std::vector<iovec> pieces_;
+  std::size_t next_ = 0;
+  std::size_t left_ = 0;
+};
+
+class MessageWriter {
+ public:
+  [[nodiscard]] bool idle() const { return pieces_.empty(); }
+  // Only when idle. The caller then adds the payload (header.bytes of it) to pieces().
+  void begin(const Header& header);
+  Pieces& pieces() { return pieces_; }
+  Io write(int fd);
+
+ private:
+  HeaderBytes header_{};
+  Pieces pieces_;
+};
+
+class MessageReader {
+ public:
+  // Reads no further than the header; for when nothing is expected yet. kDone: header() is complete.
+  Io read_header(int fd);
+  // Where the payload of the next message goes. Bytes that arrive in one go with a wrong header land there as well:
+  // never more than there is room for, and in an operation that fails.
+  Pieces& payload() { return payload_; }
+  // Header and payload. kDone when both are complete; has_header() may turn true before.
+  Io read(int fd);
+  [[nodiscard]] bool has_header() const { return header_read_ == kHeaderBytes; }
+  [[nodiscard]] bool complete() const { return has_header() && payload_.empty(); }
+  [[nodiscard]] Result<Header> header() const { return decode(header_); }
+  void next();  // the message has been dealt with
+
+ private:
+  Io receive(int fd, Pieces& into);
+  void take(std::size_t bytes);
+
+  HeaderBytes header_{};
+  std::size_t header_read_ = 0;
+  Pieces payload_;
+  Pieces both_;  // scratch of read()
+};
+
+}  // namespace distrun::backend::tcp

@@ -1,0 +1,36 @@
+#include "runtime/backend/tcp/tcp_factory.h"
+
+#include "runtime/backend/tcp/tcp_backend.h"
+
+namespace distrun::backend {
+namespace {
+
+constexpr int kScore = 50;
+constexpr int kScoreAlone = 5;  // `self` does it better, but a forced choice must work with any number of ranks
+
+class TcpFactory final : public Factory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "tcp"; }
+
+  [[nodiscard]] Offer offer(const GroupSpec& group, const Services&) const override {
+    const bool alone = group.members.size() == 1;
+    return {.backend = "tcp",
+            .available = true,
+            .reason = alone ? "one rank: nothing to send" : "a ring of TCP connections works between any hosts",
+            .score = alone ? kScoreAlone : kScore,
+            .capabilities = tcp::tcp_capabilities()};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
+                                                        TimePoint deadline) const override {
+    auto ring = tcp::make_ring(group, services, deadline);
+    if (!ring.ok()) return ring.status();
+    return tcp::TcpBackend::create({.ring = *std::move(ring), .wait_set = services.wait_set, .tuning = {}});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Factory> make_tcp_factory() { return std::make_unique<TcpFactory>(); }
+
+}  // namespace distrun::backend
