@@ -1,0 +1,73 @@
+#include "runtime/base/fork_guard.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace distrun {
+namespace {
+
+// Lives as long as the process: a fork can happen after main returned.
+struct Registry {
+  std::mutex mutex;   // held across fork, so that the child finds the set whole
+  std::set<int> fds;  // guarded by mutex
+  // A page of which a child gets a zeroed copy (MADV_WIPEONFORK): 1 here, 0 in a child. Null before arming.
+  std::atomic<const int*> page = nullptr;
+};
+
+Registry& registry() {
+  static Registry* const instance = std::make_unique<Registry>().release();
+  return *instance;
+}
+
+void before_fork() { registry().mutex.lock(); }
+void after_fork_in_parent() { registry().mutex.unlock(); }
+void after_fork_in_child() {
+  Registry& all = registry();
+  for (const int fd : all.fds) ::close(fd);
+  all.fds.clear();
+  all.mutex.unlock();
+}
+
+const int* make_page() {
+  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  ::madvise(memory, size, MADV_WIPEONFORK);
+  auto* const alive = static_cast<int*>(memory);
+  *alive = 1;
+  return alive;
+}
+
+}  // namespace
+
+bool in_forked_child() {
+  const int* const page = registry().page.load(std::memory_order_acquire);
+  return page != nullptr && *page == 0;
+}
+
+void arm_fork_guard() {
+  static std::once_flag armed;
+  std::call_once(armed, [] {
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    registry().page.store(make_page(), std::memory_order_release);
+  });
+}
+
+void close_in_child(int fd) {
+  arm_fork_guard();
+  const std::lock_guard lock(registry().mutex);
+  registry().fds.insert(fd);
+}
+
+void forget_in_child(int fd) {
+  const std::lock_guard lock(registry().mutex);
+  registry().fds.erase(fd);
+}
+
+}  // namespace distrun
