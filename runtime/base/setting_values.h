@@ -1,0 +1,48 @@
+// How one value of a setting is typed, read, checked and shown. Used by settings.cc only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distrun {
+
+// What a row of settings.def calls its check. `parse` returns nothing for a value that is not allowed; `show` writes a
+// value as the user would type it.
+template <class T>
+struct SettingCheck {
+  std::string_view type;
+  std::string allowed;
+  std::function<std::optional<T>(std::string_view)> parse;
+  std::function<std::string(const T&)> show;
+};
+
+// "64MiB", "128k", "1048576": units are powers of 1024 with or without the i and the B, in any case.
+std::optional<std::uint64_t> parse_bytes(std::string_view text);
+std::string show_bytes(std::uint64_t bytes);  // the largest unit that divides it: "128MiB", "1000"
+// "10", "10s", "500ms", "2min", "1h", "0.5".
+std::optional<double> parse_seconds(std::string_view text);
+std::string show_seconds(double seconds);  // "10s", "0.5s", "0"
+
+SettingCheck<std::uint64_t> bytes(std::uint64_t least, std::uint64_t most);
+SettingCheck<std::uint64_t> count(std::uint64_t least, std::uint64_t most);
+SettingCheck<double> seconds(double least, double most);
+SettingCheck<std::string> one_of(const std::initializer_list<std::string_view>& values);
+template <class... Texts>
+SettingCheck<std::string> one_of(const Texts&... values) {
+  return one_of({std::string_view(values)...});
+}
+SettingCheck<std::string> text();
+SettingCheck<bool> flag();
+// auto, one backend, or one per device. Which backends exist is not known here: plug-ins may bring their own, and
+// select() names what a rank has when it refuses one.
+SettingCheck<std::string> backend_choice();
+
+// The candidate with the fewest typing mistakes away from `word`; empty if none is near enough to be meant.
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace distrun

@@ -1,0 +1,209 @@
+#include "runtime/base/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "runtime/base/setting_values.h"
+
+namespace distrun {
+namespace {
+
+constexpr std::string_view kPrefix = "DISTRUN_";
+
+// What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
+constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",       "DISTRUN_LOCAL_RANK",
+                                               "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
+                                               "DISTRUN_HOST",       "DISTRUN_JOB_ID",     "DISTRUN_STORE",
+                                               "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE"};
+
+struct Entry {
+  SettingRow row;
+  std::function<bool(Settings&, std::string_view)> assign;  // false: the value is not allowed
+  std::function<std::string(const Settings&)> show;
+};
+
+template <class T>
+Entry make_entry(SettingRow row, T Settings::*field, const SettingCheck<T>& check) {
+  row.type = check.type;
+  row.allowed = check.allowed;
+  row.default_value = check.show(Settings{}.*field);
+  return {.row = std::move(row),
+          .assign =
+              [field, parse = check.parse](Settings& settings, std::string_view value) {
+                auto parsed = parse(value);
+                if (parsed) settings.*field = *std::move(parsed);
+                return parsed.has_value();
+              },
+          .show = [field, show = check.show](const Settings& settings) { return show(settings.*field); }};
+}
+
+const std::vector<Entry>& entries() {
+  using enum SettingScope;
+  static const std::vector<Entry> all = {
+#define DISTRUN_SETTING(type_, name_, default_, check_, scope_, help_)                                                \
+  make_entry<type_>({.name = #name_, .type = "", .help = help_, .default_value = "", .allowed = "", .scope = scope_}, \
+                    &Settings::name_, check_),
+#include "runtime/base/settings.def"
+#undef DISTRUN_SETTING
+  };
+  return all;
+}
+
+// Flags and config files may write fusion-threshold.
+std::string field_name(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+const Entry* find_entry(std::string_view name) {
+  const std::string wanted = field_name(name);
+  for (const Entry& entry : entries()) {
+    if (entry.row.name == wanted) return &entry;
+  }
+  return nullptr;
+}
+
+std::string variable_of(std::string_view name) {
+  std::string out(kPrefix);
+  for (const char c : name) out += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string flag_of(std::string_view name) {
+  std::string out = "--" + std::string(name);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+std::vector<std::string> unknown_variables(const Environment& environment) {
+  std::vector<std::string> known(std::begin(kRankVariables), std::end(kRankVariables));
+  for (const Entry& entry : entries()) known.push_back(variable_of(entry.row.name));
+  const std::set<std::string> known_set(known.begin(), known.end());
+  std::vector<std::string> suffixes;  // the common prefix would make every name look near
+  for (const std::string& name : known) suffixes.push_back(name.substr(kPrefix.size()));
+  std::vector<std::string> warnings;
+  for (auto it = environment.lower_bound(std::string(kPrefix)); it != environment.end(); ++it) {
+    const std::string& name = it->first;
+    if (!name.starts_with(kPrefix)) break;
+    if (known_set.contains(name)) continue;
+    const std::string nearest = nearest_name(name.substr(kPrefix.size()), suffixes);
+    warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
+                       (nearest.empty() ? "docs/settings.md lists what there is"
+                                        : "did you mean " + std::string(kPrefix) + nearest + "?"));
+  }
+  return warnings;
+}
+
+Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport& report) {
+  for (const std::string& item : overrides) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) {
+      return {Errc::kInvalidArgument, "the option \"" + item + "\" is not of the form name=value"};
+    }
+    const std::string name = field_name(item.substr(0, equals));
+    DISTRUN_RETURN_IF_ERROR(set_by_name(report.settings, name, item.substr(equals + 1), "the option " + name));
+    report.sources[name] = "option";
+  }
+  return {};
+}
+
+}  // namespace
+
+const std::vector<SettingRow>& setting_rows() {
+  static const std::vector<SettingRow> rows = [] {
+    std::vector<SettingRow> out;
+    for (const Entry& entry : entries()) out.push_back(entry.row);
+    return out;
+  }();
+  return rows;
+}
+
+Environment process_environment() {
+  Environment out;
+  for (char** item = environ; item != nullptr && *item != nullptr; ++item) {
+    const std::string_view line(*item);
+    const std::size_t equals = line.find('=');
+    // The first one of a name counts, as for getenv.
+    if (equals != std::string_view::npos) out.emplace(line.substr(0, equals), line.substr(equals + 1));
+  }
+  return out;
+}
+
+Status set_by_name(Settings& settings, std::string_view name, std::string_view value, std::string_view origin) {
+  const Entry* entry = find_entry(name);
+  if (entry == nullptr) {
+    std::vector<std::string> known;
+    for (const SettingRow& row : setting_rows()) known.emplace_back(row.name);
+    const std::string nearest = nearest_name(field_name(name), known);
+    return {Errc::kInvalidArgument,
+            std::string(origin) + ": there is no setting named " + std::string(name) +
+                (nearest.empty() ? "; docs/settings.md lists what there is" : "; did you mean " + nearest + "?")};
+  }
+  if (entry->assign(settings, value)) return {};
+  return {Errc::kInvalidArgument, std::string(origin) + " has the value \"" + std::string(value) +
+                                      "\", which is not allowed: it takes " + entry->row.allowed};
+}
+
+Result<SettingsReport> read_settings(const Environment& environment, const std::vector<std::string>& overrides) {
+  SettingsReport report;
+  report.warnings = unknown_variables(environment);
+  for (const SettingRow& row : setting_rows()) {
+    const std::string name(row.name);
+    report.sources[name] = "default";
+    const auto found = environment.find(variable_of(name));
+    // An empty variable is an unset one: shells and job scripts cannot always take a variable away.
+    if (found == environment.end() || found->second.empty()) continue;
+    if (Status status = set_by_name(report.settings, name, found->second, "the environment variable " + found->first);
+        !status.ok()) {
+      return status;
+    }
+    report.sources[name] = "env";
+  }
+  if (Status status = apply_overrides(overrides, report); !status.ok()) return status;
+  return report;
+}
+
+std::string value_of(const Settings& settings, std::string_view name) {
+  const Entry* entry = find_entry(name);
+  DISTRUN_CHECK(entry != nullptr, "no setting named " + std::string(name));
+  return entry->show(settings);
+}
+
+std::string start_up_line(const SettingsReport& report) {
+  std::string line;
+  for (const SettingRow& row : setting_rows()) {
+    const std::string name(row.name);
+    const auto source = report.sources.find(name);
+    line += (line.empty() ? "" : " ") + name + "=" + value_of(report.settings, name) + " (" +
+            (source == report.sources.end() ? "default" : source->second) + ")";
+  }
+  return line;
+}
+
+std::string settings_page() {
+  std::string page =
+      "# Settings\n\n"
+      "Generated from runtime/base/settings.def; `scripts/check` compares it. Each row is a flag of `distrun`, an\n"
+      "environment variable, a key of a config file (`--config FILE`) and an option of `init`. The option of `init`\n"
+      "counts most, then flag, variable and config file in this order. *Job*: rank 0's value counts for all ranks.\n"
+      "*Rank*: each rank's own counts. A value that is not allowed is an error; an unknown `DISTRUN_*` variable is a\n"
+      "warning; an empty variable is an unset one.\n";
+  for (const SettingRow& row : setting_rows()) {
+    const std::string name(row.name);
+    page += "\n## " + name + "\n\n" + std::string(row.help) + "\n\n- flag `" + flag_of(name) + "`, variable `" +
+            variable_of(name) + "`\n- takes " + row.allowed + "\n- default " +
+            (row.default_value.empty() ? "empty" : "`" + row.default_value + "`") +
+            "\n- scope: " + (row.scope == SettingScope::kJob ? "job" : "rank") + "\n";
+  }
+  page +=
+      "\n## Variables that the launcher sets\n\nThey say which rank a process is (runtime/net/world.h); do not set "
+      "them by hand, except `DISTRUN_KEY_FILE`.\n\n";
+  for (const std::string_view variable : kRankVariables) page += "- `" + std::string(variable) + "`\n";
+  return page;
+}
+
+}  // namespace distrun
