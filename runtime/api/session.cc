@@ -24,6 +24,7 @@ std::vector<int> all_ranks(const net::World& world) {
 
 Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
                                                const std::vector<std::string>& overrides) {
+  arm_fork_guard();
   std::unique_ptr<Session> session(new Session());
   auto settings = read_settings(environment, overrides);
   if (!settings.ok()) return settings.status();
@@ -52,7 +53,7 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   auto key = net::JobKey::from_environment(environment);
   if (!key.ok()) return key.status();
   key_ = std::make_unique<net::JobKey>(*std::move(key));
-  auto channel = net::StoreClient::connect(world_, *key_, deadline);
+  auto channel = net::StoreClient::connect(world_, *key_, DISTRUN_VERSION_TEXT, deadline);
   if (!channel.ok()) return channel.status();
   channel_ = *std::move(channel);
   // All ranks init equally often, so each one's own count names the same round.
