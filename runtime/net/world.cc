@@ -1,0 +1,125 @@
+#include "runtime/net/world.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+namespace distrun::net {
+namespace {
+
+// One row per number of the contract, so that writing and reading cannot differ.
+struct NumberRow {
+  const char* variable;
+  int World::*field;
+};
+constexpr std::array<NumberRow, 6> kNumbers = {{{"DISTRUN_RANK", &World::rank},
+                                                {"DISTRUN_SIZE", &World::size},
+                                                {"DISTRUN_LOCAL_RANK", &World::local_rank},
+                                                {"DISTRUN_LOCAL_SIZE", &World::local_size},
+                                                {"DISTRUN_CROSS_RANK", &World::cross_rank},
+                                                {"DISTRUN_CROSS_SIZE", &World::cross_size}}};
+
+struct TextRow {
+  const char* variable;
+  std::string World::*field;
+};
+constexpr std::array<TextRow, 3> kTexts = {
+    {{"DISTRUN_HOST", &World::host}, {"DISTRUN_JOB_ID", &World::job_id}, {"DISTRUN_STORE", &World::store}}};
+
+// Variables by which other launchers tell that they started several tasks. PMIX_RANK says only which one this is.
+constexpr std::array<const char*, 4> kOtherSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
+                                                    "WORLD_SIZE"};
+constexpr const char* kOtherRank = "PMIX_RANK";
+constexpr int kMaxRanks = 1 << 24;
+
+std::optional<int> to_number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Status bad(const std::string& text) {
+  return {Errc::kInvalidArgument,
+          text + "; these variables are written by the launcher: start the program with `distrun -np N program`"};
+}
+
+Status refuse_other_launcher(const Environment& environment) {
+  std::string seen;
+  for (const char* variable : kOtherSizes) {
+    const auto found = environment.find(variable);
+    if (found != environment.end() && to_number(found->second).value_or(1) > 1) {
+      seen = std::string(variable) + "=" + found->second;
+      break;
+    }
+  }
+  // Open MPI's and PMIx's other variables say the size; a rank above 0 alone proves that there are several.
+  const auto rank = environment.find(kOtherRank);
+  if (seen.empty() && rank != environment.end() && to_number(rank->second).value_or(0) > 0) {
+    seen = std::string(kOtherRank) + "=" + rank->second;
+  }
+  if (seen.empty()) return {};
+  return {Errc::kInvalidArgument,
+          seen +
+              " shows that another launcher started several tasks, but the job's DISTRUN_* variables are missing: each "
+              "task would believe that it is rank 0 of 1. Start the program with `distrun -np N program`, or remove " +
+              seen.substr(0, seen.find('=')) + " to run one process alone"};
+}
+
+Status check_range(const char* variable, int value, int limit) {
+  if (value >= 0 && value < limit) return {};
+  return bad(std::string(variable) + "=" + std::to_string(value) + " is not within 0 to " + std::to_string(limit - 1));
+}
+
+Status check(const World& world) {
+  if (world.size < 1 || world.size > kMaxRanks) {
+    return bad("DISTRUN_SIZE=" + std::to_string(world.size) + " is not within 1 to " + std::to_string(kMaxRanks));
+  }
+  DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_RANK", world.rank, world.size));
+  DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_LOCAL_SIZE", world.local_size - 1, world.size));
+  DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_LOCAL_RANK", world.local_rank, world.local_size));
+  DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_CROSS_SIZE", world.cross_size - 1, world.size));
+  DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_CROSS_RANK", world.cross_rank, world.cross_size));
+  if (world.size > 1 && world.store.empty()) return bad("DISTRUN_STORE is missing, but DISTRUN_SIZE is above 1");
+  return {};
+}
+
+}  // namespace
+
+Environment to_environment(const World& world) {
+  Environment environment;
+  for (const NumberRow& row : kNumbers) environment[row.variable] = std::to_string(world.*row.field);
+  for (const TextRow& row : kTexts) environment[row.variable] = world.*row.field;
+  return environment;
+}
+
+Result<World> world_from_environment(const Environment& environment) {
+  World world;
+  int found = 0;
+  std::string missing;
+  for (const NumberRow& row : kNumbers) {
+    const auto variable = environment.find(row.variable);
+    if (variable == environment.end()) {
+      missing = row.variable;
+      continue;
+    }
+    const std::optional<int> number = to_number(variable->second);
+    if (!number) return bad(std::string(row.variable) + "=" + variable->second + " is not a number");
+    world.*row.field = *number;
+    ++found;
+  }
+  if (found == 0) {
+    DISTRUN_RETURN_IF_ERROR(refuse_other_launcher(environment));
+    return World{};
+  }
+  if (!missing.empty()) return bad(missing + " is missing, but other DISTRUN_* rank variables are set");
+  for (const TextRow& row : kTexts) {
+    const auto variable = environment.find(row.variable);
+    if (variable != environment.end() && !variable->second.empty()) world.*row.field = variable->second;
+  }
+  DISTRUN_RETURN_IF_ERROR(check(world));
+  return world;
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,65 @@
+#include "runtime/net/world.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::net {
+namespace {
+
+World some_world() {
+  World world;
+  world.rank = 5;
+  world.size = 8;
+  world.local_rank = 1;
+  world.local_size = 4;
+  world.cross_rank = 1;
+  world.cross_size = 2;
+  world.host = "node2";
+  world.job_id = "job";
+  world.store = "127.0.0.1:4000";
+  return world;
+}
+
+bool says(const Result<World>& world, const std::string& text) {
+  return !world.ok() && world.status().message().find(text) != std::string::npos;
+}
+
+TEST_CASE("what is written is read back", "[net]") {
+  const auto world = world_from_environment(to_environment(some_world()));
+  REQUIRE(world.ok());
+  CHECK(*world == some_world());
+}
+
+TEST_CASE("no variables are a world of one", "[net]") {
+  const auto world = world_from_environment({{"PATH", "/bin"}});
+  REQUIRE(world.ok());
+  CHECK(world->size == 1);
+  CHECK(world->store.empty());
+}
+
+TEST_CASE("every missing or wrong variable is named", "[net]") {
+  const Environment good = to_environment(some_world());
+  for (const auto& [name, value] : good) {
+    if (name == "DISTRUN_HOST" || name == "DISTRUN_JOB_ID") continue;
+    Environment broken = good;
+    broken.erase(name);
+    CHECK(says(world_from_environment(broken), name));
+    if (name == "DISTRUN_STORE") continue;
+    for (const char* wrong : {"", "x", "-1", "99999999999", "3.5", "8 "}) {
+      broken[name] = wrong;
+      CHECK(says(world_from_environment(broken), name));
+    }
+  }
+}
+
+TEST_CASE("another launcher's several tasks are refused, with the cure", "[net]") {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
+    CHECK(says(world_from_environment({{name, "2"}}), std::string(name) + "=2"));
+    CHECK(says(world_from_environment({{name, "2"}}), "distrun -np N program"));
+    CHECK(world_from_environment({{name, "1"}}).ok());
+  }
+  CHECK(says(world_from_environment({{"PMIX_RANK", "1"}}), "PMIX_RANK=1"));
+  CHECK(world_from_environment({{"PMIX_RANK", "0"}}).ok());
+}
+
+}  // namespace
+}  // namespace distrun::net
