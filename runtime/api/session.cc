@@ -7,6 +7,7 @@
 #include "runtime/api/describe.h"
 #include "runtime/api/exchange.h"
 #include "runtime/api/membership.h"
+#include "runtime/api/process_key.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/net/shm_control.h"
 #include "runtime/net/tcp_control.h"
@@ -50,7 +51,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
 Session::~Session() = default;
 
 Status Session::join_job(const Environment& environment, TimePoint deadline) {
-  auto key = net::JobKey::from_environment(environment);
+  auto key = process_key(environment);
   if (!key.ok()) return key.status();
   key_ = std::make_unique<net::JobKey>(*std::move(key));
   auto channel = net::StoreClient::connect(world_, *key_, DISTRUN_VERSION_TEXT, deadline);

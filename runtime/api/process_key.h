@@ -1,0 +1,13 @@
+// The job's key of this process. The launcher hands it down in a descriptor that can be read once, so it is kept for a
+// second init; that makes it process-wide, like the descriptor itself. Safe from any thread.
+#pragma once
+
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/net/world.h"
+
+namespace distrun::api {
+
+Result<net::JobKey> process_key(const Environment& environment);
+
+}  // namespace distrun::api
