@@ -23,6 +23,10 @@
 #include "runtime/net/wait_set.h"
 #include "runtime/net/world.h"
 
+namespace distrun {
+class Log;
+}
+
 namespace distrun::engine {
 
 // What a caller hands over: one tensor, one operation. Memory stays valid until the handle completes.
@@ -73,6 +77,7 @@ struct EngineOptions {
   net::WaitSet* wait_set = nullptr;            // not owned, as all below; outlive the engine
   net::ControlPlane* control_plane = nullptr;  // over the whole job; null in a world of one
   net::JobChannel* job_channel = nullptr;      // null in a world of one
+  Log* log = nullptr;                          // null: warnings go nowhere
   BackendMaker make_backends;
   bool spin = false;              // more cores than runnable ranks: spin before blocking
   bool background_thread = true;  // false: only waiting callers make progress (simulation)

@@ -1,0 +1,418 @@
+#include "runtime/engine/coordinator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/engine/fusion.h"
+#include "runtime/engine/mismatch.h"
+#include "runtime/engine/stall.h"
+
+namespace distrun::engine {
+
+Coordinator::Coordinator(CoordinatorOptions options)
+    : options_(std::move(options)),
+      read_(static_cast<std::size_t>(options_.world_size)),
+      calls_(options_.world_size),
+      left_(static_cast<std::size_t>(options_.world_size)) {
+  std::vector<int> world(static_cast<std::size_t>(options_.world_size));
+  std::iota(world.begin(), world.end(), 0);
+  sets_[0] = std::move(world);
+}
+
+std::optional<std::size_t> Coordinator::position(int rank, int set) const {
+  const auto found = sets_.find(set);
+  if (found == sets_.end()) return std::nullopt;
+  const auto& members = found->second;
+  const auto where = std::lower_bound(members.begin(), members.end(), rank);
+  if (where == members.end() || *where != rank) return std::nullopt;
+  return static_cast<std::size_t>(where - members.begin());
+}
+
+// --- tensors ---
+
+void Coordinator::submitted(int rank, const message::Submitted& request, TimePoint now) {
+  const auto& shape = request.signature.shape;
+  add(rank, {.set = request.set,
+             .name = request.name,
+             .signature = &request.signature,
+             .first_dim = shape.empty() ? 0 : shape.front(),
+             .now = now});
+}
+
+void Coordinator::ready(int rank, TensorId id, TimePoint now) {
+  const ResponseCache::Record* record = cache_.find(id);
+  bool evicted = false;
+  if (record == nullptr) {
+    // The member had not read the eviction when it said this; what the id stood for is kept until it has.
+    const auto found =
+        std::find_if(evicted_.begin(), evicted_.end(), [id](const Evicted& one) { return one.record.id == id; });
+    if (found == evicted_.end()) return protocol_error(rank, "the unknown tensor id " + std::to_string(id));
+    record = &found->record;
+    evicted = true;
+  }
+  const auto member = position(rank, record->set);
+  const bool has_dim = member && *member < record->first_dims.size();
+  add(rank, {.set = record->set,
+             .name = record->name,
+             .signature = &record->signature,
+             .first_dim = has_dim ? record->first_dims[*member] : 0,
+             .id = evicted ? kNoId : id,
+             .now = now});
+}
+
+void Coordinator::has_read(int rank, std::uint64_t index) {
+  read_[static_cast<std::size_t>(rank)] = std::max(read_[static_cast<std::size_t>(rank)], index);
+}
+
+// Keeps what ids stood for that some member may still say.
+void Coordinator::evict() {
+  const auto all_read = [&](const Evicted& one) {
+    const auto set = sets_.find(one.record.set);
+    return set == sets_.end() || std::all_of(set->second.begin(), set->second.end(), [&](int rank) {
+             return read_[static_cast<std::size_t>(rank)] > one.index;
+           });
+  };
+  std::erase_if(evicted_, all_read);
+  const auto busy = [&](const ResponseCache::Record& record) { return pending_.contains(record.set, record.name); };
+  entry::Evict evict{.ids = cache_.overflow(options_.cache_capacity, busy)};
+  if (evict.ids.empty()) return;
+  for (const TensorId id : evict.ids) {
+    evicted_.push_back({.index = log_size_, .record = *cache_.find(id)});
+    cache_.erase(id);
+  }
+  append(std::move(evict));
+}
+
+void Coordinator::add(int rank, SubmissionEvent event) {
+  if (finished()) return;
+  const auto member = position(rank, event.set);
+  if (!member || left_[static_cast<std::size_t>(rank)]) {
+    return protocol_error(rank, "tensor '" + std::string(event.name) + "' of a process set that it is not in");
+  }
+  event.member = *member;
+  event.members = &sets_[event.set];
+  PendingTensor* tensor = pending_.add(event);
+  if (tensor == nullptr) return protocol_error(rank, "tensor '" + std::string(event.name) + "' twice");
+  if (tensor->complete()) {
+    complete(*tensor);
+  } else if (left_count_ > 0) {
+    check_left(*tensor);
+  }
+}
+
+void Coordinator::complete(PendingTensor& tensor) {
+  const Status result = verdict(tensor, options_.hosts);
+  if (!result.ok()) {
+    fail_groups_of(tensor);
+    return fail(tensor, result);
+  }
+  if (tensor.signature.group.size != 0) return complete_in_group(tensor);
+  ready_.push_back(&tensor);
+}
+
+void Coordinator::complete_in_group(PendingTensor& tensor) {
+  const GroupKey key{tensor.set, tensor.signature.group.digest};
+  Group& group = groups_[key];
+  ++group.seen;
+  if (group.failed.ok()) {
+    group.complete.push_back(&tensor);
+  } else {
+    fail(tensor, group.failed.with_context("tensor '" + tensor.name + "' runs only together with its group"));
+  }
+  if (group.seen < tensor.signature.group.size) return;
+  ready_.insert(ready_.end(), group.complete.begin(), group.complete.end());
+  groups_.erase(key);
+}
+
+// Some members disagree on `tensor`: whatever shares a group with it on any of them does not run either.
+void Coordinator::fail_groups_of(const PendingTensor& tensor) {
+  std::vector<const GroupTag*> tags{&tensor.signature.group};
+  for (const auto& [member, signature] : tensor.odd) {
+    const bool known = std::any_of(tags.begin(), tags.end(),
+                                   [&](const GroupTag* tag) { return tag->digest == signature.group.digest; });
+    if (!known) tags.push_back(&signature.group);
+  }
+  const Status why = verdict(tensor, options_.hosts);
+  for (const GroupTag* tag : tags) {
+    if (tag->size == 0) continue;
+    const GroupKey key{tensor.set, tag->digest};
+    Group& group = groups_[key];
+    group.failed = why;
+    for (PendingTensor* other : std::exchange(group.complete, {})) {
+      fail(*other, why.with_context("tensor '" + other->name + "' runs only together with its group"));
+    }
+    if (++group.seen >= tag->size) groups_.erase(key);
+  }
+}
+
+void Coordinator::fail(PendingTensor& tensor, const Status& error) {
+  append(entry::Fail{.set = tensor.set, .name = tensor.name, .error = error});
+  pending_.erase(tensor);
+}
+
+void Coordinator::append(Entry entry) {
+  if (finished()) return;
+  actions_.entries.push_back(std::move(entry));
+  ++log_size_;
+}
+
+TensorRef Coordinator::refer(const PendingTensor& tensor) {
+  if (tensor.id != kNoId) {
+    cache_.touch(tensor.id);
+    return {.id = tensor.id};
+  }
+  TensorRef ref{.name = tensor.name, .first_dims = tensor.first_dims};
+  if (options_.cache_capacity > 0) {
+    ref.id = next_id_++;
+    cache_.define({.id = ref.id,
+                   .set = tensor.set,
+                   .name = tensor.name,
+                   .signature = tensor.signature,
+                   .first_dims = tensor.first_dims});
+  }
+  return ref;
+}
+
+void Coordinator::append_ready(std::span<const int> busy) {
+  std::vector<PendingTensor*> go;
+  std::vector<PendingTensor*> stay;
+  std::vector<FusionCandidate> candidates;
+  for (PendingTensor* tensor : ready_) {
+    const bool held = std::find(busy.begin(), busy.end(), tensor->set) != busy.end();
+    (held ? stay : go).push_back(tensor);
+    if (!held) candidates.push_back({.set = tensor->set, .signature = &tensor->signature});
+  }
+  ready_ = std::move(stay);
+  if (go.empty()) return;
+  for (const auto& batch : plan_fusion(candidates, {.bytes = options_.fusion_threshold})) {
+    entry::Run run{.set = go[batch.front()]->set};
+    for (const std::size_t i : batch) run.tensors.push_back(refer(*go[i]));
+    append(std::move(run));
+  }
+  for (const PendingTensor* tensor : go) pending_.erase(*tensor);
+  if (cache_.size() > options_.cache_capacity) evict();
+}
+
+Actions Coordinator::act(std::span<const int> busy) {
+  if (!finished()) {
+    if (!ready_.empty()) append_ready(busy);
+    run_calls();
+    if (left_count_ == options_.world_size && pending_.empty() && !making_) {
+      append(entry::Shutdown{});
+      shut_down_ = true;
+    }
+  }
+  if (!actions_.abort.ok()) dead_ = true;
+  return std::exchange(actions_, {});
+}
+
+// --- calls that all ranks make together ---
+
+void Coordinator::called(int rank, Call call, TimePoint now) {
+  if (finished()) return;
+  calls_.add(rank, std::move(call), now);
+  if (left_count_ > 0) tick_calls(now);
+}
+
+void Coordinator::run_calls() {
+  while (!making_ && !finished()) {
+    auto call = calls_.take(options_.hosts);
+    if (!call) return;
+    if (call->ok()) {
+      start_call(**call);
+    } else {
+      end_call(call->status());
+    }
+  }
+}
+
+void Coordinator::start_call(const Call& call) {
+  switch (call.kind) {
+    case Call::Kind::kAddSet:
+      return add_set(call);
+    case Call::Kind::kRemoveSet:
+      return remove_set(call.set);
+    case Call::Kind::kStartTimeline:
+    case Call::Kind::kStopTimeline:
+      append(entry::Timeline{.path = call.path});
+      return end_call({});
+  }
+}
+
+void Coordinator::add_set(const Call& call) {
+  const bool ascending = std::is_sorted(call.ranks.begin(), call.ranks.end(), std::less_equal<>());
+  if (call.ranks.empty() || !ascending || call.ranks.front() < 0 || call.ranks.back() >= options_.world_size) {
+    return end_call(Status(Errc::kInvalidArgument, describe(call) + " is refused: name each rank once, from 0 to " +
+                                                       std::to_string(options_.world_size - 1)));
+  }
+  const int set = next_set_++;
+  sets_[set] = call.ranks;
+  making_ = MakingSet{.set = set, .missing = call.ranks.size(), .reported = std::vector<bool>(call.ranks.size())};
+  append(entry::MakeSet{.set = set, .ranks = call.ranks});
+}
+
+void Coordinator::set_made(int rank, int set, const Status& result) {
+  if (finished()) return;
+  const auto member = position(rank, set);
+  if (!making_ || making_->set != set || !member || making_->reported[*member]) {
+    return protocol_error(rank, "the outcome of making process set " + std::to_string(set) + " which it was not asked");
+  }
+  making_->reported[*member] = true;
+  if (making_->failed.ok() && !result.ok()) {
+    making_->failed = result.with_context("process set " + std::to_string(set) + " could not be made on " +
+                                          describe_ranks(std::span(&rank, 1), options_.hosts));
+  }
+  if (--making_->missing > 0) return;
+  const Status outcome = making_->failed;
+  if (!outcome.ok()) sets_.erase(set);
+  making_.reset();
+  end_call(outcome, outcome.ok() ? set : -1);
+}
+
+void Coordinator::remove_set(int set) {
+  if (set == 0 || !sets_.contains(set)) {
+    return end_call(Status(Errc::kInvalidArgument, "process set " + std::to_string(set) +
+                                                       " cannot be removed: it is the global one or does not exist"));
+  }
+  append_ready({});  // what was ready before the removal still runs
+  for (PendingTensor* tensor : pending_.waiting()) {
+    if (tensor->set != set) continue;
+    const auto missing = tensor->missing_ranks();
+    fail(*tensor, Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                                   .message = "tensor '" + tensor->name + "': its process set was removed before " +
+                                              describe_ranks(missing, options_.hosts) +
+                                              " submitted it; submit it on all members first",
+                                   .tensor = tensor->name,
+                                   .ranks = missing}));
+  }
+  std::vector<PendingTensor*> grouped;  // complete, but the rest of the group never came
+  for (auto group = groups_.begin(); group != groups_.end();) {
+    const bool drop = group->first.first == set;
+    if (drop) grouped.insert(grouped.end(), group->second.complete.begin(), group->second.complete.end());
+    group = drop ? groups_.erase(group) : std::next(group);
+  }
+  for (PendingTensor* tensor : grouped) {
+    fail(*tensor, Status(Errc::kInvalidArgument, "tensor '" + tensor->name + "': its process set was removed before " +
+                                                     "the rest of its group was submitted on all members"));
+  }
+  cache_.erase_set(set);
+  sets_.erase(set);
+  append(entry::RemoveSet{.set = set});
+  end_call({}, set);
+}
+
+void Coordinator::end_call(const Status& result, int set) { append(entry::EndCall{.result = result, .set = set}); }
+
+// --- leaving and dying ---
+
+void Coordinator::leave(int rank) {
+  if (finished()) return;
+  if (left_[static_cast<std::size_t>(rank)]) return protocol_error(rank, "that it leaves, twice");
+  left_[static_cast<std::size_t>(rank)] = true;
+  ++left_count_;
+  append(entry::Left{.rank = rank});
+  for (PendingTensor* tensor : pending_.waiting()) {
+    check_left(*tensor);
+    if (finished()) return;
+  }
+  tick_calls(TimePoint{});
+}
+
+// A rank that left submits nothing more, so what waits for it fails now. If nobody is left to care, only the tensor.
+void Coordinator::check_left(PendingTensor& tensor) {
+  const auto has_left = [&](int rank) { return left_[static_cast<std::size_t>(rank)]; };
+  std::vector<int> gone = tensor.missing_ranks();
+  std::erase_if(gone, [&](int rank) { return !has_left(rank); });
+  if (gone.empty()) return;
+  const auto waiting = tensor.submitted_ranks();
+  ErrorInfo error{.code = Errc::kRankLeft, .tensor = tensor.name, .ranks = gone, .cause = "left", .usable = false};
+  error.host = options_.hosts.at(static_cast<std::size_t>(gone.front()));
+  error.message = std::string(name_of(tensor.signature.kind)) + " '" + tensor.name +
+                  "' can never run: " + describe_ranks(gone, options_.hosts) +
+                  " left the job without submitting it; submit the same tensors on every rank before shutdown";
+  if (std::all_of(waiting.begin(), waiting.end(), has_left)) return fail(tensor, Status(std::move(error)));
+  abort(std::move(error));
+}
+
+void Coordinator::died(const Status& why) {
+  dead_ = true;
+  actions_ = {.abort = why};
+}
+
+void Coordinator::protocol_error(int rank, const std::string& what) {
+  abort({.code = Errc::kProtocol,
+         .message = describe_ranks(std::span(&rank, 1), options_.hosts) + " sent " + what +
+                    ", which a sound member never does; this is a bug in distrun",
+         .ranks = {rank},
+         .usable = false});
+}
+
+void Coordinator::abort(ErrorInfo error) {
+  if (!finished()) actions_.abort = Status(std::move(error));
+}
+
+// --- stalls ---
+
+std::optional<TimePoint> Coordinator::next_tick() const {
+  if (finished()) return std::nullopt;
+  std::optional<TimePoint> next;
+  const auto consider = [&](Duration limit, TimePoint since) {
+    if (limit > Duration::zero() && (!next || since + limit < *next)) next = since + limit;
+  };
+  pending_.for_each([&](const PendingTensor& tensor) {
+    if (tensor.complete()) return;
+    consider(options_.stall_warning, tensor.reported);
+    consider(options_.stall_shutdown, tensor.first);
+  });
+  if (const auto waiting = calls_.waiting()) {
+    consider(options_.stall_warning, std::max(waiting->since, calls_reported_));
+    consider(options_.stall_shutdown, waiting->since);
+  }
+  return next;
+}
+
+void Coordinator::tick(TimePoint now) {
+  if (finished()) return;
+  tick_tensors(now);
+  tick_calls(now);
+}
+
+void Coordinator::tick_tensors(TimePoint now) {
+  std::vector<const PendingTensor*> stalled;
+  for (PendingTensor* tensor : pending_.waiting()) {
+    if (options_.stall_shutdown > Duration::zero() && now - tensor->first >= options_.stall_shutdown) {
+      return abort(stall_error(*tensor, options_.hosts, now));
+    }
+    if (options_.stall_warning == Duration::zero() || now - tensor->reported < options_.stall_warning) continue;
+    tensor->reported = now;
+    stalled.push_back(tensor);
+  }
+  if (!stalled.empty()) actions_.warnings.push_back(stall_text(stalled, options_.hosts, now));
+}
+
+void Coordinator::tick_calls(TimePoint now) {
+  const auto waiting = calls_.waiting();
+  if (!waiting) return;
+  std::vector<int> gone = waiting->missing;
+  std::erase_if(gone, [&](int rank) { return !left_[static_cast<std::size_t>(rank)]; });
+  const bool timeout = options_.stall_shutdown > Duration::zero() && now - waiting->since >= options_.stall_shutdown;
+  if (!gone.empty() || timeout) {
+    const auto& ranks = gone.empty() ? waiting->missing : gone;
+    return abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
+                  .message = waiting->what + " can not end: " + describe_ranks(ranks, options_.hosts) +
+                             (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
+                             "; make the same calls on every rank",
+                  .ranks = ranks,
+                  .host = options_.hosts.at(static_cast<std::size_t>(ranks.front())),
+                  .cause = gone.empty() ? "stalled" : "left",
+                  .usable = false});
+  }
+  const TimePoint since = std::max(waiting->since, calls_reported_);
+  if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) return;
+  calls_reported_ = now;
+  actions_.warnings.push_back("waiting for " + describe_ranks(waiting->missing, options_.hosts) + ": " + waiting->what +
+                              ", " + seconds_text(now - waiting->since) + " after the first rank");
+}
+
+}  // namespace distrun::engine

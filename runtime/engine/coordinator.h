@@ -1,0 +1,122 @@
+// The leader's decisions: what every rank says goes in, the decision log comes out. Pure: no clock, no I/O, no threads;
+// the same events give the same log. So it runs alike in production, in the unit tests and in the simulation.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/call_board.h"
+#include "runtime/engine/decision_log.h"
+#include "runtime/engine/messages.h"
+#include "runtime/engine/readiness.h"
+#include "runtime/engine/response_cache.h"
+
+namespace distrun::engine {
+
+struct CoordinatorOptions {
+  int world_size = 1;
+  std::vector<std::string> hosts;  // by world rank, for texts
+  std::uint64_t fusion_threshold = 0;
+  std::uint64_t cache_capacity = 0;
+  Duration stall_warning{};   // 0: off
+  Duration stall_shutdown{};  // 0: off
+};
+
+struct Actions {
+  std::vector<Entry> entries;         // to append, in this order
+  std::vector<std::string> warnings;  // stall reports
+  Status abort;                       // not ok: the job ends with it and nothing more is ever appended
+};
+
+class Coordinator {
+ public:
+  explicit Coordinator(CoordinatorOptions options);
+
+  // --- events. A message that no sound member sends ends the job (kProtocol). ---
+  void submitted(int rank, const message::Submitted& request, TimePoint now);
+  void ready(int rank, TensorId id, TimePoint now);
+  void has_read(int rank, std::uint64_t index);  // entries read when it sent what follows
+  void called(int rank, Call call, TimePoint now);
+  void set_made(int rank, int set, const Status& result);
+  void leave(int rank);
+  void died(const Status& why);
+  void tick(TimePoint now);  // due at next_tick()
+
+  // What follows from the events so far. Ready tensors of `busy` sets are kept back, to be fused with what else becomes
+  // ready until the set has room; all else is decided at once.
+  Actions act(std::span<const int> busy = {});
+
+  // When tick() has something to report; never while nothing waits.
+  [[nodiscard]] std::optional<TimePoint> next_tick() const;
+  [[nodiscard]] std::uint64_t log_size() const { return log_size_; }
+  [[nodiscard]] bool finished() const { return shut_down_ || !actions_.abort.ok() || dead_; }
+
+ private:
+  struct Group {  // tensors of one group that all members have submitted
+    std::vector<PendingTensor*> complete;
+    std::size_t seen = 0;  // complete ones and failed ones
+    Status failed;
+  };
+  using GroupKey = std::pair<int, std::uint64_t>;  // set, digest
+  struct MakingSet {
+    int set = -1;
+    std::size_t missing = 0;
+    std::vector<bool> reported;  // by member
+    Status failed;
+  };
+
+  struct Evicted {            // an id that some member may still say, because it has not read the eviction
+    std::uint64_t index = 0;  // of the eviction in the log
+    ResponseCache::Record record;
+  };
+
+  void add(int rank, SubmissionEvent event);
+  void evict();
+  void complete(PendingTensor& tensor);
+  void complete_in_group(PendingTensor& tensor);
+  void fail(PendingTensor& tensor, const Status& error);
+  void fail_groups_of(const PendingTensor& tensor);
+  void check_left(PendingTensor& tensor);
+  void append(Entry entry);
+  void append_ready(std::span<const int> busy);
+  TensorRef refer(const PendingTensor& tensor);
+  void run_calls();
+  void start_call(const Call& call);
+  void add_set(const Call& call);
+  void remove_set(int set);
+  void end_call(const Status& result, int set = -1);
+  void protocol_error(int rank, const std::string& what);
+  void abort(ErrorInfo error);
+  void tick_tensors(TimePoint now);
+  void tick_calls(TimePoint now);
+  [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
+
+  const CoordinatorOptions options_;
+  std::map<int, std::vector<int>> sets_;  // id -> world ranks, ascending
+  int next_set_ = 1;                      // never reused
+  TensorId next_id_ = 1;
+  ResponseCache cache_;
+  // Bounded by the capacity per set: a member that reads nothing completes nothing, so nothing new is defined.
+  std::vector<Evicted> evicted_;
+  std::vector<std::uint64_t> read_;  // by rank: entries read
+  Readiness pending_;
+  std::vector<PendingTensor*> ready_;  // complete, not yet appended; owned by pending_
+  std::map<GroupKey, Group> groups_;
+  CallBoard calls_;
+  TimePoint calls_reported_{};
+  std::optional<MakingSet> making_;
+  std::vector<bool> left_;  // by rank
+  int left_count_ = 0;
+  std::uint64_t log_size_ = 0;
+  bool shut_down_ = false;
+  bool dead_ = false;
+  Actions actions_;  // not yet taken by act()
+};
+
+}  // namespace distrun::engine

@@ -1,0 +1,73 @@
+// The decision log: what the leader has decided, in an order that is the same for every member. Entries are numbered
+// from 0; `epoch` counts the cuts of the planned regime, which is not built yet and is always 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace distrun::engine {
+
+using TensorId = std::uint32_t;  // never reused within a job
+inline constexpr TensorId kNoId = 0;
+
+// A tensor as an entry names it. With an id that was defined earlier, the id alone is enough. Otherwise the name is
+// there too, and an id other than kNoId is from now on that name's.
+struct TensorRef {
+  TensorId id = kNoId;
+  std::string name;                      // empty: known by id
+  std::vector<std::int64_t> first_dims;  // allgather: dimension 0 of each member; empty: as when the id was defined
+  friend bool operator==(const TensorRef&, const TensorRef&) = default;
+};
+
+namespace entry {
+
+// These tensors of one process set run now, together.
+struct Run {
+  int set = 0;
+  std::vector<TensorRef> tensors;
+};
+// This tensor ends with an error on every rank that has submitted it.
+struct Fail {
+  int set = 0;
+  std::string name;
+  Status error;
+};
+// Ids that are known no more; what was announced by one of them is announced again in full.
+struct Evict {
+  std::vector<TensorId> ids;
+};
+// The members make the backends of a new process set and report back.
+struct MakeSet {
+  int set = 0;
+  std::vector<int> ranks;
+};
+// Nothing can be submitted to this set any more.
+struct RemoveSet {
+  int set = 0;
+};
+// The oldest collective call in flight has ended. A failed one has no effect anywhere.
+struct EndCall {
+  Status result;
+  int set = -1;  // add: the id of the set, usable from now on
+};
+// All ranks write (or stop writing) the timeline; an empty path stops.
+struct Timeline {
+  std::string path;
+};
+// This rank submits nothing more and may go away once the log has ended.
+struct Left {
+  int rank = -1;
+};
+// All have left: the last entry.
+struct Shutdown {};
+
+}  // namespace entry
+
+using Entry = std::variant<entry::Run, entry::Fail, entry::Evict, entry::MakeSet, entry::RemoveSet, entry::EndCall,
+                           entry::Timeline, entry::Left, entry::Shutdown>;
+
+}  // namespace distrun::engine

@@ -1,0 +1,88 @@
+#include "runtime/engine/member.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+void say_ready(TensorId id, std::vector<Message>& out) {
+  if (!out.empty()) {
+    if (auto* ready = std::get_if<message::Ready>(&out.back())) {
+      ready->ids.push_back(id);
+      return;
+    }
+  }
+  out.emplace_back(message::Ready{.ids = {id}});
+}
+
+void say_submitted(const Tensor& tensor, std::vector<Message>& out) {
+  const TensorKey key = tensor.key();
+  out.emplace_back(message::Submitted{.set = key.set, .name = std::string(key.name), .signature = tensor.signature()});
+}
+
+Status broken(const std::string& what) {
+  return {Errc::kProtocol, "the decision log names " + what + "; this is a bug in distrun"};
+}
+
+}  // namespace
+
+void Member::submit(const TensorPtr& tensor, std::vector<Message>& out) {
+  const TensorKey key = tensor->key();
+  const ResponseCache::Record* record = cache_.find(key.set, key.name);
+  if (record != nullptr && record->signature == tensor->signature()) {
+    say_ready(record->id, out);
+  } else {
+    say_submitted(*tensor, out);
+  }
+  announced_.emplace(key, tensor);
+}
+
+Result<TensorPtr> Member::take(TensorKey key) {
+  const auto found = announced_.find(key);
+  if (found == announced_.end()) {
+    return broken("tensor '" + std::string(key.name) + "', which is not in flight on this rank");
+  }
+  TensorPtr tensor = std::move(found->second);
+  announced_.erase(found);
+  return tensor;
+}
+
+Result<std::vector<RunTensor>> Member::run(const entry::Run& run) {
+  std::vector<RunTensor> tensors;
+  tensors.reserve(run.tensors.size());
+  for (const TensorRef& ref : run.tensors) {
+    const bool by_id = ref.name.empty();
+    const ResponseCache::Record* record = by_id ? cache_.find(ref.id) : nullptr;
+    if (by_id && record == nullptr) return broken("the unknown tensor id " + std::to_string(ref.id));
+    const std::string_view name = by_id ? std::string_view(record->name) : std::string_view(ref.name);
+    auto tensor = take({.set = run.set, .name = name});
+    if (!tensor.ok()) return tensor.status();
+    const auto& dims = by_id ? record->first_dims : ref.first_dims;
+    if (!by_id && ref.id != kNoId) {
+      cache_.define({.id = ref.id,
+                     .set = run.set,
+                     .name = ref.name,
+                     .signature = (*tensor)->signature(),
+                     .first_dims = ref.first_dims});
+    }
+    tensors.push_back({.tensor = *std::move(tensor), .first_dims = dims});
+  }
+  return tensors;
+}
+
+Result<TensorPtr> Member::fail(const entry::Fail& failed) { return take({.set = failed.set, .name = failed.name}); }
+
+void Member::evict(const entry::Evict& evict) {
+  for (const TensorId id : evict.ids) cache_.erase(id);
+}
+
+TensorPtr Member::oldest() const {
+  const auto found = std::min_element(announced_.begin(), announced_.end(), [](const auto& a, const auto& b) {
+    return a.second->submitted_at() < b.second->submitted_at();
+  });
+  return found == announced_.end() ? nullptr : found->second;
+}
+
+}  // namespace distrun::engine

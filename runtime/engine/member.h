@@ -1,0 +1,49 @@
+// A member's half of the agreement: announces what was submitted here, by id where the tensor is known, and finds the
+// local tensors that a log entry means. Pure; for the token holder.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/engine/decision_log.h"
+#include "runtime/engine/messages.h"
+#include "runtime/engine/response_cache.h"
+#include "runtime/engine/tensor_table.h"
+
+namespace distrun::engine {
+
+// A tensor that is to run now.
+struct RunTensor {
+  TensorPtr tensor;
+  std::vector<std::int64_t> first_dims;  // allgather: of each member
+};
+
+class Member {
+ public:
+  // Appends what the leader must hear to `out`.
+  void submit(const TensorPtr& tensor, std::vector<Message>& out);
+
+  // Entries of sets that this rank is in, in log order. What they name is in flight here, or the log is broken
+  // (kProtocol).
+  Result<std::vector<RunTensor>> run(const entry::Run& run);
+  Result<TensorPtr> fail(const entry::Fail& failed);
+  // What was announced by an id that is evicted stays announced: the leader knows what the id stood for until this
+  // rank has read the eviction, and names the tensor in full.
+  void evict(const entry::Evict& evict);
+  void remove_set(int set) { cache_.erase_set(set); }
+
+  [[nodiscard]] std::size_t waiting() const { return announced_.size(); }
+  [[nodiscard]] std::size_t known() const { return cache_.size(); }
+  // The tensor that has waited longest; null if none does.
+  [[nodiscard]] TensorPtr oldest() const;
+
+ private:
+  Result<TensorPtr> take(TensorKey key);
+
+  ResponseCache cache_;
+  std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> announced_;  // keys view the tensors' names
+};
+
+}  // namespace distrun::engine

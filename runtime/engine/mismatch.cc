@@ -1,0 +1,164 @@
+#include "runtime/engine/mismatch.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <sstream>
+
+namespace distrun::engine {
+namespace {
+
+constexpr std::size_t kMaxRanksNamed = 16;
+
+std::string scale_text(double scale) {
+  std::ostringstream out;
+  out.precision(17);
+  out << scale;
+  return out.str();
+}
+
+std::string group_text(const GroupTag& group) {
+  if (group.size == 0) return "no group";
+  return "a group of " + std::to_string(group.size) + " tensors whose first is '" + group.first + "' (digest " +
+         std::to_string(group.digest % 1000000) + ")";
+}
+
+std::string shape_text(const Signature& s) {
+  if (s.kind != OpKind::kAllgather) return to_string(s.shape);
+  Shape shape = s.shape;
+  if (shape.empty()) return "0 dimensions";
+  std::string text = to_string(shape);  // dimension 0 is free
+  return std::to_string(shape.size()) + " dimensions, shape " + text;
+}
+
+// One row per thing that may differ, in the order in which differences are reported.
+struct Aspect {
+  const char* what;
+  const char* cure;
+  std::string (*value)(const Signature&);
+  bool (*differs)(const Signature&, const Signature&);
+};
+
+bool shapes_differ(const Signature& a, const Signature& b) {
+  if (a.kind != OpKind::kAllgather) return a.shape != b.shape;
+  if (a.shape.size() != b.shape.size()) return true;
+  return !a.shape.empty() && !std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+}
+
+const std::array<Aspect, 9> kAspects = {{
+    {"operations", "call the same operation", [](const Signature& s) { return std::string(name_of(s.kind)); },
+     [](const Signature& a, const Signature& b) { return a.kind != b.kind; }},
+    {"data types", "pass the same dtype", [](const Signature& s) { return std::string(name_of(s.dtype)); },
+     [](const Signature& a, const Signature& b) { return a.dtype != b.dtype; }},
+    {"devices", "put the tensor on the same kind of device",
+     [](const Signature& s) { return std::string(name_of(s.device)); },
+     [](const Signature& a, const Signature& b) { return a.device != b.device; }},
+    {"shapes", "pass the same shape (an allgather may differ in its first dimension only)", shape_text, shapes_differ},
+    {"reduce operations", "pass the same reduce operation",
+     [](const Signature& s) { return std::string(name_of(s.reduce)); },
+     [](const Signature& a, const Signature& b) { return a.reduce != b.reduce; }},
+    {"prescale factors", "pass the same prescale factor", [](const Signature& s) { return scale_text(s.prescale); },
+     [](const Signature& a, const Signature& b) { return !Signature::same_bits(a.prescale, b.prescale); }},
+    {"postscale factors", "pass the same postscale factor", [](const Signature& s) { return scale_text(s.postscale); },
+     [](const Signature& a, const Signature& b) { return !Signature::same_bits(a.postscale, b.postscale); }},
+    {"root ranks", "name the same root", [](const Signature& s) { return std::to_string(s.root); },
+     [](const Signature& a, const Signature& b) { return a.root != b.root; }},
+    {"groups", "group the same tensors", [](const Signature& s) { return group_text(s.group); },
+     [](const Signature& a, const Signature& b) { return a.group != b.group; }},
+}};
+
+struct Party {
+  const Signature* signature = nullptr;
+  std::vector<int> ranks;
+};
+
+std::vector<Party> parties_of(std::span<const RankSignature> submitted, const Aspect& aspect) {
+  std::vector<Party> parties;
+  for (const RankSignature& one : submitted) {
+    auto found = std::find_if(parties.begin(), parties.end(),
+                              [&](const Party& party) { return !aspect.differs(*party.signature, *one.signature); });
+    if (found == parties.end()) found = parties.insert(found, Party{.signature = one.signature});
+    found->ranks.push_back(one.rank);
+  }
+  // The largest first, so that what follows it is the odd ones; equal ones stay in order of rank.
+  std::stable_sort(parties.begin(), parties.end(),
+                   [](const Party& a, const Party& b) { return a.ranks.size() > b.ranks.size(); });
+  return parties;
+}
+
+std::string verb(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has " : " have "; }
+
+ErrorInfo mismatch_error(const std::vector<Party>& parties, const Aspect& aspect, const MismatchContext& context) {
+  ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor)};
+  const bool tie = parties[0].ranks.size() == parties[1].ranks.size();
+  std::string text = "tensor '" + error.tensor + "': " + aspect.what + " differ between ranks: ";
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    const Party& party = parties[(i + 1) % parties.size()];  // the odd ones first, the majority last
+    if (i > 0) text += "; ";
+    text += describe_ranks(party.ranks, *context.hosts) + verb(party.ranks) + aspect.value(*party.signature);
+    if (tie || i + 1 < parties.size()) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
+  }
+  std::sort(error.ranks.begin(), error.ranks.end());
+  error.message = text + "; " + aspect.cure + " on every rank";
+  const auto host = [&](int rank) { return context.hosts->at(static_cast<std::size_t>(rank)); };
+  const bool one_host = std::all_of(error.ranks.begin(), error.ranks.end(),
+                                    [&](int rank) { return host(rank) == host(error.ranks.front()); });
+  if (one_host) error.host = host(error.ranks.front());
+  return error;
+}
+
+}  // namespace
+
+bool compatible(const Signature& a, const Signature& b) {
+  if (a.kind != OpKind::kAllgather || b.kind != OpKind::kAllgather) return a == b;
+  return std::none_of(kAspects.begin(), kAspects.end(), [&](const Aspect& aspect) { return aspect.differs(a, b); });
+}
+
+std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context) {
+  ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor), .ranks = *context.members};
+  if (signature.kind == OpKind::kAllgather && signature.shape.empty()) {
+    error.message = "tensor '" + error.tensor +
+                    "': allgather of a tensor with 0 dimensions is not defined; give it a first dimension (reshape(1))";
+    return error;
+  }
+  const auto& members = *context.members;
+  if (signature.kind == OpKind::kBroadcast &&
+      std::find(members.begin(), members.end(), signature.root) == members.end()) {
+    error.message = "tensor '" + error.tensor + "': broadcast root rank " + std::to_string(signature.root) +
+                    " is not in the process set (" + describe_ranks(members, *context.hosts) +
+                    "); name a rank of the set";
+    return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<ErrorInfo> find_mismatch(std::span<const RankSignature> submitted, const MismatchContext& context) {
+  for (const Aspect& aspect : kAspects) {
+    const std::vector<Party> parties = parties_of(submitted, aspect);
+    if (parties.size() > 1) return mismatch_error(parties, aspect, context);
+  }
+  return std::nullopt;
+}
+
+std::string describe_ranks(std::span<const int> ranks, const std::vector<std::string>& hosts) {
+  std::map<std::string, std::vector<int>> by_host;
+  const std::size_t shown = std::min(ranks.size(), kMaxRanksNamed);
+  std::vector<std::string> order;
+  for (const int rank : ranks.first(shown)) {
+    const auto position = static_cast<std::size_t>(rank);
+    const std::string host = position < hosts.size() ? hosts[position] : "unknown host";
+    if (by_host.find(host) == by_host.end()) order.push_back(host);
+    by_host[host].push_back(rank);
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t h = 0; h < order.size(); ++h) {
+    if (h > 0) text += ", ";
+    const auto& list = by_host[order[h]];
+    for (std::size_t i = 0; i < list.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(list[i]);
+    text += " (" + order[h] + ")";
+  }
+  if (shown < ranks.size()) text += " and " + std::to_string(ranks.size() - shown) + " more";
+  return text;
+}
+
+}  // namespace distrun::engine

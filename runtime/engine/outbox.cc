@@ -1,0 +1,92 @@
+#include "runtime/engine/outbox.h"
+
+#include <iterator>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+// A frame is closed when its parts have come to this many bytes, roughly. The largest single part (a batch of 4096
+// tensors with new names of 1 KiB) then still fits under the control plane's 16 MiB.
+constexpr std::size_t kFrameTarget = 1 << 20;
+
+std::size_t weight(const Entry& entry) {
+  std::size_t bytes = 64;
+  if (const auto* run = std::get_if<entry::Run>(&entry)) {
+    for (const TensorRef& ref : run->tensors) bytes += 16 + ref.name.size() + 8 * ref.first_dims.size();
+  } else if (const auto* fail = std::get_if<entry::Fail>(&entry)) {
+    bytes += fail->error.message().size() + 4096;
+  } else if (const auto* evict = std::get_if<entry::Evict>(&entry)) {
+    bytes += 4 * evict->ids.size();
+  }
+  return bytes;
+}
+
+std::size_t weight(const Message& message) {
+  if (const auto* ready = std::get_if<message::Ready>(&message)) return 16 + 4 * ready->ids.size();
+  if (const auto* events = std::get_if<message::Events>(&message)) return 128 * events->events.size();
+  return 4096;
+}
+
+// A braced list would copy.
+std::vector<Message> only(Message message) {
+  std::vector<Message> one;
+  one.push_back(std::move(message));
+  return one;
+}
+
+}  // namespace
+
+void Outbox::append(std::vector<Entry> entries) {
+  if (plane_ == nullptr) return;
+  entries_.insert(entries_.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
+}
+
+void Outbox::say(int to, Message message) {
+  if (plane_ != nullptr) says_.push_back({.to = to, .message = std::move(message)});
+}
+
+Status Outbox::send(int to, std::uint64_t index, std::vector<Message> messages) {
+  const auto bytes = encode(Frame{.index = index, .messages = std::move(messages)});
+  return to < 0 ? plane_->broadcast(bytes) : plane_->send(to, bytes);
+}
+
+Status Outbox::send_in_parts(int to, std::vector<Message> messages) {
+  std::vector<Message> part;
+  std::size_t bytes = 0;
+  for (Message& message : messages) {
+    bytes += weight(message);
+    part.push_back(std::move(message));
+    if (bytes < kFrameTarget) continue;
+    DISTRUN_RETURN_IF_ERROR(send(to, index_, std::exchange(part, {})));
+    bytes = 0;
+  }
+  return part.empty() ? Status() : send(to, index_, std::move(part));
+}
+
+Status Outbox::flush() {
+  if (plane_ == nullptr) return {};
+  if (!to_leader_.empty()) DISTRUN_RETURN_IF_ERROR(send_in_parts(0, std::exchange(to_leader_, {})));
+  message::Append append;
+  std::size_t bytes = 0;
+  for (Entry& one : std::exchange(entries_, {})) {
+    bytes += weight(one);
+    append.entries.push_back(std::move(one));
+    if (bytes < kFrameTarget) continue;
+    const std::size_t count = append.entries.size();
+    DISTRUN_RETURN_IF_ERROR(send(-1, index_, only(std::exchange(append, {}))));
+    index_ += count;
+    bytes = 0;
+  }
+  if (!append.entries.empty()) {
+    const std::size_t count = append.entries.size();
+    DISTRUN_RETURN_IF_ERROR(send(-1, index_, only(std::move(append))));
+    index_ += count;
+  }
+  for (Say& one : std::exchange(says_, {})) {
+    DISTRUN_RETURN_IF_ERROR(send_in_parts(one.to, only(std::move(one.message))));
+  }
+  return {};
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,94 @@
+#include "runtime/engine/readiness.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "runtime/engine/mismatch.h"
+
+namespace distrun::engine {
+
+std::vector<int> PendingTensor::missing_ranks() const {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < when.size(); ++i) {
+    if (!has(i)) ranks.push_back((*members)[i]);
+  }
+  return ranks;
+}
+
+std::vector<int> PendingTensor::submitted_ranks() const {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < when.size(); ++i) {
+    if (has(i)) ranks.push_back((*members)[i]);
+  }
+  return ranks;
+}
+
+PendingTensor* Readiness::add(const SubmissionEvent& event) {
+  PendingTensor* tensor = nullptr;
+  const auto found = pending_.find(TensorKey{.set = event.set, .name = event.name});
+  if (found == pending_.end()) {
+    auto fresh = std::make_unique<PendingTensor>();
+    tensor = fresh.get();
+    tensor->set = event.set;
+    tensor->name = event.name;
+    tensor->members = event.members;
+    tensor->signature = *event.signature;
+    tensor->when.assign(event.members->size(), PendingTensor::kNever);
+    tensor->missing = event.members->size();
+    tensor->id = event.id;
+    tensor->first = tensor->reported = event.now;
+    if (event.signature->kind == OpKind::kAllgather) tensor->first_dims.assign(event.members->size(), 0);
+    pending_.emplace(TensorKey{.set = event.set, .name = tensor->name}, std::move(fresh));
+  } else {
+    tensor = found->second.get();
+    if (tensor->has(event.member)) return nullptr;
+    if (!compatible(tensor->signature, *event.signature)) tensor->odd.emplace_back(event.member, *event.signature);
+    if (tensor->id != event.id) tensor->id = kNoId;
+  }
+  tensor->when[event.member] = event.now;
+  --tensor->missing;
+  if (!tensor->first_dims.empty()) tensor->first_dims[event.member] = event.first_dim;
+  return tensor;
+}
+
+void Readiness::erase(const PendingTensor& tensor) {
+  pending_.erase(TensorKey{.set = tensor.set, .name = tensor.name});
+}
+
+bool Readiness::contains(int set, std::string_view name) const {
+  return pending_.contains(TensorKey{.set = set, .name = name});
+}
+
+void Readiness::for_each(const std::function<void(const PendingTensor&)>& visit) const {
+  for (const auto& [key, tensor] : pending_) visit(*tensor);
+}
+
+std::vector<PendingTensor*> Readiness::waiting() {
+  std::vector<PendingTensor*> tensors;
+  for (auto& [key, tensor] : pending_) {
+    if (!tensor->complete()) tensors.push_back(tensor.get());
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const PendingTensor* a, const PendingTensor* b) {
+    return std::tie(a->first, a->set, a->name) < std::tie(b->first, b->set, b->name);
+  });
+  return tensors;
+}
+
+Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
+  const MismatchContext context{.tensor = tensor.name, .members = tensor.members, .hosts = &hosts};
+  std::optional<ErrorInfo> error;
+  if (tensor.odd.empty()) {
+    error = check_agreed(tensor.signature, context);
+  } else {
+    std::vector<RankSignature> all;
+    for (std::size_t i = 0; i < tensor.members->size(); ++i) {
+      const auto odd = std::find_if(tensor.odd.begin(), tensor.odd.end(), [i](const auto& o) { return o.first == i; });
+      const Signature& own = odd == tensor.odd.end() ? tensor.signature : odd->second;
+      all.push_back({.rank = (*tensor.members)[i], .signature = &own});
+    }
+    error = find_mismatch(all, context);
+  }
+  return error ? Status(std::move(*error)) : Status();
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,74 @@
+// Who has submitted what, and when: the leader's record of tensors that some ranks have submitted. Pure.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/decision_log.h"
+#include "runtime/engine/signature.h"
+#include "runtime/engine/tensor_key.h"
+
+namespace distrun::engine {
+
+// One tensor between its first submission and the log entry that consumes it.
+struct PendingTensor {
+  int set = 0;
+  std::string name;
+  const std::vector<int>* members = nullptr;  // world ranks of the set; outlives this
+  Signature signature;                        // the first submitter's
+  std::vector<TimePoint> when;                // by member; kNever: not yet
+  std::size_t missing = 0;
+  std::vector<std::pair<std::size_t, Signature>> odd;  // by member: not compatible with `signature`
+  std::vector<std::int64_t> first_dims;                // allgather: by member
+  TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
+  TimePoint first;      // submission
+  TimePoint reported;   // last stall report
+
+  static constexpr TimePoint kNever = TimePoint::max();
+  [[nodiscard]] bool complete() const { return missing == 0; }
+  [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
+  [[nodiscard]] std::vector<int> missing_ranks() const;
+  [[nodiscard]] std::vector<int> submitted_ranks() const;
+};
+
+// One member's submission of a tensor.
+struct SubmissionEvent {
+  int set = 0;
+  std::string_view name;
+  const std::vector<int>* members = nullptr;
+  std::size_t member = 0;  // position of the submitter in `members`
+  const Signature* signature = nullptr;
+  std::int64_t first_dim = 0;  // allgather
+  TensorId id = kNoId;
+  TimePoint now;
+};
+
+class Readiness {
+ public:
+  // Null if this member has submitted the tensor already (a broken peer).
+  PendingTensor* add(const SubmissionEvent& event);
+  void erase(const PendingTensor& tensor);  // consumed by a log entry
+
+  [[nodiscard]] bool contains(int set, std::string_view name) const;
+  [[nodiscard]] bool empty() const { return pending_.empty(); }
+  [[nodiscard]] std::size_t size() const { return pending_.size(); }
+  void for_each(const std::function<void(const PendingTensor&)>& visit) const;
+  // The incomplete ones, in order of first submission (a deterministic order, unlike for_each).
+  [[nodiscard]] std::vector<PendingTensor*> waiting();
+
+ private:
+  std::unordered_map<TensorKey, std::unique_ptr<PendingTensor>, TensorKeyHash> pending_;  // keys view the names
+};
+
+// What the members' signatures come to once all are there: ok, or the error that every rank gets.
+Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts);
+
+}  // namespace distrun::engine

@@ -1,0 +1,50 @@
+// Known tensors: what an id stands for. The leader's copy also keeps the order of use, from which it decides what to
+// evict; members only follow the log, so all copies agree at equal log positions.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/decision_log.h"
+#include "runtime/engine/signature.h"
+#include "runtime/engine/tensor_key.h"
+
+namespace distrun::engine {
+
+class ResponseCache {
+ public:
+  struct Record {
+    TensorId id = kNoId;
+    int set = 0;
+    std::string name;
+    Signature signature;                   // at the leader the first submitter's, at a member its own
+    std::vector<std::int64_t> first_dims;  // allgather: of each member
+  };
+
+  [[nodiscard]] const Record* find(TensorId id) const;
+  [[nodiscard]] const Record* find(int set, std::string_view name) const;
+  [[nodiscard]] std::size_t size() const { return by_id_.size(); }
+
+  // Replaces a record of the same set and name.
+  void define(Record record);
+  void erase(TensorId id);
+  void erase_set(int set);
+  void touch(TensorId id);  // used just now
+
+  // Ids to evict so that at most `capacity` remain: least recently used first, never one that is `busy`.
+  [[nodiscard]] std::vector<TensorId> overflow(std::size_t capacity,
+                                               const std::function<bool(const Record&)>& busy) const;
+
+ private:
+  using Order = std::list<Record>;  // most recently used first; owns the records
+  Order order_;
+  std::unordered_map<TensorId, Order::iterator> by_id_;
+  std::unordered_map<TensorKey, Order::iterator, TensorKeyHash> by_name_;  // keys view the records' names
+};
+
+}  // namespace distrun::engine

@@ -1,0 +1,54 @@
+// What the ranks must agree on about one tensor. Values only; two equal signatures may run together.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/types.h"
+
+namespace distrun::engine {
+
+// The tensors of one submit call that run all or none. Ranks number their groups as they like, so a group is known by
+// its content: a digest of the sorted names.
+struct GroupTag {
+  std::uint64_t digest = 0;
+  std::uint32_t size = 0;  // tensors in the group; 0: not grouped
+  std::string first;       // the smallest name, for error texts
+  friend bool operator==(const GroupTag&, const GroupTag&) = default;
+};
+
+// Fields that an operation does not use keep their defaults, so that equality needs no cases (the exception: dimension
+// 0 of an allgather may differ between ranks).
+struct Signature {
+  OpKind kind = OpKind::kAllreduce;
+  DType dtype = DType::kF32;
+  DeviceType device = DeviceType::kCpu;  // the index differs between ranks by right
+  ReduceOp reduce = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;  // broadcast: world rank
+  Shape shape;
+  GroupTag group;
+
+  friend bool operator==(const Signature& a, const Signature& b) {
+    return a.kind == b.kind && a.dtype == b.dtype && a.device == b.device && a.reduce == b.reduce &&
+           same_bits(a.prescale, b.prescale) && same_bits(a.postscale, b.postscale) && a.root == b.root &&
+           a.shape == b.shape && a.group == b.group;
+  }
+  // NaN scales must equal themselves, or a tensor would mismatch with itself.
+  static bool same_bits(double a, double b) {
+    return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+  }
+};
+
+inline constexpr std::size_t kMaxDimensions = 64;
+
+// No negative dimension, and the bytes fit into an address space.
+bool fits_in_memory(const Shape& shape, DType dtype);
+
+inline std::size_t payload_bytes(const Signature& signature) {
+  return static_cast<std::size_t>(num_elements(signature.shape)) * size_of(signature.dtype);
+}
+
+}  // namespace distrun::engine

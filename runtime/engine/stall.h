@@ -1,0 +1,23 @@
+// The texts that name who keeps the others waiting. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/readiness.h"
+
+namespace distrun::engine {
+
+// "waiting for rank 2 (node1), which has not submitted allreduce 'b', allreduce 'c' and 3 more, for 12.0 s; ..."
+std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
+                       TimePoint now);
+
+// kTimeout for the tensor that has waited longest, naming the ranks it waits for.
+ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now);
+
+// "12.3 s"
+std::string seconds_text(Duration duration);
+
+}  // namespace distrun::engine

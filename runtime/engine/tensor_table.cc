@@ -1,0 +1,215 @@
+#include "runtime/engine/tensor_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+// Bounds of one message that names tensors (at most 16 MiB, see net/control_plane.h).
+constexpr std::size_t kMaxNameBytes = 1024;
+constexpr std::size_t kMaxGroup = 4096;
+
+Status refuse(const Submission& submission, const std::string& what) {
+  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                          .message = "tensor '" + submission.name + "': " + what,
+                          .tensor = submission.name});
+}
+
+Status check_shape(const Submission& submission) {
+  if (submission.shape.size() > kMaxDimensions) {
+    return refuse(submission, "a shape has at most " + std::to_string(kMaxDimensions) + " dimensions, not " +
+                                  std::to_string(submission.shape.size()));
+  }
+  if (!fits_in_memory(submission.shape, submission.dtype)) {
+    return refuse(submission, "shape " + to_string(submission.shape) +
+                                  " has a negative dimension or is larger than memory can be; pass the tensor's shape");
+  }
+  return {};
+}
+
+Status check_memory(const Submission& submission) {
+  if (submission.kind == OpKind::kBarrier || num_elements(submission.shape) == 0) return {};
+  if (submission.input == nullptr) return refuse(submission, "the input is a null pointer; pass the tensor's memory");
+  const bool needs_output = submission.kind != OpKind::kAllgather;
+  if (needs_output && submission.output == nullptr) {
+    return refuse(submission, "the output is a null pointer; pass the output's memory (the input's for in place)");
+  }
+  const auto* in = static_cast<const std::byte*>(submission.input);
+  const auto* out = static_cast<const std::byte*>(submission.output);
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
+  if (needs_output && in != out && in < out + bytes && out < in + bytes) {
+    return refuse(submission, "input and output overlap; make them the same memory or separate memory");
+  }
+  return {};
+}
+
+// Fields that the operation does not use are left at their defaults.
+Signature signature_of(const Submission& submission) {
+  Signature signature{.kind = submission.kind};
+  if (submission.kind == OpKind::kBarrier) return signature;
+  signature.dtype = submission.dtype;
+  signature.device = submission.device.type;
+  signature.shape = submission.shape;
+  if (submission.kind == OpKind::kAllreduce) {
+    signature.reduce = submission.reduce;
+    signature.prescale = submission.prescale;
+    signature.postscale = submission.postscale;
+  }
+  if (submission.kind == OpKind::kBroadcast) signature.root = submission.root;
+  return signature;
+}
+
+GroupTag tag_of(std::vector<std::string_view> names) {
+  std::sort(names.begin(), names.end());
+  GroupTag tag{.digest = 0xCBF29CE484222325ULL, .size = static_cast<std::uint32_t>(names.size())};
+  tag.first = names.front();
+  for (const std::string_view name : names) {
+    for (const char c : name) tag.digest = (tag.digest ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;  // FNV-1a
+    tag.digest = (tag.digest ^ 0xFFU) * 0x100000001B3ULL;
+  }
+  return tag;
+}
+
+// By local group number, which is unique within one call. A group of one is no group.
+Result<std::map<std::pair<int, int>, GroupTag>> tags_of(std::span<const Submission> submissions) {
+  std::map<std::pair<int, int>, std::vector<std::string_view>> names;
+  for (const Submission& one : submissions) {
+    if (one.group >= 0) names[{one.process_set, one.group}].push_back(one.name);
+  }
+  std::map<std::pair<int, int>, GroupTag> tags;
+  for (auto& [group, list] : names) {
+    if (list.size() > kMaxGroup) {
+      return Status(Errc::kInvalidArgument, "group " + std::to_string(group.second) + " has " +
+                                                std::to_string(list.size()) + " tensors; at most " +
+                                                std::to_string(kMaxGroup) + " can run together");
+    }
+    if (list.size() > 1) tags[group] = tag_of(std::move(list));
+  }
+  return tags;
+}
+
+}  // namespace
+
+Status TensorTable::check(const Submission& submission) const {
+  if (submission.name.empty() || submission.name.size() > kMaxNameBytes) {
+    return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  const auto set = sets_.find(submission.process_set);
+  if (set == sets_.end()) {
+    return refuse(submission, "process set " + std::to_string(submission.process_set) +
+                                  " does not exist (never added, or removed); add it on all ranks first");
+  }
+  if (std::find(set->second.begin(), set->second.end(), rank_) == set->second.end()) {
+    return refuse(submission, "rank " + std::to_string(rank_) + " is not a member of process set " +
+                                  std::to_string(submission.process_set) + "; only its members may submit to it");
+  }
+  DISTRUN_RETURN_IF_ERROR(check_shape(submission));
+  DISTRUN_RETURN_IF_ERROR(check_memory(submission));
+  if (in_flight_.contains(TensorKey{.set = submission.process_set, .name = submission.name})) {
+    return Status(ErrorInfo{.code = Errc::kDuplicateName,
+                            .message = "tensor '" + submission.name + "' is already in flight on rank " +
+                                       std::to_string(rank_) +
+                                       "; wait for it before submitting the name again, or use another name",
+                            .tensor = submission.name,
+                            .ranks = {rank_}});
+  }
+  return {};
+}
+
+Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> submissions, TimePoint now) {
+  auto tags = tags_of(submissions);
+  if (!tags.ok()) return tags.status();
+  std::vector<TensorPtr> tensors;
+  std::vector<HandlePtr> handles;
+  tensors.reserve(submissions.size());
+  handles.reserve(submissions.size());
+  for (const Submission& one : submissions) {
+    Signature signature = signature_of(one);
+    if (const auto tag = tags->find({one.process_set, one.group}); tag != tags->end()) signature.group = tag->second;
+    tensors.push_back(std::make_shared<Tensor>(one, std::move(signature), now));
+    handles.push_back(tensors.back());
+  }
+  MutexLock lock(mutex_);
+  if (!closed_.ok()) return closed_;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // Entered one by one, so that a name given twice in one call is found too.
+    Status status = check(tensors[i]->submission());
+    if (status.ok()) {
+      in_flight_.emplace(tensors[i]->key(), tensors[i]);
+      continue;
+    }
+    for (std::size_t j = 0; j < i; ++j) in_flight_.erase(tensors[j]->key());
+    return status;
+  }
+  new_.insert(new_.end(), tensors.begin(), tensors.end());
+  if (!tensors.empty()) has_new_.store(true, std::memory_order_seq_cst);
+  return handles;
+}
+
+std::size_t TensorTable::in_flight() const {
+  MutexLock lock(mutex_);
+  return in_flight_.size();
+}
+
+void TensorTable::close(const Status& why) {
+  MutexLock lock(mutex_);
+  if (closed_.ok() || (closed_.info().usable && !why.info().usable)) closed_ = why;
+}
+
+Status TensorTable::closed() const {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+void TensorTable::open_set(int set, std::vector<int> members) {
+  MutexLock lock(mutex_);
+  sets_[set] = std::move(members);
+}
+
+Status TensorTable::close_set(int set) {
+  MutexLock lock(mutex_);
+  if (set == 0) return {Errc::kInvalidArgument, "the global process set 0 cannot be removed"};
+  if (sets_.erase(set) == 0) {
+    return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist; it cannot be removed"};
+  }
+  return {};
+}
+
+Result<std::vector<int>> TensorTable::set_members(int set) const {
+  MutexLock lock(mutex_);
+  const auto found = sets_.find(set);
+  if (found == sets_.end()) {
+    return Status(Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist");
+  }
+  return found->second;
+}
+
+void TensorTable::take_new(std::vector<TensorPtr>& out) {
+  MutexLock lock(mutex_);
+  has_new_.store(false, std::memory_order_relaxed);
+  out.insert(out.end(), std::make_move_iterator(new_.begin()), std::make_move_iterator(new_.end()));
+  new_.clear();
+}
+
+void TensorTable::complete(std::span<const Completion> completions) {
+  {
+    MutexLock lock(mutex_);
+    for (const Completion& one : completions) in_flight_.erase(one.tensor->key());
+  }
+  for (const Completion& one : completions) {
+    DISTRUN_CHECK(!one.tensor->done(), "a handle completes once");
+    one.tensor->status_ = one.status;
+    one.tensor->done_.store(true, std::memory_order_release);
+  }
+}
+
+std::vector<TensorPtr> TensorTable::all_in_flight() const {
+  MutexLock lock(mutex_);
+  std::vector<TensorPtr> all;
+  all.reserve(in_flight_.size());
+  for (const auto& [key, tensor] : in_flight_) all.push_back(tensor);
+  return all;
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,96 @@
+// Tensors in flight in this process: the one mutex that submitting threads meet. It refuses what is wrong without
+// asking anybody (bad arguments, a name that is in flight, an unknown set, a job that has ended) and queues the rest
+// for the holder of the progress token.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/signature.h"
+#include "runtime/engine/tensor_key.h"
+
+namespace distrun::engine {
+
+// The engine's side of a handle. The submitter writes it once; then the token holder owns it until `done_` is set.
+class Tensor final : public Handle {
+ public:
+  Tensor(const Submission& submission, Signature signature, TimePoint now)
+      : submission_(submission), signature_(std::move(signature)), submitted_(now) {}
+
+  [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
+  [[nodiscard]] const Status& status() const override { return status_; }
+  [[nodiscard]] const Output& output() const override { return output_; }
+
+  [[nodiscard]] const Submission& submission() const { return submission_; }
+  [[nodiscard]] const Signature& signature() const { return signature_; }
+  [[nodiscard]] TensorKey key() const { return {.set = submission_.process_set, .name = submission_.name}; }
+  [[nodiscard]] TimePoint submitted_at() const { return submitted_; }
+  [[nodiscard]] Output& output() { return output_; }  // token holder, before completion
+
+ private:
+  friend class TensorTable;
+  const Submission submission_;
+  const Signature signature_;
+  const TimePoint submitted_;
+  Status status_;
+  Output output_;
+  std::atomic<bool> done_{false};
+};
+using TensorPtr = std::shared_ptr<Tensor>;
+
+struct Completion {
+  TensorPtr tensor;
+  Status status;
+};
+
+class TensorTable {
+ public:
+  explicit TensorTable(int rank) : rank_(rank) {}
+
+  // Any thread. All or none.
+  Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions, TimePoint now)
+      DISTRUN_EXCLUDES(mutex_);
+  // True if there is something for take_new(). One relaxed-cost load; no lock.
+  [[nodiscard]] bool has_new() const { return has_new_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] std::size_t in_flight() const DISTRUN_EXCLUDES(mutex_);
+
+  // Any thread. From now on submissions are refused with `why`; the first reason stays, but that a job has ended
+  // (usable = false) replaces that it is being left.
+  void close(const Status& why) DISTRUN_EXCLUDES(mutex_);
+  [[nodiscard]] Status closed() const DISTRUN_EXCLUDES(mutex_);
+
+  // What callers may submit to. open_set: token holder. close_set: any thread.
+  void open_set(int set, std::vector<int> members) DISTRUN_EXCLUDES(mutex_);
+  Status close_set(int set) DISTRUN_EXCLUDES(mutex_);
+  [[nodiscard]] Result<std::vector<int>> set_members(int set) const DISTRUN_EXCLUDES(mutex_);
+
+  // Token holder: what was submitted since the last call, in order.
+  void take_new(std::vector<TensorPtr>& out) DISTRUN_EXCLUDES(mutex_);
+  // Token holder: nothing touches these tensors any more. Their names are free before their handles are done, so that
+  // who sees a handle done can submit the name again.
+  void complete(std::span<const Completion> completions) DISTRUN_EXCLUDES(mutex_);
+  // Token holder: everything in flight, submitted last included.
+  [[nodiscard]] std::vector<TensorPtr> all_in_flight() const DISTRUN_EXCLUDES(mutex_);
+
+ private:
+  Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+
+  const int rank_;
+  mutable Mutex mutex_;
+  std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
+  Status closed_ DISTRUN_GUARDED_BY(mutex_);
+  std::atomic<bool> has_new_{false};
+};
+
+}  // namespace distrun::engine

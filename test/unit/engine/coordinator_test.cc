@@ -1,0 +1,403 @@
+#include "runtime/engine/coordinator.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::engine {
+namespace {
+
+using std::chrono::seconds;
+
+TimePoint at(int second) { return TimePoint{} + seconds(1000 + second); }
+
+CoordinatorOptions options(int world_size) {
+  CoordinatorOptions o{.world_size = world_size, .fusion_threshold = 1 << 20, .cache_capacity = 16};
+  for (int r = 0; r < world_size; ++r) o.hosts.push_back("node" + std::to_string(r / 2));
+  o.stall_warning = seconds(10);
+  return o;
+}
+
+message::Submitted request(const std::string& name, const Shape& shape = {4}, int set = 0) {
+  return {.set = set, .name = name, .signature = {.shape = shape}};
+}
+
+message::Submitted gather(const std::string& name, std::int64_t dim) {
+  message::Submitted m = request(name, {dim, 2});
+  m.signature.kind = OpKind::kAllgather;
+  return m;
+}
+
+message::Submitted grouped(const std::string& name, std::uint64_t digest, std::uint32_t size) {
+  message::Submitted m = request(name);
+  m.signature.group = {.digest = digest, .size = size, .first = "g"};
+  return m;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+template <class T>
+std::vector<T> only(const Actions& actions) {
+  std::vector<T> found;
+  for (const Entry& entry : actions.entries) {
+    if (const auto* one = std::get_if<T>(&entry)) found.push_back(*one);
+  }
+  return found;
+}
+
+// The tensor's id after all ranks have submitted it cold.
+TensorId make_known(Coordinator& c, int ranks, const message::Submitted& what) {
+  for (int r = 0; r < ranks; ++r) c.submitted(r, what, at(0));
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  return runs[0].tensors[0].id;
+}
+
+TEST_CASE("a tensor runs when the last member has submitted it, and once") {
+  Coordinator c(options(3));
+  c.submitted(2, request("a"), at(0));
+  c.submitted(0, request("a"), at(1));
+  CHECK(c.act().entries.empty());
+  c.submitted(1, request("a"), at(2));
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].set == 0);
+  REQUIRE(runs[0].tensors.size() == 1);
+  CHECK(runs[0].tensors[0].name == "a");
+  CHECK(runs[0].tensors[0].id != kNoId);
+  CHECK(c.act().entries.empty());
+  CHECK(c.log_size() == 1);
+}
+
+TEST_CASE("a known tensor runs by its id alone") {
+  Coordinator c(options(2));
+  const TensorId id = make_known(c, 2, request("a"));
+  c.ready(1, id, at(1));
+  CHECK(c.act().entries.empty());
+  c.ready(0, id, at(1));
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].tensors == std::vector<TensorRef>{{.id = id}});
+}
+
+TEST_CASE("a full request under a known name makes a new id if all agree, and a mismatch if not") {
+  Coordinator c(options(2));
+  const TensorId id = make_known(c, 2, request("a", {4}));
+  c.ready(0, id, at(1));
+  c.submitted(1, request("a", {5}), at(1));
+  const auto failed = only<entry::Fail>(c.act());
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].name == "a");
+  CHECK(failed[0].error.code() == Errc::kMismatch);
+  CHECK(has(failed[0].error.message(), "(4"));
+  CHECK(has(failed[0].error.message(), "(5"));
+  const TensorId second = make_known(c, 2, request("a", {5}));
+  CHECK(second != id);
+  c.ready(0, second, at(2));
+  c.ready(1, second, at(2));
+  CHECK(only<entry::Run>(c.act()).size() == 1);
+}
+
+TEST_CASE("allgather: sizes come with the entry, and are remembered while nobody's changes") {
+  Coordinator c(options(3));
+  for (int r = 0; r < 3; ++r) c.submitted(r, gather("g", r + 1), at(0));
+  const auto first = only<entry::Run>(c.act());
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].tensors[0].first_dims == std::vector<std::int64_t>{1, 2, 3});
+  const TensorId id = first[0].tensors[0].id;
+  for (int r = 0; r < 3; ++r) c.ready(r, id, at(1));
+  CHECK(only<entry::Run>(c.act())[0].tensors == std::vector<TensorRef>{{.id = id}});
+  c.ready(0, id, at(2));
+  c.submitted(1, gather("g", 7), at(2));
+  c.ready(2, id, at(2));
+  const auto changed = only<entry::Run>(c.act());
+  REQUIRE(changed.size() == 1);
+  CHECK(changed[0].tensors[0].id != id);
+  CHECK(changed[0].tensors[0].name == "g");
+  CHECK(changed[0].tensors[0].first_dims == std::vector<std::int64_t>{1, 7, 3});
+}
+
+TEST_CASE("capacity 0: nothing gets an id") {
+  auto o = options(2);
+  o.cache_capacity = 0;
+  Coordinator c(o);
+  for (int round = 0; round < 3; ++round) {
+    CHECK(make_known(c, 2, request("a")) == kNoId);
+  }
+}
+
+TEST_CASE("the cache evicts the least recently used, and never what is submitted somewhere") {
+  auto o = options(2);
+  o.cache_capacity = 2;
+  Coordinator c(o);
+  const TensorId a = make_known(c, 2, request("a"));
+  const TensorId b = make_known(c, 2, request("b"));
+  c.ready(0, a, at(1));
+  c.submitted(0, request("d"), at(1));
+  c.submitted(1, request("d"), at(1));
+  const auto evicted = only<entry::Evict>(c.act());
+  REQUIRE(evicted.size() == 1);
+  CHECK(evicted[0].ids == std::vector<TensorId>{b});  // a is older, but pending
+  c.ready(1, b, at(2));                               // said before rank 1 read the eviction
+  c.submitted(0, request("b"), at(3));
+  c.ready(1, a, at(3));
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  REQUIRE(runs[0].tensors.size() == 2);
+  CHECK(runs[0].tensors[0].name == "b");
+  CHECK(runs[0].tensors[0].id > b);
+  CHECK(runs[0].tensors[1].id == a);
+}
+
+TEST_CASE("an evicted id is unknown once all members have read that") {
+  auto o = options(2);
+  o.cache_capacity = 1;
+  Coordinator c(o);
+  const TensorId a = make_known(c, 2, request("a"));
+  for (int r = 0; r < 2; ++r) c.submitted(r, request("b"), at(0));
+  CHECK(only<entry::Evict>(c.act()).at(0).ids == std::vector<TensorId>{a});
+  for (int r = 0; r < 2; ++r) c.has_read(r, c.log_size());
+  for (int r = 0; r < 2; ++r) c.submitted(r, request("c"), at(0));  // the next eviction looks who has read what
+  CHECK(c.act().abort.ok());
+  c.ready(1, a, at(1));
+  CHECK(c.act().abort.code() == Errc::kProtocol);
+}
+
+TEST_CASE("busy sets gather ready tensors, which then run together") {
+  Coordinator c(options(2));
+  const std::vector<int> busy{0};
+  for (const char* name : {"a", "b", "c"}) {
+    for (int r = 0; r < 2; ++r) c.submitted(r, request(name), at(0));
+    CHECK(c.act(busy).entries.empty());
+  }
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].tensors.size() == 3);
+}
+
+TEST_CASE("a group runs when all of it is there") {
+  Coordinator c(options(2));
+  for (int r = 0; r < 2; ++r) c.submitted(r, grouped("x", 1, 2), at(0));
+  CHECK(c.act().entries.empty());
+  for (int r = 0; r < 2; ++r) c.submitted(r, grouped("y", 1, 2), at(0));
+  const auto runs = only<entry::Run>(c.act());
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].tensors.size() == 2);
+}
+
+TEST_CASE("one bad tensor fails its whole group, in any order, and the next step is clean") {
+  for (const bool bad_first : {true, false}) {
+    Coordinator c(options(2));
+    const auto bad = [&] {
+      c.submitted(0, grouped("x", 1, 2), at(0));
+      auto other = grouped("x", 1, 2);
+      other.signature.dtype = DType::kF64;
+      c.submitted(1, other, at(0));
+    };
+    if (bad_first) bad();
+    for (int r = 0; r < 2; ++r) c.submitted(r, grouped("y", 1, 2), at(0));
+    if (!bad_first) bad();
+    const auto failed = only<entry::Fail>(c.act());
+    REQUIRE(failed.size() == 2);
+    for (const auto& one : failed) {
+      CHECK(one.error.code() == Errc::kMismatch);
+      CHECK(has(one.error.message(), "tensor 'x': data types differ"));
+    }
+    for (const char* name : {"x", "y"}) {
+      for (int r = 0; r < 2; ++r) c.submitted(r, grouped(name, 1, 2), at(1));
+    }
+    CHECK(only<entry::Run>(c.act()).at(0).tensors.size() == 2);
+  }
+}
+
+TEST_CASE("different groups on different ranks are an error for all tensors concerned") {
+  Coordinator c(options(2));
+  for (const char* name : {"x", "y"}) c.submitted(0, grouped(name, 1, 2), at(0));
+  for (const char* name : {"x", "y"}) c.submitted(1, request(name), at(0));
+  const auto failed = only<entry::Fail>(c.act());
+  REQUIRE(failed.size() == 2);
+  CHECK(has(failed[0].error.message(), "groups differ"));
+}
+
+TEST_CASE("stalls: named, timed, repeated, and no timer while nothing waits") {
+  Coordinator c(options(4));
+  CHECK_FALSE(c.next_tick());
+  c.submitted(0, request("a"), at(0));
+  c.submitted(1, request("a"), at(1));
+  c.submitted(3, request("a"), at(1));
+  REQUIRE(c.next_tick());
+  CHECK(*c.next_tick() == at(10));
+  c.tick(at(9));
+  CHECK(c.act().warnings.empty());
+  c.tick(at(10));
+  const auto warned = c.act();
+  REQUIRE(warned.warnings.size() == 1);
+  INFO(warned.warnings[0]);
+  CHECK(has(warned.warnings[0], "rank 2 (node1)"));
+  CHECK(has(warned.warnings[0], "allreduce 'a'"));
+  CHECK(has(warned.warnings[0], "10.0 s"));
+  CHECK(*c.next_tick() == at(20));
+  c.tick(at(20));
+  CHECK(has(c.act().warnings.at(0), "20.0 s"));
+  c.submitted(2, request("a"), at(21));
+  CHECK(only<entry::Run>(c.act()).size() == 1);
+  CHECK_FALSE(c.next_tick());
+}
+
+TEST_CASE("a stall longer than the limit ends the job, naming the missing ranks") {
+  auto o = options(3);
+  o.stall_shutdown = seconds(30);
+  Coordinator c(o);
+  c.submitted(0, request("a"), at(0));
+  c.tick(at(30));
+  const auto actions = c.act();
+  REQUIRE_FALSE(actions.abort.ok());
+  const ErrorInfo& info = actions.abort.info();
+  CHECK(info.code == Errc::kTimeout);
+  CHECK(info.ranks == std::vector<int>{1, 2});
+  CHECK(info.host == "node0");
+  CHECK(info.tensor == "a");
+  CHECK_FALSE(info.usable);
+  CHECK(c.finished());
+  c.submitted(1, request("a"), at(31));
+  CHECK(c.act().entries.empty());
+}
+
+TEST_CASE("shutdown is the entry after the last leave") {
+  Coordinator c(options(2));
+  c.leave(1);
+  CHECK(only<entry::Left>(c.act()).size() == 1);
+  c.leave(0);
+  const auto end = c.act();
+  REQUIRE(end.entries.size() == 2);
+  CHECK(std::holds_alternative<entry::Shutdown>(end.entries[1]));
+  CHECK(c.finished());
+}
+
+TEST_CASE("what waits for a rank that left fails, whichever comes first") {
+  for (const bool leave_first : {true, false}) {
+    Coordinator c(options(3));
+    if (leave_first) c.leave(2);
+    c.submitted(0, request("a"), at(0));
+    if (!leave_first) c.leave(2);
+    const Status abort = c.act().abort;
+    REQUIRE_FALSE(abort.ok());
+    CHECK(abort.code() == Errc::kRankLeft);
+    CHECK(abort.info().ranks == std::vector<int>{2});
+    CHECK(abort.info().host == "node1");
+    CHECK(abort.info().tensor == "a");
+    CHECK_FALSE(abort.info().usable);
+  }
+}
+
+TEST_CASE("a tensor that only ranks that left wait for fails alone, and shutdown goes on") {
+  Coordinator c(options(2));
+  c.submitted(0, request("forgotten"), at(0));
+  c.leave(0);
+  CHECK(c.act().abort.ok());
+  c.leave(1);
+  const auto end = c.act();
+  CHECK(end.abort.ok());
+  REQUIRE(only<entry::Fail>(end).size() == 1);
+  CHECK(only<entry::Fail>(end)[0].error.code() == Errc::kRankLeft);
+  CHECK(only<entry::Shutdown>(end).size() == 1);
+}
+
+TEST_CASE("process sets: made by all, used by members, removed by all, ids not reused") {
+  Coordinator c(options(3));
+  const Call add{.kind = Call::Kind::kAddSet, .ranks = {0, 2}};
+  for (int r = 0; r < 3; ++r) c.called(r, add, at(0));
+  const auto making = only<entry::MakeSet>(c.act());
+  REQUIRE(making.size() == 1);
+  const int set = making[0].set;
+  CHECK(set == 1);
+  c.set_made(2, set, {});
+  CHECK(c.act().entries.empty());
+  c.set_made(0, set, {});
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].result.ok());
+  CHECK(ended[0].set == set);
+  c.submitted(0, request("a", {4}, set), at(1));
+  c.submitted(2, request("a", {4}, set), at(1));
+  CHECK(only<entry::Run>(c.act()).at(0).set == set);
+
+  c.submitted(0, request("late", {4}, set), at(2));
+  for (int r = 0; r < 3; ++r) c.called(r, {.kind = Call::Kind::kRemoveSet, .set = set}, at(2));
+  const auto removal = c.act();
+  REQUIRE(only<entry::Fail>(removal).size() == 1);
+  CHECK(has(only<entry::Fail>(removal)[0].error.message(), "removed before rank 2"));
+  CHECK(only<entry::RemoveSet>(removal).size() == 1);
+  for (int r = 0; r < 3; ++r) c.called(r, add, at(3));
+  CHECK(only<entry::MakeSet>(c.act()).at(0).set == 2);
+}
+
+TEST_CASE("a set that cannot be made on one rank is made on none") {
+  Coordinator c(options(2));
+  for (int r = 0; r < 2; ++r) c.called(r, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  c.set_made(0, set, {});
+  c.set_made(1, set, {Errc::kSystem, "no memory"});
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 1);
+  CHECK(has(ended[0].result.message(), "rank 1 (node0): no memory"));
+  for (int r = 0; r < 2; ++r) c.called(r, {.kind = Call::Kind::kRemoveSet, .set = set}, at(1));
+  CHECK_FALSE(only<entry::EndCall>(c.act()).at(0).result.ok());
+}
+
+TEST_CASE("calls that differ between ranks fail on all of them, and the next ones are paired again") {
+  Coordinator c(options(3));
+  c.called(0, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
+  c.called(1, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
+  c.called(2, {.kind = Call::Kind::kAddSet, .ranks = {0, 2}}, at(0));
+  for (int r = 0; r < 3; ++r) c.called(r, {.kind = Call::Kind::kStopTimeline}, at(0));
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 2);
+  CHECK(ended[0].result.code() == Errc::kMismatch);
+  CHECK(ended[0].result.info().ranks == std::vector<int>{2});
+  CHECK(ended[1].result.ok());
+}
+
+TEST_CASE("calls are reported when they stall, and fail when a rank has left") {
+  Coordinator c(options(2));
+  c.called(0, {.kind = Call::Kind::kRemoveSet, .set = 1}, at(0));
+  REQUIRE(c.next_tick());
+  c.tick(at(10));
+  CHECK(has(c.act().warnings.at(0), "rank 1 (node0): removing process set 1"));
+  c.leave(1);
+  CHECK(c.act().abort.code() == Errc::kRankLeft);
+}
+
+TEST_CASE("what no sound member says ends the job") {
+  const auto ends = [](auto event) {
+    Coordinator c(options(2));
+    event(c);
+    const Status abort = c.act().abort;
+    REQUIRE_FALSE(abort.ok());
+    CHECK(abort.code() == Errc::kProtocol);
+    CHECK(abort.info().ranks == std::vector<int>{1});
+  };
+  ends([](Coordinator& c) { c.ready(1, 42, at(0)); });
+  ends([](Coordinator& c) { c.submitted(1, request("a", {4}, 9), at(0)); });
+  ends([](Coordinator& c) {
+    c.submitted(1, request("a"), at(0));
+    c.submitted(1, request("a"), at(0));
+  });
+  ends([](Coordinator& c) {
+    c.leave(1);
+    c.submitted(1, request("a"), at(0));
+  });
+  ends([](Coordinator& c) { c.set_made(1, 1, {}); });
+}
+
+TEST_CASE("after a death nothing is appended") {
+  Coordinator c(options(2));
+  c.submitted(0, request("a"), at(0));
+  c.submitted(1, request("a"), at(0));
+  c.died({Errc::kRankLost, "rank 1 was lost"});
+  CHECK(c.finished());
+  const auto actions = c.act();
+  CHECK(actions.entries.empty());
+  CHECK(actions.abort.code() == Errc::kRankLost);
+}
+
+}  // namespace
+}  // namespace distrun::engine

@@ -1,0 +1,104 @@
+#include "runtime/engine/messages.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+namespace distrun::engine {
+namespace {
+
+Status some_error() {
+  return Status(ErrorInfo{.code = Errc::kRankLost,
+                          .message = "rank 3 was lost",
+                          .tensor = "t",
+                          .ranks = {3, 4},
+                          .host = "node1",
+                          .cause = "killed by signal 9 (SIGKILL)",
+                          .usable = false});
+}
+
+Frame full_frame() {
+  Frame frame{.capabilities = 5, .epoch = 2, .index = 77};
+  Signature signature{.kind = OpKind::kBroadcast, .dtype = DType::kBF16, .device = DeviceType::kCuda};
+  signature.reduce = ReduceOp::kProduct;
+  signature.prescale = 0.125;
+  signature.postscale = -3.5;
+  signature.root = 6;
+  signature.shape = {4, 0, 9};
+  signature.group = {.digest = 0xDEADBEEFCAFE, .size = 3, .first = "first"};
+  frame.messages = {
+      message::Submitted{.set = 4, .name = "grad", .signature = signature},
+      message::Ready{.ids = {1, 2, 0xFFFFFFFF}},
+      message::Called{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .set = 1, .path = "p"}},
+      message::SetMade{.set = 2, .result = some_error()},
+      message::Leaving{},
+      message::Suspect{.rank = 1, .cause = "reset"},
+      message::Events{.events = {{.start_ns = -5, .duration_ns = 9, .tensor = "a", .phase = "QUEUE"}}},
+      message::Append{
+          .entries = {entry::Run{.set = 1, .tensors = {{.id = 3}, {.id = 4, .name = "n", .first_dims = {1, 2}}}},
+                      entry::Fail{.set = 1, .name = "x", .error = some_error()}, entry::Evict{.ids = {9}},
+                      entry::MakeSet{.set = 8, .ranks = {1, 2}}, entry::RemoveSet{.set = 8},
+                      entry::EndCall{.result = {}, .set = 8}, entry::Timeline{.path = "/tmp/t.json"},
+                      entry::Left{.rank = 2}, entry::Shutdown{}}},
+      message::Ping{.number = 1, .sent_ns = 2},
+      message::Pong{.number = 1, .sent_ns = 2, .here_ns = 3},
+      message::Abort{.why = some_error()},
+  };
+  return frame;
+}
+
+TEST_CASE("every message and entry survives the wire") {
+  const auto bytes = encode(full_frame());
+  const auto decoded = decode(bytes);
+  REQUIRE(decoded.ok());
+  CHECK(decoded->capabilities == 5);
+  CHECK(decoded->epoch == 2);
+  CHECK(decoded->index == 77);
+  CHECK(encode(*decoded) == bytes);  // nothing lost, nothing added
+
+  const auto& submitted = std::get<message::Submitted>(decoded->messages[0]);
+  CHECK(submitted.signature == std::get<message::Submitted>(full_frame().messages[0]).signature);
+  CHECK(std::get<message::Ready>(decoded->messages[1]).ids.back() == 0xFFFFFFFF);
+  const auto& append = std::get<message::Append>(decoded->messages[7]);
+  REQUIRE(append.entries.size() == 9);
+  CHECK(std::get<entry::Run>(append.entries[0]).tensors[1].first_dims == std::vector<std::int64_t>{1, 2});
+  const Status error = std::get<entry::Fail>(append.entries[1]).error;
+  CHECK(error.info().ranks == std::vector<int>{3, 4});
+  CHECK(error.info().cause == "killed by signal 9 (SIGKILL)");
+  CHECK_FALSE(error.info().usable);
+  CHECK(std::get<message::Abort>(decoded->messages.back()).why.code() == Errc::kRankLost);
+}
+
+TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or another frame, never a fault") {
+  const auto bytes = encode(full_frame());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CHECK_FALSE(decode(std::span(bytes).first(size)).ok());
+  }
+  std::mt19937 random(1);
+  for (int round = 0; round < 20000; ++round) {
+    auto broken = bytes;
+    for (int flips = 0; flips < 1 + round % 4; ++flips) {
+      broken[random() % broken.size()] = static_cast<std::byte>(random());
+    }
+    if (const auto frame = decode(broken); frame.ok()) CHECK(encode(*frame).size() <= kMaxFrame);
+  }
+}
+
+TEST_CASE("another format is refused with what to do") {
+  auto bytes = encode(Frame{});
+  bytes[0] = std::byte{99};
+  const auto frame = decode(bytes);
+  REQUIRE_FALSE(frame.ok());
+  CHECK(frame.status().code() == Errc::kProtocol);
+  CHECK(frame.status().message().find("same distrun version") != std::string::npos);
+}
+
+TEST_CASE("a shape that is negative or does not fit into memory does not come in") {
+  for (const Shape& shape : {Shape{-1}, Shape{1LL << 62, 1LL << 62}, Shape{1LL << 62, 1LL << 62, 0}}) {
+    const auto bytes =
+        encode(Frame{.messages = {message::Submitted{.name = "x", .signature = Signature{.shape = shape}}}});
+    CHECK_FALSE(decode(bytes).ok());
+  }
+}
+
+}  // namespace
+}  // namespace distrun::engine

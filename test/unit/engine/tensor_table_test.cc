@@ -1,0 +1,154 @@
+#include "runtime/engine/tensor_table.h"
+
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+namespace distrun::engine {
+namespace {
+
+class Fixture {
+ public:
+  Fixture() : table(1) {
+    table.open_set(0, {0, 1});
+    table.open_set(3, {0, 2});
+  }
+  Submission tensor(const std::string& name) {
+    return {.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
+  }
+  Result<std::vector<HandlePtr>> submit(const Submission& one) { return table.submit(std::span(&one, 1), {}); }
+  void complete_all() {
+    std::vector<Completion> completions;
+    for (const TensorPtr& one : table.all_in_flight()) completions.push_back({.tensor = one});
+    table.complete(completions);
+  }
+
+  std::array<float, 8> memory{};
+  TensorTable table;
+};
+
+TEST_CASE_METHOD(Fixture, "a name in flight is refused, and free again once the handle is done") {
+  const auto first = submit(tensor("a"));
+  REQUIRE(first.ok());
+  CHECK_FALSE(first->front()->done());
+  const auto again = submit(tensor("a"));
+  REQUIRE_FALSE(again.ok());
+  CHECK(again.status().code() == Errc::kDuplicateName);
+  CHECK(again.status().info().tensor == "a");
+  CHECK(again.status().info().usable);
+  complete_all();
+  CHECK(first->front()->done());
+  CHECK(first->front()->status().ok());
+  CHECK(submit(tensor("a")).ok());
+}
+
+TEST_CASE_METHOD(Fixture, "all or none: one refusal leaves nothing behind") {
+  const std::vector<Submission> twice{tensor("a"), tensor("b"), tensor("a")};
+  const auto refused = table.submit(twice, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().code() == Errc::kDuplicateName);
+  CHECK(table.in_flight() == 0);
+  CHECK_FALSE(table.has_new());
+  CHECK(submit(tensor("b")).ok());
+}
+
+TEST_CASE_METHOD(Fixture, "bad arguments are refused by name") {
+  const auto refused = [&](auto change, const char* text) {
+    Submission one = tensor("bad");
+    change(one);
+    const auto result = submit(one);
+    REQUIRE_FALSE(result.ok());
+    INFO(result.status().message());
+    CHECK(result.status().code() == Errc::kInvalidArgument);
+    CHECK(result.status().message().find(text) != std::string::npos);
+  };
+  refused([](Submission& s) { s.name.clear(); }, "a name has 1 to");
+  refused([](Submission& s) { s.name.assign(2000, 'x'); }, "a name has 1 to");
+  refused([](Submission& s) { s.shape = {-1}; }, "negative dimension");
+  refused([](Submission& s) { s.shape = {1LL << 62, 4}; }, "larger than memory");
+  refused([](Submission& s) { s.shape.assign(65, 1); }, "at most 64 dimensions");
+  refused([](Submission& s) { s.input = nullptr; }, "input is a null pointer");
+  refused([](Submission& s) { s.output = nullptr; }, "output is a null pointer");
+  refused([](Submission& s) { s.output = static_cast<float*>(s.output) + 1; }, "overlap");
+  refused([](Submission& s) { s.process_set = 7; }, "does not exist");
+  refused([](Submission& s) { s.process_set = 3; }, "rank 1 is not a member");
+}
+
+TEST_CASE_METHOD(Fixture, "no memory is needed for what has no elements") {
+  Submission empty = tensor("empty");
+  empty.shape = {0};
+  empty.input = empty.output = nullptr;
+  CHECK(submit(empty).ok());
+  CHECK(submit({.kind = OpKind::kBarrier, .name = "barrier"}).ok());
+  Submission gather = tensor("gather");
+  gather.kind = OpKind::kAllgather;
+  gather.output = nullptr;
+  CHECK(submit(gather).ok());
+}
+
+TEST_CASE_METHOD(Fixture, "new tensors are taken once, in order") {
+  REQUIRE(submit(tensor("a")).ok());
+  REQUIRE(submit(tensor("b")).ok());
+  CHECK(table.has_new());
+  std::vector<TensorPtr> taken;
+  table.take_new(taken);
+  REQUIRE(taken.size() == 2);
+  CHECK(taken[0]->submission().name == "a");
+  CHECK(taken[1]->submission().name == "b");
+  CHECK_FALSE(table.has_new());
+  table.take_new(taken);
+  CHECK(taken.size() == 2);
+}
+
+TEST_CASE_METHOD(Fixture, "a group's tag depends on its names alone") {
+  std::vector<Submission> group{tensor("x"), tensor("y"), tensor("alone")};
+  group[0].group = group[1].group = 5;
+  group[2].group = 6;
+  REQUIRE(table.submit(group, {}).ok());
+  std::vector<TensorPtr> taken;
+  table.take_new(taken);
+  const GroupTag tag = taken[0]->signature().group;
+  CHECK(tag.size == 2);
+  CHECK(tag.first == "x");
+  CHECK(taken[1]->signature().group == tag);
+  CHECK(taken[2]->signature().group.size == 0);
+  complete_all();
+  std::vector<Submission> reversed{tensor("y"), tensor("x")};
+  reversed[0].group = reversed[1].group = 99;
+  REQUIRE(table.submit(reversed, {}).ok());
+  taken.clear();
+  table.take_new(taken);
+  CHECK(taken[0]->signature().group == tag);
+}
+
+TEST_CASE_METHOD(Fixture, "the end of a job replaces leaving as the reason of refusal, not the other way round") {
+  table.close({Errc::kShutDown, "shut down"});
+  CHECK(submit(tensor("a")).status().code() == Errc::kShutDown);
+  table.close(Status(ErrorInfo{.code = Errc::kRankLost, .message = "lost", .usable = false}));
+  CHECK(submit(tensor("a")).status().code() == Errc::kRankLost);
+  table.close({Errc::kShutDown, "shut down"});
+  CHECK(submit(tensor("a")).status().code() == Errc::kRankLost);
+}
+
+TEST_CASE_METHOD(Fixture, "16 threads: every accepted tensor is taken exactly once") {
+  std::vector<std::thread> threads;
+  std::atomic<int> accepted{0};
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        // Half of the names are shared between threads, so that duplicates occur.
+        const std::string name = (i % 2 == 0 ? std::string("shared.") : std::to_string(t) + ".") + std::to_string(i);
+        if (submit(tensor(name)).ok()) accepted.fetch_add(1);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::vector<TensorPtr> taken;
+  table.take_new(taken);
+  CHECK(static_cast<int>(taken.size()) == accepted.load());
+  CHECK(accepted.load() == 16 * 100 + 100);
+  CHECK(table.in_flight() == taken.size());
+}
+
+}  // namespace
+}  // namespace distrun::engine
