@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import distrun
 import distrun.numpy as hvd
-import numpy as np
 
 
 def ready() -> None:

@@ -10,9 +10,10 @@ import os
 import sys
 import time
 
+import numpy as np
+
 import distrun
 import distrun.numpy as hvd
-import numpy as np
 
 
 def main() -> int:

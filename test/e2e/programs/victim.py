@@ -12,9 +12,10 @@ delay, victim = float(sys.argv[1]), int(sys.argv[2])
 if int(os.environ["RANK"]) == victim:
     threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
+import numpy as np  # noqa: E402
+
 import distrun  # noqa: E402
 import distrun.numpy as hvd  # noqa: E402
-import numpy as np  # noqa: E402
 
 
 def main() -> None:

@@ -1,0 +1,20 @@
+"""distrun: communication between the ranks of a distributed training job.
+
+This package is the core that all front ends share. Training scripts import one of them: `import distrun.torch as hvd`,
+or `import distrun.numpy as hvd`. No framework is imported here.
+"""
+
+from __future__ import annotations
+
+from distrun import basics
+from distrun._objects import allgather_object, broadcast_object
+from distrun._operations import Handle
+from distrun.basics import *  # noqa: F403
+
+__all__ = [*basics.__all__, "Handle", "allgather_object", "broadcast_object"]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return basics.native_version()
+    raise AttributeError(f"module 'distrun' has no attribute {name!r}")

@@ -1,0 +1,183 @@
+"""The C API of distrun.h as ctypes sees it: constants, structs and prototypes. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+
+API_VERSION = 1
+
+
+class Code(enum.IntEnum):
+    """distrun_code."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    DUPLICATE_NAME = 2
+    MISMATCH = 3
+    RANK_LOST = 4
+    RANK_LEFT = 5
+    TIMEOUT = 6
+    NOT_INITIALIZED = 7
+    UNSUPPORTED = 8
+    PROTOCOL = 9
+    SYSTEM = 10
+    INTERRUPTED = 11
+    ABORTED = 12
+    SHUT_DOWN = 13
+    OUT_OF_MEMORY = 14
+    INTERNAL = 15
+
+
+class DType(enum.IntEnum):
+    """distrun_dtype; the names are NumPy's."""
+
+    uint8 = 0
+    int8 = 1
+    int16 = 2
+    int32 = 3
+    int64 = 4
+    float16 = 5
+    bfloat16 = 6
+    float32 = 7
+    float64 = 8
+    bool_ = 9
+
+
+class ReduceOp(enum.IntEnum):
+    """distrun_reduce, and ADASUM, which Horovod has and this library refuses by name when it is used."""
+
+    ADASUM = -1
+    SUM = 0
+    AVERAGE = 1
+    MIN = 2
+    MAX = 3
+    PRODUCT = 4
+
+
+class Kind(enum.IntEnum):
+    """distrun_kind."""
+
+    ALLREDUCE = 0
+    ALLGATHER = 1
+    BROADCAST = 2
+    BARRIER = 3
+
+
+class ErrorStruct(ctypes.Structure):
+    """distrun_error."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("code", ctypes.c_int32),
+        ("message", ctypes.c_char_p),
+        ("tensor", ctypes.c_char_p),
+        ("host", ctypes.c_char_p),
+        ("cause", ctypes.c_char_p),
+        ("ranks", ctypes.POINTER(ctypes.c_int32)),
+        ("num_ranks", ctypes.c_uint64),
+        ("usable", ctypes.c_int32),
+    )
+
+
+class OptionsStruct(ctypes.Structure):
+    """distrun_options."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("num_settings", ctypes.c_uint32),
+        ("settings", ctypes.POINTER(ctypes.c_char_p)),
+    )
+
+
+class WorldStruct(ctypes.Structure):
+    """distrun_world."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("rank", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+        ("local_rank", ctypes.c_int32),
+        ("local_size", ctypes.c_int32),
+        ("cross_rank", ctypes.c_int32),
+        ("cross_size", ctypes.c_int32),
+        ("host", ctypes.c_char_p),
+        ("job_id", ctypes.c_char_p),
+    )
+
+
+class OpStruct(ctypes.Structure):
+    """distrun_op."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("kind", ctypes.c_int32),
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("reduce", ctypes.c_int32),
+        ("device_type", ctypes.c_int32),
+        ("device_index", ctypes.c_int32),
+        ("shape", ctypes.c_void_p),
+        ("ndim", ctypes.c_uint32),
+        ("root", ctypes.c_int32),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("prescale", ctypes.c_double),
+        ("postscale", ctypes.c_double),
+        ("process_set", ctypes.c_int32),
+        ("group", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class ResultStruct(ctypes.Structure):
+    """distrun_result."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("ndim", ctypes.c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("first_dims", ctypes.POINTER(ctypes.c_int64)),
+        ("num_members", ctypes.c_uint32),
+    )
+
+
+_SESSION = ctypes.c_void_p
+_HANDLE = ctypes.c_void_p
+_HANDLES = ctypes.POINTER(ctypes.c_void_p)
+_CODE = ctypes.c_int32
+
+# name -> (result, arguments); None as the result is C's void.
+PROTOTYPES: dict[str, tuple[object, list[object]]] = {
+    "distrun_api_version": (ctypes.c_uint32, []),
+    "distrun_version": (ctypes.c_char_p, []),
+    "distrun_code_name": (ctypes.c_char_p, [ctypes.c_int32]),
+    "distrun_last_error": (None, [ctypes.POINTER(ErrorStruct)]),
+    "distrun_init": (_CODE, [ctypes.POINTER(OptionsStruct), ctypes.POINTER(_SESSION)]),
+    "distrun_shutdown": (_CODE, [_SESSION]),
+    "distrun_abort": (_CODE, [_SESSION, ctypes.c_char_p]),
+    "distrun_close": (None, [_SESSION]),
+    "distrun_get_world": (_CODE, [_SESSION, ctypes.POINTER(WorldStruct)]),
+    "distrun_query": (ctypes.c_int64, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),
+    "distrun_enqueue": (_CODE, [_SESSION, ctypes.POINTER(OpStruct), ctypes.c_uint64, _HANDLES]),
+    "distrun_wait": (_CODE, [_HANDLE, ctypes.c_double]),
+    "distrun_wait_all": (_CODE, [_HANDLES, ctypes.c_uint64, ctypes.c_double, ctypes.POINTER(ctypes.c_uint64)]),
+    "distrun_wait_any": (_CODE, [_HANDLES, ctypes.c_uint64, ctypes.c_double, ctypes.POINTER(ctypes.c_uint64)]),
+    "distrun_poll": (ctypes.c_int32, [_HANDLE]),
+    "distrun_get_error": (_CODE, [_HANDLE, ctypes.POINTER(ErrorStruct)]),
+    "distrun_get_result": (_CODE, [_HANDLE, ctypes.POINTER(ResultStruct)]),
+    "distrun_release": (None, [_HANDLE]),
+    "distrun_process_set_add": (
+        _CODE,
+        [_SESSION, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int32)],
+    ),
+    "distrun_process_set_remove": (_CODE, [_SESSION, ctypes.c_int32]),
+    "distrun_process_set_ranks": (
+        _CODE,
+        [_SESSION, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "distrun_timeline_start": (_CODE, [_SESSION, ctypes.c_char_p]),
+    "distrun_timeline_stop": (_CODE, [_SESSION]),
+}

@@ -1,0 +1,207 @@
+"""What the front ends share: names, arguments and memory of the operations, for any kind of tensor.
+
+A front end gives an Adapter (how to look at one of its tensors) and gets every operation as a Handle.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from distrun import _operations, _session
+from distrun._abi import Kind, ReduceOp
+from distrun._operations import Gathered, Handle, Op
+from distrun.process_sets import ProcessSet, registered_id
+
+T = TypeVar("T")
+
+
+class Memory(NamedTuple):
+    """Where a tensor lies and what it is, as the C API wants it."""
+
+    pointer: int
+    dtype: int
+    shape: tuple[int, ...]
+    device_type: int = 0
+    device_index: int = 0
+    stream: int = 0
+
+
+class Adapter(Protocol[T]):
+    """How a front end's tensors are looked at, made and copied."""
+
+    def describe(self, tensor: T) -> Memory:
+        """The memory of a contiguous tensor; ValueError for a dtype or device that cannot travel."""
+        ...
+
+    def hold(self, tensor: T) -> object:
+        """What to keep so that the tensor's memory stays where it is."""
+        ...
+
+    def contiguous(self, tensor: T) -> T:
+        """`tensor` itself, or a contiguous copy."""
+        ...
+
+    def writable(self, tensor: T) -> None:
+        """ValueError if the memory must not be written to."""
+        ...
+
+    def empty_like(self, tensor: T) -> T:
+        """A new contiguous tensor of the same shape, dtype and device."""
+        ...
+
+    def copy(self, target: T, source: T) -> None:
+        """Copies the contents."""
+        ...
+
+    def gathered(self, like: T, result: Gathered) -> T:
+        """A new tensor with a copy of an allgather's result."""
+        ...
+
+
+def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
+    """The operation from Horovod's two arguments, `op` and the older `average`; the default is Average."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("pass either op or average, not both; average is the older name for op=Average or op=Sum.")
+        warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=4)
+        return ReduceOp.AVERAGE if average else ReduceOp.SUM
+    if op is None:
+        return ReduceOp.AVERAGE
+    if op not in ReduceOp._value2member_map_:
+        raise ValueError(f"op is one of Sum, Average, Min, Max and Product, not {op!r}.")
+    if op == ReduceOp.ADASUM:
+        raise NotImplementedError("Adasum is not part of distrun; use op=hvd.Average with a learning-rate warm-up.")
+    return ReduceOp(op)
+
+
+class Call(NamedTuple):
+    """One call of a front end: what all its tensors have in common, and their names.
+
+    single: the handle gives one tensor, not a list. group: the C API's number; -1 lets each tensor run by itself.
+    """
+
+    kind: Kind
+    names: Sequence[str]
+    process_set: int
+    single: bool = True
+    group: int = -1
+    reduce: ReduceOp = ReduceOp.SUM
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+    def op(self, index: int, memory: Memory, output: int) -> Op:
+        """The C API's operation for the tensor at `index`."""
+        return Op(
+            kind=self.kind,
+            name=self.names[index],
+            dtype=memory.dtype,
+            shape=memory.shape,
+            input=memory.pointer,
+            output=output,
+            reduce=self.reduce,
+            root=self.root,
+            prescale=self.prescale,
+            postscale=self.postscale,
+            process_set=self.process_set,
+            group=self.group,
+            device_type=memory.device_type,
+            device_index=memory.device_index,
+            stream=memory.stream,
+        )
+
+
+def call(kind: Kind, name: str | None, process_set: ProcessSet) -> Call:
+    """One tensor, named by the caller or by a counter per (operation, process set)."""
+    members = registered_id(process_set)
+    operation = kind.name.lower()
+    if name is None:
+        name = f"noname.{_session.current().number(operation, members)}"
+    return Call(kind, (f"{operation}.{name}",), members)
+
+
+def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: int) -> Call:
+    """Several tensors that run all or none, named like one with their place in the group."""
+    members = registered_id(process_set)
+    operation = kind.name.lower()
+    if name is None:
+        name = f"noname.group{_session.current().number(f'grouped_{operation}', members)}"
+    names = [f"{operation}.{name}_{index + 1}of{count}" for index in range(count)]
+    return Call(kind, names, members, single=False, group=0)
+
+
+def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Call:
+    """Several tensors handed over together, each of which runs by itself."""
+    operation = kind.name.lower()
+    return Call(kind, [f"{operation}.{name}" for name in names], registered_id(process_set), single=False)
+
+
+class Collectives(Generic[T]):
+    """The operations on one front end's tensors.
+
+    A single call's handle gives a tensor, every other one's a list.
+    """
+
+    def __init__(self, adapter: Adapter[T]) -> None:
+        self.adapter = adapter
+
+    def same_size(self, tensors: Sequence[T], what: Call, *, in_place: bool) -> Handle[Any]:
+        """Allreduce and broadcast: the output has the input's shape; `in_place` overwrites the tensors.
+
+        A contiguous tensor is used where it lies. Of another one a copy is reduced in place, and copied back if the
+        caller wants his tensor changed.
+        """
+        adapter = self.adapter
+        ops: list[Op] = []
+        keep: list[object] = []
+        outputs: list[T] = []
+        copies: list[tuple[T, T]] = []
+        for index, tensor in enumerate(tensors):
+            if in_place:
+                adapter.writable(tensor)
+            work = adapter.contiguous(tensor)
+            memory = adapter.describe(work)
+            target = adapter.empty_like(work) if work is tensor and not in_place else work
+            ops.append(what.op(index, memory, memory.pointer if target is work else adapter.describe(target).pointer))
+            keep += (adapter.hold(tensor), work, target)
+            outputs.append(tensor if in_place else target)
+            if in_place and work is not tensor:
+                copies.append((tensor, work))
+
+        def finish(_: Handle[Any]) -> Any:
+            for tensor, work in copies:
+                adapter.copy(tensor, work)
+            return outputs[0] if what.single else outputs
+
+        return _operations.enqueue(ops, keep, finish)
+
+    def allgather(self, tensors: Sequence[T], what: Call) -> Handle[Any]:
+        """Concatenates the members' tensors along dimension 0, whose size may differ."""
+        return self._gather(tensors, what, lambda outputs, _: outputs[0] if what.single else outputs)
+
+    def allgather_sizes(self, tensors: Sequence[T], what: Call) -> Handle[tuple[list[T], list[tuple[int, ...]]]]:
+        """Like allgather, but gives the outputs and, for each, dimension 0 of every member."""
+        return self._gather(tensors, what, lambda outputs, sizes: (outputs, sizes))
+
+    def _gather(
+        self, tensors: Sequence[T], what: Call, make: Callable[[list[T], list[tuple[int, ...]]], Any]
+    ) -> Handle[Any]:
+        inputs = [self.adapter.contiguous(tensor) for tensor in tensors]
+        ops = [what.op(index, self.adapter.describe(tensor), 0) for index, tensor in enumerate(inputs)]
+
+        def finish(handle: Handle[Any]) -> Any:
+            results = [handle.gathered(index) for index in range(len(inputs))]
+            outputs = [self.adapter.gathered(like, result) for like, result in zip(inputs, results, strict=True)]
+            return make(outputs, [result.first_dims for result in results])
+
+        keep = [self.adapter.hold(tensor) for tensor in inputs]
+        return _operations.enqueue(ops, keep, finish)
+
+
+def barrier(process_set: ProcessSet) -> None:
+    """Returns when every member has called it."""
+    what = call(Kind.BARRIER, None, process_set)
+    operation = Op(kind=Kind.BARRIER, name=what.names[0], process_set=what.process_set)
+    _operations.enqueue([operation], None, lambda _: None).wait()

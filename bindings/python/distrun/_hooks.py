@@ -1,0 +1,84 @@
+"""What happens at the end of the process: leaving in good order, or naming the exception that ends it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from types import TracebackType
+
+from distrun import _operations, _session, errors, process_sets
+
+_installed = False
+_previous_excepthook = sys.excepthook
+_previous_threading_hook = threading.excepthook
+
+
+def install() -> None:
+    """At init: once per process, and in front of the hooks that the program has by then."""
+    global _installed, _previous_excepthook, _previous_threading_hook
+    if _installed:
+        return
+    _installed = True
+    atexit.register(_leave)
+    _previous_excepthook, sys.excepthook = sys.excepthook, _excepthook
+    _previous_threading_hook, threading.excepthook = threading.excepthook, _threading_hook
+
+
+def leave() -> None:
+    """Shutdown, and everything that belongs to it."""
+    if _session.forked():
+        return
+    try:
+        _session.close_session()
+    finally:
+        process_sets.closed()
+
+
+def _leave() -> None:
+    try:
+        leave()
+    except errors.DistrunError as error:
+        print(f"distrun: leaving the job failed: {error}", file=sys.stderr)
+
+
+def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
+    """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
+    text = str(value).strip().splitlines()[0] if value is not None and str(value).strip() else ""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not place or code.co_filename == program:
+            place = f" ({os.path.basename(code.co_filename)}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{kind.__name__}{': ' if text else ''}{text}{place}"
+
+
+def _abort(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> None:
+    # An error that says that the job has ended already is a consequence, not a cause.
+    if isinstance(value, errors.DistrunError) and not value.usable:
+        return
+    try:
+        _session.abort(describe(kind, value, trace))
+    except errors.DistrunError as error:
+        print(f"distrun: the other ranks could not be told: {error}", file=sys.stderr)
+
+
+def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    # The traceback is printed before the others are told: what the user sees first is the cause.
+    try:
+        _previous_excepthook(kind, value, trace)
+        sys.stderr.flush()
+    finally:
+        _abort(kind, value, trace)
+
+
+def _threading_hook(arguments: threading.ExceptHookArgs) -> None:
+    """A thread that submitted operations and dies leaves others waiting: that ends the job. Other threads may die."""
+    try:
+        _previous_threading_hook(arguments)
+    finally:
+        if _operations.this_thread_submitted() and not issubclass(arguments.exc_type, SystemExit):
+            _abort(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)

@@ -1,0 +1,56 @@
+"""Finds and loads libdistrun.so. The one place that knows where it lies; it is loaded at first use, not at import."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+
+import distrun
+from distrun import _abi
+
+_FILE = pathlib.PurePath("lib", "libdistrun.so")
+
+
+def candidates() -> list[pathlib.Path]:
+    """`lib/libdistrun.so` in every directory of the package.
+
+    A wheel has one directory. An editable install has two (the sources, and site-packages with the built files), both
+    in the package's __path__; the package staged in a build folder has a link there. No environment variable is read.
+    """
+    return [pathlib.Path(directory) / _FILE for directory in distrun.__path__]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded library with its prototypes set; every call through it releases the GIL."""
+    places = candidates()
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise ImportError(
+            "distrun's native library is missing: looked for "
+            + ", ".join(str(place) for place in places)
+            + ". Install the wheel (pip install distrun), or build from source with scripts/quickstart."
+        )
+    loaded = ctypes.CDLL(str(found))
+    for name, (result, arguments) in _abi.PROTOTYPES.items():
+        function = getattr(loaded, name, None)
+        if function is None:
+            raise ImportError(
+                f"{found} lacks {name}: it is of another version than this Python package; reinstall distrun."
+            )
+        function.restype = result
+        function.argtypes = arguments
+    version = loaded.distrun_api_version()
+    if version != _abi.API_VERSION:
+        raise ImportError(
+            f"{found} speaks version {version} of the C API, this Python package version {_abi.API_VERSION}; "
+            "reinstall distrun."
+        )
+    return loaded
+
+
+def native_version() -> str:
+    """The version of the native library, as "0.1.0"."""
+    text: bytes = library().distrun_version()
+    return text.decode()

@@ -1,0 +1,303 @@
+"""Operations in flight: many tensors are handed over in one C call, and one Handle stands for all of them.
+
+Memory: a Handle owns references to its tensors until no thread and no device can touch them any more. While it is in
+flight the session owns the Handle too, so that a caller who drops it (or is interrupted) frees nothing too early.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+from distrun import _abi, _session, errors
+from distrun._library import library
+
+R = TypeVar("R")
+
+# A signal that arrives between Python's last look and the C wait is only noticed when the wait ends: so the main
+# thread, which runs the handlers, looks this often.
+_LOOK_SECONDS = 0.5
+_SWEEP_AT = 1024
+
+_OK = int(_abi.Code.OK)
+_INTERRUPTED = int(_abi.Code.INTERRUPTED)
+_TIMEOUT = int(_abi.Code.TIMEOUT)
+_OP_SIZE = ctypes.sizeof(_abi.OpStruct)
+_RESULT_SIZE = ctypes.sizeof(_abi.ResultStruct)
+
+
+class Op(NamedTuple):
+    """One operation of a batch. Pointers stay valid until the handle is complete: the handle's `keep` sees to it."""
+
+    kind: int
+    name: str
+    dtype: int = 0
+    shape: tuple[int, ...] = ()
+    input: int = 0
+    output: int = 0
+    reduce: int = 0
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+    process_set: int = 0
+    group: int = -1
+    device_type: int = 0
+    device_index: int = 0
+    stream: int = 0
+
+
+class Gathered(NamedTuple):
+    """The result of an allgather; `data` is the runtime's memory and valid only inside the `finish` function."""
+
+    shape: tuple[int, ...]
+    data: int
+    bytes: int
+    first_dims: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _shape_array(shape: tuple[int, ...]) -> tuple[ctypes.Array[ctypes.c_int64], int]:
+    array = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    return array, ctypes.addressof(array)
+
+
+def fill(struct: _abi.OpStruct, op: Op) -> None:
+    """Writes `op` into the C struct."""
+    struct.struct_size = _OP_SIZE
+    struct.kind = op.kind
+    struct.name = op.name.encode()
+    struct.dtype = op.dtype
+    struct.reduce = op.reduce
+    struct.device_type = op.device_type
+    struct.device_index = op.device_index
+    struct.shape = _shape_array(op.shape)[1]
+    struct.ndim = len(op.shape)
+    struct.root = op.root
+    struct.input = op.input
+    struct.output = op.output
+    struct.prescale = op.prescale
+    struct.postscale = op.postscale
+    struct.process_set = op.process_set
+    struct.group = op.group
+    struct.stream = op.stream
+
+
+class _Scratch(threading.local):
+    """The array of C structs that this thread fills again and again; the runtime copies what it needs."""
+
+    def __init__(self) -> None:
+        self.ops = (_abi.OpStruct * 1)()
+        self.submitted = False
+
+    def array(self, count: int) -> ctypes.Array[_abi.OpStruct]:
+        if len(self.ops) < count:
+            self.ops = (_abi.OpStruct * (2 * count))()
+        return self.ops
+
+
+_scratch = _Scratch()
+
+
+def this_thread_submitted() -> bool:
+    """True if the calling thread ever handed over an operation: others may wait for its next one."""
+    return _scratch.submitted
+
+
+class Handle(Generic[R]):
+    """One or more operations in flight, handed over together. Made by `enqueue`, finished by `wait`."""
+
+    __slots__ = (
+        "_count",
+        "_failure",
+        "_finish",
+        "_handles",
+        "_keep",
+        "_lock",
+        "_session",
+        "_settled",
+        "_value",
+        "_waiters",
+    )
+
+    def __init__(
+        self,
+        session: _session.Session,
+        handles: ctypes.Array[ctypes.c_void_p],
+        keep: object,
+        finish: Callable[[Handle[R]], R],
+    ) -> None:
+        self._session = session
+        self._handles: ctypes.Array[ctypes.c_void_p] | None = handles
+        self._count = len(handles)
+        self._keep = keep
+        self._finish: Callable[[Handle[R]], R] | None = finish
+        self._lock = threading.Lock()
+        self._waiters = 0
+        self._settled = False
+        self._failure: BaseException | None = None
+        self._value: R | None = None
+
+    def poll(self) -> bool:
+        """True once the operation is complete, whatever its outcome. Never blocks."""
+        if not self._settled and self._enter():
+            try:
+                handles, native = self._handles, library()
+                assert handles is not None
+                return all(native.distrun_poll(handles[i]) for i in range(self._count))
+            finally:
+                self._leave(complete=False)
+        return True
+
+    def wait(self, timeout: float | None = None) -> R:
+        """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
+        seconds; signal handlers run meanwhile. May be called again, and by several threads."""
+        if not self._settled and self._enter():
+            complete = False
+            try:
+                self._wait_native(timeout)
+                complete = True
+            finally:
+                self._leave(complete)
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        return self._value  # type: ignore[return-value]
+
+    def gathered(self, index: int) -> Gathered:
+        """The result of the allgather at `index` of the batch; only inside `finish`."""
+        raw = _abi.ResultStruct(struct_size=_RESULT_SIZE)
+        assert self._handles is not None
+        errors.check(library().distrun_get_result(self._handles[index], ctypes.byref(raw)))
+        return Gathered(
+            tuple(raw.shape[: raw.ndim]) if raw.ndim else (),
+            raw.data or 0,
+            raw.bytes,
+            tuple(raw.first_dims[: raw.num_members]) if raw.num_members else (),
+        )
+
+    def settle_if_complete(self) -> None:
+        """Lets tensors and native memory go if nothing is in flight any more. For handles that nobody waits for."""
+        if self.poll() and not self._settled and self._enter():
+            self._leave(complete=True)
+
+    def _wait_native(self, timeout: float | None) -> None:
+        """Returns when every operation is complete, failed or not; nothing less lets their memory go."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        look = _LOOK_SECONDS if threading.current_thread() is threading.main_thread() else -1.0
+        handles, native = self._handles, library()
+        assert handles is not None
+        waiting = handles[0] if self._count == 1 else None
+        while True:
+            left = look if deadline is None else max(0.0, deadline - time.monotonic())
+            if look >= 0:
+                left = min(left, look)
+            if waiting is not None:
+                code = native.distrun_wait(waiting, left)
+            else:
+                code = native.distrun_wait_all(handles, self._count, left, None)
+            if code == _OK and (waiting is None or self._count == 1):
+                return
+            missing = next((handle for handle in handles if not native.distrun_poll(handle)), None)
+            if missing is None:
+                return
+            if code not in (_INTERRUPTED, _TIMEOUT):
+                waiting = missing  # one of several failed: the others are waited for one by one
+            if deadline is not None and time.monotonic() >= deadline:
+                raise errors.Timeout(
+                    f"the operation was not complete after {timeout:g} seconds; it is still in flight."
+                )
+
+    def _enter(self) -> bool:
+        """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled."""
+        _session.refuse_in_fork()
+        with self._lock:
+            if self._settled or not self._handles or self._handles[0] is None:
+                return False
+            self._session.enter()
+            self._waiters += 1
+            return True
+
+    def _leave(self, complete: bool) -> None:
+        with self._lock:
+            try:
+                if complete and not self._settled:
+                    self._settle()
+                self._waiters -= 1
+                if self._settled and self._waiters == 0:
+                    self._release()
+            finally:
+                self._session.leave()
+
+    def _settle(self) -> None:
+        """Takes over outcome and output; all native handles are complete. Under the lock."""
+        try:
+            self._failure = self._first_error()
+            if self._failure is None and self._finish is not None:
+                self._value = self._finish(self)
+        except BaseException as failure:  # kept for whoever waits: out of memory for the output, say
+            self._failure = failure
+        self._settled = True
+        self._keep = self._finish = None
+        self._session.in_flight.pop(id(self), None)
+
+    def _first_error(self) -> errors.DistrunError | None:
+        for handle in self._handles or ():
+            error = errors.handle_error(handle or 0)
+            if error is not None:
+                return error
+        return None
+
+    def _release(self) -> None:
+        native, handles = library(), self._handles
+        self._handles = None
+        for handle in handles or ():
+            native.distrun_release(handle)
+
+
+def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -> Handle[R]:
+    """Hands over all of `ops` or none. `keep` owns the memory; `finish` makes the output when all have succeeded."""
+    if not ops:
+        return _nothing_to_do(finish)
+    array = _scratch.array(len(ops))
+    for struct, op in zip(array, ops, strict=False):
+        fill(struct, op)
+    return enqueue_array(array, len(ops), keep, finish)
+
+
+def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:
+    """The handle of an empty group: complete at once, without the other ranks."""
+    handle: Handle[R] = Handle(_session.current(), (ctypes.c_void_p * 0)(), None, finish)
+    handle._settle()
+    return handle
+
+
+def enqueue_array(
+    array: ctypes.Array[_abi.OpStruct], count: int, keep: object, finish: Callable[[Handle[R]], R]
+) -> Handle[R]:
+    """Like `enqueue`, for C structs that the caller keeps from step to step."""
+    session = _session.current()
+    handles = (ctypes.c_void_p * count)()
+    handle: Handle[R] = Handle(session, handles, keep, finish)
+    # Registered first: a signal handler that raises right after the C call must not free the tensors.
+    session.in_flight[id(handle)] = handle
+    try:
+        with session.calling() as pointer:
+            errors.check(library().distrun_enqueue(pointer, array, count, handles))
+    except BaseException:
+        if handles[0] is None:
+            del session.in_flight[id(handle)]
+        raise
+    _scratch.submitted = True
+    if len(session.in_flight) >= session.sweep_at:
+        _sweep(session)
+    return handle
+
+
+def _sweep(session: _session.Session) -> None:
+    """Settles what is complete but was never waited for; the cost per operation stays constant."""
+    for handle in list(session.in_flight.values()):
+        handle.settle_if_complete()
+    session.sweep_at = max(_SWEEP_AT, 2 * len(session.in_flight))

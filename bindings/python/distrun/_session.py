@@ -1,0 +1,251 @@
+"""The job that this process is part of: one session at a time, opened by init and closed by shutdown.
+
+Threads: `current()` may be called from any thread. Every C call on a session is counted (`calling`), so that shutdown
+frees the native session only when no thread is inside it. The count and the switch to "closing" share one lock.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import dataclasses
+import itertools
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from distrun import _abi, errors
+from distrun._library import library
+
+if TYPE_CHECKING:
+    from distrun._operations import Handle
+
+# How long shutdown waits for other threads to come back from calls that have nothing left to wait for.
+_DRAIN_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Where this process stands in the job."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    host: str
+    job_id: str
+
+
+class Session:
+    """Owns the native session. `in_flight` keeps handles, and by them tensors, alive until they are complete."""
+
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
+        self.world = _read_world(pointer)
+        self.in_flight: dict[int, Handle[Any]] = {}
+        self.sweep_at = 1024  # so many handles in flight make enqueue look for forgotten ones
+        self.homogeneous = True
+        self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
+        self._idle = threading.Condition()
+        self._callers = 0
+        self._closing = False
+
+    def number(self, operation: str, process_set: int) -> int:
+        """The next number of an unnamed operation: equal on all ranks that issue them in the same order."""
+        return next(self._counters[(operation, process_set)])
+
+    def forget_numbers(self, process_set: int) -> None:
+        """Starts again at 0 for a process set that was just made: its id may have been another set's before."""
+        for key in [key for key in self._counters if key[1] == process_set]:
+            del self._counters[key]
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[int]:
+        """The native session, which stays valid inside the with statement."""
+        self.enter()
+        try:
+            yield self.pointer
+        finally:
+            self.leave()
+
+    def enter(self) -> None:
+        """Like the start of `calling`, without its cost; `leave` must follow."""
+        with self._idle:
+            if self._closing:
+                raise _not_initialized("distrun has been shut down")
+            self._callers += 1
+
+    def leave(self) -> None:
+        """Ends what `enter` began."""
+        with self._idle:
+            self._callers -= 1
+            if self._callers == 0:
+                self._idle.notify_all()
+
+    def close(self) -> None:
+        """Leaves the job, completes every handle and frees the native session.
+
+        A time-out of the other ranks is raised as Timeout; a job that has ended already is what the caller knows.
+        """
+        error = self._leave_job()
+        for handle in list(self.in_flight.values()):
+            handle.settle_if_complete()
+        with self._idle:
+            self._closing = True
+            drained = self._idle.wait_for(lambda: self._callers == 0, _DRAIN_SECONDS)
+        # A thread that is still inside would use freed memory: then the session is leaked on purpose.
+        if drained:
+            library().distrun_close(self.pointer)
+        self.in_flight.clear()
+        if error is not None and not isinstance(error, errors.JobEnded):
+            raise error
+
+    def _leave_job(self) -> errors.DistrunError | None:
+        with self.calling() as pointer:
+            while True:
+                code = library().distrun_shutdown(pointer)
+                if code == _abi.Code.OK:
+                    return None
+                if code != _abi.Code.INTERRUPTED:
+                    break
+            error = errors.last_error()
+            # Nobody waits for what is still in flight: complete it, so that its memory can be let go.
+            library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
+            return error
+
+
+def _read_world(pointer: int) -> World:
+    raw = _abi.WorldStruct(struct_size=ctypes.sizeof(_abi.WorldStruct))
+    errors.check(library().distrun_get_world(pointer, ctypes.byref(raw)))
+    return World(
+        rank=raw.rank,
+        size=raw.size,
+        local_rank=raw.local_rank,
+        local_size=raw.local_size,
+        cross_rank=raw.cross_rank,
+        cross_size=raw.cross_size,
+        host=(raw.host or b"").decode(errors="replace"),
+        job_id=(raw.job_id or b"").decode(errors="replace"),
+    )
+
+
+_lock = threading.RLock()  # init and shutdown, one at a time
+_current: Session | None = None
+_forked_from: str | None = None  # in a child made by fork after init: whom it was forked from
+
+
+def _not_initialized(what: str) -> errors.NotInitialized:
+    return errors.NotInitialized(f"{what}; use hvd.init() first.")
+
+
+def _after_fork_in_child() -> None:
+    global _forked_from
+    if _current is not None and _forked_from is None:
+        _forked_from = f"rank {_current.world.rank} (pid {os.getppid()})"
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def forked() -> bool:
+    """True in a child that was forked from an initialised process."""
+    return _forked_from is not None
+
+
+def refuse_in_fork() -> None:
+    """Raises NotInitialized in a child that was forked from an initialised process."""
+    if _forked_from is not None:
+        raise errors.NotInitialized(
+            f"this process was forked from {_forked_from} after distrun was initialised, and the connections belong to "
+            "the parent; communicate in the parent, or start the child with multiprocessing's 'spawn' method."
+        )
+
+
+def current() -> Session:
+    """The open session; raises NotInitialized without one and in a forked child."""
+    if _forked_from is not None:
+        refuse_in_fork()
+    session = _current
+    if session is None:
+        raise _not_initialized("distrun has not been initialized")
+    return session
+
+
+def world() -> World:
+    """Like current().world, but answers in a forked child too: a DataLoader worker may ask for its rank."""
+    session = _current
+    if session is None:
+        raise _not_initialized("distrun has not been initialized")
+    return session.world
+
+
+def is_open() -> bool:
+    """True between init and shutdown, in the process that called init."""
+    return _current is not None and _forked_from is None
+
+
+def open_session(settings: Mapping[str, object]) -> bool:
+    """Joins the job; False if that was done before. Blocks until all ranks have come or start_timeout is over."""
+    global _current
+    refuse_in_fork()
+    with _lock:
+        if _current is not None:
+            return False
+        texts = [f"{name}={_text(value)}".encode() for name, value in settings.items()]
+        options = _abi.OptionsStruct(struct_size=ctypes.sizeof(_abi.OptionsStruct), num_settings=len(texts))
+        options.settings = (ctypes.c_char_p * max(1, len(texts)))(*texts)
+        pointer = ctypes.c_void_p()
+        while True:
+            code = library().distrun_init(ctypes.byref(options), ctypes.byref(pointer))
+            if code != _abi.Code.INTERRUPTED:
+                break
+        errors.check(code)
+        assert pointer.value is not None
+        _current = Session(pointer.value)
+        return True
+
+
+def close_session() -> bool:
+    """Leaves the job; False if there was none."""
+    global _current
+    if _forked_from is not None:
+        return False
+    with _lock:
+        session = _current
+        if session is None:
+            return False
+        try:
+            session.close()
+        finally:
+            _current = None
+        return True
+
+
+def abort(cause: str) -> None:
+    """Tells the other ranks that this one ends because of `cause`. Without a session, nothing happens."""
+    session = _current
+    if session is None or _forked_from is not None:
+        return
+    with session.calling() as pointer:
+        library().distrun_abort(pointer, cause.encode(errors="replace"))
+
+
+def query(what: str) -> str:
+    """A text answer of the runtime for people: "settings", "backends", "control" or "why"."""
+    native = library()
+    with contextlib.ExitStack() as stack:
+        pointer = stack.enter_context(_current.calling()) if is_open() and _current is not None else None
+        needed = native.distrun_query(pointer, what.encode(), None, 0)
+        if needed < 0:
+            raise errors.last_error()
+        buffer = ctypes.create_string_buffer(needed + 1)
+        native.distrun_query(pointer, what.encode(), buffer, len(buffer))
+    return buffer.value.decode(errors="replace")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

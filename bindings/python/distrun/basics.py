@@ -1,0 +1,237 @@
+"""What every front end offers under Horovod's names: starting, leaving, who am I, process sets, timeline, features."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from distrun import _hooks, _operations, _session, errors, process_sets
+from distrun._abi import DType, Kind, ReduceOp
+from distrun._library import library, native_version
+from distrun._session import query
+from distrun._stop import should_stop
+from distrun.errors import (
+    DistrunError,
+    DuplicateName,
+    HorovodInternalError,
+    InvalidArgument,
+    JobEnded,
+    Mismatch,
+    NotInitialized,
+    RankLeft,
+    RankLost,
+    Timeout,
+    Unsupported,
+)
+from distrun.features import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    nccl_enabled,
+    rocm_built,
+    shm_enabled,
+    tcp_enabled,
+)
+from distrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "DistrunError",
+    "DuplicateName",
+    "HorovodInternalError",
+    "InvalidArgument",
+    "JobEnded",
+    "Max",
+    "Min",
+    "Mismatch",
+    "NotInitialized",
+    "ProcessSet",
+    "Product",
+    "RankLeft",
+    "RankLost",
+    "Sum",
+    "Timeout",
+    "Unsupported",
+    "add_process_set",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "native_version",
+    "nccl_built",
+    "nccl_enabled",
+    "query",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shm_enabled",
+    "should_stop",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "tcp_enabled",
+]
+
+Average = ReduceOp.AVERAGE
+Sum = ReduceOp.SUM
+Adasum = ReduceOp.ADASUM
+Min = ReduceOp.MIN
+Max = ReduceOp.MAX
+Product = ReduceOp.PRODUCT
+
+
+class _Elastic:
+    """Stands for Horovod's elastic module: every use of it says what to do instead."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotImplementedError(
+            f"hvd.elastic.{name}: elastic training is not in this release; save checkpoints, catch hvd.RankLost, and "
+            "start the job again from the last one. hvd.should_stop() tells all ranks in the same step to stop."
+        )
+
+
+elastic = _Elastic()
+
+
+def init(
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Joins the job that the launcher describes, or makes a world of one; again: no effect.
+
+    comm: None, or the list of all ranks; a part of them is what process sets are for. process_sets: sets to register,
+    the same ones on every rank ("dynamic" is accepted: sets can always be added later). settings: names and values as
+    in docs/settings.md; they win over the environment.
+    """
+    if comm is not None and not isinstance(comm, list | tuple | range):
+        raise NotImplementedError(
+            "init(comm=...) with an mpi4py communicator is not in this release; start with `distrun -np N`."
+        )
+    if _session.open_session(settings or {}):
+        _hooks.install()
+        _opened()
+    if comm and sorted(comm) != list(range(size())):
+        shutdown()
+        raise NotImplementedError(
+            "init(comm=[...]) with a part of the ranks is not supported; use process sets for that."
+        )
+    if process_sets is not None and not isinstance(process_sets, str):
+        for process_set in process_sets:
+            if process_set.process_set_id is None:
+                add_process_set(process_set)
+    elif process_sets not in (None, "dynamic"):
+        raise ValueError(f'process_sets is a list of ProcessSet, or "dynamic", not {process_sets!r}.')
+
+
+def _opened() -> None:
+    session = _session.current()
+    world = session.world
+    process_sets.opened(world.size)
+    # On one host every rank sees that there is nothing to compare; so all ranks agree whether to ask.
+    if world.local_size != world.size:
+        session.homogeneous = _all_equal(world.local_size)
+
+
+def _all_equal(value: int) -> bool:
+    pair = (ctypes.c_int32 * 2)(value, -value)
+    address = ctypes.addressof(pair)
+    operation = _operations.Op(
+        kind=Kind.ALLREDUCE,
+        name="distrun.homogeneous",
+        dtype=DType.int32,
+        shape=(2,),
+        input=address,
+        output=address,
+        reduce=ReduceOp.MAX,
+    )
+    return _operations.enqueue([operation], pair, lambda _: pair[0] == -pair[1]).wait()
+
+
+def shutdown() -> None:
+    """Leaves the job: waits for the operations in flight and for the other ranks, at most shutdown_timeout.
+
+    Happens by itself at the end of the program. init may be called again afterwards.
+    """
+    _hooks.leave()
+
+
+def is_initialized() -> bool:
+    """True between init and shutdown."""
+    return _session.is_open()
+
+
+def rank() -> int:
+    """This process's number in the job, from 0."""
+    return _session.world().rank
+
+
+def size() -> int:
+    """The number of processes in the job."""
+    return _session.world().size
+
+
+def local_rank() -> int:
+    """This process's number among those on its host, from 0."""
+    return _session.world().local_rank
+
+
+def local_size() -> int:
+    """The number of processes on this host."""
+    return _session.world().local_size
+
+
+def cross_rank() -> int:
+    """The number of this host among those that have a process with this local rank, from 0."""
+    return _session.world().cross_rank
+
+
+def cross_size() -> int:
+    """The number of hosts that have a process with this local rank."""
+    return _session.world().cross_size
+
+
+def is_homogeneous() -> bool:
+    """True if every host has the same number of processes."""
+    _session.world()
+    return _session.current().homogeneous
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Writes a Chrome trace of all ranks to one file. Collective: every rank calls it with the same path.
+
+    mark_cycles is accepted and has no effect: there are no cycles here.
+    """
+    with _session.current().calling() as pointer:
+        errors.check(library().distrun_timeline_start(pointer, file_path.encode()))
+
+
+def stop_timeline() -> None:
+    """Ends the trace; no effect if there is none."""
+    with _session.current().calling() as pointer:
+        errors.check(library().distrun_timeline_stop(pointer))

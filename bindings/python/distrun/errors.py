@@ -1,0 +1,146 @@
+"""The exceptions. Each carries what the runtime knows about the failure as attributes: no text needs parsing."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from distrun._abi import Code, ErrorStruct
+from distrun._library import library
+
+
+class DistrunError(RuntimeError):
+    """Any failure that the runtime reports.
+
+    tensor: name of the tensor concerned, or "". ranks: the odd, missing or dead world ranks. host: where, or "".
+    cause: the first cause in a few words, or "". usable: False when the job cannot go on. code: the C API's code.
+    """
+
+    code: Code = Code.INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tensor: str = "",
+        ranks: Sequence[int] = (),
+        host: str = "",
+        cause: str = "",
+        usable: bool = True,
+        code: Code | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+        self.ranks = tuple(ranks)
+        self.host = host
+        self.cause = cause
+        self.usable = usable
+        if code is not None:
+            self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {name: getattr(self, name) for name in ("tensor", "ranks", "host", "cause", "usable", "code")}
+        return (type(self), (str(self),), state)
+
+
+class InvalidArgument(DistrunError, ValueError):
+    """The caller's mistake, refused on this rank only."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class DuplicateName(DistrunError, ValueError):
+    """An operation of this name is still in flight on this rank."""
+
+    code = Code.DUPLICATE_NAME
+
+
+class Mismatch(DistrunError):
+    """The ranks disagree on dtype, shape, operation, scale, root, group or device; raised on every rank."""
+
+    code = Code.MISMATCH
+
+
+class JobEnded(DistrunError):
+    """The job cannot go on: the base of everything that ends it. Horovod's name for it is HorovodInternalError."""
+
+    code = Code.ABORTED
+
+
+class RankLost(JobEnded):
+    """A rank died, or its host cannot be reached any more."""
+
+    code = Code.RANK_LOST
+
+
+class RankLeft(JobEnded):
+    """A rank left the job while others still wait for it."""
+
+    code = Code.RANK_LEFT
+
+
+class Timeout(DistrunError):
+    """A time limit passed."""
+
+    code = Code.TIMEOUT
+
+
+class NotInitialized(DistrunError, ValueError):
+    """No init() yet, shut down, or called in a forked child."""
+
+    code = Code.NOT_INITIALIZED
+
+
+class Unsupported(DistrunError):
+    """No backend can do this; the text says why."""
+
+    code = Code.UNSUPPORTED
+
+
+HorovodInternalError = JobEnded
+
+_CLASSES: dict[int, type[DistrunError]] = {
+    Code.INVALID_ARGUMENT: InvalidArgument,
+    Code.DUPLICATE_NAME: DuplicateName,
+    Code.MISMATCH: Mismatch,
+    Code.RANK_LOST: RankLost,
+    Code.RANK_LEFT: RankLeft,
+    Code.TIMEOUT: Timeout,
+    Code.NOT_INITIALIZED: NotInitialized,
+    Code.SHUT_DOWN: NotInitialized,
+    Code.UNSUPPORTED: Unsupported,
+    Code.ABORTED: JobEnded,
+}
+
+
+def _from_struct(error: ErrorStruct) -> DistrunError:
+    kind = _CLASSES.get(error.code, DistrunError)
+    return kind(
+        (error.message or b"").decode(errors="replace"),
+        tensor=(error.tensor or b"").decode(errors="replace"),
+        ranks=error.ranks[: error.num_ranks] if error.num_ranks else (),
+        host=(error.host or b"").decode(errors="replace"),
+        cause=(error.cause or b"").decode(errors="replace"),
+        usable=bool(error.usable),
+        code=Code(error.code) if error.code in Code._value2member_map_ else Code.INTERNAL,
+    )
+
+
+def last_error() -> DistrunError:
+    """The exception for the call that just failed on this thread."""
+    error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
+    library().distrun_last_error(ctypes.byref(error))
+    return _from_struct(error)
+
+
+def handle_error(handle: int) -> DistrunError | None:
+    """The exception of a completed operation; None if it succeeded."""
+    error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
+    library().distrun_get_error(handle, ctypes.byref(error))
+    return None if error.code == Code.OK else _from_struct(error)
+
+
+def check(code: int) -> None:
+    """Raises the exception for `code` unless it is DISTRUN_OK."""
+    if code != Code.OK:
+        raise last_error()

@@ -1,0 +1,92 @@
+"""What this build can do and what this job uses: Horovod's *_built and *_enabled queries."""
+
+from __future__ import annotations
+
+import re
+
+from distrun import _session
+
+
+def _built(backend: str) -> bool:
+    """Whether the runtime lists the backend as usable here ("name: ok", or the reason why not)."""
+    lines = _session.query("backends").splitlines()
+    return any(re.match(rf"\s*{backend}\s*:?\s+ok\b", line) for line in lines)
+
+
+def _enabled(backend: str) -> bool:
+    """Whether this job moves tensors with the backend: "why" says "process set 0: cpu: shm (reason); not tcp: ..."."""
+    _session.world()
+    return re.search(rf"\b(cpu|cuda): {backend}\b", _session.query("why")) is not None
+
+
+def mpi_built() -> bool:
+    """Whether the MPI plug-in is usable on this machine."""
+    return _built("mpi")
+
+
+def gloo_built() -> bool:
+    """Whether the Gloo plug-in is usable on this machine."""
+    return _built("gloo")
+
+
+def nccl_built() -> int:
+    """NCCL's version code if the NCCL plug-in is usable on this machine, else 0."""
+    for line in _session.query("backends").splitlines():
+        if re.match(r"\s*nccl\s*:?\s+ok\b", line):
+            version = re.search(r"(\d+)\.(\d+)\.(\d+)", line)
+            return (
+                sum(int(part) * unit for part, unit in zip(version.groups(), (10000, 100, 1), strict=True))
+                if version
+                else 1
+            )
+    return 0
+
+
+def cuda_built() -> bool:
+    """Whether tensors on CUDA devices can be reduced on this machine."""
+    return nccl_built() != 0
+
+
+def rocm_built() -> bool:
+    """False: there is no ROCm backend."""
+    return False
+
+
+def ddl_built() -> bool:
+    """False: IBM DDL is not supported."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: oneCCL is not supported."""
+    return False
+
+
+def mpi_enabled() -> bool:
+    """Whether this job moves tensors with MPI."""
+    return _enabled("mpi")
+
+
+def gloo_enabled() -> bool:
+    """Whether this job moves tensors with Gloo."""
+    return _enabled("gloo")
+
+
+def nccl_enabled() -> bool:
+    """Whether this job moves tensors with NCCL."""
+    return _enabled("nccl")
+
+
+def shm_enabled() -> bool:
+    """Whether this job moves tensors through shared memory."""
+    return _enabled("shm")
+
+
+def tcp_enabled() -> bool:
+    """Whether this job moves tensors over this library's own TCP connections."""
+    return _enabled("tcp")
+
+
+def mpi_threads_supported() -> bool:
+    """Whether this job runs over an MPI that allows calls from several threads."""
+    return mpi_enabled()

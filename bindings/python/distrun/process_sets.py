@@ -1,0 +1,128 @@
+"""Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable, Sequence
+
+from distrun import _session, errors
+from distrun._library import library
+
+
+class ProcessSet:
+    """A set of world ranks. It takes part in operations once it is registered: by init or add_process_set."""
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if not isinstance(ranks_or_comm, Iterable):
+            raise NotImplementedError(
+                "a ProcessSet is made from a list of ranks; mpi4py communicators are not supported: pass the ranks."
+            )
+        ranks = list(ranks_or_comm)
+        if not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
+            raise ValueError(f"the ranks of a ProcessSet are integers, not {ranks!r}.")
+        self.process_set_id: int | None = None
+        self.ranks: list[int] | None = sorted(ranks)
+        self.mpi_comm: None = None
+
+    def size(self) -> int | None:
+        """The number of members; None while the set is not registered."""
+        return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
+
+    def rank(self) -> int | None:
+        """This process's position in the set; None while it is not registered, ValueError for a non-member."""
+        if self.process_set_id is None or self.ranks is None:
+            return None
+        mine = _session.world().rank
+        if mine not in self.ranks:
+            raise ValueError(f"rank {mine} is not part of {self}.")
+        return self.ranks.index(mine)
+
+    def included(self) -> bool | None:
+        """Whether this process is a member; None while the ranks are not known."""
+        return None if self.ranks is None else _session.world().rank in self.ranks
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+    __repr__ = __str__
+
+
+global_process_set = ProcessSet([])
+global_process_set.ranks = None
+
+_lock = threading.Lock()
+_registered: dict[int, ProcessSet] = {}
+
+
+def registered_id(process_set: ProcessSet) -> int:
+    """The id for the C API; ValueError for a set that is not registered, NotInitialized before init."""
+    number = process_set.process_set_id
+    if number is None:
+        _session.current()
+        raise ValueError(f"{process_set} is not registered; pass it to init() or add_process_set() on all ranks first.")
+    return number
+
+
+def opened(size: int) -> None:
+    """After init: the global set has all ranks."""
+    global_process_set.process_set_id = 0
+    global_process_set.ranks = list(range(size))
+    _registered[0] = global_process_set
+
+
+def closed() -> None:
+    """After shutdown: no set is registered any more."""
+    for process_set in _registered.values():
+        process_set.process_set_id = None
+    _registered.clear()
+    global_process_set.ranks = None
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Registers a set. Every rank of the job calls this with the same ranks, members or not; blocks until all did."""
+    session = _session.current()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    ranks = process_set.ranks
+    if ranks is None or not ranks:
+        raise ValueError("a process set needs at least one rank.")
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"{process_set} names a rank twice.")
+    if ranks[0] < 0 or ranks[-1] >= session.world.size:
+        raise ValueError(f"{process_set} names a rank outside 0 to {session.world.size - 1}, the ranks of this job.")
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already.")
+    with _lock:
+        for other in _registered.values():
+            if other.ranks == ranks:
+                raise ValueError(f"a process set with the same ranks is registered already: {other}.")
+        number = ctypes.c_int32()
+        with session.calling() as pointer:
+            errors.check(
+                library().distrun_process_set_add(
+                    pointer, (ctypes.c_int32 * len(ranks))(*ranks), len(ranks), ctypes.byref(number)
+                )
+            )
+        session.forget_numbers(number.value)
+        process_set.process_set_id = number.value
+        _registered[number.value] = process_set
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Unregisters a set, on all ranks together. False for the global set and for one that is not registered."""
+    number = process_set.process_set_id
+    if number is None or number == 0 or _registered.get(number) is not process_set:
+        return False
+    with _lock:
+        with _session.current().calling() as pointer:
+            errors.check(library().distrun_process_set_remove(pointer, number))
+        del _registered[number]
+        process_set.process_set_id = None
+    return True
+
+
+def registered() -> dict[int, list[int]]:
+    """The registered sets as {id: ranks}."""
+    return {number: list(process_set.ranks or ()) for number, process_set in sorted(_registered.items())}

@@ -1,0 +1,66 @@
+"""NumPy arrays as the core's tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+from distrun._abi import DType
+from distrun._collectives import Collectives, Memory
+from distrun._operations import Gathered
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# bfloat16 is ml_dtypes' type, known by its name so that the package need not be there.
+_CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
+
+
+def to_array(value: Any) -> Array:
+    """An array for anything array-like; byte order is made the machine's."""
+    array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+class NumpyAdapter:
+    """Adapter[ndarray]; see distrun._collectives."""
+
+    def describe(self, tensor: Array) -> Memory:
+        code = _CODES.get(tensor.dtype.name)
+        if code is None:
+            names = ", ".join(_CODES)
+            raise ValueError(f"arrays of dtype {tensor.dtype} cannot travel; convert to one of {names}.")
+        if not tensor.dtype.isnative:
+            raise ValueError(f"an array of dtype {tensor.dtype.str} has foreign byte order; convert it with astype.")
+        return Memory(tensor.ctypes.data, code, tensor.shape)
+
+    def hold(self, tensor: Array) -> object:
+        # While a weak reference exists, ndarray.resize raises instead of moving the memory.
+        return tensor, weakref.ref(tensor)
+
+    def contiguous(self, tensor: Array) -> Array:
+        # ascontiguousarray would make a 0-d array one-dimensional.
+        return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
+
+    def writable(self, tensor: Array) -> None:
+        if not isinstance(tensor, np.ndarray):
+            raise ValueError(f"the in-place forms need a NumPy array, not {type(tensor).__name__}.")
+        if not tensor.flags.writeable:
+            raise ValueError("the array is read-only; use the form that returns a new array.")
+
+    def empty_like(self, tensor: Array) -> Array:
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def copy(self, target: Array, source: Array) -> None:
+        np.copyto(target, source)
+
+    def gathered(self, like: Array, result: Gathered) -> Array:
+        output = np.empty(result.shape, like.dtype)
+        if result.bytes:
+            ctypes.memmove(output.ctypes.data, result.data, result.bytes)
+        return output
+
+
+collective = Collectives[Array](NumpyAdapter())

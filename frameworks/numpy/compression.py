@@ -1,0 +1,86 @@
+"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from ._adapter import Array
+
+
+class Compressor:
+    """A class with these two static methods can be passed as `compression`."""
+
+    @staticmethod
+    def compress(tensor: Array) -> tuple[Array, Any]:
+        """The array to send, and what decompress needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Array, ctx: Any) -> Array:
+        """The received array in its old dtype."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends arrays as they are."""
+
+    @staticmethod
+    def compress(tensor: Array) -> tuple[Array, Any]:
+        """Nothing changes."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Array, ctx: Any) -> Array:
+        """Nothing changes."""
+        return tensor
+
+
+def _narrow(tensor: Array, dtype: np.dtype[Any]) -> tuple[Array, Any]:
+    if tensor.dtype.kind == "f" and tensor.dtype.itemsize > dtype.itemsize:
+        return tensor.astype(dtype), tensor.dtype
+    return tensor, None
+
+
+class FP16Compressor(Compressor):
+    """Sends float32 and float64 as float16."""
+
+    @staticmethod
+    def compress(tensor: Array) -> tuple[Array, Any]:
+        """float16, and the old dtype."""
+        return _narrow(tensor, np.dtype(np.float16))
+
+    @staticmethod
+    def decompress(tensor: Array, ctx: Any) -> Array:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class BF16Compressor(Compressor):
+    """Sends float32 and float64 as bfloat16; NumPy needs the package ml_dtypes for it."""
+
+    @staticmethod
+    def compress(tensor: Array) -> tuple[Array, Any]:
+        """bfloat16, and the old dtype."""
+        try:
+            bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+        except ImportError:
+            raise ImportError(
+                "Compression.bf16 on NumPy arrays needs the package ml_dtypes: pip install ml_dtypes."
+            ) from None
+        return _narrow(tensor, np.dtype(bfloat16))
+
+    @staticmethod
+    def decompress(tensor: Array, ctx: Any) -> Array:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class Compression:
+    """The choices for `compression`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

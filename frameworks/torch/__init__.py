@@ -1,0 +1,102 @@
+"""distrun for PyTorch: `import distrun.torch as hvd`. Names, arguments and defaults are Horovod's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from distrun import basics
+from distrun._not_yet import (
+    SyncBatchNorm,
+    alltoall,
+    alltoall_async,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
+    reducescatter,
+    reducescatter_async,
+)
+from distrun._objects import allgather_object, broadcast_object
+from distrun._operations import Handle
+from distrun.basics import *  # noqa: F403
+from distrun.process_sets import ProcessSet
+
+from . import _codec
+from .compression import Compression
+from .functions import broadcast_optimizer_state, broadcast_parameters
+from .ops import (
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    poll,
+    synchronize,
+)
+from .optimizer import DistributedOptimizer
+from .sparse import sparse_allreduce_async
+
+__all__ = [
+    *basics.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "Handle",
+    "SyncBatchNorm",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "sparse_allreduce_async",
+    "synchronize",
+]
+
+_codec.install()
+
+
+def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Joins the job (see distrun.init) and, where several ranks see a host's GPUs, selects this rank's own."""
+    basics.init(comm, process_sets, settings=settings)
+    if basics.size() > 1 and torch.cuda.is_available() and basics.local_rank() < torch.cuda.device_count() > 1:
+        torch.cuda.set_device(basics.local_rank())

@@ -1,0 +1,101 @@
+"""Torch tensors as the core's tensors. CPU memory is used where it lies; for CUDA the current stream goes along."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from distrun._abi import DType
+from distrun._collectives import Collectives, Memory
+from distrun._operations import Gathered
+
+CODES: dict[torch.dtype, int] = {
+    torch.uint8: DType.uint8,
+    torch.int8: DType.int8,
+    torch.int16: DType.int16,
+    torch.int32: DType.int32,
+    torch.int64: DType.int64,
+    torch.float16: DType.float16,
+    torch.bfloat16: DType.bfloat16,
+    torch.float32: DType.float32,
+    torch.float64: DType.float64,
+    torch.bool: DType.bool_,
+}
+
+
+def _refuse(tensor: Any) -> ValueError:
+    if not isinstance(tensor, torch.Tensor):
+        return ValueError(f"expected a torch.Tensor, not {type(tensor).__name__}.")
+    if tensor.layout != torch.strided:
+        return ValueError(
+            f"a tensor of layout {tensor.layout} is not supported here; use sparse_allreduce_async or to_dense()."
+        )
+    if tensor.dtype not in CODES:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
+        return ValueError(f"Tensor type {tensor.dtype} is not supported; convert to one of {names}.")
+    return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
+
+
+class TorchAdapter:
+    """Adapter[torch.Tensor]; see distrun._collectives."""
+
+    def describe(self, tensor: torch.Tensor) -> Memory:
+        code = CODES.get(tensor.dtype)
+        if code is None or tensor.layout != torch.strided:
+            raise _refuse(tensor)
+        device = tensor.device
+        if device.type == "cpu":
+            return Memory(tensor.data_ptr(), code, tuple(tensor.shape))
+        if device.type != "cuda":
+            raise _refuse(tensor)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        return Memory(tensor.data_ptr(), code, tuple(tensor.shape), 1, device.index or 0, stream)
+
+    def hold(self, tensor: torch.Tensor) -> object:
+        return tensor
+
+    def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise _refuse(tensor)
+        if tensor.is_contiguous() and not tensor.is_neg():
+            return tensor
+        return tensor.detach().resolve_neg().contiguous()
+
+    def writable(self, tensor: torch.Tensor) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise _refuse(tensor)
+
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, requires_grad=False, memory_format=torch.contiguous_format)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        with torch.no_grad():
+            target.copy_(source)
+
+    def gathered(self, like: torch.Tensor, result: Gathered) -> torch.Tensor:
+        output = torch.empty(result.shape, dtype=like.dtype, device=like.device)
+        if result.bytes:
+            if like.device.type == "cpu":
+                ctypes.memmove(output.data_ptr(), result.data, result.bytes)
+            else:
+                source = torch.as_tensor(_CudaBytes(result), device=like.device)
+                output.reshape(-1).view(torch.uint8).copy_(source)
+                # The source is the handle's memory, which is freed when this function has returned.
+                torch.cuda.current_stream(like.device).synchronize()
+        return output
+
+
+collective = Collectives[torch.Tensor](TorchAdapter())
+
+
+class _CudaBytes:
+    """Device memory in a form that torch.as_tensor takes without a copy."""
+
+    def __init__(self, result: Gathered) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (result.bytes,),
+            "typestr": "|u1",
+            "data": (result.data, False),
+            "version": 2,
+        }

@@ -1,0 +1,273 @@
+"""Gradients on their way: what DistributedOptimizer knows about each parameter between backward and step.
+
+A gradient is handed over when backward has accumulated it for the last time before the step. Handing over is done for
+several gradients at once, when enough bytes have come together: small ones share one call, big ones leave at once,
+while backward goes on.
+
+Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards the lists. Ranks agree by
+name, so neither the order of the hooks nor the size of the batches need be the same everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from distrun import _abi, _operations, errors
+from distrun._abi import Kind, ReduceOp
+from distrun._operations import Handle, Op
+from distrun.process_sets import ProcessSet, registered_id
+
+from ._adapter import collective
+from .compression import Compressor
+from .sparse import sparse_allreduce_async
+
+# Gradients wait for each other until this many bytes are ready: below it a call costs more than the bytes.
+_BATCH_BYTES = 1 << 20
+
+_TOO_MANY = (
+    "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
+    "backward_passes_per_step to accumulate gradients locally."
+)
+
+
+class Options(NamedTuple):
+    """What all gradients of one optimizer have in common."""
+
+    compression: type[Compressor]
+    op: ReduceOp
+    predivide: float
+    passes: int
+    sparse_as_dense: bool
+    process_set: ProcessSet
+
+
+class _Group:
+    """Parameters whose gradients run all or none: handed over when the last one is ready."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.slots: list[_Slot] = []
+        self.missing = 0
+
+
+class _Slot:
+    """One parameter. `struct` is its operation, filled once and then kept from step to step."""
+
+    def __init__(self, param: torch.Tensor, name: str, passes: int, group: _Group | None) -> None:
+        self.param = param
+        self.name = name
+        self.group = group
+        self.passes_left = passes
+        self.queued = False
+        self.is_sparse = False
+        self.struct = _abi.OpStruct()
+        self.filled_for: tuple[Any, ...] | None = None
+        # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
+        self.grad: torch.Tensor | None = None
+        self.sent: torch.Tensor | None = None
+        self.work: torch.Tensor | None = None
+        self.context: Any = None
+        self.sparse_result: Callable[[], torch.Tensor] | None = None
+
+
+class Reducer:
+    """Sends the gradients of the parameters it was given; `finish` waits until all of them are reduced."""
+
+    def __init__(self, options: Options, prefix: str) -> None:
+        self.options = options
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._slots: list[_Slot] = []
+        self._ready: list[_Slot] = []
+        self._ready_bytes = 0
+        self._flights: list[tuple[Handle[None], list[_Slot]]] = []
+        self._sparse: list[_Slot] = []
+        self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
+        self._hooks: list[Any] = []
+        # The parameters outlive the optimizer: their hooks must not keep it alive, and go when it goes.
+        weakref.finalize(self, _remove_hooks, self._hooks)
+
+    def new_group(self, number: int) -> _Group:
+        """A group for `add`."""
+        return _Group(number)
+
+    def add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
+        """Takes care of the gradient of `param` from now on."""
+        slot = _Slot(param, name, self.options.passes, group)
+        if group is not None:
+            group.slots.append(slot)
+            group.missing += 1
+        self._slots.append(slot)
+        reducer = weakref.ref(self)
+
+        def on_gradient(_: torch.Tensor) -> None:
+            alive = reducer()
+            if alive is not None:
+                alive._on_gradient(slot)
+
+        self._hooks.append(param.register_post_accumulate_grad_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def outstanding(self) -> bool:
+        """True if a gradient is on its way: it must not be changed now."""
+        return bool(self._ready or self._flights or self._sparse)
+
+    def finish(self) -> None:
+        """Sends what backward did not compute, waits for all, and puts the results into the gradients.
+
+        Every rank sends a gradient for every parameter in every step; a missing one counts as zero.
+        """
+        with self._lock:
+            for slot in self._slots:
+                if not slot.queued:
+                    self._queue(slot)
+            self._flush()
+        failure: errors.DistrunError | None = None
+        while self._flights:
+            handle, slots = self._flights[0]
+            try:
+                handle.wait()
+                for slot in slots:
+                    self._write_back(slot)
+            except errors.DistrunError as error:
+                failure = failure or error
+            self._flights.pop(0)
+            self._forget(slots)
+        failure = self._finish_sparse() or failure
+        if failure is not None:
+            raise failure
+
+    def reset(self, passes: int | None = None) -> None:
+        """Waits for what is on its way, drops it, and starts counting backward passes anew."""
+        if passes is not None:
+            self.options = self.options._replace(passes=passes)
+        if self.outstanding():
+            self.finish()
+        self._forget(self._slots)
+
+    def _on_gradient(self, slot: _Slot) -> None:
+        with self._lock:
+            if slot.queued:
+                raise AssertionError(_TOO_MANY)
+            slot.passes_left -= 1
+            if slot.passes_left <= 0:
+                self._queue(slot)
+                if self._ready_bytes >= _BATCH_BYTES:
+                    self._flush()
+
+    def _queue(self, slot: _Slot) -> None:
+        slot.queued = True
+        group = slot.group
+        if group is None:
+            self._prepare(slot)
+            return
+        group.missing -= 1
+        if group.missing == 0:
+            for member in group.slots:
+                self._prepare(member)
+
+    def _prepare(self, slot: _Slot) -> None:
+        options = self.options
+        grad = self._gradient(slot)
+        if grad.is_sparse:
+            slot.is_sparse = True
+            slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
+            self._sparse.append(slot)
+            return
+        sent, slot.context = options.compression.compress(grad.detach())
+        work = sent if sent.is_contiguous() else sent.contiguous()
+        slot.grad, slot.sent, slot.work = grad, sent, work
+        self._fill(slot, work)
+        self._ready.append(slot)
+        self._ready_bytes += work.nbytes
+
+    def _gradient(self, slot: _Slot) -> torch.Tensor:
+        param = slot.param
+        if param.grad is None:
+            zeros = torch.zeros_like(param, requires_grad=False, memory_format=torch.preserve_format)
+            param.grad = zeros.to_sparse(1) if slot.is_sparse else zeros
+        elif param.grad.is_sparse and self.options.sparse_as_dense:
+            param.grad = param.grad.to_dense()
+        assert param.grad is not None
+        return param.grad
+
+    def _fill(self, slot: _Slot, work: torch.Tensor) -> None:
+        options, struct = self.options, slot.struct
+        key = (work.dtype, work.shape, work.device)
+        if slot.filled_for != key:
+            memory = collective.adapter.describe(work)
+            _operations.fill(
+                struct,
+                Op(
+                    kind=Kind.ALLREDUCE,
+                    name=f"allreduce.{self._prefix}{slot.name}",
+                    dtype=memory.dtype,
+                    shape=memory.shape,
+                    reduce=options.op,
+                    prescale=1.0 / options.predivide,
+                    postscale=options.predivide,
+                    process_set=registered_id(options.process_set),
+                    group=-1 if slot.group is None else slot.group.number,
+                    device_type=memory.device_type,
+                    device_index=memory.device_index,
+                ),
+            )
+            slot.filled_for = key
+        struct.input = struct.output = work.data_ptr()
+        if struct.device_type:
+            struct.stream = torch.cuda.current_stream(work.device).cuda_stream
+
+    def _flush(self) -> None:
+        slots, self._ready, self._ready_bytes = self._ready, [], 0
+        if not slots:
+            return
+        if len(slots) > len(self._array):
+            self._array = (_abi.OpStruct * (2 * len(slots)))()
+        for index, slot in enumerate(slots):
+            self._array[index] = slot.struct
+        try:
+            keep = [slot.work for slot in slots]
+            self._flights.append((_operations.enqueue_array(self._array, len(slots), keep, lambda _: None), slots))
+        except errors.DistrunError:
+            self._forget(slots)
+            raise
+
+    def _write_back(self, slot: _Slot) -> None:
+        grad, sent, work = slot.grad, slot.sent, slot.work
+        assert grad is not None and sent is not None and work is not None
+        if sent is not work:
+            sent.copy_(work)
+        result = self.options.compression.decompress(sent, slot.context)
+        if result.data_ptr() != grad.data_ptr() or result.dtype != grad.dtype:
+            with torch.no_grad():
+                grad.copy_(result)
+
+    def _finish_sparse(self) -> errors.DistrunError | None:
+        failure: errors.DistrunError | None = None
+        while self._sparse:
+            slot = self._sparse[0]
+            try:
+                assert slot.sparse_result is not None
+                slot.param.grad = slot.sparse_result()
+            except errors.DistrunError as error:
+                failure = failure or error
+            self._sparse.pop(0)
+            self._forget([slot])
+        return failure
+
+    def _forget(self, slots: list[_Slot]) -> None:
+        for slot in slots:
+            if slot.queued and slot.group is not None:
+                slot.group.missing += 1
+            slot.queued = False
+            slot.passes_left = self.options.passes
+            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = None
+
+
+def _remove_hooks(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()

@@ -1,0 +1,225 @@
+"""The operations on torch tensors, under Horovod's names. The blocking forms that return new tensors have gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from distrun import _collectives
+from distrun._abi import Kind
+from distrun._collectives import call, grouped_call, reduce_op
+from distrun._operations import Handle
+from distrun.process_sets import ProcessSet, global_process_set
+
+from . import autograd
+from ._adapter import collective
+from .compression import Compression, Compressor
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[torch.Tensor]:
+    """Starts a reduction over the ranks into a new tensor; synchronize() gives it."""
+    what = call(Kind.ALLREDUCE, name, process_set)._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    return collective.same_size([tensor], what, in_place=False)
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[torch.Tensor]:
+    """Like allreduce_async, but overwrites the tensor."""
+    what = call(Kind.ALLREDUCE, name, process_set)._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    return collective.same_size([tensor], what, in_place=True)
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """The reduction (default: the average) of the tensors of all ranks, as a new tensor."""
+    small, context = compression.compress(tensor)
+    what = call(Kind.ALLREDUCE, name, process_set)._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    return compression.decompress(autograd.allreduce([small], what, process_set)[0], context)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Like allreduce, but overwrites the tensor."""
+    return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set).wait()
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[list[torch.Tensor]]:
+    """Starts the reduction of several tensors, which run all or none."""
+    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    return collective.same_size(list(tensors), what, in_place=False)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[list[torch.Tensor]]:
+    """Like grouped_allreduce_async, but overwrites the tensors."""
+    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    return collective.same_size(list(tensors), what, in_place=True)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """The reductions of several tensors, which run all or none."""
+    small = [compression.compress(tensor) for tensor in tensors]
+    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
+        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    )
+    outputs = autograd.allreduce([tensor for tensor, _ in small], what, process_set)
+    return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Like grouped_allreduce, but overwrites the tensors."""
+    return grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set).wait()
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle[torch.Tensor]:
+    """Starts an allgather; synchronize() gives the new tensor."""
+    return collective.allgather([tensor], call(Kind.ALLGATHER, name, process_set))
+
+
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
+    return autograd.allgather([tensor], call(Kind.ALLGATHER, name, process_set), process_set)[0]
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle[list[torch.Tensor]]:
+    """Starts the allgather of several tensors, which run all or none."""
+    what = grouped_call(Kind.ALLGATHER, name, process_set, len(tensors))
+    return collective.allgather(list(tensors), what)
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """The allgathers of several tensors, which run all or none."""
+    what = grouped_call(Kind.ALLGATHER, name, process_set, len(tensors))
+    return autograd.allgather(list(tensors), what, process_set)
+
+
+def broadcast_async(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle[torch.Tensor]:
+    """Starts a broadcast into a new tensor."""
+    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    return collective.same_size([tensor], what, in_place=False)
+
+
+def broadcast_async_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle[torch.Tensor]:
+    """Like broadcast_async, but overwrites the tensor."""
+    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    return collective.same_size([tensor], what, in_place=True)
+
+
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """The tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
+    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    return autograd.broadcast([tensor], what, process_set)[0]
+
+
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """Like broadcast, but overwrites the tensor."""
+    return broadcast_async_(tensor, root_rank, name, process_set).wait()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every member has called it."""
+    _collectives.barrier(process_set)
+
+
+def poll(handle: Handle[Any]) -> bool:
+    """True once the operation is complete: synchronize() will not block."""
+    return handle.poll()
+
+
+def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
+    """Waits for the operation and gives its output, or raises its exception.
+
+    What sparse_allreduce_async returns is accepted too.
+    """
+    if handle is None:
+        return None
+    return handle.wait() if isinstance(handle, Handle) else handle()

@@ -1,0 +1,245 @@
+"""DistributedOptimizer: an ordinary torch optimizer that steps with the gradients of all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from distrun import _collectives, _session
+from distrun._abi import ReduceOp
+from distrun.process_sets import ProcessSet, global_process_set
+
+from ._reducer import Options, Reducer
+from .compression import Compression, Compressor
+from .ops import allreduce
+
+Closure = Callable[[], Any]
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """What is put in front of the wrapped optimizer's class; never made by itself. See DistributedOptimizer."""
+
+    _reducer: Reducer
+    _active: bool
+    _parameter_names: dict[torch.Tensor, str]
+    _synchronized: bool
+    _should_synchronize: bool
+
+    def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
+        self._reducer = reducer
+        self._parameter_names = names
+        self._active = active
+        self._synchronized = False
+        self._should_synchronize = True
+
+    def synchronize(self) -> None:
+        """Waits until the gradients of all ranks are reduced into the parameters' `grad`.
+
+        Call it before looking at gradients (clipping, GradScaler.unscale_), and then step inside skip_synchronize().
+        """
+        if self._active:
+            self._reducer.finish()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """A step inside this context does not synchronize: it was done before."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Synchronizes and steps. The gradients that a closure computes are synchronized each time it runs."""
+        if closure is not None and self._active:
+            return self._step_with(closure)
+        if self._should_synchronize:
+            if self._synchronized and self._active:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). Put the step into `with optimizer.skip_synchronize():`.",
+                    stacklevel=2,
+                )
+            if not self._synchronized or self._reducer.outstanding():
+                self.synchronize()
+        self._synchronized = False
+        return super().step(closure)
+
+    def _step_with(self, closure: Closure) -> Any:
+        if self._reducer.outstanding():
+            self.synchronize()
+
+        def synchronized() -> Any:
+            loss = closure()
+            self.synchronize()
+            # LBFGS decides by the loss how often it evaluates: all ranks must see the same number.
+            if isinstance(self, torch.optim.LBFGS):
+                value = torch.as_tensor(loss).detach()
+                return allreduce(value, process_set=self._reducer.options.process_set).to(value)
+            return loss
+
+        result = super().step(synchronized)
+        self._synchronized = False
+        return result
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Like the optimizer's own; refused while gradients are on their way."""
+        if self._reducer.outstanding():
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+            )
+        super().zero_grad(set_to_none)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Gradients are sent after this many backward passes from now on."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._reducer.reset(passes)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Like the optimizer's own; also starts counting backward passes anew."""
+        self._reducer.reset()
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Like the optimizer's own; the new parameters are distributed too."""
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        for index, param in enumerate(self.param_groups[number]["params"]):
+            name = f"noname.{number}.{index}"
+            self._parameter_names[param] = name
+            if self._active and param.requires_grad:
+                self._reducer.add(param, name, None)
+
+
+# torch would wrap our step once more when a state is loaded, and run the step hooks twice: the inner step has them.
+_DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
+
+
+def _named(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> dict[torch.Tensor, str]:
+    """Names for all parameters of the optimizer; ValueError if the given ones do not fit."""
+    if named_parameters is None:
+        return {
+            param: f"noname.{group}.{index}"
+            for group, options in enumerate(optimizer.param_groups)
+            for index, param in enumerate(options["params"])
+        }
+    pairs = list(named_parameters)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
+    if twice:
+        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
+    result = {param: name for name, param in pairs}
+    unnamed = [
+        f"param_groups[{group}]['params'][{index}] of shape {tuple(param.shape)}"
+        for group, options in enumerate(optimizer.param_groups)
+        for index, param in enumerate(options["params"])
+        if param not in result
+    ]
+    if unnamed:
+        raise ValueError(
+            f"named_parameters was specified, but one or more model parameters were not named: {', '.join(unnamed[:5])}"
+        )
+    return result
+
+
+def _grouping(
+    params: list[torch.Tensor], groups: int | Sequence[Sequence[torch.Tensor]] | None
+) -> dict[torch.Tensor, int]:
+    """The number of the group of each parameter that is in one."""
+    if groups is None or (isinstance(groups, int) and groups == 0):
+        return {}
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of lists of parameters.")
+        size, longer = divmod(len(params), groups)
+        starts = [index * size + min(index, longer) for index in range(groups + 1)]
+        return {param: group for group in range(groups) for param in params[starts[group] : starts[group + 1]]}
+    if not isinstance(groups, list | tuple) or any(not isinstance(group, list | tuple) for group in groups):
+        raise ValueError("groups should be a non-negative integer or a list of lists of parameters.")
+    result: dict[torch.Tensor, int] = {}
+    for number, group in enumerate(groups):
+        for param in group:
+            if not isinstance(param, torch.Tensor):
+                raise ValueError(f"groups must consist of lists of torch.Tensor, not of {type(param).__name__}.")
+            if param in result:
+                raise ValueError("a parameter appears in more than one of the groups.")
+            result[param] = number
+    return result
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = ReduceOp.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """An optimizer of the same class, with `optimizer`'s parameters and state, that reduces gradients before a step.
+
+    Gradients travel while backward still computes others. compression: see Compression. backward_passes_per_step: local
+    passes before gradients are sent (their sum is). gradient_predivide_factor: part of the average is taken before the
+    sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
+    or lists of parameters. sparse_as_dense: sparse gradients are made dense first.
+    """
+    reduce = _collectives.reduce_op(op)
+    if gradient_predivide_factor != 1.0 and reduce != ReduceOp.AVERAGE:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if num_groups != 0:
+        warnings.warn("num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=2)
+        if num_groups < 0:
+            raise ValueError("num_groups must be a non-negative integer.")
+        groups = num_groups if groups is None else groups
+    names = _named(optimizer, named_parameters)
+    params = [param for options in optimizer.param_groups for param in options["params"] if param.requires_grad]
+    grouping = _grouping(params, groups)
+    options = Options(
+        compression, reduce, gradient_predivide_factor, backward_passes_per_step, sparse_as_dense, process_set
+    )
+    reducer = Reducer(options, _prefix())
+    active = bool(process_set.included()) and (process_set.size() or 1) > 1
+    if active:
+        sets = {number: reducer.new_group(number) for number in sorted(set(grouping.values()))}
+        for param in params:
+            reducer.add(param, names[param], sets[grouping[param]] if param in grouping else None)
+    return _wrap(optimizer, reducer, names, active)
+
+
+def _prefix() -> str:
+    """Tells the tensors of several optimizers in one program apart; all ranks make them in the same order."""
+    number = _session.current().number("optimizer", 0)
+    return f"optimizer{number}." if number else ""
+
+
+def _wrap(
+    optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.Tensor, str], active: bool
+) -> _DistributedOptimizer:
+    kind = type(optimizer)
+    made = type(kind.__name__, (_DistributedOptimizer, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    instance: _DistributedOptimizer = object.__new__(made)
+    # Not through __init__: parameters, state, options and hooks are the wrapped optimizer's own.
+    # A learning-rate scheduler made earlier has put its own `step` into the instance; it would hide ours.
+    instance.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+    instance._distribute(reducer, names, active)
+    return instance
