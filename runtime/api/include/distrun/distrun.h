@@ -129,7 +129,19 @@ typedef struct distrun_result {
 } distrun_result;
 
 /* struct_size filled in, the rest zero. */
-#define DISTRUN_INIT(type) ((type){sizeof(type)})
+#ifdef __cplusplus
+} /* a template has C++ linkage */
+template <class T>
+inline T distrun_make() {
+  T made = {};
+  made.struct_size = sizeof(T);
+  return made;
+}
+#define DISTRUN_INIT(type) distrun_make<type>()
+extern "C" {
+#else
+#define DISTRUN_INIT(type) ((type){.struct_size = sizeof(type)})
+#endif
 
 DISTRUN_API uint32_t distrun_api_version(void); /* DISTRUN_API_VERSION of the library */
 DISTRUN_API const char* distrun_version(void);  /* "0.1.0" */
