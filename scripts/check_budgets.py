@@ -22,6 +22,8 @@ def cxx_functions(text: str) -> list[tuple[int, int]]:
     types are walked into, not counted."""
     text = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     text = re.sub(r'R"(\w*)\((.*?)\)\1"', lambda found: '""' + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    # The preprocessor's lines (and their continuations) are no part of any statement.
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda found: "\n" * found[0].count("\n"), text, flags=re.MULTILINE)
     text = re.sub(r"//[^\n]*|\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])+'", "", text)
     found: list[tuple[int, int]] = []
     stack: list[tuple[str, int]] = []

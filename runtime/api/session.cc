@@ -8,6 +8,7 @@
 #include "runtime/api/exchange.h"
 #include "runtime/api/membership.h"
 #include "runtime/api/process_key.h"
+#include "runtime/backend/builtin/builtin.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/net/shm_control.h"
 #include "runtime/net/tcp_control.h"

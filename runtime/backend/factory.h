@@ -55,7 +55,4 @@ class Factory {
                                                                 TimePoint deadline) const = 0;
 };
 
-// The whole program in one list; order is no meaning, the score is.
-std::vector<std::unique_ptr<Factory>> builtin_factories();
-
 }  // namespace distrun::backend

@@ -1,4 +1,4 @@
-#include "runtime/backend/factory.h"
+#include "runtime/backend/builtin/builtin.h"
 
 #include "runtime/backend/self/self_backend.h"
 #include "runtime/backend/shm/shm_factory.h"
