@@ -147,7 +147,8 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .store = store_.get(),
                                       .wait_set = wait_set_.get(),
                                       .host_link = host_link_.get(),
-                                      .host_link_error = host_link_error_};
+                                      .host_link_error = host_link_error_,
+                                      .local_host = channel_ ? channel_->local_host() : std::string()};
   auto chosen =
       choose_backend(DeviceType::kCpu, group, factories_, services, hosts, deadline_after(settings().start_timeout));
   if (!chosen.ok()) return chosen.status().with_context("process set " + std::to_string(process_set));

@@ -32,6 +32,7 @@ struct Services {
   net::WaitSet* wait_set = nullptr;
   net::HostLink* host_link = nullptr;
   std::string host_link_error;
+  std::string local_host = "127.0.0.1";  // this host's address as the others reach it: what to listen on
 };
 
 // What one rank says of one backend for one group, before anything is set up. Pure data; travels through the store.

@@ -1,8 +1,5 @@
 #include "runtime/backend/tcp/ring.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,33 +30,13 @@ struct Seat {
   }
 };
 
-// The address of this host that the others can reach: the one it reaches the store from. A UDP connect sends nothing;
-// it only makes the system choose a route.
-std::string host_towards(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || address.starts_with("unix:")) return "127.0.0.1";
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM};
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) return "127.0.0.1";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  const Fd probe(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage local{};
-  socklen_t size = sizeof(local);
-  auto* address_of = reinterpret_cast<sockaddr*>(&local);
-  char name[NI_MAXHOST];
-  if (!probe.valid() || ::connect(probe.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::getsockname(probe.get(), address_of, &size) != 0 ||
-      ::getnameinfo(address_of, size, name, sizeof(name), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "127.0.0.1";
-  }
-  return std::string(name).find(':') == std::string::npos ? name : "[" + std::string(name) + "]";
+std::string any_port_of(const std::string& host) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":0";
 }
 
 Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
-  const std::string host = host_towards(seat.services.world->store);
-  auto listener = net::listen_secure(host + ":0", *seat.services.key, seat.hello(seat.me(), -1));
+  const std::string address = any_port_of(seat.services.local_host);
+  auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1));
   if (!listener.ok()) return listener.status();
   DISTRUN_RETURN_IF_ERROR(seat.services.store->set(seat.key(std::to_string(seat.index())), (*listener)->address()));
   return listener;

@@ -1,0 +1,81 @@
+// The conformance suite on the backend `tcp`.
+#include "runtime/backend/tcp/tcp_factory.h"
+#include "test/backend/conformance.h"
+#include "test/support/fake_store.h"
+#include "test/support/store_process.h"
+
+namespace distrun::test {
+namespace {
+
+std::vector<int> members_of(int size) {
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(rank);
+  return members;
+}
+
+class Threads final : public GroupFixture {
+ public:
+  explicit Threads(int size) : members_(members_of(size)), wait_sets_(members_.size()) {}
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto wait_set = net::WaitSet::create();
+    if (!wait_set.ok()) return wait_set.status();
+    wait_sets_[static_cast<std::size_t>(index)] = *std::move(wait_set);
+    return backend::make_tcp_factory()->create(
+        {.id = "0", .members = members_, .index = index},
+        {.world = &world_, .key = &key_, .store = &store_, .wait_set = this->wait_set(index)}, deadline);
+  }
+  net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
+
+ private:
+  std::vector<int> members_;
+  net::World world_;
+  net::JobKey key_ = net::JobKey::generate();
+  FakeStore store_;
+  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // [i] is touched by rank i's thread only
+};
+
+class Processes final : public GroupFixture {
+ public:
+  explicit Processes(int size) : members_(members_of(size)), store_process_(size) {}
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto wait_set = net::WaitSet::create();
+    if (!wait_set.ok()) return wait_set.status();
+    wait_set_ = *std::move(wait_set);
+    auto store = store_process_.connect(index, deadline);
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    world_ = store_process_.world(index);
+    return backend::make_tcp_factory()->create({.id = "0", .members = members_, .index = index},
+                                               {.world = &world_,
+                                                .key = &store_process_.key(),
+                                                .store = store_.get(),
+                                                .wait_set = wait_set_.get(),
+                                                .local_host = store_->local_host()},
+                                               deadline);
+  }
+  net::WaitSet* wait_set(int) override { return wait_set_.get(); }
+
+ private:
+  std::vector<int> members_;
+  StoreProcess store_process_;
+  // What create() made for the rank whose process this is.
+  net::World world_;
+  std::unique_ptr<net::WaitSet> wait_set_;
+  std::unique_ptr<net::StoreClient> store_;
+};
+
+}  // namespace
+
+const Subject& subject() {
+  static const Subject tcp = {.name = "tcp",
+                              .sizes = {1, 2, 3, 4, 5, 8},
+                              .make = [](int size) { return std::make_unique<Threads>(size); },
+                              .forked = [](int size) { return std::make_unique<Processes>(size); },
+                              // A block that is gathered, a chunk, a window of chunks of two ranks.
+                              .boundaries = {16384, 32768, 128 << 10, 1 << 20}};
+  return tcp;
+}
+
+}  // namespace distrun::test
