@@ -1,4 +1,6 @@
 // The conformance suite on the backend `tcp`.
+#include "runtime/backend/tcp/ring.h"
+#include "runtime/backend/tcp/tcp_backend.h"
 #include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/conformance.h"
 #include "test/support/fake_store.h"
@@ -6,6 +8,10 @@
 
 namespace distrun::test {
 namespace {
+
+// Small chunks: everything that happens to large tensors happens to small ones, also under sanitizers. The processes
+// run with what users run with.
+constexpr backend::tcp::Tuning kTuning{.chunk_bytes = 4096, .window = 3, .gather_bytes = 2048};
 
 std::vector<int> members_of(int size) {
   std::vector<int> members;
@@ -21,9 +27,12 @@ class Threads final : public GroupFixture {
     auto wait_set = net::WaitSet::create();
     if (!wait_set.ok()) return wait_set.status();
     wait_sets_[static_cast<std::size_t>(index)] = *std::move(wait_set);
-    return backend::make_tcp_factory()->create(
+    auto ring = backend::tcp::make_ring(
         {.id = "0", .members = members_, .index = index},
         {.world = &world_, .key = &key_, .store = &store_, .wait_set = this->wait_set(index)}, deadline);
+    if (!ring.ok()) return ring.status();
+    return backend::tcp::TcpBackend::create(
+        {.ring = *std::move(ring), .wait_set = this->wait_set(index), .tuning = kTuning});
   }
   net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
 
@@ -73,8 +82,8 @@ const Subject& subject() {
                               .sizes = {1, 2, 3, 4, 5, 8},
                               .make = [](int size) { return std::make_unique<Threads>(size); },
                               .forked = [](int size) { return std::make_unique<Processes>(size); },
-                              // A block that is gathered, a chunk, a window of chunks of two ranks.
-                              .boundaries = {16384, 32768, 128 << 10, 1 << 20}};
+                              // Gathered by 8, 4 and 2 ranks; a chunk; a window of two and of four ranks' chunks.
+                              .boundaries = {256, 512, 1024, 4096, 24576, 49152}};
   return tcp;
 }
 
