@@ -2,7 +2,8 @@
 // Two ranks are on one host when shared memory was handed over a unix socket and a nonce was read back, never because
 // names agree. Memory is memfd (nothing to leave behind), reserved with fallocate at creation (a memory limit is an
 // error here, never SIGBUS later), MADV_DONTFORK.
-// For the holder of the progress token, except where said.
+// The wait set given at the set-up watches the doorbell and the peers' ends and arms the doorbell before it blocks
+// (wait_set.h tells how a loop sleeps). For the holder of the progress token, except where said.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,9 @@
 
 namespace distrun::net {
 
-class HostLink : public Sleepable {
+class HostLink {
  public:
+  virtual ~HostLink() = default;
   // World ranks that share this host's memory, ascending, this rank included.
   [[nodiscard]] virtual const std::vector<int>& ranks() const = 0;
   // Memory of `bytes` shared by `members` (world ranks, each calls with the same arguments in the same order), zeroed.

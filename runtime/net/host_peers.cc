@@ -9,10 +9,10 @@
 namespace distrun::net {
 namespace {
 
-std::vector<int> numbers_of(const std::vector<Fd>& fds) {
+std::vector<int> numbers_of(const std::vector<GuardedFd>& fds) {
   std::vector<int> numbers;
   numbers.reserve(fds.size());
-  for (const Fd& fd : fds) numbers.push_back(fd.get());
+  for (const GuardedFd& fd : fds) numbers.push_back(fd.get());
   return numbers;
 }
 
@@ -40,15 +40,18 @@ Result<std::unique_ptr<HostPeers>> HostPeers::create(HostParts parts, WaitSet* w
 }
 
 HostPeers::~HostPeers() {
+  if (in_forked_child()) return;  // the memory is not there, and the descriptors are the parent's
   doorbells_.disarm();
   if (parts_.inbox.valid()) doorbells_.say_goodbye();
   if (wait_set_ == nullptr) return;
+  wait_set_->remove_sleepable(this);
   for (std::size_t i = 0; i < watched_.size(); ++i)
     if (watched_[i]) wait_set_->remove(parts_.mail_boxes[i].get());
   if (bell_watched_) wait_set_->remove(parts_.event_fds[static_cast<std::size_t>(parts_.self)].get());
 }
 
 Status HostPeers::watch() {
+  wait_set_->add_sleepable(this);
   const int bell = parts_.event_fds[static_cast<std::size_t>(parts_.self)].get();
   DISTRUN_RETURN_IF_ERROR(wait_set_->add(bell, EPOLLIN, [this](std::uint32_t) { doorbells_.drain(); }));
   bell_watched_ = true;

@@ -3,41 +3,44 @@
 // For the holder of the progress token.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
 #include "runtime/net/doorbell.h"
 #include "runtime/net/wait_set.h"
 
 namespace distrun::net {
 
-// All vectors are indexed by local index (the position in `ranks`).
+// All vectors are indexed by local index (the position in `ranks`). The descriptors are closed in forked children, so
+// that they do not hide this process's death.
 struct HostParts {
   std::vector<int> ranks;            // world ranks, ascending
   int self = 0;                      // local index of this rank
   std::vector<DoorbellLine*> lines;  // in memory that outlives the parts
-  std::vector<Fd> event_fds;         // doorbells, the own one included
+  std::vector<GuardedFd> event_fds;  // doorbells, the own one included
   // Every rank keeps the inner end of one socket pair and gives the outer end to all others: they send it packets
   // there, and read end-of-file when its process is gone, however it ended.
-  Fd inbox;                    // inner end of this rank
-  std::vector<Fd> mail_boxes;  // outer ends of the others; not valid for this rank
+  GuardedFd inbox;                    // inner end of this rank
+  std::vector<GuardedFd> mail_boxes;  // outer ends of the others; not valid for this rank
   bool oversubscribed = false;
 };
 
-class HostPeers {
+class HostPeers final : public Sleepable {
  public:
   // `wait_set` may be null in tests that never sleep; deaths are then not seen.
   static Result<std::unique_ptr<HostPeers>> create(HostParts parts, WaitSet* wait_set);
-  ~HostPeers();  // says goodbye, then closes
+  ~HostPeers() override;  // says goodbye, then closes
   HostPeers(const HostPeers&) = delete;
   HostPeers& operator=(const HostPeers&) = delete;
 
   [[nodiscard]] const HostParts& parts() const { return parts_; }
   [[nodiscard]] int index_of(int world_rank) const;  // -1: not on this host
-  [[nodiscard]] Doorbells& doorbells() { return doorbells_; }
+  void arm() override { doorbells_.arm(); }
+  void disarm() override { doorbells_.disarm(); }
   void ring(int world_rank) { doorbells_.ring(checked_index(world_rank)); }
   [[nodiscard]] std::optional<int> lost() const { return lost_; }
   [[nodiscard]] bool gone(int world_rank) const { return gone_[static_cast<std::size_t>(checked_index(world_rank))]; }

@@ -31,8 +31,6 @@ class FakeHost;
 class FakeHostLink final : public HostLink {
  public:
   FakeHostLink(FakeHost& host, std::unique_ptr<HostPeers> peers) : host_(host), peers_(std::move(peers)) {}
-  void arm() override { peers_->doorbells().arm(); }
-  void disarm() override { peers_->doorbells().disarm(); }
   [[nodiscard]] const std::vector<int>& ranks() const override { return peers_->parts().ranks; }
   Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
                                      TimePoint deadline) override;
@@ -82,9 +80,9 @@ class FakeHost {
       for (std::size_t i = 0; i < lines_.size(); ++i) {
         const bool own = i == count(index);
         parts.event_fds.push_back(copy_of(event_fds_[i]));
-        parts.mail_boxes.push_back(own ? Fd() : copy_of(mail_boxes_[i]));
+        parts.mail_boxes.push_back(own ? GuardedFd() : copy_of(mail_boxes_[i]));
       }
-      parts.inbox = std::move(inboxes_[count(index)]);
+      parts.inbox = GuardedFd(std::move(inboxes_[count(index)]));
       parts.oversubscribed = options_.oversubscribed;
     }
     auto peers = HostPeers::create(std::move(parts), wait_set);
@@ -104,7 +102,7 @@ class FakeHost {
   using Key = std::pair<std::string, std::vector<int>>;
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
-  static Fd copy_of(const Fd& fd) { return Fd(::dup(fd.get())); }
+  static GuardedFd copy_of(const Fd& fd) { return GuardedFd(Fd(::dup(fd.get()))); }
 
   Result<std::span<std::byte>> share(const Key& key, std::size_t nth, std::size_t bytes) {
     const MutexLock lock(mutex_);

@@ -1,0 +1,142 @@
+#include "runtime/net/host_link.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/net/host_candidates.h"
+#include "runtime/net/host_mail.h"
+#include "runtime/net/host_peers.h"
+#include "runtime/net/host_setup.h"
+#include "runtime/net/shared_memory.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::net {
+namespace {
+
+class MemfdHostLink final : public HostLink {
+ public:
+  MemfdHostLink(SharedMemory doorbell_memory, HostMail mail, std::unique_ptr<HostPeers> peers)
+      : doorbell_memory_(std::move(doorbell_memory)), mail_(std::move(mail)), peers_(std::move(peers)) {}
+
+  [[nodiscard]] const std::vector<int>& ranks() const override { return peers_->parts().ranks; }
+  Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
+                                     TimePoint deadline) override;
+  void ring(int world_rank) override { peers_->ring(world_rank); }
+  void ring_all(std::span<const int> world_ranks) override {
+    for (const int rank : world_ranks) peers_->ring(rank);
+  }
+  [[nodiscard]] std::optional<int> lost() const override { return peers_->lost(); }
+  [[nodiscard]] bool gone(int world_rank) const override { return peers_->gone(world_rank); }
+  [[nodiscard]] bool oversubscribed() const override { return peers_->parts().oversubscribed; }
+
+ private:
+  // One call of share(), the same for all members but for `self`.
+  struct Share {
+    std::string tag;
+    std::string name;
+    const std::vector<int>& members;
+    std::size_t bytes;
+    TimePoint deadline;
+  };
+
+  Result<SharedMemory> make(const Share& share);  // the first member: makes, hands over, announces the outcome
+  Result<SharedMemory> take(const Share& share);  // the others
+  Status hand_over(const Share& share, const SharedMemory& memory);
+  Packet packet(Packet::Kind kind, const Share& share, const Status& error = {}) const {
+    return {.kind = kind, .from = own_rank(), .tag = share.tag, .error = error};
+  }
+  int own_rank() const { return ranks()[static_cast<std::size_t>(peers_->parts().self)]; }
+  Watched peer(int rank) const {
+    const auto index = static_cast<std::size_t>(peers_->index_of(rank));
+    return {.rank = rank, .mail_box = peers_->parts().mail_boxes[index].get()};
+  }
+
+  SharedMemory doorbell_memory_;  // outlives peers_, which says goodbye in it
+  std::vector<SharedMemory> shares_;
+  std::map<std::string, int> shares_of_tag_;
+  HostMail mail_;
+  std::unique_ptr<HostPeers> peers_;
+};
+
+Result<std::span<std::byte>> MemfdHostLink::share(const std::string& name, const std::vector<int>& members,
+                                                  std::size_t bytes, TimePoint deadline) {
+  DISTRUN_CHECK(std::is_sorted(members.begin(), members.end()) &&
+                    std::find(members.begin(), members.end(), own_rank()) != members.end(),
+                "members are ascending and contain this rank");
+  for (const int member : members) DISTRUN_CHECK(peers_->index_of(member) >= 0, "members are ranks of this host");
+  std::string tag = name;
+  for (const int member : members) tag += "," + std::to_string(member);
+  // The number tells a share from an earlier one of the same name that failed and left packets behind.
+  tag += "#" + std::to_string(shares_of_tag_[tag]++);
+  const Share share{.tag = std::move(tag), .name = name, .members = members, .bytes = bytes, .deadline = deadline};
+  auto memory = members.front() == own_rank() ? make(share) : take(share);
+  if (!memory.ok()) return memory.status();
+  shares_.push_back(*std::move(memory));
+  shares_.back().close_fd();
+  return shares_.back().bytes();
+}
+
+Result<SharedMemory> MemfdHostLink::make(const Share& share) {
+  auto memory = SharedMemory::create(share.name, share.bytes);
+  if (!memory.ok()) {
+    const Packet refused = packet(Packet::Kind::kMemory, share, memory.status());
+    for (const int member : share.members)
+      if (member != own_rank()) (void)HostMail::send(peer(member), refused, {}, share.deadline);
+    return memory;
+  }
+  const Status outcome = hand_over(share, *memory);
+  const Packet verdict = packet(Packet::Kind::kVerdict, share, outcome);
+  for (const int member : share.members)
+    if (member != own_rank()) (void)HostMail::send(peer(member), verdict, {}, deadline_after(1));
+  if (!outcome.ok()) return outcome;
+  return memory;
+}
+
+Status MemfdHostLink::hand_over(const Share& share, const SharedMemory& memory) {
+  std::vector<Watched> others;
+  for (const int member : share.members)
+    if (member != own_rank()) others.push_back(peer(member));
+  const int fd = memory.fd();
+  for (const Watched& other : others)
+    DISTRUN_RETURN_IF_ERROR(HostMail::send(other, packet(Packet::Kind::kMemory, share), {&fd, 1}, share.deadline));
+  for (const Watched& other : others) {
+    auto mapped =
+        mail_.receive({.kind = Packet::Kind::kMapped, .from = other.rank, .tag = share.tag}, others, share.deadline);
+    if (!mapped.ok()) return mapped.status();
+  }
+  return {};
+}
+
+Result<SharedMemory> MemfdHostLink::take(const Share& share) {
+  const int maker = share.members.front();
+  const Watched watched = peer(maker);
+  auto handed =
+      mail_.receive({.kind = Packet::Kind::kMemory, .from = maker, .tag = share.tag}, {&watched, 1}, share.deadline);
+  if (!handed.ok()) return handed.status();
+  auto memory = handed->fds.size() == 1
+                    ? SharedMemory::adopt(std::move(handed->fds[0]), share.bytes)
+                    : Result<SharedMemory>(Status(Errc::kProtocol, "shared memory came without its descriptor"));
+  Status sent = HostMail::send(watched, packet(Packet::Kind::kMapped, share, memory.status()), {}, share.deadline);
+  if (!memory.ok()) return memory;
+  if (!sent.ok()) return sent;
+  auto verdict =
+      mail_.receive({.kind = Packet::Kind::kVerdict, .from = maker, .tag = share.tag}, {&watched, 1}, share.deadline);
+  if (!verdict.ok()) return verdict.status();
+  return memory;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostLink>> connect_host(const HostLinkOptions& options) {
+  auto candidates = find_candidates(*options.world, host_hint(options.world->rank), options.store, options.deadline);
+  if (!candidates.ok()) return candidates.status();
+  auto connected = set_up_host(options, *candidates);
+  if (!connected.ok()) return connected.status();
+  auto peers = HostPeers::create(std::move(connected->parts), options.wait_set);
+  if (!peers.ok()) return peers.status();
+  return std::unique_ptr<HostLink>(
+      std::make_unique<MemfdHostLink>(std::move(connected->memory), std::move(connected->mail), *std::move(peers)));
+}
+
+}  // namespace distrun::net
