@@ -24,6 +24,7 @@ std::vector<std::byte> prologue(const Hello& self) {
 Hello completed(Hello hello) {
   DISTRUN_CHECK(hello.purpose.size() <= kMaxHelloText && hello.version.size() <= kMaxHelloText,
                 "a purpose or version above 128 bytes");
+  if (hello.version.empty()) hello.version = DISTRUN_VERSION_TEXT;
   if (hello.pid == 0) hello.pid = static_cast<int>(::getpid());
   return hello;
 }

@@ -13,6 +13,8 @@
 #include <map>
 #include <optional>
 
+#include "runtime/base/fork_guard.h"
+#include "runtime/base/log.h"
 #include "runtime/net/handshake.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/secure_stream.h"
@@ -24,6 +26,7 @@ namespace {
 constexpr std::size_t kMaxStrangers = 128;
 constexpr Duration kHandshakeTime = std::chrono::seconds(5);
 constexpr Duration kRestAfterShortage = std::chrono::seconds(1);
+constexpr Duration kLogInterval = std::chrono::seconds(1);
 constexpr int kAcceptsPerTurn = 256;
 constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers count from 2
 constexpr std::uint64_t kTimerId = 1;
@@ -31,8 +34,8 @@ constexpr std::uint64_t kTimerId = 1;
 // Somebody who has connected and not proved anything yet. Holds at most one handshake message of theirs.
 struct Stranger {
   Stranger(Fd connection, const JobKey& key, const Hello& self, TimePoint now)
-      : fd(std::move(connection)), handshake(NoiseHandshake::Role::kResponder, key, self), since(now) {}
-  Fd fd;
+      : fd(GuardedFd(std::move(connection))), handshake(NoiseHandshake::Role::kResponder, key, self), since(now) {}
+  GuardedFd fd;
   Handshake handshake;
   std::vector<std::byte> received;
   TimePoint since;
@@ -40,7 +43,7 @@ struct Stranger {
 
 class Listener final : public SecureListener {
  public:
-  Listener(const JobKey& key, const Hello& self) : key_(key), self_(self) {}
+  Listener(const JobKey& key, const Hello& self, const Log* log) : key_(key), self_(self), log_(log) {}
   Status open(const std::string& bind_address);
 
   [[nodiscard]] const std::string& address() const override { return address_text_; }
@@ -55,23 +58,28 @@ class Listener final : public SecureListener {
   void accept_all(TimePoint now);
   void pause(TimePoint now);
   void make_room();
-  Verdict advance(Stranger& stranger, const AcceptFunction& accept);
-  Verdict judge(Stranger& stranger, const AcceptFunction& accept);
+  Verdict advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
+  Verdict judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
-  void drop(std::map<std::uint64_t, Stranger>::iterator it);
+  void drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why);
+  void report(int fd, const std::string& why);
   void expire(TimePoint now);
   void set_timer(TimePoint now);
 
   const JobKey key_;
   const Hello self_;
+  const Log* const log_;
   bool unix_ = false;
   std::string address_text_;
-  Fd listener_;
-  Fd timer_;
-  Fd epoll_;
+  GuardedFd listener_;
+  GuardedFd timer_;
+  GuardedFd epoll_;
   std::uint64_t next_id_ = 2;
-  std::map<std::uint64_t, Stranger> strangers_;      // in order of arrival
-  std::optional<TimePoint> paused_until_;            // no accepting: descriptors have run out
+  std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
+  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out
+  TimePoint now_;                                // of the progress() under way
+  TimePoint silent_until_;                       // no line about strangers before
+  std::size_t unreported_ = 0;
   std::deque<std::unique_ptr<SecureSocket>> peers_;  // of accept_blocking alone
 };
 
@@ -80,11 +88,11 @@ Status Listener::open(const std::string& bind_address) {
   if (!parsed.ok()) return parsed.status();
   auto listener = listen_stream(*parsed);
   if (!listener.ok()) return listener.status();
-  listener_ = *std::move(listener);
+  listener_ = GuardedFd(*std::move(listener));
   unix_ = parsed->kind == Address::Kind::kUnix;
   address_text_ = to_string(*parsed);
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
+  timer_ = GuardedFd(Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)));
   if (!epoll_.valid() || !timer_.valid()) return errno_status("a listener cannot be made", errno);
   DISTRUN_RETURN_IF_ERROR(watch(listener_.get(), kListenerId));
   return watch(timer_.get(), kTimerId);
@@ -97,6 +105,7 @@ Status Listener::watch(int fd, std::uint64_t id) {
 }
 
 void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) {
+  now_ = now;
   if (paused_until_ && *paused_until_ <= now && watch(listener_.get(), kListenerId).ok()) paused_until_.reset();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -154,20 +163,21 @@ void Listener::make_room() {
   auto it = std::find_if(strangers_.begin(), strangers_.end(),
                          [](const auto& item) { return !item.second.handshake.key_proved(); });
   if (it == strangers_.end()) it = strangers_.begin();
-  if (it != strangers_.end()) drop(it);
+  if (it != strangers_.end()) drop(it, "too many others came while it was silent");
 }
 
 void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer) {
   const auto it = strangers_.find(id);
   if (it == strangers_.end()) return;  // dropped earlier in this turn
-  if (advance(it->second, accept) == Verdict::kDrop) return drop(it);
+  std::string why;
+  if (advance(it->second, accept, why) == Verdict::kDrop) return drop(it, why);
   if (it->second.handshake.state() != Handshake::State::kDone) return;
   Stranger& stranger = it->second;
   Hello peer = stranger.handshake.peer();
   if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.fd.get(), nullptr);
   auto unsent = stranger.handshake.take_output();
-  auto socket = std::make_unique<SecureStream>(std::move(stranger.fd), stranger.handshake.take_session(),
+  auto socket = std::make_unique<SecureStream>(stranger.fd.release(), stranger.handshake.take_session(),
                                                std::move(peer), std::move(unsent));
   strangers_.erase(it);
   (void)socket->flush();  // an error shows again when the owner uses the socket
@@ -175,39 +185,46 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerF
   on_peer(std::move(socket));
 }
 
-Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& accept) {
+Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
   std::array<std::byte, kMaxHandshakeMessage> buffer;
   while (stranger.handshake.state() == Handshake::State::kRunning) {
     const std::size_t missing = stranger.handshake.wanted() - stranger.received.size();
     const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return Verdict::kWait;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Verdict::kDrop;
+    if (n <= 0) {
+      why = "it went away in the handshake";
+      return Verdict::kDrop;
+    }
     stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
     stranger.received.clear();
-    if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept);
+    if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept, why);
     const auto output = stranger.handshake.take_output();
     // A fresh socket has room for these few hundred bytes; whoever has managed to fill it is no peer.
     const ssize_t sent = ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) return Verdict::kDrop;
+    if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) {
+      why = fed.ok() ? "it takes no answer" : fed.message();
+      return Verdict::kDrop;
+    }
   }
   return Verdict::kDrop;
 }
 
-Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& accept) {
+Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
   Hello peer = stranger.handshake.peer();
   if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
-  const std::string refusal = accept ? accept(peer) : std::string();
-  stranger.handshake.decide(refusal);
-  if (refusal.empty()) return Verdict::kPeer;
+  why = accept ? accept(peer) : std::string();
+  stranger.handshake.decide(why);
+  if (why.empty()) return Verdict::kPeer;
   const auto output = stranger.handshake.take_output();
   ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return Verdict::kDrop;
 }
 
-void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it) {
+void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why) {
+  report(it->second.fd.get(), why);
   // Bytes that nobody has read would turn the close into a reset, which can overtake our last words.
   std::array<std::byte, 4096> buffer;
   ::shutdown(it->second.fd.get(), SHUT_WR);
@@ -215,8 +232,21 @@ void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it) {
   strangers_.erase(it);
 }
 
+// One line per second at most, whatever strangers do.
+void Listener::report(int fd, const std::string& why) {
+  ++unreported_;
+  if (log_ == nullptr || now_ < silent_until_) return;
+  std::string line = "turned " + remote_text(fd) + " away from " + address_text_ + " (" + self_.purpose + "): " + why;
+  if (unreported_ > 1) line += " (and " + std::to_string(unreported_ - 1) + " others since the last such line)";
+  log_->warning(line);
+  unreported_ = 0;
+  silent_until_ = now_ + kLogInterval;
+}
+
 void Listener::expire(TimePoint now) {
-  while (!strangers_.empty() && strangers_.begin()->second.since + kHandshakeTime <= now) drop(strangers_.begin());
+  while (!strangers_.empty() && strangers_.begin()->second.since + kHandshakeTime <= now) {
+    drop(strangers_.begin(), "it did not prove that it belongs to the job within 5 s");
+  }
 }
 
 // The timer makes fd() readable when the oldest stranger's time is up, so that the owner needs no clock of its own.
@@ -235,8 +265,8 @@ void Listener::set_timer(TimePoint now) {
 }  // namespace
 
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
-                                                      const Hello& self) {
-  auto listener = std::make_unique<Listener>(key, self);
+                                                      const Hello& self, const Log* log) {
+  auto listener = std::make_unique<Listener>(key, self, log);
   DISTRUN_RETURN_IF_ERROR(listener->open(bind_address));
   return std::unique_ptr<SecureListener>(std::move(listener));
 }

@@ -17,6 +17,10 @@
 #include "runtime/base/status.h"
 #include "runtime/net/world.h"
 
+namespace distrun {
+class Log;
+}
+
 namespace distrun::net {
 
 inline constexpr std::uint32_t kProtocolVersion = 1;
@@ -29,10 +33,11 @@ struct Hello {
   std::string job_id;
   int from = -1;  // world rank of the connecting side, -1 for a launcher or agent
   int to = -1;    // world rank of the accepting side, -1 for a launcher or agent; checked
-  // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions.
+  // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions. This
+  // build's own version when empty.
   std::string version;
-  // Process id as the other side told it, or as the kernel did (SO_PEERCRED) on a unix socket. connect_secure and
-  // listen_secure fill in this process's own when it is 0.
+  // Process id as the other side told it, or as the kernel did (SO_PEERCRED) on a unix socket. This process's own
+  // when 0.
   int pid = 0;
 };
 
@@ -87,8 +92,9 @@ class SecureListener {
 
 // `bind_address`: "127.0.0.1:0", "[::1]:0", "unix:@abstract", or "unix:@" for a random abstract name. `self` is what
 // this side says of itself: a peer must name its job_id and version and aim at its `from`; if `purpose` is not empty, a
-// peer must have the same one, otherwise `accept` decides.
+// peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the listener and is told about
+// strangers.
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
-                                                      const Hello& self);
+                                                      const Hello& self, const Log* log = nullptr);
 
 }  // namespace distrun::net

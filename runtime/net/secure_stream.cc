@@ -19,7 +19,7 @@ std::string error_text(int error) { return std::generic_category().message(error
 }  // namespace
 
 SecureStream::SecureStream(Fd fd, NoiseSession session, Hello peer, std::vector<std::byte> unsent)
-    : fd_(std::move(fd)),
+    : fd_(GuardedFd(std::move(fd))),
       peer_(std::move(peer)),
       sealer_(std::move(session.send)),
       opener_(std::move(session.receive)),
@@ -129,7 +129,7 @@ Result<Fd> SecureStream::release_plain() {
   send_error_ = released;
   receive_error_ = released;
   allow_slow_reader(fd_.get());
-  return std::move(fd_);
+  return fd_.release();
 }
 
 }  // namespace distrun::net

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/net/frame.h"
 #include "runtime/net/noise.h"
 #include "runtime/net/secure_socket.h"
@@ -33,7 +34,7 @@ class SecureStream final : public SecureSocket {
   [[nodiscard]] Status broken(const Status& why) const;
   Result<bool> receive_some();  // false when the socket has nothing now
 
-  Fd fd_;
+  GuardedFd fd_;
   Hello peer_;
   std::string name_;  // "rank 3 at 10.0.0.7:4242 (control)", for errors
   FrameSealer sealer_;

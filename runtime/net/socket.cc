@@ -287,6 +287,19 @@ std::string local_host_of(int fd) {
   return numeric(local).host;
 }
 
+Result<std::string> local_host_towards(const Address& remote) {
+  auto list = resolve(remote, 0);
+  if (!list.ok()) return list.status();
+  Status error(Errc::kSystem, "the host name '" + remote.host + "' has no address");
+  for (const addrinfo* info = list->get(); info != nullptr; info = info->ai_next) {
+    // Connecting a datagram socket only looks the route up.
+    const Fd fd(::socket(info->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd.valid() && ::connect(fd.get(), info->ai_addr, info->ai_addrlen) == 0) return local_host_of(fd.get());
+    error = errno_status("no interface leads to " + to_string(remote), errno);
+  }
+  return error;
+}
+
 std::string remote_text(int fd) {
   SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
   if (::getpeername(fd, remote.get(), &remote.size) != 0) return "a process that has gone";

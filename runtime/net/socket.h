@@ -39,6 +39,9 @@ Status wait_ready(int fd, short events, TimePoint deadline);
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
 
+// The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
+Result<std::string> local_host_towards(const Address& remote);
+
 int unix_peer_pid(int fd);             // 0 when the kernel does not know
 std::string local_host_of(int fd);     // this side's numeric address, "" for unix
 std::string remote_text(int fd);       // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"

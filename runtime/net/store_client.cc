@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "runtime/base/annotations.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/store_protocol.h"
@@ -61,8 +62,8 @@ class Client final : public StoreClient {
 
   const std::string address_;
   const int socket_fd_;
-  Fd epoll_;  // fd(): the socket and news_
-  Fd news_;   // rung while events_ holds what another thread than receive()'s has read
+  GuardedFd epoll_;  // fd(): the socket and news_
+  GuardedFd news_;   // rung while events_ holds what another thread than receive()'s has read
 
   Mutex mutex_;
   std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
@@ -73,8 +74,8 @@ class Client final : public StoreClient {
 };
 
 Status Client::open() {
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  news_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
+  news_ = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!epoll_.valid() || !news_.valid()) return errno_status("the launcher's channel cannot be watched", errno);
   for (const int fd : {socket_fd_, news_.get()}) {
     epoll_event event{.events = EPOLLIN, .data = {}};
@@ -221,11 +222,9 @@ Result<std::vector<JobEvent>> Client::receive() {
 
 }  // namespace
 
-Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key,
-                                                          const std::string& version, TimePoint deadline) {
-  auto socket = connect_secure(
-      world.store, key, {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1, .version = version},
-      deadline);
+Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key, TimePoint deadline) {
+  auto socket = connect_secure(world.store, key,
+                               {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
   auto client = std::make_unique<Client>(*std::move(socket), world.store);
   DISTRUN_RETURN_IF_ERROR(client->open());

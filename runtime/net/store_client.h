@@ -16,9 +16,8 @@ namespace distrun::net {
 
 class StoreClient : public Store, public JobChannel {
  public:
-  // Connects to world.store as world.rank. `version` is distrun's own; the launcher must have the same.
-  static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, const std::string& version,
-                                                      TimePoint deadline);
+  // Connects to world.store as world.rank.
+  static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, TimePoint deadline);
   // This host's address as the launcher sees it ("10.0.0.7"): what to listen on so that other hosts can reach it.
   [[nodiscard]] virtual std::string local_host() const = 0;
 };

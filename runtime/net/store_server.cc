@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <map>
 
+#include "runtime/base/fork_guard.h"
+
 namespace distrun::net {
 namespace {
 
@@ -45,15 +47,15 @@ class Server final : public StoreServer {
   std::map<int, Client> clients_;  // by rank
   std::vector<JobEvent> events_;   // all of them, for those who join later
   std::vector<StoreNotice> notices_;
-  Fd epoll_;
+  GuardedFd epoll_;
 };
 
 Status Server::open(const JobKey& key) {
-  auto listener = listen_secure(options_.bind_address, key,
-                                {.purpose = "store", .job_id = options_.job_id, .version = options_.version});
+  auto listener =
+      listen_secure(options_.bind_address, key, {.purpose = "store", .job_id = options_.job_id}, options_.log);
   if (!listener.ok()) return listener.status().with_context("starting the store");
   listener_ = *std::move(listener);
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
   if (!epoll_.valid()) return errno_status("starting the store: epoll_create1 failed", errno);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerData}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_->fd(), &event) != 0) {

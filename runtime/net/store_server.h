@@ -20,9 +20,9 @@ namespace distrun::net {
 struct StoreServerOptions {
   std::string bind_address = "127.0.0.1:0";  // as for listen_secure
   std::string job_id;
-  std::string version;  // of distrun; ranks must have the same
-  int size = 1;         // ranks 0 to size - 1 may join
+  int size = 1;  // ranks 0 to size - 1 may join
   std::size_t max_bytes = StoreTable::kDefaultMaxBytes;
+  const Log* log = nullptr;  // told about strangers; outlives the server
 };
 
 // Something that happened to a rank's connection, in order.

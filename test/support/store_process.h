@@ -51,12 +51,12 @@ class StoreProcess {
     return {.rank = rank, .size = size_, .local_rank = rank, .local_size = size_, .job_id = "test", .store = address_};
   }
   [[nodiscard]] Result<std::unique_ptr<net::StoreClient>> connect(int rank, TimePoint deadline) const {
-    return net::StoreClient::connect(world(rank), key_, "test", deadline);
+    return net::StoreClient::connect(world(rank), key_, deadline);
   }
 
  private:
   void serve(int life, int address) const {
-    auto server = net::StoreServer::create(key_, {.job_id = "test", .version = "test", .size = size_});
+    auto server = net::StoreServer::create(key_, {.job_id = "test", .size = size_});
     if (!server.ok()) return;
     const std::string& text = (*server)->address();
     if (::write(address, text.data(), text.size()) < 0) return;

@@ -24,11 +24,8 @@ class StoreThread {
  public:
   explicit StoreThread(int size, const std::string& bind_address = "unix:@", std::size_t max_bytes = 64U << 20)
       : size_(size) {
-    auto server = net::StoreServer::create(key_, {.bind_address = bind_address,
-                                                  .job_id = "test-job",
-                                                  .version = kVersion,
-                                                  .size = size,
-                                                  .max_bytes = max_bytes});
+    auto server = net::StoreServer::create(
+        key_, {.bind_address = bind_address, .job_id = "test-job", .size = size, .max_bytes = max_bytes});
     if (!server.ok()) throw std::runtime_error(server.status().message());
     server_ = *std::move(server);
     address_ = server_->address();
@@ -58,7 +55,7 @@ class StoreThread {
   }
   // One rank's connection; throws when it is refused.
   [[nodiscard]] std::unique_ptr<net::StoreClient> connect(int rank) const {
-    auto client = net::StoreClient::connect(world(rank), key_, kVersion, deadline_after(40));
+    auto client = net::StoreClient::connect(world(rank), key_, deadline_after(40));
     if (!client.ok()) throw std::runtime_error(client.status().message());
     return *std::move(client);
   }
@@ -79,8 +76,6 @@ class StoreThread {
       changed_.wait_until(mutex_, deadline);
     }
   }
-
-  static constexpr const char* kVersion = "0.0.0-test";
 
  private:
   void run() {

@@ -175,7 +175,7 @@ TEST_CASE("a second process that claims a rank is refused by name and the first 
   for (const char* address : {"unix:@", "127.0.0.1:0"}) {
     StoreThread server(2, address);
     const auto holder = server.connect(1);
-    const auto second = StoreClient::connect(server.world(1), server.key(), StoreThread::kVersion, soon());
+    const auto second = StoreClient::connect(server.world(1), server.key(), soon());
     REQUIRE(second.status().code() == Errc::kProtocol);
     const std::string pid = std::to_string(::getpid());
     const std::string expected = "rank 1 is held by process " + pid + ", so process " + pid + " cannot be this rank";
@@ -199,19 +199,19 @@ TEST_CASE("a process may leave and come back, many times", "[store]") {
 
 TEST_CASE("who does not belong to the job is refused", "[store]") {
   StoreThread server(2);
-  const auto connect = [&](const World& world, const JobKey& key, const std::string& version) {
-    return StoreClient::connect(world, key, version, soon()).status().message();
+  const auto connect = [&](const World& world, const JobKey& key) {
+    return StoreClient::connect(world, key, soon()).status().message();
   };
   World world = server.world(2);
-  CHECK(connect(world, server.key(), StoreThread::kVersion).find("ranks 0 to 1, and rank 2 is none") !=
-        std::string::npos);
+  CHECK(connect(world, server.key()).find("ranks 0 to 1, and rank 2 is none") != std::string::npos);
   world = server.world(0);
-  CHECK(connect(world, JobKey::generate(), StoreThread::kVersion).find("key or job id") != std::string::npos);
-  const std::string versions = connect(world, server.key(), "9.9");
-  CHECK(versions.find("9.9") != std::string::npos);
-  CHECK(versions.find(StoreThread::kVersion) != std::string::npos);
+  CHECK(connect(world, JobKey::generate()).find("key or job id") != std::string::npos);
   world.job_id = "another";
-  CHECK(connect(world, server.key(), StoreThread::kVersion).find("key or job id") != std::string::npos);
+  CHECK(connect(world, server.key()).find("key or job id") != std::string::npos);
+  const auto other_version = connect_secure(
+      world.store, server.key(), {.purpose = "store", .job_id = "test-job", .from = 0, .version = "9.9"}, soon());
+  CHECK(other_version.status().message().find("rank 0 runs distrun 9.9 and the launcher runs distrun 0.") !=
+        std::string::npos);
 }
 
 TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
@@ -250,9 +250,8 @@ TEST_CASE("the launcher's last event is read before its loss", "[store]") {
 TEST_CASE("an authenticated rank that talks nonsense is disconnected, others are not", "[store]") {
   StoreThread server(2);
   const auto good = server.connect(0);
-  auto bad =
-      connect_secure(server.world(1).store, server.key(),
-                     {.purpose = "store", .job_id = "test-job", .from = 1, .version = StoreThread::kVersion}, soon());
+  auto bad = connect_secure(server.world(1).store, server.key(), {.purpose = "store", .job_id = "test-job", .from = 1},
+                            soon());
   REQUIRE(bad.ok());
   REQUIRE((*bad)->send_frame_blocking(std::vector<std::byte>(3, std::byte{200}), soon()).ok());
   CHECK(server.wait_for(notice(Kind::kDisconnected, 1)).text.find("malformed") != std::string::npos);
@@ -263,9 +262,8 @@ TEST_CASE("a rank that asks for much and reads nothing is held back, and gets it
   StoreThread server(2);
   const auto good = server.connect(0);
   REQUIRE(good->set("big", std::string(kMaxStoreValue, 'x')).ok());
-  auto greedy =
-      connect_secure(server.world(1).store, server.key(),
-                     {.purpose = "store", .job_id = "test-job", .from = 1, .version = StoreThread::kVersion}, soon());
+  auto greedy = connect_secure(server.world(1).store, server.key(),
+                               {.purpose = "store", .job_id = "test-job", .from = 1}, soon());
   REQUIRE(greedy.ok());
   for (std::uint64_t i = 0; i < 50; ++i) {
     REQUIRE((*greedy)->send_frame(encode({.kind = StoreRequest::Kind::kGet, .id = i, .key = "big"})).ok());
