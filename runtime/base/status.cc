@@ -21,9 +21,8 @@ Status errno_status(const std::string& what, int error_number) {
                              std::to_string(error_number) + ")"};
 }
 
-void check_failed(const char* expression, const std::string& text, std::source_location where) {
-  throw std::logic_error(std::string(where.file_name()) + ":" + std::to_string(where.line()) + ": " + expression +
-                         ": " + text);
+void check_failed(const char* expression, const std::string& text, SourceLocation where) {
+  throw std::logic_error(std::string(where.file) + ":" + std::to_string(where.line) + ": " + expression + ": " + text);
 }
 
 }  // namespace distrun

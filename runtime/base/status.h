@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,14 +78,23 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-[[noreturn]] void check_failed(const char* expression, const std::string& text, std::source_location where);
+// std::source_location, which clang 14 does not have with g++ 12's library.
+struct SourceLocation {
+  const char* file;
+  int line;
+  static SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {.file = file, .line = line};
+  }
+};
+
+[[noreturn]] void check_failed(const char* expression, const std::string& text, SourceLocation where);
 
 }  // namespace distrun
 
 // For contracts between our own parts; never for user input.
-#define DISTRUN_CHECK(expression, text)                                                               \
-  do {                                                                                                \
-    if (!(expression)) ::distrun::check_failed(#expression, (text), std::source_location::current()); \
+#define DISTRUN_CHECK(expression, text)                                                                    \
+  do {                                                                                                     \
+    if (!(expression)) ::distrun::check_failed(#expression, (text), ::distrun::SourceLocation::current()); \
   } while (false)
 
 #define DISTRUN_RETURN_IF_ERROR(expression)                                      \

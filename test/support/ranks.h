@@ -95,20 +95,20 @@ std::string shown(const T& value) {
 }
 
 [[noreturn]] inline void expectation_failed(const std::string& text,
-                                            std::source_location where = std::source_location::current()) {
-  throw std::runtime_error(std::string(where.file_name()) + ":" + std::to_string(where.line()) + ": " + text);
+                                            SourceLocation where = ::distrun::SourceLocation::current()) {
+  throw std::runtime_error(std::string(where.file) + ":" + std::to_string(where.line) + ": " + text);
 }
 
 template <class A, class B>
-void expect_equal(const A& a, const B& b, const char* expression, std::source_location where) {
+void expect_equal(const A& a, const B& b, const char* expression, SourceLocation where) {
   if (!(a == b)) expectation_failed(std::string(expression) + " (" + shown(a) + " against " + shown(b) + ")", where);
 }
 
-inline void expect_ok(const Status& status, const char* expression, std::source_location where) {
+inline void expect_ok(const Status& status, const char* expression, SourceLocation where) {
   if (!status.ok()) expectation_failed(std::string(expression) + " is an error: " + status.message(), where);
 }
 template <class T>
-void expect_ok(const Result<T>& result, const char* expression, std::source_location where) {
+void expect_ok(const Result<T>& result, const char* expression, SourceLocation where) {
   expect_ok(result.status(), expression, where);
 }
 
@@ -142,6 +142,6 @@ inline void run_ranks(int n, const std::function<void(int)>& fn, const RanksOpti
     if (!(expression)) ::distrun::test::detail::expectation_failed("EXPECT(" #expression ") failed"); \
   } while (false)
 #define EXPECT_EQ(a, b) \
-  ::distrun::test::detail::expect_equal((a), (b), "EXPECT_EQ(" #a ", " #b ")", std::source_location::current())
+  ::distrun::test::detail::expect_equal((a), (b), "EXPECT_EQ(" #a ", " #b ")", ::distrun::SourceLocation::current())
 #define EXPECT_OK(expression) \
-  ::distrun::test::detail::expect_ok((expression), #expression, std::source_location::current())
+  ::distrun::test::detail::expect_ok((expression), #expression, ::distrun::SourceLocation::current())
