@@ -18,6 +18,9 @@ class ShmGroup final : public GroupFixture {
 
   Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
     const auto i = static_cast<std::size_t>(index);
+    auto wait_set = net::WaitSet::create();
+    if (!wait_set.ok()) return wait_set.status();
+    wait_sets_[i] = *std::move(wait_set);
     links_[i] = host_.link(index, wait_sets_[i].get());
     return backend::make_shm_factory()->create(
         {.id = "0", .members = members_, .index = index},

@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/shm/job.h"
+#include "runtime/backend/shm/shm_factory.h"
+#include "runtime/backend/shm/window.h"
+#include "test/support/fake_host_link.h"
+
+namespace distrun::backend::shm {
+namespace {
+
+constexpr std::size_t kSlot = 4096;
+
+Operation allreduce_of(const std::vector<Segment>& segments, DType dtype = DType::kF32) {
+  return {.dtype = dtype, .segments = segments};
+}
+
+// Counts rings instead of waking anybody.
+class CountingLink final : public net::HostLink {
+ public:
+  void arm() override {}
+  void disarm() override {}
+  [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
+  Result<std::span<std::byte>> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
+    return Status(Errc::kUnsupported, "not here");
+  }
+  void ring(int) override { ++rings; }
+  void ring_all(std::span<const int> world_ranks) override { rings += static_cast<int>(world_ranks.size()); }
+  [[nodiscard]] std::optional<int> lost() const override { return std::nullopt; }
+  [[nodiscard]] bool gone(int) const override { return false; }
+  [[nodiscard]] bool oversubscribed() const override { return false; }
+  int rings = 0;
+
+ private:
+  std::vector<int> ranks_;
+};
+
+struct Memory {
+  explicit Memory(std::size_t members) : bytes(Window::bytes_for(members, kSlot)) {
+    data.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
+    std::memset(data.get(), 0, bytes);
+  }
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }  // NOLINT(cppcoreguidelines-no-malloc)
+  };
+  std::size_t bytes;
+  std::unique_ptr<std::byte, Free> data;
+};
+
+}  // namespace
+
+TEST_CASE("shm plan: the path depends on kind, payload and group") {
+  std::vector<Segment> segments = {{.count = 14}};
+  CHECK(plan_of(allreduce_of(segments), 2, kSlot).path == Path::kTiny);
+  segments[0].count = 15;
+  CHECK(plan_of(allreduce_of(segments), 2, kSlot).path == Path::kOneShot);
+  CHECK(plan_of(allreduce_of(segments), 8, kSlot).path == Path::kOneShot);
+  segments[0].count = 1 << 20;
+  CHECK(plan_of(allreduce_of(segments), 2, kSlot).path == Path::kOneShot);
+  CHECK(plan_of(allreduce_of(segments), 3, kSlot).path == Path::kTwoPhase);
+  CHECK(plan_of(allreduce_of({}), 3, kSlot).path == Path::kNothing);
+  CHECK(plan_of({.kind = OpKind::kBarrier}, 3, kSlot).path == Path::kTiny);
+  const std::vector<std::size_t> counts = {0, 3000, 1};
+  const Plan gather = plan_of({.kind = OpKind::kAllgather, .segments = segments, .counts = counts}, 3, kSlot);
+  CHECK(gather.path == Path::kAllgather);
+  CHECK(gather.elements == 3000);
+}
+
+TEST_CASE("shm plan: chunks cover all elements and fit a slot, beyond 4 GiB too") {
+  for (const DType dtype : {DType::kU8, DType::kF16, DType::kF64}) {
+    for (const std::size_t slot : {4096UL, 262144UL}) {
+      for (const std::size_t count : {100UL, 4096UL, 4097UL, 1000000UL, (5UL << 30) + 3}) {
+        const std::vector<Segment> segments = {{.count = count}};
+        const Plan plan = plan_of(allreduce_of(segments, dtype), 2, slot);
+        CHECK(plan.chunk_elements * size_of(dtype) <= slot);
+        CHECK(plan.chunks * plan.chunk_elements >= count);
+        CHECK((plan.chunks - 1) * plan.chunk_elements < count);
+        const Job job(allreduce_of(segments, dtype), 1, plan, 0);
+        CHECK(job.elements_of(plan.chunks - 1) == count - (plan.chunks - 1) * plan.chunk_elements);
+      }
+    }
+  }
+}
+
+TEST_CASE("shm parts: cover a chunk without overlap, in whole cache lines") {
+  for (const std::size_t elements : {1UL, 15UL, 16UL, 17UL, 1000UL, 65536UL}) {
+    for (const std::size_t members : {1UL, 3UL, 8UL, 64UL}) {
+      std::size_t at = 0;
+      for (std::size_t p = 0; p < members; ++p) {
+        const Range part = part_of(elements, 4, p, members);
+        CHECK(part.begin == at);
+        CHECK((part.count() == 0 || part.begin % 16 == 0));
+        at = part.end;
+      }
+      CHECK(at == elements);
+    }
+  }
+}
+
+TEST_CASE("shm cursor: walks across segments, empty ones included") {
+  const std::vector<Segment> segments = {{.count = 0}, {.count = 5}, {.count = 0}, {.count = 2}, {.count = 0}};
+  SegmentCursor cursor(segments);
+  std::string walked;
+  const auto note = [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    walked +=
+        std::to_string(&segment - segments.data()) + "@" + std::to_string(offset) + "+" + std::to_string(count) + " ";
+  };
+  cursor.advance(3, note);
+  cursor.advance(3, note);
+  cursor.advance(0, note);
+  cursor.advance(1, note);
+  CHECK(walked == "1@0+3 1@3+2 3@0+1 3@1+1 ");
+}
+
+TEST_CASE("shm tally: rings only when the slowest member has moved") {
+  Memory memory(3);
+  const Window window({memory.data.get(), memory.bytes}, 3, kSlot);
+  std::vector<CountingLink> links(3);
+  std::vector<Tally> tallies;
+  std::vector<Bells> bells;
+  for (std::size_t i = 0; i < 3; ++i) {
+    tallies.emplace_back(window, &MemberLines::ready, i);
+    bells.emplace_back(&links[i], std::vector<int>{7, 8});
+  }
+  tallies[0].publish(1, bells[0]);
+  tallies[0].publish(2, bells[0]);
+  tallies[1].publish(1, bells[1]);
+  CHECK(links[0].rings == 0);
+  CHECK(links[1].rings == 0);
+  CHECK_FALSE(tallies[0].all_reached(1));
+  tallies[2].publish(1, bells[2]);  // the last: now everybody has 1
+  CHECK(links[2].rings == 2);
+  CHECK(tallies[0].all_reached(1));
+  CHECK_FALSE(tallies[0].all_reached(2));
+  CHECK(tallies[1].reached(0, 2));
+  tallies[2].publish(5, bells[2]);
+  CHECK(links[2].rings == 2);
+  tallies[1].publish(4, bells[1]);  // raises the minimum from 1 to 2
+  CHECK(links[1].rings == 2);
+  CHECK(tallies[2].all_reached(2));
+}
+
+TEST_CASE("shm factory: says why it cannot serve") {
+  const auto factory = make_shm_factory();
+  const GroupSpec pair = {.id = "0", .members = {0, 3}, .index = 0};
+  const Offer none = factory->offer(pair, {.host_link_error = "memfd_create: not permitted (errno 1)"});
+  CHECK_FALSE(none.available);
+  CHECK(none.score == 0);
+  CHECK(none.reason == "memfd_create: not permitted (errno 1)");
+  CHECK_FALSE(factory->offer(pair, {}).reason.empty());
+
+  test::FakeHost host(2);
+  const auto link = host.link(0, nullptr);
+  const Offer elsewhere = factory->offer(pair, {.host_link = link.get()});
+  CHECK_FALSE(elsewhere.available);
+  CHECK(elsewhere.reason == "rank 3 is not on this host");
+  const auto refused = factory->create(pair, {.host_link = link.get()}, deadline_after(1));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().code() == Errc::kUnsupported);
+
+  const Offer here = factory->offer({.id = "0", .members = {0, 1}, .index = 0}, {.host_link = link.get()});
+  CHECK(here.available);
+  CHECK(here.score == 80);
+  CHECK(here.capabilities.polls_memory);
+}
+
+TEST_CASE("shm factory: refused memory is an error, with its reason") {
+  test::FakeHost host(1, {.share_error = "fallocate: No space left on device (errno 28)"});
+  const auto link = host.link(0, nullptr);
+  const auto made =
+      make_shm_factory()->create({.id = "5", .members = {0}, .index = 0}, {.host_link = link.get()}, deadline_after(1));
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.status().message().find("No space left") != std::string::npos);
+  CHECK(made.status().message().find("group 5") != std::string::npos);
+}
+
+}  // namespace distrun::backend::shm
