@@ -64,7 +64,7 @@ class Listener final : public SecureListener {
   void drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why);
   void report(int fd, const std::string& why);
   void expire(TimePoint now);
-  void set_timer(TimePoint now);
+  void set_timer();
 
   const JobKey key_;
   const Hello self_;
@@ -121,7 +121,7 @@ void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerF
     }
   }
   expire(now);
-  set_timer(now);
+  set_timer();
 }
 
 Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunction& accept, TimePoint deadline) {
@@ -250,16 +250,17 @@ void Listener::expire(TimePoint now) {
 }
 
 // The timer makes fd() readable when the oldest stranger's time is up, so that the owner needs no clock of its own.
-void Listener::set_timer(TimePoint now) {
+void Listener::set_timer() {
   std::optional<TimePoint> next = paused_until_;
   if (!strangers_.empty())
     next = std::min(next.value_or(TimePoint::max()), strangers_.begin()->second.since + kHandshakeTime);
   itimerspec spec{};
   if (next) {
-    const auto ns = std::max<long long>(std::chrono::nanoseconds(*next - now).count(), 1);
+    // steady_clock is CLOCK_MONOTONIC. A time of zero would turn the timer off.
+    const auto ns = std::max<long long>(std::chrono::nanoseconds(next->time_since_epoch()).count(), 1);
     spec.it_value = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
   }
-  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
 }
 
 }  // namespace

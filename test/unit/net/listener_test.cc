@@ -1,0 +1,299 @@
+// A listener and everybody who has no business there. The listener runs on a thread of its own, as in an owner's loop.
+#include <dirent.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/net/handshake.h"
+#include "runtime/net/secure_socket.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::net {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+TimePoint soon() { return deadline_after(40); }
+Hello client_hello(int from) { return {.purpose = "control", .job_id = "job", .from = from, .to = 0}; }
+
+// A log that keeps its lines.
+struct Lines {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  Log log{"warning", -1, [this](const std::string& line) {
+            const std::lock_guard lock(mutex);
+            lines.push_back(line);
+          }};
+  std::vector<std::string> all() {
+    const std::lock_guard lock(mutex);
+    return lines;
+  }
+};
+
+// The clock that the listener is shown can be moved ahead, so that no test waits for real seconds.
+class Host {
+ public:
+  explicit Host(const std::string& address) {
+    auto made = listen_secure(address, key_, {.purpose = "control", .job_id = "job", .from = 0}, &lines_.log);
+    REQUIRE(made.ok());
+    listener_ = *std::move(made);
+    thread_ = std::thread([this] { run(); });
+  }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  [[nodiscard]] Fd stranger() const {
+    auto address = parse_address(listener_->address());
+    auto fd = connect_stream(*address, soon());
+    REQUIRE(fd.ok());
+    return *std::move(fd);
+  }
+  [[nodiscard]] Status friend_joins(int rank) const {
+    return connect_secure(listener_->address(), key_, client_hello(rank), soon()).status();
+  }
+  // Blocks until the listener closes its side; false if it says anything first.
+  [[nodiscard]] static bool closed_without_a_word(int fd) {
+    char byte = 0;
+    REQUIRE(wait_ready(fd, POLLIN, soon()).ok());
+    return ::recv(fd, &byte, 1, 0) <= 0;
+  }
+  void skip(std::chrono::milliseconds time) { ahead_ms_ += time.count(); }
+  [[nodiscard]] int joined() const { return joined_; }
+  Lines& lines() { return lines_; }
+  [[nodiscard]] const std::string& address() const { return listener_->address(); }
+  [[nodiscard]] const JobKey& key() const { return key_; }
+
+ private:
+  void run() {
+    while (!stop_) {
+      // Woken by the descriptor; the short limit is for stop_ and for moves of the clock alone.
+      pollfd item{.fd = listener_->fd(), .events = POLLIN, .revents = 0};
+      ::poll(&item, 1, 5);
+      listener_->progress(Clock::now() + std::chrono::milliseconds(ahead_ms_), {},
+                          [this](std::unique_ptr<SecureSocket> peer) {
+                            peers_.push_back(std::move(peer));
+                            ++joined_;
+                          });
+    }
+  }
+
+  const JobKey key_ = JobKey::generate();
+  Lines lines_;
+  std::unique_ptr<SecureListener> listener_;
+  std::vector<std::unique_ptr<SecureSocket>> peers_;  // the thread's
+  std::atomic<int> joined_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::atomic<long long> ahead_ms_ = 0;
+  std::thread thread_;
+};
+
+int open_descriptors() {
+  int count = 0;
+  DIR* directory = ::opendir("/proc/self/fd");
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+
+TEST_CASE("200 silent strangers do not keep a peer out", "[listener]") {
+  for (const char* address : {"127.0.0.1:0", "unix:@"}) {
+    Host host(address);
+    std::vector<Fd> strangers;
+    for (int i = 0; i < 200; ++i) strangers.push_back(host.stranger());
+    for (int rank = 1; rank < 4; ++rank) {
+      const Status joined = host.friend_joins(rank);
+      INFO((joined.ok() ? "" : joined.message()));
+      CHECK(joined.ok());
+    }
+    // Of the strangers at most 128 are still held: the first ones had to go.
+    CHECK(Host::closed_without_a_word(strangers.front().get()));
+  }
+}
+
+TEST_CASE("a silent stranger is closed when its 5 s are over, a peer is not", "[listener]") {
+  Host host("127.0.0.1:0");
+  const Fd stranger = host.stranger();
+  auto peer = connect_secure(host.address(), host.key(), client_hello(1), soon());
+  REQUIRE(peer.ok());
+  host.skip(std::chrono::milliseconds(5100));
+  CHECK(Host::closed_without_a_word(stranger.get()));
+  Bytes frame;
+  CHECK_FALSE(*(*peer)->receive_frame(frame));
+}
+
+TEST_CASE("the descriptor wakes its owner when a stranger's time is up", "[listener]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("unix:@", key, {.purpose = "control", .job_id = "job", .from = 0});
+  REQUIRE(listener.ok());
+  auto stranger = connect_stream(*parse_address((*listener)->address()), soon());
+  REQUIRE(stranger.ok());
+  const auto no_peer = [](const std::unique_ptr<SecureSocket>&) { FAIL("a stranger became a peer"); };
+  // As if it had come 4.9 s ago: a tenth of a second is left.
+  (*listener)->progress(Clock::now() - std::chrono::milliseconds(4900), {}, no_peer);
+  REQUIRE(wait_ready((*listener)->fd(), POLLIN, soon()).ok());
+  (*listener)->progress(Clock::now() + std::chrono::milliseconds(200), {}, no_peer);
+  CHECK(Host::closed_without_a_word(stranger->get()));
+  pollfd idle{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&idle, 1, 50) == 0);
+}
+
+TEST_CASE("random bytes, a huge length and half a handshake are closed without a word", "[listener]") {
+  Host host("127.0.0.1:0");
+  std::mt19937 random(3);
+  std::vector<Bytes> attacks;
+  for (int i = 0; i < 20; ++i) {
+    Bytes bytes(10 + random() % 3000);
+    for (auto& b : bytes) b = static_cast<std::byte>(random());
+    attacks.push_back(bytes);
+  }
+  attacks.push_back(WireWriter().raw(as_bytes("drun")).u32(kProtocolVersion).u16(65535).take());
+  attacks.push_back(WireWriter().raw(as_bytes("GET / HTTP/1.1\r\nHost: x\r\n\r\n")).take());
+  attacks.push_back(Bytes(100000, std::byte{0}));
+  for (const Bytes& bytes : attacks) {
+    const Fd fd = host.stranger();
+    (void)::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    CHECK(Host::closed_without_a_word(fd.get()));
+  }
+  CHECK(host.friend_joins(1).ok());
+}
+
+TEST_CASE("a recorded handshake does not make a peer", "[listener]") {
+  Host host("127.0.0.1:0");
+  // What an eavesdropper has: an honest initiator's two messages.
+  Handshake initiator(NoiseHandshake::Role::kInitiator, host.key(), client_hello(1));
+  Handshake responder(NoiseHandshake::Role::kResponder, host.key(), {.purpose = "control", .job_id = "job", .from = 0});
+  const Bytes first = initiator.take_output();
+  REQUIRE(responder.feed(std::span(first).first(10)).ok());
+  REQUIRE(responder.feed(std::span(first).subspan(10)).ok());
+  const Bytes answer = responder.take_output();
+  REQUIRE(initiator.feed(std::span(answer).first(10)).ok());
+  REQUIRE(initiator.feed(std::span(answer).subspan(10)).ok());
+  const Bytes confirmation = initiator.take_output();
+
+  const Fd replayer = host.stranger();
+  REQUIRE(::send(replayer.get(), first.data(), first.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(first.size()));
+  REQUIRE(::send(replayer.get(), confirmation.data(), confirmation.size(), MSG_NOSIGNAL) > 0);
+  // It gets the listener's fresh answer, which it cannot read, and then the end.
+  Bytes rest(4096);
+  ssize_t n = 1;
+  while (n > 0) {
+    REQUIRE(wait_ready(replayer.get(), POLLIN, soon()).ok());
+    n = ::recv(replayer.get(), rest.data(), rest.size(), 0);
+  }
+  CHECK(host.joined() == 0);
+  CHECK(host.friend_joins(1).ok());
+  CHECK(host.joined() >= 0);
+}
+
+TEST_CASE("one's own bytes thrown back are not taken for a listener's", "[listener]") {
+  // A port that echoes: a connecting side must notice that it is talking to itself.
+  Address address{.host = "127.0.0.1"};
+  auto echo = listen_stream(address);
+  REQUIRE(echo.ok());
+  std::jthread mirror([&] {
+    if (!wait_ready(echo->get(), POLLIN, soon()).ok()) return;
+    auto fd = accept_stream(echo->get());
+    char buffer[1024];
+    while (fd.ok() && fd->valid() && wait_ready(fd->get(), POLLIN, soon()).ok()) {
+      const ssize_t n = ::recv(fd->get(), buffer, sizeof(buffer), 0);
+      if (n <= 0) return;
+      (void)::send(fd->get(), buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL);
+    }
+  });
+  const Status status = connect_secure(to_string(address), JobKey::generate(), client_hello(1), soon()).status();
+  CHECK(status.code() == Errc::kProtocol);
+}
+
+TEST_CASE("a wrong key is refused with a text that says what it may be, at the first attempt", "[listener]") {
+  Host host("127.0.0.1:0");
+  const Status status = connect_secure(host.address(), JobKey::generate(), client_hello(1), soon()).status();
+  CHECK(status.code() == Errc::kProtocol);
+  CHECK(status.message().find("key or job id") != std::string::npos);
+}
+
+TEST_CASE("a listener that never answers is a timeout", "[listener]") {
+  Address address{.host = "127.0.0.1"};
+  auto silent = listen_stream(address);
+  REQUIRE(silent.ok());
+  const auto result = connect_secure(to_string(address), JobKey::generate(), client_hello(1), deadline_after(0.1));
+  CHECK(result.status().code() == Errc::kTimeout);
+}
+
+TEST_CASE("strangers cost one log line per second", "[listener]") {
+  Host host("127.0.0.1:0");
+  for (int i = 0; i < 50; ++i) {
+    const Fd fd = host.stranger();
+    REQUIRE(::send(fd.get(), "nonsense nonsense", 17, MSG_NOSIGNAL) == 17);
+    CHECK(Host::closed_without_a_word(fd.get()));
+  }
+  const auto real_seconds_lines = host.lines().all();
+  REQUIRE_FALSE(real_seconds_lines.empty());
+  CHECK(real_seconds_lines.size() < 45);  // 50 strangers; even a slow machine does not take a second for each
+  CHECK(real_seconds_lines[0].find("turned 127.0.0.1:") != std::string::npos);
+  CHECK(real_seconds_lines[0].find("does not speak distrun's protocol") != std::string::npos);
+  host.skip(std::chrono::milliseconds(1100));
+  const Fd last = host.stranger();
+  REQUIRE(::send(last.get(), "nonsense nonsense", 17, MSG_NOSIGNAL) == 17);
+  CHECK(Host::closed_without_a_word(last.get()));
+  CHECK(host.lines().all().back().find("others since the last such line") != std::string::npos);
+}
+
+TEST_CASE("strangers leave no descriptors behind", "[listener]") {
+  Host host("127.0.0.1:0");
+  REQUIRE(host.friend_joins(1).ok());
+  const int before = open_descriptors();
+  for (int i = 0; i < 300; ++i) {
+    const Fd fd = host.stranger();
+    if (i % 2 == 0) (void)::send(fd.get(), "x", 1, MSG_NOSIGNAL);
+  }
+  const TimePoint deadline = soon();
+  while (open_descriptors() > before && Clock::now() < deadline) {
+    host.skip(std::chrono::milliseconds(6000));
+    std::this_thread::yield();
+  }
+  CHECK(open_descriptors() <= before);
+}
+
+TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in when there are some again", "[listener]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("127.0.0.1:0", key, {.purpose = "control", .job_id = "job", .from = 0});
+  REQUIRE(listener.ok());
+  auto stranger = connect_stream(*parse_address((*listener)->address()), soon());
+  REQUIRE(stranger.ok());
+  REQUIRE(wait_ready((*listener)->fd(), POLLIN, soon()).ok());
+  rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = old.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const TimePoint start = Clock::now();
+  (*listener)->progress(start, {}, [](const std::unique_ptr<SecureSocket>&) {});
+  pollfd item{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&item, 1, 0);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+  // It rests for a second, which is over on a machine that stood still meanwhile.
+  CHECK((ready == 0 || Clock::now() - start > std::chrono::milliseconds(900)));
+  int peers = 0;
+  std::jthread client([&] { (void)connect_secure((*listener)->address(), key, client_hello(1), soon()); });
+  while (peers == 0) {
+    REQUIRE(wait_ready((*listener)->fd(), POLLIN, soon()).ok());
+    (*listener)->progress(Clock::now(), {}, [&](const std::unique_ptr<SecureSocket>&) { ++peers; });
+  }
+  CHECK(peers == 1);
+}
+
+}  // namespace
+}  // namespace distrun::net
