@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from typing import Any
 
@@ -18,6 +19,16 @@ Array = NDArray[Any]
 _CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
 
 
+@functools.cache
+def _code(dtype: np.dtype[Any]) -> int:
+    code = _CODES.get(dtype.name)
+    if code is None:
+        raise ValueError(f"arrays of dtype {dtype} cannot travel; convert to one of {', '.join(_CODES)}.")
+    if not dtype.isnative:
+        raise ValueError(f"an array of dtype {dtype.str} has foreign byte order; convert it with astype.")
+    return code
+
+
 def to_array(value: Any) -> Array:
     """An array for anything array-like; byte order is made the machine's."""
     array = np.asarray(value)
@@ -28,13 +39,7 @@ class NumpyAdapter:
     """Adapter[ndarray]; see distrun._collectives."""
 
     def describe(self, tensor: Array) -> Memory:
-        code = _CODES.get(tensor.dtype.name)
-        if code is None:
-            names = ", ".join(_CODES)
-            raise ValueError(f"arrays of dtype {tensor.dtype} cannot travel; convert to one of {names}.")
-        if not tensor.dtype.isnative:
-            raise ValueError(f"an array of dtype {tensor.dtype.str} has foreign byte order; convert it with astype.")
-        return Memory(tensor.ctypes.data, code, tensor.shape)
+        return Memory(tensor.__array_interface__["data"][0], _code(tensor.dtype), tensor.shape)
 
     def hold(self, tensor: Array) -> object:
         # While a weak reference exists, ndarray.resize raises instead of moving the memory.

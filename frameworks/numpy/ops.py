@@ -28,8 +28,13 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Array]:
     """Starts a reduction over the ranks into a new array; synchronize() gives it."""
-    what = call(Kind.ALLREDUCE, name, process_set)._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size([to_array(tensor)], what, in_place=False)
 
@@ -44,8 +49,13 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Array]:
     """Like allreduce_async, but overwrites the array."""
-    what = call(Kind.ALLREDUCE, name, process_set)._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size([tensor], what, in_place=True)
 
@@ -89,8 +99,14 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Array]]:
     """Starts the reduction of several arrays, which run all or none."""
-    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = grouped_call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size([to_array(tensor) for tensor in tensors], what, in_place=False)
 
@@ -105,8 +121,14 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[Array]]:
     """Like grouped_allreduce_async, but overwrites the arrays."""
-    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = grouped_call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size(list(tensors), what, in_place=True)
 
@@ -172,7 +194,7 @@ def broadcast_async(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Array]:
     """Starts a broadcast into a new array."""
-    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return collective.same_size([to_array(tensor)], what, in_place=False)
 
 
@@ -180,7 +202,7 @@ def broadcast_async_(
     tensor: Array, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Array]:
     """Like broadcast_async, but overwrites the array."""
-    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return collective.same_size([tensor], what, in_place=True)
 
 

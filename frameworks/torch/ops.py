@@ -27,8 +27,13 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Starts a reduction over the ranks into a new tensor; synchronize() gives it."""
-    what = call(Kind.ALLREDUCE, name, process_set)._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size([tensor], what, in_place=False)
 
@@ -43,8 +48,13 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Like allreduce_async, but overwrites the tensor."""
-    what = call(Kind.ALLREDUCE, name, process_set)._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size([tensor], what, in_place=True)
 
@@ -61,8 +71,13 @@ def allreduce(
 ) -> torch.Tensor:
     """The reduction (default: the average) of the tensors of all ranks, as a new tensor."""
     small, context = compression.compress(tensor)
-    what = call(Kind.ALLREDUCE, name, process_set)._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return compression.decompress(autograd.allreduce([small], what, process_set)[0], context)
 
@@ -90,8 +105,14 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[torch.Tensor]]:
     """Starts the reduction of several tensors, which run all or none."""
-    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = grouped_call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size(list(tensors), what, in_place=False)
 
@@ -106,8 +127,14 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[torch.Tensor]]:
     """Like grouped_allreduce_async, but overwrites the tensors."""
-    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = grouped_call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     return collective.same_size(list(tensors), what, in_place=True)
 
@@ -124,8 +151,14 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """The reductions of several tensors, which run all or none."""
     small = [compression.compress(tensor) for tensor in tensors]
-    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors))._replace(
-        reduce=reduce_op(op, average), prescale=prescale_factor, postscale=postscale_factor
+    what = grouped_call(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op, average),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
     )
     outputs = autograd.allreduce([tensor for tensor, _ in small], what, process_set)
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
@@ -178,7 +211,7 @@ def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[torch.Tensor]:
     """Starts a broadcast into a new tensor."""
-    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return collective.same_size([tensor], what, in_place=False)
 
 
@@ -186,7 +219,7 @@ def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[torch.Tensor]:
     """Like broadcast_async, but overwrites the tensor."""
-    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return collective.same_size([tensor], what, in_place=True)
 
 
@@ -194,7 +227,7 @@ def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """The tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
-    what = call(Kind.BROADCAST, name, process_set)._replace(root=root_rank)
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return autograd.broadcast([tensor], what, process_set)[0]
 
 

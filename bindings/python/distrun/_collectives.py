@@ -76,6 +76,9 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
     return ReduceOp(op)
 
 
+_WORDS = {kind: kind.name.lower() for kind in Kind}
+
+
 class Call(NamedTuple):
     """One call of a front end: what all its tensors have in common, and their names.
 
@@ -113,28 +116,28 @@ class Call(NamedTuple):
         )
 
 
-def call(kind: Kind, name: str | None, process_set: ProcessSet) -> Call:
+def call(kind: Kind, name: str | None, process_set: ProcessSet, **arguments: Any) -> Call:
     """One tensor, named by the caller or by a counter per (operation, process set)."""
     members = registered_id(process_set)
-    operation = kind.name.lower()
+    operation = _WORDS[kind]
     if name is None:
         name = f"noname.{_session.current().number(operation, members)}"
-    return Call(kind, (f"{operation}.{name}",), members)
+    return Call(kind, (f"{operation}.{name}",), members, **arguments)
 
 
-def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: int) -> Call:
+def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: int, **arguments: Any) -> Call:
     """Several tensors that run all or none, named like one with their place in the group."""
     members = registered_id(process_set)
-    operation = kind.name.lower()
+    operation = _WORDS[kind]
     if name is None:
         name = f"noname.group{_session.current().number(f'grouped_{operation}', members)}"
     names = [f"{operation}.{name}_{index + 1}of{count}" for index in range(count)]
-    return Call(kind, names, members, single=False, group=0)
+    return Call(kind, names, members, single=False, group=0, **arguments)
 
 
 def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Call:
     """Several tensors handed over together, each of which runs by itself."""
-    operation = kind.name.lower()
+    operation = _WORDS[kind]
     return Call(kind, [f"{operation}.{name}" for name in names], registered_id(process_set), single=False)
 
 

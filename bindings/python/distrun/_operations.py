@@ -156,12 +156,12 @@ class Handle(Generic[R]):
         """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
         seconds; signal handlers run meanwhile. May be called again, and by several threads."""
         if not self._settled and self._enter():
-            complete = False
+            complete = failed = False
             try:
-                self._wait_native(timeout)
+                failed = self._wait_native(timeout)
                 complete = True
             finally:
-                self._leave(complete)
+                self._leave(complete, failed)
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._value  # type: ignore[return-value]
@@ -183,8 +183,8 @@ class Handle(Generic[R]):
         if self.poll() and not self._settled and self._enter():
             self._leave(complete=True)
 
-    def _wait_native(self, timeout: float | None) -> None:
-        """Returns when every operation is complete, failed or not; nothing less lets their memory go."""
+    def _wait_native(self, timeout: float | None) -> bool:
+        """Returns when every operation is complete; nothing less lets their memory go. True if one may have failed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         look = _LOOK_SECONDS if threading.current_thread() is threading.main_thread() else -1.0
         handles, native = self._handles, library()
@@ -199,10 +199,10 @@ class Handle(Generic[R]):
             else:
                 code = native.distrun_wait_all(handles, self._count, left, None)
             if code == _OK and (waiting is None or self._count == 1):
-                return
+                return False
             missing = next((handle for handle in handles if not native.distrun_poll(handle)), None)
             if missing is None:
-                return
+                return True
             if code not in (_INTERRUPTED, _TIMEOUT):
                 waiting = missing  # one of several failed: the others are waited for one by one
             if deadline is not None and time.monotonic() >= deadline:
@@ -220,21 +220,21 @@ class Handle(Generic[R]):
             self._waiters += 1
             return True
 
-    def _leave(self, complete: bool) -> None:
+    def _leave(self, complete: bool, failed: bool = True) -> None:
         with self._lock:
             try:
                 if complete and not self._settled:
-                    self._settle()
+                    self._settle(failed)
                 self._waiters -= 1
                 if self._settled and self._waiters == 0:
                     self._release()
             finally:
                 self._session.leave()
 
-    def _settle(self) -> None:
+    def _settle(self, failed: bool) -> None:
         """Takes over outcome and output; all native handles are complete. Under the lock."""
         try:
-            self._failure = self._first_error()
+            self._failure = self._first_error() if failed else None
             if self._failure is None and self._finish is not None:
                 self._value = self._finish(self)
         except BaseException as failure:  # kept for whoever waits: out of memory for the output, say
@@ -270,7 +270,7 @@ def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -
 def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:
     """The handle of an empty group: complete at once, without the other ranks."""
     handle: Handle[R] = Handle(_session.current(), (ctypes.c_void_p * 0)(), None, finish)
-    handle._settle()
+    handle._settle(failed=False)
     return handle
 
 
@@ -283,13 +283,17 @@ def enqueue_array(
     handle: Handle[R] = Handle(session, handles, keep, finish)
     # Registered first: a signal handler that raises right after the C call must not free the tensors.
     session.in_flight[id(handle)] = handle
+    session.enter()
     try:
-        with session.calling() as pointer:
-            errors.check(library().distrun_enqueue(pointer, array, count, handles))
+        code = library().distrun_enqueue(session.pointer, array, count, handles)
+        if code != _OK:
+            raise errors.last_error()
     except BaseException:
         if handles[0] is None:
             del session.in_flight[id(handle)]
         raise
+    finally:
+        session.leave()
     _scratch.submitted = True
     if len(session.in_flight) >= session.sweep_at:
         _sweep(session)

@@ -50,7 +50,8 @@ class Session:
         self.sweep_at = 1024  # so many handles in flight make enqueue look for forgotten ones
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
-        self._idle = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._callers = 0
         self._closing = False
 
@@ -74,16 +75,16 @@ class Session:
 
     def enter(self) -> None:
         """Like the start of `calling`, without its cost; `leave` must follow."""
-        with self._idle:
+        with self._lock:
             if self._closing:
                 raise _not_initialized("distrun has been shut down")
             self._callers += 1
 
     def leave(self) -> None:
         """Ends what `enter` began."""
-        with self._idle:
+        with self._lock:
             self._callers -= 1
-            if self._callers == 0:
+            if self._closing:
                 self._idle.notify_all()
 
     def close(self) -> None:
@@ -94,7 +95,7 @@ class Session:
         error = self._leave_job()
         for handle in list(self.in_flight.values()):
             handle.settle_if_complete()
-        with self._idle:
+        with self._lock:
             self._closing = True
             drained = self._idle.wait_for(lambda: self._callers == 0, _DRAIN_SECONDS)
         # A thread that is still inside would use freed memory: then the session is leaked on purpose.

@@ -133,8 +133,8 @@ def _encode_extension(out: bytearray, value: object, place: str, depth: int) -> 
     encoded = extension.encode(value) if extension is not None else None
     if encoded is None:
         raise TypeError(
-            f"{place} is a {kind.__module__}.{kind.__qualname__}, which the safe object format does not carry; convert it "
-            "to plain data (numbers, text, lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
+            f"{place} is a {kind.__module__}.{kind.__qualname__}, which the safe object format does not carry; convert "
+            "it to plain data (numbers, text, lists, dicts, arrays, tensors), or pass allow_pickle=True on all ranks."
         )
     description, payload = encoded
     out += b"X"

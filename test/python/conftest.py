@@ -1,0 +1,82 @@
+"""Where the package and the command under test come from.
+
+Without options: the installed `distrun` package and the `distrun` beside this Python or on PATH. With --build-dir: the
+sources of this tree with that build's library and command, without installing anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+Result = subprocess.CompletedProcess[str]
+RunRanks = Callable[..., Result]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--build-dir", help="test this build's library and command instead of what is installed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    build = config.getoption("--build-dir")
+    if not build:
+        return
+    stage = Path(tempfile.mkdtemp(prefix="distrun-package-"))
+    config.add_cleanup(lambda: shutil.rmtree(stage, ignore_errors=True))
+    package = stage / "distrun"
+    (package / "lib").mkdir(parents=True)
+    for file in (ROOT / "bindings/python/distrun").glob("*.py"):
+        (package / file.name).symlink_to(file)
+    for folder in (ROOT / "frameworks").iterdir():
+        if (folder / "__init__.py").exists():
+            (package / folder.name).symlink_to(folder)
+    (package / "lib/libdistrun.so").symlink_to(Path(build).resolve() / "runtime/api/libdistrun.so")
+    sys.path.insert(0, str(stage))
+    os.environ["PYTHONPATH"] = str(stage)
+
+
+def find_command(config: pytest.Config) -> str | None:
+    """The distrun command under test."""
+    build = config.getoption("--build-dir")
+    if build:
+        return str(Path(build).resolve() / "launcher/distrun")
+    beside = Path(sys.executable).with_name("distrun")
+    return str(beside) if beside.exists() else shutil.which("distrun")
+
+
+@pytest.fixture(scope="session")
+def command(pytestconfig: pytest.Config) -> str:
+    found = find_command(pytestconfig)
+    assert found is not None and Path(found).exists(), "no distrun command: install the package, or pass --build-dir"
+    return found
+
+
+@pytest.fixture
+def run_ranks(command: str) -> RunRanks:
+    """run_ranks(2, "name.py", "argument", check=True, timeout=120): the program from programs/ on that many ranks."""
+
+    def run(ranks: int, program: str, *arguments: str, check: bool = True, timeout: float = 150) -> Result:
+        # The limit ends the ranks too: nothing may survive a test, whatever it found.
+        line = [command, "-np", str(ranks), "--timeout", str(timeout), sys.executable, str(PROGRAMS / program)]
+        result = subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=timeout + 20, check=False)
+        if check:
+            assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result
+
+    return run
+
+
+# Property tests run beside everything else: how long one example takes says nothing.
+hypothesis.settings.register_profile("distrun", deadline=None)
+hypothesis.settings.load_profile("distrun")

@@ -1,0 +1,50 @@
+"""Runs the checks of a program on every rank, one after the other, and says which one failed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import distrun
+
+
+def run(module: dict[str, object]) -> None:
+    """Runs all functions named check_* of the module, in order; an exception ends the job, as for any program."""
+    only = sys.argv[1:]
+    distrun.init()
+    for name, function in list(module.items()):
+        if name.startswith("check_") and callable(function) and (not only or name in only):
+            print(f"rank {distrun.rank()}: {name}", flush=True)
+            function()
+    distrun.shutdown()
+    print("all checks passed", flush=True)
+
+
+@contextmanager
+def raises(kind: type[BaseException] | tuple[type[BaseException], ...], *texts: str) -> Iterator[list[BaseException]]:
+    """The block must raise `kind`, with all of `texts` in its message; gives a list with the exception."""
+    caught: list[BaseException] = []
+    try:
+        yield caught
+    except kind as error:
+        for text in texts:
+            assert text in str(error), f"{text!r} is not in {error}"
+        caught.append(error)
+    else:
+        raise AssertionError(f"{kind} was not raised")
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Waits for something that another rank does without the runtime."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+def marker(name: str) -> Path:
+    """A file in the folder given as the program's first argument, by which ranks signal each other."""
+    return Path(sys.argv[1]) / name

@@ -1,0 +1,75 @@
+"""Children made by fork after init: a clear error there, nothing lost here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from typing import Any
+
+import torch
+from checks import raises, run
+from torch.utils.data import DataLoader, Dataset
+
+import distrun.torch as hvd
+
+
+class Numbers(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(index), float(hvd.rank())])
+
+
+def in_child(queue: Any) -> None:
+    try:
+        hvd.allreduce(torch.ones(1), name="child")
+    except hvd.NotInitialized as error:
+        queue.put(str(error))
+    sys.exit(7)  # runs what is registered with atexit, which must leave the parent's job alone
+
+
+def check_error_in_the_child() -> None:
+    handle = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="in_flight") if hvd.rank() == 0 else None
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=in_child, args=(queue,))
+    child.start()
+    text = queue.get(timeout=60)
+    child.join(60)
+    assert "forked" in text and f"rank {hvd.rank()}" in text and child.exitcode == 7, (text, child.exitcode)
+    if handle is None:
+        handle = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="in_flight")
+    assert handle.wait().tolist() == [hvd.size()] * 3
+
+
+def check_handles_and_init_in_the_child() -> None:
+    handle = hvd.allreduce_async(torch.ones(1), name="kept")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            with raises(hvd.NotInitialized, "forked"):
+                handle.wait()
+            with raises(hvd.NotInitialized, "forked"):
+                hvd.init()
+            hvd.shutdown()
+            assert not hvd.is_initialized() and hvd.size() >= 1
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert handle.wait().tolist() == [1.0]
+
+
+def check_data_loader_workers() -> None:
+    total = torch.zeros(2)
+    for step, batch in enumerate(DataLoader(Numbers(), batch_size=5, num_workers=2, multiprocessing_context="fork")):
+        total += hvd.allreduce(batch.sum(dim=0), op=hvd.Sum, name=f"step{step}")
+    expected_ranks = 40 * sum(range(hvd.size()))
+    assert total.tolist() == [sum(range(40)) * hvd.size(), expected_ranks]
+
+
+if __name__ == "__main__":
+    run(globals())

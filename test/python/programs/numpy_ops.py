@@ -1,0 +1,178 @@
+"""Every operation on NumPy arrays, on any number of ranks."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+from checks import raises, run
+
+import distrun.numpy as hvd
+
+INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
+FLOATS = (np.float16, np.float32, np.float64)
+SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (3, 4), (2, 0, 3), (1000, 33))
+
+
+def mine(shape: tuple[int, ...], dtype: Any, rank: int | None = None) -> Any:
+    """Values that every rank can compute for every other one; small, so that all sums are exact."""
+    rank = hvd.rank() if rank is None else rank
+    return (np.arange(np.prod(shape, dtype=int)).reshape(shape) % 5 + rank + 1).astype(dtype)
+
+
+def everyone(shape: tuple[int, ...], dtype: Any) -> Any:
+    return np.stack([mine(shape, dtype, rank) for rank in range(hvd.size())])
+
+
+def check_allreduce_dtypes_and_shapes() -> None:
+    for dtype in INTEGERS + FLOATS:
+        for shape in SHAPES:
+            result = hvd.allreduce(mine(shape, dtype), op=hvd.Sum)
+            assert result.dtype == dtype and result.shape == shape
+            np.testing.assert_array_equal(result, everyone(shape, dtype).sum(axis=0, dtype=dtype))
+
+
+def check_allreduce_ops() -> None:
+    values = everyone((5, 3), np.float64)
+    expected = {
+        hvd.Sum: values.sum(axis=0),
+        hvd.Average: values.mean(axis=0),
+        hvd.Min: values.min(axis=0),
+        hvd.Max: values.max(axis=0),
+        hvd.Product: values.prod(axis=0),
+    }
+    for op, result in expected.items():
+        np.testing.assert_allclose(hvd.allreduce(mine((5, 3), np.float64), op=op), result, rtol=1e-14)
+    np.testing.assert_allclose(hvd.allreduce(mine((5, 3), np.float64)), values.mean(axis=0), rtol=1e-14)
+
+
+def check_bool() -> None:
+    first = np.array([hvd.rank() == 0, True, False])
+    assert hvd.allreduce(first, op=hvd.Max).tolist() == [True, True, False]
+    assert hvd.allreduce(first, op=hvd.Min).tolist() == [hvd.size() == 1, True, False]
+    assert hvd.allgather(first).dtype == np.bool_
+    assert hvd.broadcast(first, 0).tolist() == [True, True, False]
+
+
+def check_prescale_and_postscale() -> None:
+    total = everyone((6,), np.float32).sum(axis=0)
+    result = hvd.allreduce(mine((6,), np.float32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    np.testing.assert_allclose(result, total * 1.5, rtol=1e-6)
+
+
+def check_in_place() -> None:
+    array = mine((4, 4), np.float32)
+    handle = hvd.allreduce_async_(array, op=hvd.Sum, name="in_place")
+    assert hvd.synchronize(handle) is array and hvd.poll(handle)
+    np.testing.assert_array_equal(array, everyone((4, 4), np.float32).sum(axis=0))
+    array = mine((4,), np.int32)
+    assert hvd.broadcast_(array, hvd.size() - 1) is array
+    np.testing.assert_array_equal(array, mine((4,), np.int32, hvd.size() - 1))
+
+
+def check_out_of_place_leaves_the_input_alone() -> None:
+    array = mine((9,), np.float64)
+    hvd.allreduce(array, op=hvd.Sum)
+    hvd.broadcast(array, hvd.size() - 1)
+    np.testing.assert_array_equal(array, mine((9,), np.float64))
+
+
+def check_memory_that_is_not_contiguous() -> None:
+    array = np.zeros((6, 6), np.float32)
+    view = array[::2, ::3]
+    view[...] = mine((3, 2), np.float32)
+    total = everyone((3, 2), np.float32).sum(axis=0)
+    np.testing.assert_array_equal(hvd.allreduce(view, op=hvd.Sum), total)
+    hvd.allreduce_(view, op=hvd.Sum)
+    np.testing.assert_array_equal(array[::2, ::3], total)
+    assert array.sum() == total.sum()
+    foreign = mine((3,), ">f4")
+    np.testing.assert_array_equal(hvd.allreduce(foreign, op=hvd.Sum), everyone((3,), np.float32).sum(axis=0))
+
+
+def check_what_is_refused_here_leaves_the_others_unharmed() -> None:
+    constant = mine((3,), np.float32)
+    constant.flags.writeable = False
+    with raises(ValueError, "read-only"):
+        hvd.allreduce_(constant, name="refused")
+    with raises(ValueError, "complex64"):
+        hvd.allreduce(np.zeros(2, np.complex64), name="refused")
+    with raises(ValueError, "average"):
+        hvd.allreduce(constant, average=True, op=hvd.Sum, name="refused")
+    with raises(NotImplementedError, "Average"):
+        hvd.allreduce(constant, op=hvd.Adasum, name="refused")
+    array = mine((3,), np.float64)
+    handle = hvd.allreduce_async_(array, name="resize")
+    with raises(ValueError, "resize"):
+        array.resize((10,), refcheck=False)
+    handle.wait()
+
+
+def check_grouped() -> None:
+    arrays = [mine((n,), dtype) for n, dtype in ((3, np.float32), (1, np.int64), (4, np.float32))]
+    results = hvd.grouped_allreduce(arrays, op=hvd.Sum, name="grouped")
+    for array, result in zip(arrays, results, strict=True):
+        np.testing.assert_array_equal(result, everyone(array.shape, array.dtype).sum(axis=0))
+    assert hvd.grouped_allreduce_(arrays, op=hvd.Sum)[1] is arrays[1]
+    np.testing.assert_array_equal(arrays[2], results[2])
+    gathered = hvd.grouped_allgather([mine((2, 2), np.int8), mine((1,), np.float64)])
+    assert [part.shape for part in gathered] == [(2 * hvd.size(), 2), (hvd.size(),)]
+    assert hvd.grouped_allreduce([]) == []
+
+
+def check_allgather_with_different_first_dimensions() -> None:
+    for dtype in INTEGERS + FLOATS:
+        rows = mine((hvd.rank() + 1, 3), dtype)
+        expected = np.concatenate([mine((rank + 1, 3), dtype, rank) for rank in range(hvd.size())])
+        np.testing.assert_array_equal(hvd.allgather(rows), expected)
+    nothing_here = np.zeros((0 if hvd.rank() == 0 else 2, 2), np.float32)
+    assert hvd.allgather(nothing_here).shape == (2 * (hvd.size() - 1), 2)
+
+
+def check_broadcast() -> None:
+    for root in range(hvd.size()):
+        for dtype in INTEGERS + FLOATS:
+            result = hvd.broadcast(mine((3, 5), dtype), root, name=f"from{root}")
+            np.testing.assert_array_equal(result, mine((3, 5), dtype, root))
+
+
+def check_compression() -> None:
+    array = mine((5,), np.float64)
+    result = hvd.allreduce(array, op=hvd.Sum, compression=hvd.Compression.fp16)
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, everyone((5,), np.float64).sum(axis=0))
+
+
+def check_many_at_once_in_another_order() -> None:
+    names = [f"tensor{index}" for index in range(200)]
+    order = names[hvd.rank() :] + names[: hvd.rank()]
+    handles = {name: hvd.allreduce_async(np.full(3, int(name[6:]), np.int64), op=hvd.Sum, name=name) for name in order}
+    for name in reversed(names):
+        assert (hvd.synchronize(handles[name]) == int(name[6:]) * hvd.size()).all()
+
+
+def check_forgotten_handles_free_nothing_too_early() -> None:
+    for index in range(2000):
+        hvd.allreduce_async_(np.full(100, float(index)), name=f"forgotten{index}")
+    gc.collect()
+    hvd.barrier()
+
+
+def check_broadcast_parameters() -> None:
+    params = {"b": mine((2,), np.float32), "a": mine((3,), np.int64)}
+    hvd.broadcast_parameters(params, root_rank=hvd.size() - 1)
+    np.testing.assert_array_equal(params["a"], mine((3,), np.int64, hvd.size() - 1))
+    with raises(ValueError, "broadcast_object"):
+        hvd.broadcast_parameters({"lr": 0.1}, root_rank=0)
+
+
+def check_repeated_names_with_changing_shapes() -> None:
+    for step in range(20):
+        shape = (3,) if step % 3 else (2, 2)
+        result = hvd.allreduce(mine(shape, np.float32), op=hvd.Sum, name="changing")
+        np.testing.assert_array_equal(result, everyone(shape, np.float32).sum(axis=0))
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,151 @@
+"""Objects, process sets, mismatches, timeline and queries, on two or more ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from checks import raises, run
+
+import distrun.numpy as hvd
+
+
+@dataclasses.dataclass
+class Custom:
+    value: int
+
+
+def check_broadcast_object() -> None:
+    sent = {"rank": hvd.rank(), "list": [1, (2.5, None)], "array": np.arange(3), "text": "x" * 100_000}
+    for root in range(hvd.size()):
+        received = hvd.broadcast_object(sent if hvd.rank() == root else None, root_rank=root)
+        assert received["rank"] == root and received["array"].tolist() == [0, 1, 2] and len(received["text"]) == 100_000
+
+
+def check_allgather_object() -> None:
+    assert hvd.allgather_object({hvd.rank(): "x" * hvd.rank()}) == [{rank: "x" * rank} for rank in range(hvd.size())]
+
+
+def check_objects_that_cannot_travel_fail_on_every_rank() -> None:
+    sent = Custom(1) if hvd.rank() == 0 else None
+    with raises(TypeError, "Custom", "allow_pickle"):
+        hvd.broadcast_object(sent, root_rank=0)
+    with raises(TypeError, "Custom"):
+        hvd.allgather_object(Custom(1) if hvd.rank() == 1 else 1)
+    assert hvd.broadcast_object(sent, root_rank=0, allow_pickle=True) == Custom(1)
+
+
+def check_process_sets() -> None:
+    odd = [rank for rank in range(hvd.size()) if rank % 2]
+    process_set = hvd.add_process_set(odd)
+    assert process_set.ranks == odd and process_set.size() == len(odd) and process_set.process_set_id
+    with raises(ValueError, "same ranks"):
+        hvd.add_process_set(odd)
+    with raises(ValueError, "outside"):
+        hvd.add_process_set([hvd.size()])
+    if process_set.included():
+        assert process_set.rank() == odd.index(hvd.rank())
+        total = hvd.allreduce(np.array([hvd.rank()]), op=hvd.Sum, process_set=process_set)
+        assert total.tolist() == [sum(odd)]
+        assert hvd.allgather(np.array([hvd.rank()]), process_set=process_set).tolist() == odd
+        assert hvd.broadcast(np.array([hvd.rank()]), odd[-1], process_set=process_set).tolist() == odd[-1:]
+        assert hvd.allgather_object(hvd.rank(), process_set=process_set) == odd
+        average = hvd.allreduce(np.array([float(hvd.rank())]), process_set=process_set)
+        np.testing.assert_allclose(average, np.mean(odd))
+        hvd.barrier(process_set=process_set)
+    else:
+        with raises(ValueError, "not part of"):
+            process_set.rank()
+        with raises(hvd.DistrunError):
+            hvd.allreduce(np.array([1]), process_set=process_set)
+    assert hvd.remove_process_set(process_set)
+    assert process_set.process_set_id is None and not hvd.remove_process_set(process_set)
+    with raises(ValueError, "not registered"):
+        hvd.allreduce(np.array([1]), process_set=process_set)
+    assert not hvd.remove_process_set(hvd.global_process_set)
+    again = hvd.add_process_set(hvd.ProcessSet([0]))
+    if hvd.rank() == 0:
+        assert hvd.allreduce(np.array([4]), process_set=again).tolist() == [4]
+    hvd.remove_process_set(again)
+
+
+def expect_mismatch(name: str, array: np.ndarray, *texts: str, **arguments: object) -> None:
+    """The call fails on every rank, naming the tensor; the next one works."""
+    with raises(hvd.Mismatch, name, *texts) as caught:
+        hvd.allreduce(array, name=name, **arguments)
+    error = caught[0]
+    assert isinstance(error, hvd.DistrunError)
+    assert name in error.tensor and error.usable and error.ranks, (error.tensor, error.usable, error.ranks)
+    assert hvd.allreduce(np.array([1]), op=hvd.Sum, name=name).tolist() == [hvd.size()]
+
+
+def check_mismatches() -> None:
+    last = hvd.rank() == hvd.size() - 1
+    expect_mismatch("dtype", np.zeros(3, np.float64 if last else np.float32), "float64", "float32")
+    expect_mismatch("shape", np.zeros((2, 3) if last else (3, 2)), "(2, 3)", "(3, 2)")
+    expect_mismatch("op", np.zeros(3), op=hvd.Max if last else hvd.Sum)
+    expect_mismatch("scale", np.zeros(3), prescale_factor=2.0 if last else 1.0)
+    with raises(hvd.Mismatch, "root"):
+        hvd.broadcast(np.zeros(3), root_rank=0 if last else 1, name="root")
+    with raises(hvd.Mismatch, "gather"):
+        hvd.allgather(np.zeros((2, 3) if last else (2, 4)), name="gather")
+    assert hvd.allreduce(np.array([1.0])).tolist() == [1.0]
+
+
+def check_duplicate_name() -> None:
+    hold = hvd.rank() == 0
+    handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="held") if hold else None
+    if handle is not None:  # the others have not submitted it: it is in flight for certain
+        with raises(hvd.DuplicateName, "held"):
+            hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="held")
+    hvd.barrier()
+    if handle is None:
+        handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="held")
+    assert handle.wait().tolist() == [hvd.size()]
+
+
+def check_wait_with_a_time_limit() -> None:
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="late")
+        assert not handle.poll()
+        with raises(hvd.Timeout, "0.05"):
+            handle.wait(timeout=0.05)
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="late")
+    assert handle.wait(timeout=60).tolist() == [hvd.size()]
+
+
+def check_timeline() -> None:
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    path = Path(folder) / "trace.json"
+    hvd.start_timeline(str(path))
+    for step in range(3):
+        hvd.allreduce(np.zeros(10), name=f"traced{step}")
+    hvd.stop_timeline()
+    hvd.barrier()
+    if hvd.rank() == 0:
+        events = json.loads(path.read_text())
+        assert "traced1" in json.dumps(events)
+        path.unlink()
+        path.parent.rmdir()
+
+
+def check_queries() -> None:
+    assert hvd.size() == hvd.local_size() and hvd.rank() == hvd.local_rank() and hvd.cross_size() == 1
+    assert hvd.is_homogeneous() and hvd.is_initialized()
+    assert "cpu" in hvd.query("why") and "self" in hvd.query("backends")
+    assert hvd.shm_enabled() or hvd.tcp_enabled() or hvd.size() == 1
+    assert not hvd.nccl_enabled() and hvd.rocm_built() is False
+
+
+def check_should_stop() -> None:
+    assert not hvd.should_stop()
+    assert hvd.should_stop(request=hvd.rank() == hvd.size() - 1)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,82 @@
+"""Signals in a blocked allreduce: rank 0 waits for rank 1, which submits only when the handler has run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+from checks import marker, wait_for
+
+import distrun.numpy as hvd
+
+LIMIT = 3.0  # seconds from the signal to its handler; within 1 on a machine that is not overloaded
+
+
+def signal_myself_soon(number: int, sent: list[float]) -> None:
+    def send() -> None:
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), number)
+
+    threading.Timer(0.3, send).start()
+
+
+def check_keyboard_interrupt() -> None:
+    if hvd.rank() == 0:
+        sent: list[float] = []
+        signal_myself_soon(signal.SIGINT, sent)
+        try:
+            hvd.allreduce(np.ones(4), name="interrupted")
+        except KeyboardInterrupt:
+            assert time.monotonic() - sent[0] < LIMIT
+        else:
+            raise AssertionError("no KeyboardInterrupt")
+        marker("interrupted").touch()
+    else:
+        wait_for(marker("interrupted").exists, "the interrupt")
+        hvd.allreduce(np.ones(4), name="interrupted")
+    # What was interrupted stayed in flight and is complete now; the job goes on.
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum).tolist() == [hvd.size()]
+
+
+def check_handler_that_returns() -> None:
+    if hvd.rank() == 0:
+        sent: list[float] = []
+        ran: list[float] = []
+
+        def handler(*_: object) -> None:
+            ran.append(time.monotonic())
+            marker("handled").touch()
+
+        signal.signal(signal.SIGTERM, handler)
+        signal_myself_soon(signal.SIGTERM, sent)
+    else:
+        wait_for(marker("handled").exists, "the handler")
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum, name="handled").tolist() == [hvd.size()]
+    if hvd.rank() == 0:
+        assert len(ran) == 1 and ran[0] - sent[0] < LIMIT
+
+
+def check_should_stop_after_sigterm() -> None:
+    if hvd.rank() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for step in range(10):
+        if hvd.should_stop():
+            break
+        assert step < 4, "nobody stopped"
+        if step == 3 and hvd.rank() == hvd.size() - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert hvd.allgather_object(step) == [4] * hvd.size()
+
+
+if __name__ == "__main__":
+    hvd.init()
+    check_keyboard_interrupt()
+    check_handler_that_returns()
+    check_should_stop_after_sigterm()
+    hvd.shutdown()
+    print("all checks passed", flush=True)
+    sys.exit(0)

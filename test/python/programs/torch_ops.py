@@ -1,0 +1,183 @@
+"""Every operation on torch tensors, with gradients, on any number of ranks."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from checks import raises, run
+
+import distrun.torch as hvd
+
+DTYPES = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+
+
+def mine(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
+    """Small whole numbers that every rank can compute for every other one: their sums are exact in every dtype."""
+    rank = hvd.rank() if rank is None else rank
+    return (torch.arange(torch.Size(shape).numel()).reshape(shape) % 5 + rank + 1).to(dtype)
+
+
+def total(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return sum((mine(shape, dtype, rank) for rank in range(1, hvd.size())), mine(shape, dtype, 0))
+
+
+def check_allreduce() -> None:
+    for dtype in DTYPES:
+        for shape in ((), (17,), (2, 3, 4), (0, 2)):
+            tensor = mine(shape, dtype)
+            result = hvd.allreduce(tensor, op=hvd.Sum)
+            assert result.dtype == dtype and torch.equal(result, total(shape, dtype))
+            assert torch.equal(tensor, mine(shape, dtype))
+            assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor and torch.equal(tensor, total(shape, dtype))
+    torch.testing.assert_close(hvd.allreduce(mine((4,))), total((4,)) / hvd.size())
+    scaled = hvd.allreduce(mine((4,)), op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.25)
+    torch.testing.assert_close(scaled, total((4,)) / 2)
+
+
+def check_bool() -> None:
+    tensor = torch.tensor([hvd.rank() == 0, True, False])
+    assert hvd.allreduce(tensor, op=hvd.Max).tolist() == [True, True, False]
+    assert hvd.broadcast(tensor, 0).tolist() == [True, True, False]
+
+
+def check_async_and_poll() -> None:
+    handles = [hvd.allreduce_async(mine((index + 1,)), op=hvd.Sum, name=f"a{index}") for index in range(50)]
+    for index, handle in enumerate(handles):
+        assert torch.equal(hvd.synchronize(handle), total((index + 1,)))
+        assert hvd.poll(handle)
+    assert hvd.synchronize(None) is None
+
+
+def check_grouped() -> None:
+    tensors = [mine((3,)), mine((2, 2), torch.int64), mine((5,))]
+    for result, tensor in zip(hvd.grouped_allreduce(tensors, op=hvd.Sum), tensors, strict=True):
+        assert torch.equal(result, total(tuple(tensor.shape), tensor.dtype))
+    results = hvd.synchronize(hvd.grouped_allreduce_async_(tensors, op=hvd.Sum, name="group"))
+    assert results[0] is tensors[0] and torch.equal(tensors[0], total((3,)))
+    gathered = hvd.grouped_allgather([mine((1, 2)), mine((hvd.rank(), 2), torch.int32)])
+    assert gathered[0].shape == (hvd.size(), 2) and gathered[1].shape == (sum(range(hvd.size())), 2)
+
+
+def check_allgather_and_broadcast() -> None:
+    for dtype in (*DTYPES, torch.bool):
+        parts = [mine((rank + 1, 2), dtype, rank) for rank in range(hvd.size())]
+        assert torch.equal(hvd.allgather(parts[hvd.rank()]), torch.cat(parts))
+        root = hvd.size() - 1
+        assert torch.equal(hvd.broadcast(mine((3,), dtype), root), mine((3,), dtype, root))
+    tensor = mine((2, 2))
+    assert hvd.broadcast_(tensor, 0) is tensor and torch.equal(tensor, mine((2, 2), rank=0))
+
+
+def check_memory_that_is_not_contiguous() -> None:
+    tensor = torch.zeros(4, 6)
+    tensor.t()[::2].copy_(mine((3, 4)))
+    hvd.allreduce_(tensor.t()[::2], op=hvd.Sum)
+    assert torch.equal(tensor.t()[::2], total((3, 4))) and tensor.sum() == total((3, 4)).sum()
+    assert torch.equal(hvd.allreduce(mine((4, 3)).t(), op=hvd.Sum), total((4, 3)).t())
+    expanded = mine((1,)).expand(5)
+    assert torch.equal(hvd.allreduce(expanded, op=hvd.Sum), total((1,)).expand(5))
+
+
+def check_compression() -> None:
+    for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
+        result = hvd.allreduce(mine((6,), torch.float64), op=hvd.Sum, compression=compression)
+        assert result.dtype == torch.float64 and torch.equal(result, total((6,), torch.float64))
+
+
+def check_gradient_of_allreduce() -> None:
+    for op, factor in ((hvd.Sum, float(hvd.size())), (hvd.Average, 1.0)):
+        tensor = mine((3, 2)).requires_grad_()
+        result = hvd.allreduce(tensor, op=op)
+        assert result.requires_grad
+        result.sum().backward()  # the incoming gradient is a stride-0 view
+        torch.testing.assert_close(tensor.grad, torch.full((3, 2), factor))
+    tensor = mine((2,)).requires_grad_()
+    with raises(NotImplementedError, "Max"):
+        hvd.allreduce(tensor, op=hvd.Max).sum().backward()
+    pair = [mine((2,)).requires_grad_(), mine((3,)).requires_grad_()]
+    first, second = hvd.grouped_allreduce(pair, op=hvd.Sum, name="grouped")
+    (first.sum() + 2 * second.sum()).backward()
+    torch.testing.assert_close(pair[1].grad, torch.full((3,), 2.0 * hvd.size()))
+
+
+def check_gradient_of_allgather() -> None:
+    tensor = mine((hvd.rank() + 1, 2)).requires_grad_()
+    gathered = hvd.allgather(tensor)
+    weights = torch.arange(float(gathered.numel())).reshape(gathered.shape)
+    (gathered * weights).sum().backward()
+    start = sum(range(1, hvd.rank() + 1))
+    torch.testing.assert_close(tensor.grad, weights[start : start + hvd.rank() + 1])
+
+
+def check_gradient_of_broadcast() -> None:
+    tensor = mine((4,)).requires_grad_()
+    (hvd.broadcast(tensor, 0) * (hvd.rank() + 1)).sum().backward()
+    expected = sum(range(1, hvd.size() + 1)) / hvd.size() if hvd.rank() == 0 else 0.0
+    torch.testing.assert_close(tensor.grad, torch.full((4,), expected))
+
+
+def check_gradients_in_any_order() -> None:
+    first, second = mine((3,)).requires_grad_(), mine((4,)).requires_grad_()
+    results = [hvd.allreduce(first, op=hvd.Sum), hvd.allreduce(second, op=hvd.Sum)]
+    # A backward pass blocks, so ranks that disagree about the order need two threads.
+    threads = [threading.Thread(target=result.sum().backward) for result in results]
+    for thread in threads if hvd.rank() % 2 else reversed(threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.testing.assert_close(first.grad, torch.full((3,), float(hvd.size())))
+    torch.testing.assert_close(second.grad, torch.full((4,), float(hvd.size())))
+
+
+def check_sparse() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    tensor = torch.sparse_coo_tensor([[rank, 3]], torch.tensor([[1.0, 2.0], [4.0, 4.0]]), (max(4, size), 2))
+    for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
+        result = hvd.synchronize(hvd.sparse_allreduce_async(tensor, name=f"sparse{op}", op=op))
+        torch.testing.assert_close(result.to_dense(), hvd.allreduce(tensor.to_dense(), op=hvd.Sum) * factor)
+
+
+def check_what_is_refused() -> None:
+    with raises(ValueError, "complex64"):
+        hvd.allreduce(torch.zeros(2, dtype=torch.complex64))
+    with raises(ValueError, "sparse"):
+        hvd.allreduce(torch.eye(2).to_sparse())
+    with raises(ValueError, "meta"):
+        hvd.allreduce(torch.empty(2, device="meta"))
+    with raises(ValueError, "list"):
+        hvd.allreduce([1.0])
+    for name in ("alltoall", "reducescatter", "join", "SyncBatchNorm"):
+        with raises(NotImplementedError, name):
+            getattr(hvd, name)(torch.zeros(2))
+    with raises(NotImplementedError, "elastic"):
+        hvd.elastic.run(print)
+
+
+def check_objects() -> None:
+    sent = {"state": torch.nn.Linear(2, 2).state_dict(), "dtype": torch.bfloat16, "size": torch.Size([1, 2])}
+    received = hvd.broadcast_object(sent if hvd.rank() == 0 else None)
+    assert received["state"]["weight"].shape == (2, 2) and received["dtype"] == torch.bfloat16
+    sums = hvd.allgather_object(received["state"]["weight"].sum())
+    assert all(torch.equal(part, sums[0]) for part in sums)
+
+
+def check_mismatch_and_go_on() -> None:
+    last = hvd.rank() == hvd.size() - 1
+    with raises(hvd.Mismatch, "weights", "(2,)", "(3,)"):
+        hvd.allreduce(torch.zeros(3 if last else 2), name="weights")
+    assert torch.equal(hvd.allreduce(mine((2,)), op=hvd.Sum, name="weights"), total((2,)))
+
+
+if __name__ == "__main__":
+    run(globals())

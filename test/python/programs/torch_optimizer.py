@@ -1,0 +1,319 @@
+"""DistributedOptimizer: training on N ranks gives what one process gets on the whole batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from checks import raises, run
+from torch import nn
+
+import distrun.torch as hvd
+
+ROWS = 4  # of each rank
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+
+
+def make_model(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+
+def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(ROWS, 6, generator=generator).double(), torch.randn(ROWS, 3, generator=generator).double()
+
+
+def whole_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, targets = zip(*(batch(step, rank) for rank in range(hvd.size())), strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
+def loss_of(model: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.mse_loss(model(data[0]), data[1])
+
+
+def alone(make: MakeOptimizer, steps: int) -> nn.Module:
+    """What one process without distrun computes."""
+    model = make_model()
+    optimizer = make(model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, whole_batch(step)).backward()
+        optimizer.step()
+    return model
+
+
+def together(make: MakeOptimizer, steps: int, **options: Any) -> nn.Module:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make(model.parameters()), named_parameters=model.named_parameters(), **options)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+    return model
+
+
+def assert_same(left: nn.Module, right: nn.Module, **tolerance: float) -> None:
+    for (name, one), other in zip(left.state_dict().items(), right.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+def sgd(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def check_optimizers() -> None:
+    adam: MakeOptimizer = lambda params: torch.optim.AdamW(params, lr=0.01)  # noqa: E731
+    for make in (sgd, adam):
+        assert_same(together(make, 6), alone(make, 6))
+
+
+def check_options_that_do_not_change_the_result() -> None:
+    expected = alone(sgd, 4)
+    for options in ({"groups": 2}, {"groups": 100}, {"gradient_predivide_factor": 3.0}, {"sparse_as_dense": True}):
+        assert_same(together(sgd, 4, **options), expected)
+    assert_same(together(sgd, 4, groups=2, gradient_predivide_factor=2.0), expected)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert_same(together(sgd, 4, num_groups=3), expected)
+    assert any(issubclass(warning.category, DeprecationWarning) for warning in caught)
+
+
+def check_groups_as_lists() -> None:
+    model = make_model()
+    params = list(model.parameters())
+    optimizer = hvd.DistributedOptimizer(sgd(params), model.named_parameters(), groups=[params[:1], params[2:4]])
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+    assert_same(model, alone(sgd, 3))
+    with raises(ValueError, "more than one"):
+        hvd.DistributedOptimizer(sgd(params), groups=[params[:2], params[1:3]])
+
+
+def check_compression() -> None:
+    expected = alone(sgd, 4)
+    assert_same(together(sgd, 4, compression=hvd.Compression.fp16), expected, rtol=1e-2, atol=1e-2)
+    assert_same(together(sgd, 4, compression=hvd.Compression.bf16), expected, rtol=5e-2, atol=5e-2)
+
+
+def check_sum_and_backward_passes() -> None:
+    passes = 3
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
+    )
+    for step in range(3):
+        optimizer.zero_grad()
+        for part in range(passes):
+            (loss_of(model, batch(passes * step + part, hvd.rank())) / passes).backward()
+        optimizer.step()
+    expected = make_model()
+    reference = sgd(expected.parameters())
+    for step in range(3):
+        reference.zero_grad()
+        for part in range(passes):
+            (loss_of(expected, whole_batch(passes * step + part)) / passes).backward()
+        reference.step()
+    assert_same(model, expected)
+
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+    (loss_of(model, batch(0, hvd.rank())) / hvd.size()).backward()
+    optimizer.step()
+    assert_same(model, alone(sgd, 1))
+
+
+def check_too_many_passes_and_zero_grad() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    loss_of(model, batch(0, hvd.rank())).backward()
+    with raises(AssertionError, "backward_passes_per_step"):
+        loss_of(model, batch(1, hvd.rank())).backward()
+    with raises(AssertionError, "race condition"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.set_backward_passes_per_step(2)
+    for part in range(2):
+        loss_of(model, batch(part, hvd.rank())).backward()
+    optimizer.step()
+
+
+def check_clipping() -> None:
+    def clipped(model: nn.Module, optimizer: Any, distributed: bool, step: int) -> None:
+        loss_of(model, batch(step, hvd.rank()) if distributed else whole_batch(step)).backward()
+        if distributed:
+            optimizer.synchronize()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        if distributed:
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    reference = sgd(expected.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3):
+            clipped(model, optimizer, True, step)
+            clipped(expected, reference, False, step)
+    assert_same(model, expected)
+    loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.synchronize()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.step()
+    assert any("skip_synchronize" in str(warning.message) for warning in caught)
+
+
+def check_parameters_without_a_gradient() -> None:
+    """Which parameters are used differs from rank to rank: those that are not count as zero."""
+    model = make_model()
+    extra = nn.Linear(6, 3).double()
+    params = [*model.parameters(), *extra.parameters()]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1))
+    before = extra.weight.detach().clone()
+    inputs, targets = batch(0, hvd.rank())
+    output = model(inputs) + (extra(inputs) if hvd.rank() == 0 else 0.0)
+    nn.functional.mse_loss(output, targets).backward()
+    optimizer.step()
+    weights = hvd.allgather_object(extra.weight.detach())
+    assert all(torch.equal(weight, weights[0]) for weight in weights) and not torch.equal(weights[0], before)
+
+
+def check_sparse_gradients() -> None:
+    def train(wrap: Callable[[Any], Any], rows: Callable[[int], torch.Tensor]) -> torch.Tensor:
+        torch.manual_seed(0)
+        table = nn.Embedding(10, 4, sparse=True)
+        optimizer = wrap(torch.optim.SGD(table.parameters(), lr=0.5))
+        for step in range(3):
+            optimizer.zero_grad()
+            table(rows(step)).square().mean(dim=(1, 2)).mean().backward()
+            optimizer.step()
+        return table.weight.detach()
+
+    def own(step: int, rank: int | None = None) -> torch.Tensor:
+        return torch.tensor([[(hvd.rank() if rank is None else rank), 5, step]])
+
+    expected = train(lambda made: made, lambda step: torch.cat([own(step, rank) for rank in range(hvd.size())]))
+    for dense in (False, True):
+        result = train(lambda made, dense=dense: hvd.DistributedOptimizer(made, sparse_as_dense=dense), own)
+        torch.testing.assert_close(result, expected)
+
+
+def check_closures() -> None:
+    def trained(wrap: Callable[[Any, Any], Any], data: Callable[[int], Any], make: MakeOptimizer) -> nn.Module:
+        model = make_model()
+        optimizer = wrap(make(model.parameters()), model)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model, data(0))
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        return model
+
+    lbfgs: MakeOptimizer = lambda params: torch.optim.LBFGS(params, lr=0.5, max_iter=4)  # noqa: E731
+    for make in (sgd, lbfgs):
+        distributed = trained(
+            lambda made, model: hvd.DistributedOptimizer(made, model.named_parameters()),
+            lambda step: batch(step, hvd.rank()),
+            make,
+        )
+        assert_same(distributed, trained(lambda made, _: made, whole_batch, make))
+
+
+def check_process_set() -> None:
+    members = hvd.add_process_set([0, 1])
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), process_set=members)
+    loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.step()
+    weights = hvd.allgather_object(model[0].weight.detach())
+    assert torch.equal(weights[0], weights[1])
+    assert all(not torch.equal(weight, weights[0]) for weight in weights[2:])
+    hvd.remove_process_set(members)
+
+
+def check_two_optimizers_with_the_same_names() -> None:
+    first, second = make_model(), make_model(1)
+    one = hvd.DistributedOptimizer(sgd(first.parameters()), first.named_parameters())
+    two = hvd.DistributedOptimizer(sgd(second.parameters()), second.named_parameters())
+    data = batch(0, hvd.rank())
+    (loss_of(first, data) + loss_of(second, data)).backward()
+    two.step()
+    one.step()
+    assert_same(first, alone(sgd, 1))
+
+
+def check_state_from_one_rank() -> None:
+    model = make_model(seed=hvd.rank())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(model.parameters(), lr=0.1 * (hvd.rank() + 1), betas=(0.8, 0.9)), model.named_parameters()
+    )
+    if hvd.rank() == 0:  # only this rank has state
+        for param in model.parameters():
+            param.grad = torch.ones_like(param)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    states = hvd.allgather_object(optimizer.state_dict()["state"])
+    assert set(states[0]) == {0, 1, 2, 3}
+    for state in states:
+        assert all(torch.equal(state[key]["exp_avg"], states[0][key]["exp_avg"]) for key in states[0])
+    optimizer.zero_grad()
+    for step in range(2):
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = hvd.allgather_object(model[0].weight.detach())
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
+
+
+def check_schedulers_hooks_and_checkpoints() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    assert isinstance(optimizer, torch.optim.SGD) and type(optimizer).__name__ == "SGD"
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    calls: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["lr"] == 0.025 and len(calls) == 2
+    extra = nn.Linear(2, 2).double()
+    optimizer.add_param_group({"params": list(extra.parameters())})
+    extra(torch.full((1, 2), float(hvd.rank())).double()).sum().backward()
+    optimizer.step()
+    weights = hvd.allgather_object(extra.weight.detach() - extra.weight.detach().mean())
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
+
+
+def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
+    model = nn.Linear(2 if hvd.rank() == 0 else 3, 1)
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    model(torch.ones(1, model.in_features)).sum().backward()
+    with raises(hvd.Mismatch, "weight"):
+        optimizer.step()
+    optimizer.zero_grad()
+    assert_same(together(sgd, 2), alone(sgd, 2))
+
+
+if __name__ == "__main__":
+    run(globals())

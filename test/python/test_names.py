@@ -1,0 +1,160 @@
+"""A Horovod script finds every name it knows, with Horovod's arguments and defaults."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import distrun
+import distrun.numpy
+import distrun.torch as hvd
+
+REDUCTION = "average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
+COMPRESSED = "average=None name=None compression= op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
+ROOT = "root_rank name=None process_set="
+SIGNATURES = {
+    "allreduce": f"tensor {COMPRESSED}",
+    "allreduce_async": f"tensor {REDUCTION}",
+    "allreduce_": f"tensor {REDUCTION}",
+    "allreduce_async_": f"tensor {REDUCTION}",
+    "grouped_allreduce": f"tensors {COMPRESSED}",
+    "grouped_allreduce_async": f"tensors {REDUCTION}",
+    "grouped_allreduce_": f"tensors {REDUCTION}",
+    "grouped_allreduce_async_": f"tensors {REDUCTION}",
+    "allgather": "tensor name=None process_set=",
+    "allgather_async": "tensor name=None process_set=",
+    "grouped_allgather": "tensors name=None process_set=",
+    "grouped_allgather_async": "tensors name=None process_set=",
+    "broadcast": f"tensor {ROOT}",
+    "broadcast_async": f"tensor {ROOT}",
+    "broadcast_": f"tensor {ROOT}",
+    "broadcast_async_": f"tensor {ROOT}",
+    "barrier": "process_set=",
+    "poll": "handle",
+    "synchronize": "handle",
+    "broadcast_object": "obj root_rank=0 name=None process_set=",
+    "allgather_object": "obj name=None",
+    "broadcast_parameters": "params root_rank",
+    "init": "comm=None process_sets=None",
+    "start_timeline": "file_path mark_cycles=False",
+    "stop_timeline": "",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+}
+TORCH_SIGNATURES = {
+    "sparse_allreduce_async": "tensor name op process_set=",
+    "broadcast_optimizer_state": "optimizer root_rank model=None",
+    "DistributedOptimizer": "optimizer named_parameters=None compression= backward_passes_per_step=1 op= "
+    "gradient_predivide_factor=1.0 num_groups=0 groups=None sparse_as_dense=False process_set=",
+}
+QUERIES = [
+    "shutdown",
+    "is_initialized",
+    "size",
+    "local_size",
+    "cross_size",
+    "rank",
+    "local_rank",
+    "cross_rank",
+    "is_homogeneous",
+    "mpi_threads_supported",
+    "mpi_enabled",
+    "mpi_built",
+    "gloo_enabled",
+    "gloo_built",
+    "nccl_built",
+    "ddl_built",
+    "ccl_built",
+    "cuda_built",
+    "rocm_built",
+]
+OTHERS = [
+    "ProcessSet",
+    "global_process_set",
+    "Average",
+    "Sum",
+    "Adasum",
+    "Min",
+    "Max",
+    "Product",
+    "HorovodInternalError",
+    "Compression",
+    "elastic",
+]
+NOT_YET = [
+    "alltoall",
+    "alltoall_async",
+    "reducescatter",
+    "reducescatter_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+]
+
+
+def assert_signature(function: Any, expected: str) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    for wanted, found in zip(expected.split(), parameters, strict=False):
+        name, has_default, default = wanted.partition("=")
+        assert found.name == name, function
+        assert (found.default is not inspect.Parameter.empty) == bool(has_default), (function, name)
+        if default:
+            assert repr(found.default) == default, (function, name)
+    rest = parameters[len(expected.split()) :]
+    assert len(parameters) >= len(expected.split())
+    assert all(parameter.default is not inspect.Parameter.empty for parameter in rest), function
+
+
+@pytest.mark.parametrize("module", [hvd, distrun.numpy], ids=["torch", "numpy"])
+def test_signatures(module: Any) -> None:
+    for name, expected in SIGNATURES.items():
+        assert_signature(getattr(module, name), expected)
+    for name in QUERIES:
+        assert_signature(getattr(module, name), "")
+
+
+def test_torch_signatures() -> None:
+    for name, expected in TORCH_SIGNATURES.items():
+        assert_signature(getattr(hvd, name), expected)
+    for name in ("none", "fp16", "bf16"):
+        assert callable(getattr(hvd.Compression, name).compress)
+
+
+@pytest.mark.parametrize("module", [hvd, distrun.numpy], ids=["torch", "numpy"])
+def test_all_names_are_there(module: Any) -> None:
+    names = [*SIGNATURES, *QUERIES, *OTHERS, *NOT_YET]
+    assert [name for name in names if not hasattr(module, name)] == []
+    assert set(module.__all__) >= set(names)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_what_is_missing_says_what_to_do() -> None:
+    for name in NOT_YET:
+        with pytest.raises(NotImplementedError, match=f"{name} is not in this release.*use|{name} is not.*give"):
+            getattr(hvd, name)()
+    with pytest.raises(NotImplementedError, match="SyncBatchNorm"):
+        hvd.SyncBatchNorm(4)
+    with pytest.raises(NotImplementedError, match="checkpoint"):
+        hvd.elastic.TorchState()
+
+
+def test_exceptions() -> None:
+    for name in ("RankLost", "RankLeft", "Mismatch", "DuplicateName", "Timeout", "NotInitialized"):
+        kind = getattr(distrun, name)
+        assert issubclass(kind, distrun.DistrunError) and issubclass(kind, RuntimeError)
+        error = kind("text", tensor="t", ranks=[1], host="h", cause="c", usable=False)
+        assert (str(error), error.tensor, error.ranks, error.host, error.cause) == ("text", "t", (1,), "h", "c")
+        assert not error.usable
+    assert issubclass(distrun.RankLost, distrun.HorovodInternalError)
+    assert not issubclass(distrun.Mismatch, distrun.HorovodInternalError)
+    assert issubclass(distrun.NotInitialized, ValueError) and issubclass(distrun.DuplicateName, ValueError)
+
+
+@pytest.mark.parametrize("module, framework", [("distrun", "numpy"), ("distrun", "torch"), ("distrun.numpy", "torch")])
+def test_no_framework_is_imported_where_it_is_not_used(module: str, framework: str) -> None:
+    code = f"import sys, {module}; sys.exit({framework!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -1,0 +1,80 @@
+"""The API with several ranks: programs of checks under the launcher, and how a rank's end looks to the others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import PROGRAMS, RunRanks
+
+OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
+CHECKS = ["objects_and_sets.py", "torch_optimizer.py"]
+
+
+def assert_passed(text: str, ranks: int) -> None:
+    assert text.count("all checks passed") == ranks, text
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("program", OPERATIONS + CHECKS)
+def test_checks(run_ranks: RunRanks, program: str, ranks: int) -> None:
+    assert_passed(run_ranks(ranks, program).stdout, ranks)
+
+
+@pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py"])
+def test_checks_without_a_launcher(program: str) -> None:
+    result = subprocess.run(
+        [sys.executable, str(PROGRAMS / program)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, 1)
+
+
+def test_lifetimes(run_ranks: RunRanks) -> None:
+    assert_passed(run_ranks(2, "lifetimes.py").stdout, 2)
+
+
+def test_fork_after_init(run_ranks: RunRanks) -> None:
+    assert_passed(run_ranks(2, "fork.py").stdout, 2)
+
+
+def test_signals_in_a_blocked_operation(run_ranks: RunRanks, tmp_path: Path) -> None:
+    assert_passed(run_ranks(2, "signals.py", str(tmp_path)).stdout, 2)
+
+
+def got(text: str) -> str:
+    """What rank 0 printed about its exception."""
+    found = re.search(r"got \w+ .*", text)
+    assert found is not None, text
+    return found[0]
+
+
+def test_uncaught_exception_travels_as_the_cause(run_ranks: RunRanks) -> None:
+    result = run_ranks(2, "ends.py", "raise", check=False)
+    assert result.returncode == 1
+    assert re.search(r"ValueError: boom on purpose \(ends\.py:\d+\)", got(result.stdout))
+    assert "ranks=(1,)" in got(result.stdout)
+    assert "then " in result.stdout
+    assert "Traceback" in result.stderr + result.stdout
+
+
+def test_exception_in_a_submitting_thread_travels_too(run_ranks: RunRanks) -> None:
+    result = run_ranks(2, "ends.py", "thread", check=False)
+    assert result.returncode == 1
+    assert "KeyError: 'lost in a thread'" in got(result.stdout)
+
+
+def test_killed_rank(run_ranks: RunRanks) -> None:
+    result = run_ranks(2, "ends.py", "kill", check=False)
+    assert result.returncode == 137
+    assert got(result.stdout).startswith("got RankLost ranks=(1,)") and "signal 9" in got(result.stdout)
+
+
+def test_rank_that_leaves_early(run_ranks: RunRanks) -> None:
+    result = run_ranks(2, "ends.py", "leave", check=False)
+    assert result.returncode in (1, 76)
+    assert got(result.stdout).startswith("got RankLeft ranks=(1,)")

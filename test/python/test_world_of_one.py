@@ -1,0 +1,217 @@
+"""A world of one, in this process: what needs no second rank."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import distrun
+import distrun.numpy
+import distrun.torch as hvd
+from distrun import _hooks, _operations, _session
+
+
+@pytest.fixture
+def world() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def test_life_of_a_session() -> None:
+    assert not hvd.is_initialized()
+    with pytest.raises(hvd.NotInitialized, match="init"):
+        hvd.rank()
+    with pytest.raises(hvd.NotInitialized, match="init"):
+        hvd.allreduce(torch.ones(1))
+    with pytest.raises(ValueError, match="init"):  # as Horovod's
+        hvd.size()
+    hvd.init(comm=[], process_sets="dynamic")
+    hvd.init()
+    assert hvd.is_initialized() and (hvd.rank(), hvd.size(), hvd.cross_size()) == (0, 1, 1)
+    hvd.shutdown()
+    hvd.shutdown()
+    assert not hvd.is_initialized() and hvd.global_process_set.ranks is None
+
+
+def test_settings_reach_the_runtime() -> None:
+    hvd.init(settings={"fusion_threshold": 12345})
+    assert "12345" in hvd.query("settings")
+    hvd.shutdown()
+    with pytest.raises(hvd.DistrunError, match="fusion_threshold"):
+        hvd.init(settings={"fusion_threshold": "much"})
+    assert not hvd.is_initialized()
+
+
+def test_arguments_of_init() -> None:
+    with pytest.raises(NotImplementedError, match="mpi4py"):
+        hvd.init(comm=object())
+    with pytest.raises(NotImplementedError, match="process sets"):
+        hvd.init(comm=[1])
+    with pytest.raises(ValueError, match="dynamic"):
+        hvd.init(process_sets="static")
+    hvd.shutdown()
+
+
+def test_process_sets(world: None) -> None:
+    assert hvd.global_process_set.ranks == [0] and hvd.global_process_set.included()
+    with pytest.raises(ValueError, match="same ranks"):
+        hvd.add_process_set([0])
+    with pytest.raises(ValueError, match="integers"):
+        hvd.ProcessSet(["a"])
+    with pytest.raises(ValueError, match="at least one"):
+        hvd.add_process_set([])
+    loose = hvd.ProcessSet([0])
+    assert loose.size() is None and loose.rank() is None and "ranks=[0]" in str(loose)
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.barrier(process_set=loose)
+
+
+def test_unnamed_operations_are_numbered_per_operation_and_set(world: None) -> None:
+    session = _session.current()
+    assert [session.number("allreduce", 0), session.number("allgather", 0), session.number("allreduce", 0)] == [0, 0, 1]
+    assert session.number("allreduce", 7) == 0
+    session.forget_numbers(7)
+    assert (session.number("allreduce", 7), session.number("allreduce", 0)) == (0, 2)
+
+
+def test_both_ways_to_say_the_operation(world: None) -> None:
+    tensor = torch.ones(2)
+    with pytest.warns(DeprecationWarning, match="average"):
+        assert torch.equal(hvd.allreduce(tensor, average=False), tensor)
+    with pytest.raises(ValueError, match="either"):
+        hvd.allreduce(tensor, average=True, op=hvd.Sum)
+    with pytest.raises(ValueError, match="op is one of"):
+        hvd.allreduce(tensor, op=17)
+
+
+def test_handles_let_their_tensors_go(world: None) -> None:
+    session = _session.current()
+    handle = hvd.allreduce_async_(torch.ones(4))
+    handle.wait()
+    assert handle._keep is None and not session.in_flight
+    assert handle.wait() is handle.wait()
+    session.sweep_at = 10
+    for _ in range(100):
+        hvd.allreduce_async(torch.ones(4))
+    assert len(session.in_flight) < 100
+
+
+def test_training_without_a_launcher_is_plain_training(world: None) -> None:
+    def train(wrap: bool) -> torch.nn.Module:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        if wrap:
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=2)
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 3)).square().sum().backward()
+            optimizer.step()
+        return model
+
+    for one, other in zip(train(True).parameters(), train(False).parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_optimizer_arguments(world: None) -> None:
+    model = torch.nn.Linear(3, 2)
+
+    def wrap(named: Any = None, **options: Any) -> Any:
+        return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named, **options)
+
+    named = list(model.named_parameters())
+    with pytest.raises(ValueError, match="tuples"):
+        wrap(list(model.parameters()))
+    with pytest.raises(ValueError, match="duplicates: weight"):
+        wrap([*named, named[0]])
+    with pytest.raises(ValueError, match="not named"):
+        wrap(named[:1])
+    with pytest.raises(ValueError, match="> 0"):
+        wrap(backward_passes_per_step=0)
+    with pytest.raises(ValueError, match="gradient_predivide_factor"):
+        wrap(op=hvd.Sum, gradient_predivide_factor=2.0)
+    for groups in (-1, "two", [1, 2]):
+        with pytest.raises(ValueError, match="groups"):
+            wrap(groups=groups)
+    with pytest.raises(NotImplementedError, match="Average"):
+        wrap(op=hvd.Adasum)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match="num_groups"):
+            wrap(num_groups=-1)
+    assert set(wrap()._parameter_names.values()) == {"noname.0.0", "noname.0.1"}
+
+
+def test_wrapped_optimizer_shares_everything(world: None) -> None:
+    model = torch.nn.Linear(2, 1)
+    plain = torch.optim.Adam(model.parameters(), lr=0.5)
+    torch.optim.lr_scheduler.StepLR(plain, 1)  # puts its own step into the instance
+    wrapped = hvd.DistributedOptimizer(plain)
+    assert wrapped.param_groups is plain.param_groups and wrapped.state is plain.state
+    assert isinstance(wrapped, torch.optim.Adam) and wrapped.defaults == plain.defaults
+    model(torch.ones(1, 2)).sum().backward()
+    wrapped.step()
+    assert len(plain.state) == 2 and "lr: 0.5" in repr(wrapped)
+
+
+def test_parameters_in_every_form(world: None) -> None:
+    model = torch.nn.Linear(2, 1)
+    for params in (model.state_dict(), model.named_parameters(), list(model.parameters()), iter(model.parameters())):
+        hvd.broadcast_parameters(params, root_rank=0)
+    for wrong in (3, "text", {"a": 1.0}, [("a", None)], torch.ones(2)):
+        with pytest.raises(ValueError, match=r"param|Tensor"):
+            hvd.broadcast_parameters(wrong, root_rank=0)
+
+
+def test_array_likes(world: None) -> None:
+    assert float(distrun.numpy.allreduce(3.5)) == 3.5
+    assert distrun.numpy.allgather([[1, 2]]).tolist() == [[1, 2]]
+    with pytest.raises(ValueError, match="NumPy array"):
+        distrun.numpy.allreduce_([1.0, 2.0])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot travel"):
+        distrun.numpy.allreduce("text")
+
+
+def test_exceptions_survive_pickling_and_copying() -> None:
+    error = distrun.RankLost("rank 1 is gone", ranks=[1], host="h", cause="killed", usable=False)
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is distrun.RankLost and str(other) == "rank 1 is gone"
+        assert other.ranks == (1,) and other.host == "h" and not other.usable
+
+
+def test_cause_of_an_uncaught_exception_is_one_line() -> None:
+    try:
+        raise ValueError("first line\nsecond line")
+    except ValueError as error:
+        text = _hooks.describe(type(error), error, error.__traceback__)
+    assert text.startswith("ValueError: first line (test_world_of_one.py:") and "\n" not in text
+    assert _hooks.describe(KeyboardInterrupt, KeyboardInterrupt(), None) == "KeyboardInterrupt"
+
+
+def test_threads_that_never_submitted_are_known(world: None) -> None:
+    seen: list[bool] = []
+    hvd.allreduce(torch.ones(1))
+    thread = threading.Thread(target=lambda: seen.append(_operations.this_thread_submitted()))
+    thread.start()
+    thread.join()
+    assert seen == [False] and _operations.this_thread_submitted()
+
+
+def test_queries(world: None) -> None:
+    assert "self" in hvd.query("why") and "self" in hvd.query("backends")
+    assert not hvd.mpi_enabled() and not hvd.gloo_enabled() and hvd.nccl_built() == 0
+    assert hvd.ccl_built() is False and hvd.ddl_built() is False and hvd.mpi_threads_supported() is False
+    assert distrun.__version__ == distrun.native_version() and np.all(
+        np.array(distrun.__version__.split("."), int) >= 0
+    )
