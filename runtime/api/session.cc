@@ -55,7 +55,7 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   auto key = process_key(environment);
   if (!key.ok()) return key.status();
   key_ = std::make_unique<net::JobKey>(*std::move(key));
-  auto channel = net::StoreClient::connect(world_, *key_, deadline);
+  auto channel = net::StoreClient::connect(world_, *key_, DISTRUN_VERSION_TEXT, deadline);
   if (!channel.ok()) return channel.status();
   channel_ = *std::move(channel);
   // All ranks init equally often, so each one's own count names the same round.
@@ -108,7 +108,8 @@ Status Session::choose_control(TimePoint deadline) {
                                                   .key = key_.get(),
                                                   .store = store_.get(),
                                                   .wait_set = wait_set_.get(),
-                                                  .deadline = deadline});
+                                                  .deadline = deadline,
+                                                  .members = {}});
   if (!plane.ok()) return plane.status();
   control_plane_ = *std::move(plane);
   return {};
@@ -130,6 +131,8 @@ Status Session::start_engine() {
   auto engine = engine::Engine::create(std::move(options));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
+  // Rank 0's value by now, so all ranks start it or none does.
+  if (!settings().timeline.empty()) return engine_->start_timeline(settings().timeline);
   return {};
 }
 
