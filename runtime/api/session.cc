@@ -55,7 +55,7 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   auto key = process_key(environment);
   if (!key.ok()) return key.status();
   key_ = std::make_unique<net::JobKey>(*std::move(key));
-  auto channel = net::StoreClient::connect(world_, *key_, DISTRUN_VERSION_TEXT, deadline);
+  auto channel = net::StoreClient::connect(world_, *key_, deadline);
   if (!channel.ok()) return channel.status();
   channel_ = *std::move(channel);
   // All ranks init equally often, so each one's own count names the same round.
