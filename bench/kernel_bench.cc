@@ -37,8 +37,6 @@ double median(std::vector<double> values) {
 // Threads of one process that never sleep: memory is plain memory and nobody needs to be woken.
 class SpinningLink final : public net::HostLink {
  public:
-  void arm() override {}
-  void disarm() override {}
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
   Result<std::span<std::byte>> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
     return Status(Errc::kUnsupported, "not used by this benchmark");
