@@ -34,10 +34,15 @@ struct Rank {
     EXPECT_OK(connected);
     plane = *std::move(connected);
   }
-  // Makes progress until `done`; blocks when nothing moves.
+  // Makes progress until `done` was true once; blocks when nothing moves.
   void until(const std::function<bool()>& done) {
-    while (!done()) {
-      const auto look = [&] { return plane->progress() || done(); };
+    bool is_done = false;
+    const auto look = [&] {
+      const bool moved = plane->progress();
+      is_done = is_done || done();
+      return moved || is_done;
+    };
+    while (!is_done) {
       if (look()) continue;
       const auto polled = wait_set->poll(deadline_after(45), look);
       if (!polled.ok() && polled.status().code() != Errc::kInterrupted) EXPECT_OK(polled);
