@@ -110,7 +110,7 @@ class Reducer:
             if alive is not None:
                 alive._on_gradient(slot)
 
-        self._hooks.append(param.register_post_accumulate_grad_hook(on_gradient))  # type: ignore[no-untyped-call]
+        self._hooks.append(param.register_post_accumulate_grad_hook(on_gradient))
 
     def outstanding(self) -> bool:
         """True if a gradient is on its way: it must not be changed now."""
