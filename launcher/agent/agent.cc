@@ -1,0 +1,224 @@
+#include "launcher/agent/agent.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "launcher/agent/scan.h"
+#include "launcher/exit_codes.h"
+#include "launcher/spawn/descendants.h"
+#include "launcher/version.h"
+#include "runtime/net/world.h"
+
+namespace distrun::launcher {
+namespace {
+using namespace exit_code;
+}  // namespace
+
+Agent::Agent(FramePipe head, SignalSource signals) : head_(std::move(head)), signals_(std::move(signals)) {}
+
+Result<std::unique_ptr<Agent>> Agent::create(FramePipe head) {
+  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order.
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM}, {});
+  if (!signals.ok()) return signals.status();
+  become_subreaper();
+  return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals)));
+}
+
+void Agent::note(const std::string& text) {
+  head_.send(static_cast<std::uint8_t>(FromAgent::kNote), net::as_bytes(text));
+}
+
+void Agent::refuse(int exit_code, std::string text) {
+  send(FromAgent::kRefused, Refused{.exit_code = exit_code, .text = std::move(text)});
+  ending_.kill_now(Clock::now());
+}
+
+RankProcess::OnOutput Agent::forward_output() {
+  return [this](const StreamBytes& bytes) { send(FromAgent::kOutput, bytes); };
+}
+
+int Agent::run() {
+  while (!finished_) {
+    watch();
+    if (const Status status = poller_.wait(ending_.deadline()); !status.ok()) {
+      refuse(kInternal, status.message());
+    }
+    const Ending::View view{
+        .started = started_, .ranks_alive = ranks_alive(), .any_child = any_child_, .now = Clock::now()};
+    act(ending_.next(view));
+    report_drained();
+  }
+  // Nothing runs below us any more; only what the head has not taken yet is left.
+  while (head_.wants_write() && !head_.closed()) {
+    poller_.clear();
+    poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
+    if (!poller_.wait(std::nullopt).ok()) break;
+  }
+  return 0;
+}
+
+void Agent::watch() {
+  poller_.clear();
+  if (!head_.closed()) {
+    poller_.watch(head_.in(), POLLIN, [this](short) { receive(); });
+    if (head_.wants_write()) poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
+  }
+  poller_.watch(signals_.fd(), POLLIN, [this](short) {
+    for (const int number : signals_.take()) {
+      if (number == SIGTERM && job_) {
+        const auto grace = static_cast<std::uint32_t>(job_->grace * 1000);
+        ending_.stop({.kill_after = grace}, Clock::now());
+      }
+    }
+    reap();
+  });
+  const RankProcess::OnOutput output = forward_output();
+  for (auto& [number, rank] : ranks_) {
+    rank.watch(poller_, output);
+    RankProcess* const it = &rank;
+    if (rank.process().exec_report() >= 0) {
+      poller_.watch(rank.process().exec_report(), POLLIN, [this, it](short) { check_exec(*it); });
+    }
+  }
+  if (input_pending_ && ranks_.contains(0) && ranks_.at(0).input_empty()) {
+    input_pending_ = false;
+    head_.send(static_cast<std::uint8_t>(FromAgent::kInputTaken), {});
+  }
+}
+
+void Agent::receive() {
+  for (const Frame& frame : head_.receive()) handle(frame);
+  // Whether the head closed its end or was killed: it cannot look after these ranks any more.
+  if (head_.closed()) ending_.kill_now(Clock::now());
+}
+
+void Agent::handle(const Frame& frame) {
+  const auto use = [this](auto decoded, auto action) {
+    if (decoded.ok()) {
+      action(*decoded);
+    } else {
+      refuse(kInternal, "agent: " + decoded.status().message());
+    }
+  };
+  switch (static_cast<ToAgent>(frame.type)) {
+    case ToAgent::kPrepare:
+      return use(decode_prepare(frame.payload), [this](const Prepare& order) { prepare(order); });
+    case ToAgent::kStart:
+      return use(decode_start(frame.payload), [this](const Start& order) { start(order); });
+    case ToAgent::kCredit:
+      return use(decode_credit(frame.payload), [this](const Credit& credit) {
+        if (const auto rank = ranks_.find(credit.rank); rank != ranks_.end()) {
+          rank->second.add_credit(credit.stream, credit.bytes);
+        }
+      });
+    case ToAgent::kSignal:
+      return use(decode_signal_ranks(frame.payload), [this](const SignalRanks& order) {
+        for (auto& [number, rank] : ranks_) {
+          order.whole_group ? rank.process().signal_group(order.signal) : rank.process().signal(order.signal);
+        }
+      });
+    case ToAgent::kStop:
+      return use(decode_stop(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
+    case ToAgent::kInput:
+    case ToAgent::kInputEnd:
+      return input(frame);
+  }
+  refuse(kInternal, "agent: message " + std::to_string(frame.type) + " is unknown");
+}
+
+void Agent::input(const Frame& frame) {
+  const auto rank = ranks_.find(0);
+  if (rank == ranks_.end()) return;
+  if (static_cast<ToAgent>(frame.type) == ToAgent::kInputEnd) return rank->second.end_input();
+  // No answer to input that nobody takes: the head then stops reading its own.
+  input_pending_ = rank->second.add_input(frame.payload);
+}
+
+void Agent::prepare(const Prepare& order) {
+  if (order.protocol != kAgentProtocol) {
+    return refuse(kUnusable, "distrun here is version " + order.version + ", but on this host it is version " +
+                                 kVersion + "; install the same version on all hosts");
+  }
+  job_ = order;
+  ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
+  program_ = find_program(order.common, order.host);
+  if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
+  auto ports = HeldPorts::hold(order.ports);
+  if (!ports.ok()) return refuse(kUnusable, "host " + order.host + ": " + ports.status().message());
+  ports_ = *std::move(ports);
+  Prepared answer;
+  answer.facts.topology = scan_topology(order.sysroot);
+  answer.facts.ports = ports_.numbers();
+  // One host: everybody is reached over the loopback interface. With several, the head will ask for a probed address.
+  answer.facts.address = "127.0.0.1";
+  send(FromAgent::kPrepared, answer);
+}
+
+void Agent::start(const Start& order) {
+  if (!job_ || started_) return refuse(kInternal, "agent: start before prepare, or twice");
+  started_ = true;
+  cgroup_ = RankCgroup::create("/", "distrun-" + job_->job_id + "-" + std::to_string(::getpid()));
+  oom_kills_ = oom_kills("/");
+  const RankSetting setting{
+      .common = &job_->common, .program = program_.path, .cgroup = cgroup_.directory(), .key_fd = order.plan.key_fd};
+  for (const RankPlan& plan : order.plan.ranks) {
+    if (!ending_.stopping()) start_rank(plan, setting, order.key);
+  }
+}
+
+void Agent::start_rank(const RankPlan& plan, const RankSetting& setting, const std::vector<std::byte>& key) {
+  const auto job_key = net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(key.data()), key.size());
+  if (!job_key.ok()) return refuse(kInternal, job_key.status().message());
+  // A descriptor of its own for each rank, because readers of a shared one would share its position.
+  auto descriptor = job_key->to_sealed_memfd();
+  if (!descriptor.ok()) return refuse(kUnusable, descriptor.status().message());
+  auto rank = RankProcess::start(plan, setting, *std::move(descriptor));
+  if (!rank.ok()) {
+    return refuse(kUnusable, "rank " + std::to_string(plan.rank) + " could not be started on host " + job_->host +
+                                 ": " + rank.status().message());
+  }
+  any_child_ = true;
+  send(FromAgent::kStarted, RankStarted{.rank = plan.rank, .pid = rank->process().pid()});
+  ranks_.emplace(plan.rank, *std::move(rank));
+}
+
+void Agent::check_exec(RankProcess& rank) {
+  const auto fault = rank.process().take_exec_report();
+  if (!fault || fault->error == 0) return;
+  const std::string who = "rank " + std::to_string(rank.rank()) + " on host " + job_->host;
+  const std::string what = errno_status("", fault->error).message().substr(2);
+  if (fault->step == 'a') return refuse(kUnusable, who + " could not be pinned to its cores: " + what);
+  if (fault->step == 'd') return refuse(kUnusable, who + " could not enter " + job_->common.cwd + ": " + what);
+  const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
+  refuse(missing ? kMissing : kNotExecutable, who + " could not execute " + program_.path + ": " + what +
+                                                  (missing ? "; does its #! line name a program that exists?" : ""));
+}
+
+bool Agent::ranks_alive() const {
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.process().running()) return true;
+  }
+  return false;
+}
+
+int agent_main() {
+  if (::isatty(0) != 0) {
+    constexpr char kText[] = "distrun agent: this is started by distrun itself, on each host; type distrun --help\n";
+    [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
+    return kUsage;
+  }
+  // Away from 0 and 1, so that no library can write into the messages by accident.
+  Fd in(::fcntl(0, F_DUPFD_CLOEXEC, 3));
+  Fd out(::fcntl(1, F_DUPFD_CLOEXEC, 3));
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ::dup2(null.get(), 0);
+  ::dup2(null.get(), 1);
+  ::signal(SIGPIPE, SIG_IGN);
+  auto agent = Agent::create(FramePipe(std::move(in), std::move(out)));
+  return agent.ok() ? (*agent)->run() : kInternal;
+}
+
+}  // namespace distrun::launcher

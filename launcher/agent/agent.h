@@ -1,0 +1,79 @@
+// The agent: one per host. Receives its host's plan and the job's key on standard input, starts, pins, watches and
+// reaps the ranks, forwards their output and exits, and leaves nothing behind. One thread, one loop.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/ending.h"
+#include "launcher/agent/preflight.h"
+#include "launcher/agent/protocol.h"
+#include "launcher/agent/rank_process.h"
+#include "launcher/spawn/cgroup.h"
+#include "launcher/spawn/frames.h"
+#include "launcher/spawn/poller.h"
+#include "launcher/spawn/signals.h"
+
+namespace distrun::launcher {
+
+class Agent {
+ public:
+  // `head` carries the messages; it is this process's standard input and output.
+  static Result<std::unique_ptr<Agent>> create(FramePipe head);
+  // Until the job is over on this host. Returns the agent's exit code.
+  int run();
+
+ private:
+  Agent(FramePipe head, SignalSource signals);
+
+  void receive();
+  void handle(const Frame& frame);
+  void prepare(const Prepare& order);
+  void start(const Start& order);
+  void start_rank(const RankPlan& plan, const RankSetting& setting, const std::vector<std::byte>& key);
+  void input(const Frame& frame);
+  void refuse(int exit_code, std::string text);
+  void note(const std::string& text);
+  template <class Message>
+  void send(FromAgent type, const Message& message) {
+    head_.send(static_cast<std::uint8_t>(type), encode(message));
+  }
+
+  void watch();
+  void check_exec(RankProcess& rank);
+  void reap();
+  void rank_ended(RankProcess& rank, int status);
+  void report_drained();
+  void act(const Ending::Actions& actions);
+  void kill_everything();
+  void tell_left_behind();
+  [[nodiscard]] bool ranks_alive() const;
+  [[nodiscard]] RankProcess::OnOutput forward_output();
+
+  FramePipe head_;
+  SignalSource signals_;
+  Poller poller_;
+  std::optional<Prepare> job_;
+  Program program_;
+  HeldPorts ports_;
+  RankCgroup cgroup_;
+  std::map<int, RankProcess> ranks_;  // by rank
+  std::set<int> undrained_;           // have ended, but their last output has not been told complete
+  Ending ending_{Duration::zero()};
+  long oom_kills_ = -1;
+  bool started_ = false;
+  bool any_child_ = false;
+  bool terminated_ = false;  // some rank was sent TERM or KILL by us
+  bool input_pending_ = false;
+  bool done_ = false;      // nothing runs below us any more
+  bool finished_ = false;  // and the head has been told everything
+};
+
+// The whole of `distrun agent`.
+int agent_main();
+
+}  // namespace distrun::launcher

@@ -1,0 +1,124 @@
+// The agent's second half: children that ended, and how the rest is ended.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "launcher/agent/agent.h"
+#include "launcher/plan/text.h"
+#include "launcher/spawn/descendants.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Everything below this process that is not a rank itself.
+std::vector<ProcessInfo> rest_of(const std::map<int, RankProcess>& ranks) {
+  std::vector<ProcessInfo> out;
+  for (ProcessInfo& process : descendants()) {
+    bool is_rank = false;
+    for (const auto& [number, rank] : ranks) is_rank |= rank.process().running() && rank.process().pid() == process.pid;
+    if (!is_rank && process.state != 'Z') out.push_back(std::move(process));
+  }
+  return out;
+}
+
+std::string describe(const std::vector<ProcessInfo>& processes) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> words;
+  for (const ProcessInfo& process : processes) {
+    if (words.size() == kShown) {
+      words.push_back("...");
+      break;
+    }
+    const int rank = rank_of_process(process.pid);
+    words.push_back(process.name + " pid " + std::to_string(process.pid) +
+                    (rank >= 0 ? " of rank " + std::to_string(rank) : ""));
+  }
+  return join(words, ", ");
+}
+
+}  // namespace
+
+void Agent::reap() {
+  bool none_left = false;
+  for (const Reaped& child : reap_children(none_left)) {
+    for (auto& [number, rank] : ranks_) {
+      if (!rank.process().running() || rank.process().pid() != child.pid) continue;
+      rank.process().reaped();
+      rank_ended(rank, child.status);
+    }
+  }
+  any_child_ = !none_left;
+}
+
+void Agent::rank_ended(RankProcess& rank, int status) {
+  // The report is complete when its writer is gone; a rank that could not run its program did not "exit with 127".
+  check_exec(rank);
+  RankExited message{.rank = rank.rank(), .pid = rank.process().pid()};
+  if (WIFSIGNALED(status)) {
+    message.signal = WTERMSIG(status);
+    message.by_agent = terminated_ && (message.signal == SIGTERM || message.signal == SIGKILL);
+    const long now = oom_kills("/");
+    message.out_of_memory = message.signal == SIGKILL && !message.by_agent && oom_kills_ >= 0 && now > oom_kills_;
+    oom_kills_ = now;
+  } else {
+    message.exit_code = WEXITSTATUS(status);
+  }
+  send(FromAgent::kExited, message);
+  undrained_.insert(rank.rank());
+}
+
+// A rank's last output follows its exit, because the news of a death must not wait for a full pipe.
+void Agent::report_drained() {
+  bool all_closed = true;
+  for (auto& [number, rank] : ranks_) {
+    if (!undrained_.contains(number) && !done_) continue;
+    // With no process left that could write, an empty pipe is at its end.
+    rank.drain(forward_output(), done_);
+    all_closed = all_closed && (!done_ || rank.closed());
+    if (!rank.drained() || undrained_.erase(number) == 0) continue;
+    net::WireWriter writer;
+    writer.i32(number);
+    head_.send(static_cast<std::uint8_t>(FromAgent::kDrained), writer.view());
+  }
+  if (!done_ || (!all_closed && !head_.closed())) return;
+  head_.send(static_cast<std::uint8_t>(FromAgent::kDone), {});
+  finished_ = true;
+}
+
+void Agent::act(const Ending::Actions& actions) {
+  for (auto& [number, rank] : ranks_) {
+    if (actions.term_all_ranks || actions.term_ranks.contains(number)) {
+      terminated_ = true;
+      rank.process().signal_group(SIGTERM);
+      // A stopped process would get the signal only when somebody lets it go on.
+      rank.process().signal_group(SIGCONT);
+    }
+  }
+  if (actions.left_behind) tell_left_behind();
+  if (actions.term_rest) signal_processes(rest_of(ranks_), SIGTERM);
+  if (actions.kill_all) kill_everything();
+  if (actions.give_up) {
+    note("host " + job_->host +
+         ": these processes cannot be killed, the kernel keeps them in a system call: " + describe(descendants()));
+  }
+  done_ = actions.done || actions.give_up;
+}
+
+void Agent::tell_left_behind() {
+  const std::vector<ProcessInfo> rest = rest_of(ranks_);
+  if (rest.empty()) return;
+  char grace[32];
+  std::snprintf(grace, sizeof grace, "%g", job_->grace);
+  note("all ranks on host " + job_->host + " have ended, but not what they started; it gets " + grace +
+       " s, then TERM, then KILL: " + describe(rest));
+}
+
+void Agent::kill_everything() {
+  terminated_ = true;
+  for (auto& [number, rank] : ranks_) rank.process().signal_group(SIGKILL);
+  cgroup_.kill();
+  signal_processes(descendants(), SIGKILL);
+}
+
+}  // namespace distrun::launcher

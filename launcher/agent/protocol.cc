@@ -1,0 +1,182 @@
+#include "launcher/agent/protocol.h"
+
+namespace distrun::launcher {
+namespace {
+using net::WireReader;
+using net::WireWriter;
+constexpr std::size_t kMaxText = 1 << 20;
+constexpr std::size_t kMaxPorts = 65536;
+constexpr std::size_t kMaxKey = 1024;
+
+template <class Message>
+Result<Message> done(WireReader& reader, Message message, const char* what) {
+  DISTRUN_RETURN_IF_ERROR(reader.finish(what));
+  return message;
+}
+}  // namespace
+
+std::vector<std::byte> encode(const Prepare& message) {
+  WireWriter writer;
+  writer.u32(message.protocol).string(message.version).string(message.host).string(message.job_id);
+  writer.string(message.sysroot).i32(message.ports).f64(message.grace).bytes(to_bytes(message.common));
+  return writer.take();
+}
+
+Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Prepare out;
+  out.protocol = reader.u32();
+  out.version = reader.string(kMaxText);
+  // The rest may look different in another version; the caller refuses by the number.
+  if (out.protocol != kAgentProtocol) return out;
+  out.host = reader.string(kMaxText);
+  out.job_id = reader.string(kMaxText);
+  out.sysroot = reader.string(kMaxText);
+  out.ports = reader.i32();
+  out.grace = reader.f64();
+  auto common = job_common_from(reader.view(kMaxFramePayload));
+  if (!common.ok()) return common.status();
+  out.common = *std::move(common);
+  return done(reader, std::move(out), "prepare");
+}
+
+std::vector<std::byte> encode(const Prepared& message) {
+  WireWriter writer;
+  write_topology(writer, message.facts.topology);
+  writer.list(message.facts.ports, [](WireWriter& w, std::uint16_t port) { w.u16(port); });
+  writer.string(message.facts.address);
+  return writer.take();
+}
+
+Result<Prepared> decode_prepared(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Prepared out;
+  out.facts.topology = read_topology(reader);
+  out.facts.ports = reader.list<std::uint16_t>(kMaxPorts, 2, [](WireReader& r) { return r.u16(); });
+  out.facts.address = reader.string(kMaxText);
+  return done(reader, std::move(out), "prepared");
+}
+
+std::vector<std::byte> encode(const Refused& message) {
+  WireWriter writer;
+  writer.i32(message.exit_code).string(message.text);
+  return writer.take();
+}
+
+Result<Refused> decode_refused(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Refused out;
+  out.exit_code = reader.i32();
+  out.text = reader.string(kMaxText);
+  return done(reader, std::move(out), "refused");
+}
+
+std::vector<std::byte> encode(const Start& message) {
+  WireWriter writer;
+  writer.bytes(to_bytes(message.plan)).bytes(message.key);
+  return writer.take();
+}
+
+Result<Start> decode_start(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Start out;
+  auto plan = host_plan_from(reader.view(kMaxFramePayload));
+  if (!plan.ok()) return plan.status();
+  out.plan = *std::move(plan);
+  out.key = reader.bytes(kMaxKey);
+  return done(reader, std::move(out), "start");
+}
+
+std::vector<std::byte> encode(const StreamBytes& message) {
+  WireWriter writer;
+  writer.i32(message.rank).u8(message.stream).bytes(message.bytes);
+  return writer.take();
+}
+
+Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  StreamBytes out;
+  out.rank = reader.i32();
+  out.stream = reader.enumerator<std::uint8_t>(2);
+  out.bytes = reader.bytes(kMaxFramePayload);
+  return done(reader, std::move(out), "output");
+}
+
+std::vector<std::byte> encode(const Credit& message) {
+  WireWriter writer;
+  writer.i32(message.rank).u8(message.stream).u32(message.bytes);
+  return writer.take();
+}
+
+Result<Credit> decode_credit(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Credit out;
+  out.rank = reader.i32();
+  out.stream = reader.enumerator<std::uint8_t>(2);
+  out.bytes = reader.u32();
+  return done(reader, out, "credit");
+}
+
+std::vector<std::byte> encode(const SignalRanks& message) {
+  WireWriter writer;
+  writer.i32(message.signal).boolean(message.whole_group);
+  return writer.take();
+}
+
+Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  SignalRanks out;
+  out.signal = reader.i32();
+  out.whole_group = reader.boolean();
+  return done(reader, out, "signal");
+}
+
+std::vector<std::byte> encode(const Stop& message) {
+  WireWriter writer;
+  writer.i32s(message.term_now).u32(message.term_after).u32(message.kill_after);
+  return writer.take();
+}
+
+Result<Stop> decode_stop(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Stop out;
+  out.term_now = reader.i32s(kMaxRanks);
+  out.term_after = reader.u32();
+  out.kill_after = reader.u32();
+  return done(reader, std::move(out), "stop");
+}
+
+std::vector<std::byte> encode(const RankStarted& message) {
+  WireWriter writer;
+  writer.i32(message.rank).i32(message.pid);
+  return writer.take();
+}
+
+Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  RankStarted out;
+  out.rank = reader.i32();
+  out.pid = reader.i32();
+  return done(reader, out, "started");
+}
+
+std::vector<std::byte> encode(const RankExited& message) {
+  WireWriter writer;
+  writer.i32(message.rank).i32(message.pid).i32(message.exit_code).i32(message.signal);
+  writer.boolean(message.out_of_memory).boolean(message.by_agent);
+  return writer.take();
+}
+
+Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  RankExited out;
+  out.rank = reader.i32();
+  out.pid = reader.i32();
+  out.exit_code = reader.i32();
+  out.signal = reader.i32();
+  out.out_of_memory = reader.boolean();
+  out.by_agent = reader.boolean();
+  return done(reader, out, "exited");
+}
+
+}  // namespace distrun::launcher

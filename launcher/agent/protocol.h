@@ -1,0 +1,121 @@
+// What the head and an agent say to each other. The agent starts nothing before kStart and kills everything when its
+// standard input ends, because then the head is gone.
+//   head: kPrepare -> agent: kPrepared or kRefused -> head: kStart -> agent: kStarted..., kOutput..., kExited..., kDone
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/launch_plan.h"
+#include "launcher/spawn/frames.h"
+
+namespace distrun::launcher {
+
+inline constexpr std::uint32_t kAgentProtocol = 1;
+// How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
+inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
+
+enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop };
+enum class FromAgent : std::uint8_t {
+  kPrepared = 1,
+  kRefused,
+  kStarted,
+  kOutput,
+  kExited,
+  kDrained,
+  kInputTaken,
+  kNote,
+  kDone
+};
+
+// Facts to find, and what must be true before anything starts.
+struct Prepare {
+  std::uint32_t protocol = kAgentProtocol;
+  std::string version;
+  std::string host;
+  std::string job_id;
+  std::string sysroot = "/";
+  std::int32_t ports = 0;
+  double grace = 10;  // seconds
+  JobCommon common;
+};
+
+struct Prepared {
+  HostFacts facts;
+};
+
+// Something that makes the whole job impossible.
+struct Refused {
+  std::int32_t exit_code = 70;
+  std::string text;
+};
+
+struct Start {
+  HostPlan plan;
+  std::vector<std::byte> key;  // the job's key, for the ranks' sealed descriptors
+};
+
+struct StreamBytes {  // kOutput
+  std::int32_t rank = 0;
+  std::uint8_t stream = 0;  // 0 standard output, 1 standard error
+  std::vector<std::byte> bytes;
+};
+
+struct Credit {
+  std::int32_t rank = 0;
+  std::uint8_t stream = 0;
+  std::uint32_t bytes = 0;
+};
+
+struct SignalRanks {
+  std::int32_t signal = 0;
+  bool whole_group = false;
+};
+
+// Ends ranks; may be sent again, the earlier time wins. Times are milliseconds from the receipt.
+struct Stop {
+  std::vector<int> term_now;     // these ranks get SIGTERM at once
+  std::uint32_t term_after = 0;  // then all
+  std::uint32_t kill_after = 0;  // then SIGKILL, for all and everything below them
+};
+
+struct RankStarted {
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+};
+
+struct RankExited {
+  std::int32_t rank = 0;
+  std::int32_t pid = 0;
+  std::int32_t exit_code = 0;
+  std::int32_t signal = 0;
+  bool out_of_memory = false;
+  bool by_agent = false;  // it died of a signal that the agent had sent to end it
+};
+
+std::vector<std::byte> encode(const Prepare& message);
+std::vector<std::byte> encode(const Prepared& message);
+std::vector<std::byte> encode(const Refused& message);
+std::vector<std::byte> encode(const Start& message);
+std::vector<std::byte> encode(const StreamBytes& message);
+std::vector<std::byte> encode(const Credit& message);
+std::vector<std::byte> encode(const SignalRanks& message);
+std::vector<std::byte> encode(const Stop& message);
+std::vector<std::byte> encode(const RankStarted& message);
+std::vector<std::byte> encode(const RankExited& message);
+
+Result<Prepare> decode_prepare(std::span<const std::byte> bytes);
+Result<Prepared> decode_prepared(std::span<const std::byte> bytes);
+Result<Refused> decode_refused(std::span<const std::byte> bytes);
+Result<Start> decode_start(std::span<const std::byte> bytes);
+Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes);
+Result<Credit> decode_credit(std::span<const std::byte> bytes);
+Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);
+Result<Stop> decode_stop(std::span<const std::byte> bytes);
+Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes);
+Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,146 @@
+#include "launcher/agent/rank_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace distrun::launcher {
+namespace {
+
+// Makes the kernel prefer a rank over its agent when memory runs out.
+constexpr int kOomScoreAdd = 100;
+
+std::vector<std::string> environment_of(const RankPlan& plan, const JobCommon& common) {
+  Environment all = common.environment;
+  for (const auto& [name, value] : plan.environment) all[name] = value;
+  std::vector<std::string> out;
+  for (const auto& [name, value] : all) out.push_back(name + "=" + value);
+  return out;
+}
+
+void set_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+}  // namespace
+
+Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& setting, Fd key) {
+  RankProcess out;
+  out.rank_ = plan.rank;
+  ProcessSpec spec;
+  spec.program = setting.program;
+  spec.argv = setting.common->command;
+  spec.environment = environment_of(plan, *setting.common);
+  spec.cwd = setting.common->cwd;
+  spec.cpus = plan.cpus;
+  spec.umask = setting.common->umask;
+  spec.open_files = setting.common->open_files;
+  spec.oom_score_add = kOomScoreAdd;
+  spec.die_with_parent = true;
+  spec.cgroup = setting.cgroup;
+  // Children's ends close when this function returns.
+  std::vector<Fd> theirs;
+  if (plan.rank == 0) {
+    auto pipe = make_pipe();
+    if (!pipe.ok()) return pipe.status();
+    out.input_fd_ = std::move(pipe->second);
+    set_nonblocking(out.input_fd_.get());
+    theirs.push_back(std::move(pipe->first));
+  } else {
+    theirs.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  for (Stream& stream : out.streams_) {
+    auto pipe = make_pipe();
+    if (!pipe.ok()) return pipe.status();
+    stream.fd = std::move(pipe->first);
+    set_nonblocking(stream.fd.get());
+    theirs.push_back(std::move(pipe->second));
+  }
+  for (int i = 0; i < 3; ++i) spec.descriptors.emplace_back(theirs[static_cast<std::size_t>(i)].get(), i);
+  spec.descriptors.emplace_back(key.get(), setting.key_fd);
+  auto process = start_process(spec);
+  if (!process.ok()) return process.status();
+  out.process_ = *std::move(process);
+  return out;
+}
+
+void RankProcess::watch(Poller& poller, const OnOutput& on_output) {
+  for (std::uint8_t i = 0; i < streams_.size(); ++i) {
+    if (!streams_[i].fd.valid() || streams_[i].credit == 0) continue;
+    poller.watch(streams_[i].fd.get(), POLLIN, [this, i, on_output](short) { read_stream(i, on_output); });
+  }
+  if (input_fd_.valid() && !input_.empty()) {
+    poller.watch(input_fd_.get(), POLLOUT, [this](short) { write_input(); });
+  }
+}
+
+void RankProcess::add_credit(std::uint8_t stream, std::uint32_t bytes) {
+  Stream& s = streams_.at(stream);
+  s.credit = std::min(kStreamWindow, s.credit + std::min(bytes, kStreamWindow));
+}
+
+void RankProcess::read_stream(std::uint8_t index, const OnOutput& on_output) {
+  Stream& stream = streams_[index];
+  if (!stream.fd.valid() || stream.credit == 0) return;
+  StreamBytes out{.rank = rank_, .stream = index, .bytes = std::vector<std::byte>(stream.credit)};
+  const ssize_t n = ::read(stream.fd.get(), out.bytes.data(), out.bytes.size());
+  stream.empty = n < 0 && errno == EAGAIN;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) {
+    stream.fd.reset();
+    return;
+  }
+  out.bytes.resize(static_cast<std::size_t>(n));
+  stream.credit -= static_cast<std::uint32_t>(n);
+  on_output(out);
+}
+
+bool RankProcess::add_input(std::vector<std::byte> bytes) {
+  if (!input_fd_.valid() || input_ended_) return false;
+  input_.insert(input_.end(), bytes.begin(), bytes.end());
+  write_input();
+  return input_fd_.valid();
+}
+
+void RankProcess::end_input() {
+  input_ended_ = true;
+  if (input_.empty()) input_fd_.reset();
+}
+
+void RankProcess::write_input() {
+  while (!input_.empty()) {
+    const ssize_t n = ::write(input_fd_.get(), input_.data(), input_.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n < 0) {
+      // The program has closed its standard input; what is left is nobody's.
+      input_.clear();
+      input_fd_.reset();
+      return;
+    }
+    input_.erase(input_.begin(), input_.begin() + n);
+  }
+  if (input_ended_) input_fd_.reset();
+}
+
+bool RankProcess::drained() const {
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [](const Stream& stream) { return !stream.fd.valid() || stream.empty; });
+}
+
+bool RankProcess::closed() const {
+  return std::none_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.fd.valid(); });
+}
+
+void RankProcess::drain(const OnOutput& on_output, bool last) {
+  for (std::uint8_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    stream.empty = false;
+    while (stream.fd.valid() && stream.credit > 0 && !stream.empty) read_stream(i, on_output);
+    if (last && stream.empty) stream.fd.reset();
+  }
+}
+
+}  // namespace distrun::launcher

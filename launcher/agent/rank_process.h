@@ -1,0 +1,68 @@
+// One rank on this host: its process, its two output streams with their credit, and its standard input.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/protocol.h"
+#include "launcher/spawn/poller.h"
+#include "launcher/spawn/process.h"
+#include "runtime/base/fd.h"
+
+namespace distrun::launcher {
+
+// What is common to the ranks of one host.
+struct RankSetting {
+  const JobCommon* common = nullptr;
+  std::string program;
+  std::string cgroup;
+  int key_fd = 3;
+};
+
+class RankProcess {
+ public:
+  // `key` is this rank's own sealed descriptor.
+  static Result<RankProcess> start(const RankPlan& plan, const RankSetting& setting, Fd key);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  Process& process() { return process_; }
+  [[nodiscard]] const Process& process() const { return process_; }
+
+  using OnOutput = std::function<void(const StreamBytes&)>;
+  // Watches what this rank can give now: output while there is credit, room for its input.
+  void watch(Poller& poller, const OnOutput& on_output);
+  void add_credit(std::uint8_t stream, std::uint32_t bytes);
+
+  // Input for the program; an empty pipe end is closed. Returns false when the program takes no input any more.
+  bool add_input(std::vector<std::byte> bytes);
+  void end_input();
+  [[nodiscard]] bool input_empty() const { return input_.empty(); }
+
+  // Both streams are at their end, or had nothing more at the last look.
+  [[nodiscard]] bool drained() const;
+  // Both streams are at their end.
+  [[nodiscard]] bool closed() const;
+  // Reads what is there without waiting, as far as the credit goes. `last`: an empty pipe counts as its end, because
+  // no process is left that could write.
+  void drain(const OnOutput& on_output, bool last);
+
+ private:
+  struct Stream {
+    Fd fd;
+    std::uint32_t credit = kStreamWindow;
+    bool empty = false;  // the last read found nothing
+  };
+  void read_stream(std::uint8_t stream, const OnOutput& on_output);
+  void write_input();
+
+  int rank_ = -1;
+  Process process_;
+  std::array<Stream, 2> streams_;
+  Fd input_fd_;
+  std::vector<std::byte> input_;
+  bool input_ended_ = false;
+};
+
+}  // namespace distrun::launcher

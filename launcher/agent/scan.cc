@@ -1,0 +1,101 @@
+#include "launcher/agent/scan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The value behind "key:" in a file of "key: value" lines.
+std::string value_of_key(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!line.starts_with(key)) continue;
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos) return std::string(trim(std::string_view(line).substr(colon + 1)));
+  }
+  return {};
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::map<int, int> nodes_by_cpu(const std::string& sysroot) {
+  std::map<int, int> out;
+  const std::string directory = sysroot + "sys/devices/system/node/";
+  for (const std::string& name : names_in(directory)) {
+    if (!name.starts_with("node")) continue;
+    const auto node = parse_number(std::string_view(name).substr(4), 0, 65535);
+    if (!node) continue;
+    for (const int cpu : parse_ranges(first_line(directory + name + "/cpulist"))) out[cpu] = *node;
+  }
+  return out;
+}
+
+std::vector<Cpu> scan_cpus(const std::string& sysroot) {
+  // The affinity mask already respects the cpuset of a container or an allocation.
+  std::string allowed = value_of_key(sysroot + "proc/self/status", "Cpus_allowed_list");
+  if (allowed.empty()) allowed = first_line(sysroot + "sys/devices/system/cpu/online");
+  const std::map<int, int> nodes = nodes_by_cpu(sysroot);
+  std::map<std::string, int> cores;
+  std::vector<Cpu> out;
+  for (const int id : parse_ranges(allowed)) {
+    // Siblings of one core have the same list; a kernel that has none counts each CPU as a core.
+    std::string siblings =
+        first_line(sysroot + "sys/devices/system/cpu/cpu" + std::to_string(id) + "/topology/thread_siblings_list");
+    if (siblings.empty()) siblings = std::to_string(id);
+    const int core = cores.emplace(siblings, static_cast<int>(cores.size())).first->second;
+    const auto node = nodes.find(id);
+    out.push_back({.id = id, .core = core, .node = node == nodes.end() ? 0 : node->second});
+  }
+  return out;
+}
+
+std::vector<Gpu> scan_gpus(const std::string& sysroot) {
+  std::vector<Gpu> out;
+  const std::string directory = sysroot + "proc/driver/nvidia/gpus/";
+  for (const std::string& bus : names_in(directory)) {
+    const std::string information = directory + bus + "/information";
+    Gpu gpu{.bus = bus};
+    gpu.uuid = value_of_key(information, "GPU UUID");
+    if (gpu.uuid.find('?') != std::string::npos) gpu.uuid.clear();  // not known before the driver has opened it
+    gpu.model = value_of_key(information, "Model");
+    gpu.minor = parse_number(value_of_key(information, "Device Minor"), 0, 65535).value_or(-1);
+    const std::string device = sysroot + "sys/bus/pci/devices/" + bus;
+    gpu.node = parse_number(first_line(device + "/numa_node"), 0, 65535).value_or(-1);
+    gpu.cpus = parse_ranges(first_line(device + "/local_cpulist"));
+    // A container may list all GPUs of the machine but have device files of its own ones only.
+    std::error_code error;
+    const bool usable = gpu.minor < 0 || fs::exists(sysroot + "dev/nvidia" + std::to_string(gpu.minor), error);
+    if (usable) out.push_back(std::move(gpu));
+  }
+  return out;
+}
+
+}  // namespace
+
+Topology scan_topology(const std::string& sysroot) {
+  const std::string root = sysroot.ends_with('/') ? sysroot : sysroot + "/";
+  return {.cpus = scan_cpus(root), .gpus = scan_gpus(root)};
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,13 @@
+// Reads what this host has: allowed CPUs, their cores and NUMA nodes, and NVIDIA GPUs, from /proc and /sys only.
+#pragma once
+
+#include <string>
+
+#include "launcher/plan/topology.h"
+
+namespace distrun::launcher {
+
+// `sysroot` is "/" or a copied tree with the same paths below it.
+Topology scan_topology(const std::string& sysroot);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,256 @@
+// The only file that knows the command-line library (it costs 10 s of compile time per file that includes it).
+#include <CLI/CLI.hpp>
+
+#include "launcher/cli/options.h"
+#include "launcher/cli/paths.h"
+#include "launcher/exit_codes.h"
+#include "launcher/plan/text.h"
+#include "launcher/version.h"
+#include "runtime/base/settings.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr char kStart[] = "Start ranks";
+constexpr char kPlace[] = "Place ranks on cores and GPUs";
+constexpr char kEnv[] = "Environment of the ranks";
+constexpr char kFrameworks[] = "Frameworks";
+constexpr char kOutput[] = "See output";
+constexpr char kEnd[] = "End the job";
+constexpr char kTune[] = "Tune the runtime (each also as DISTRUN_<NAME> and as a key of --config)";
+constexpr char kAbout[] = "Look before starting, and about distrun";
+constexpr char kHidden[] = "";
+
+// Keys of the file may be spelt as the settings are (fusion_threshold) or as the flags are (fusion-threshold).
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    auto read = CLI::ConfigTOML::from_config(input);
+    for (CLI::ConfigItem& item : read) std::replace(item.name.begin(), item.name.end(), '_', '-');
+    return read;
+  }
+};
+
+struct Wanted {
+  bool version = false;
+  bool cflags = false;
+  bool libs = false;
+};
+
+void add_start(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("-n,--num-proc,--np", raw.ranks, "How many ranks (also spelt -np)")->type_name("N")->group(kStart);
+  app.add_option("-H,--host", options.hosts, "Hosts and slots, as in localhost:4 (this machine only so far)")
+      ->type_name("HOST[:SLOTS],...")
+      ->group(kStart);
+  app.add_option("--hostfile", options.hostfile, "The same from a file (host slots=N, or host:N); - is standard input")
+      ->type_name("FILE")
+      ->group(kStart);
+  app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
+  app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
+  app.config_formatter(std::make_shared<ConfigFile>());
+}
+
+void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("--bind-to", raw.bind_to,
+                 "Pin each rank: none, core, numa or gpu (default: gpu where there are GPUs, else none)")
+      ->type_name("WHAT")
+      ->group(kPlace);
+  app.add_option("--gpu-visibility", raw.gpu_visibility,
+                 "all: every rank sees all GPUs and uses number local-rank (default); one: only its own")
+      ->type_name("all|one")
+      ->group(kPlace);
+  app.add_option("--sysroot", options.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
+}
+
+void add_environment(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("-x", options.forwarded, "Pass on a variable, or set it (may be repeated)")
+      ->type_name("NAME[=VALUE]")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group(kEnv);
+  app.add_option("--env", raw.env_mode,
+                 "default: all variables but those of an outer launcher; all; none: only what -x and --env-file name")
+      ->type_name("WHICH")
+      ->group(kEnv);
+  app.add_option("--env-file", options.env_file, "NAME=value lines")->type_name("FILE")->group(kEnv);
+}
+
+void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_flag("--tf", raw.tf, "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only")
+      ->group(kFrameworks);
+  app.add_option("--tf-roles", options.tf_roles, "Roles in rank order, as in chief:1,worker:2,ps:1 (implies --tf)")
+      ->type_name("ROLES")
+      ->group(kFrameworks);
+  app.add_flag("--no-tf-config", raw.no_tf_config, "Do not set TF_CONFIG")->group(kFrameworks);
+  app.add_flag("--horovod", options.horovod, "Set HOROVOD_RANK and its relatives too")->group(kFrameworks);
+}
+
+void add_output(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("--tag", raw.tag, "What each line starts with: none, rank ([3], default), host ([3@node1])")
+      ->type_name("WHAT")
+      ->group(kOutput);
+  app.add_flag("--timestamp", options.timestamp, "Put date and time before each line")->group(kOutput);
+  app.add_option("--output-dir", options.output_dir, "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log")
+      ->type_name("DIR")
+      ->group(kOutput);
+  app.add_flag("--all-errors", options.all_errors,
+               "After a failure show what all ranks write, not only the first cause")
+      ->group(kOutput);
+}
+
+void add_end(CLI::App& app, RawOptions& raw) {
+  app.add_option("--timeout", raw.timeout, "End the job after this time, with exit code 124")
+      ->type_name("SECONDS")
+      ->group(kEnd);
+  app.add_option("--grace", raw.grace, "Time between TERM and KILL when a job is ended (default 10)")
+      ->type_name("SECONDS")
+      ->group(kEnd);
+}
+
+void add_about(CLI::App& app, Options& options, Wanted& wanted) {
+  app.add_flag("--explain{text}", options.explain,
+               "Show where each rank would run, its cores, GPU, threads and environment, and why; start nothing (=json "
+               "for programs)")
+      ->group(kAbout);
+  app.add_flag("--version", wanted.version, "Show the version")->group(kAbout);
+  app.add_flag("--cflags", wanted.cflags, "Show compiler options for C and C++ programs that use distrun")
+      ->group(kAbout);
+  app.add_flag("--libs", wanted.libs, "Show linker options for them")->group(kAbout);
+  app.set_help_flag("-h,--help", "Show this help")->group(kAbout);
+}
+
+std::string flag_of(std::string_view setting) {
+  std::string name(setting);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+// One flag per row of the settings table. The strings live in `values`, which must not move afterwards.
+void add_settings(CLI::App& app, std::vector<std::string>& values) {
+  const auto& rows = setting_rows();
+  values.resize(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string shown = rows[i].default_value.empty() ? "" : " (default " + rows[i].default_value + ")";
+    app.add_option(flag_of(rows[i].name), values[i], std::string(rows[i].help) + shown)
+        ->type_name(std::string(rows[i].type))
+        ->group(kTune);
+  }
+}
+
+Status take_settings(const CLI::App& app, const std::vector<std::string>& values, Options& options) {
+  const auto& rows = setting_rows();
+  Settings checked;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string flag = flag_of(rows[i].name);
+    if (app.count(flag) == 0) continue;
+    DISTRUN_RETURN_IF_ERROR(set_by_name(checked, rows[i].name, values[i], flag));
+    options.settings.emplace_back(rows[i].name, values[i]);
+  }
+  return {};
+}
+
+// `-np 4` is what everybody types, but a word with one dash means single letters to the library.
+std::vector<std::string> spell_out(const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  for (const std::string& word : arguments) {
+    if (word == "-np") {
+      out.emplace_back("--num-proc");
+    } else if (word.starts_with("-np") && word.size() > 3 && (word[3] == '=' || (word[3] >= '0' && word[3] <= '9'))) {
+      out.push_back("--num-proc=" + word.substr(word[3] == '=' ? 4 : 3));
+    } else {
+      out.push_back(word);
+    }
+  }
+  return out;
+}
+
+constexpr char kFooter[] =
+    "Examples:\n"
+    "  distrun -np 4 python train.py            four ranks of a script on this machine\n"
+    "  distrun -np 4 train.py --epochs 3        the same, with the Python of this environment\n"
+    "  distrun -np 2 -m package.train           a module\n"
+    "  distrun -np 2 --output-dir logs ./a.out  any program, its output also in files\n"
+    "  distrun --explain -np 4 ./a.out          what would be done, and why\n"
+    "  distrun check --build                    which backends this installation can use\n"
+    "Exit codes: the first failing rank's; 128 + signal; 64 usage; 69 host or slots unusable; 70 internal; 75 host "
+    "lost;\n"
+    "76 a rank left early; 124 --timeout; 126, 127 program not executable, missing; 130 Ctrl-C.\n";
+
+ParseOutcome answer(std::string text, int exit_code) {
+  return {.run = false, .text = std::move(text), .exit_code = exit_code};
+}
+
+ParseOutcome wrong(const std::string& text) {
+  return answer("distrun: " + text + "\nType distrun --help for all options.\n", exit_code::kUsage);
+}
+
+// The program begins at the first word that is no option; everything from there on is its own.
+ParseOutcome take_program(const std::vector<std::string>& arguments, std::size_t rest, Options options) {
+  const std::vector<std::string> tail(arguments.end() - static_cast<std::ptrdiff_t>(rest), arguments.end());
+  std::size_t first = 0;
+  if (first < tail.size() && tail[first] == "--") ++first;
+  if (first < tail.size() && tail[first] == "-m") {
+    options.module = true;
+    ++first;
+    if (first == tail.size()) return wrong("-m needs the name of a Python module");
+  } else if (first < tail.size() && first == 0 && tail[first].starts_with('-')) {
+    const std::string later = not_available(tail[first]);
+    return wrong(later.empty() ? tail[first] + " is not an option of distrun" : later);
+  }
+  options.program.assign(tail.begin() + static_cast<std::ptrdiff_t>(first), tail.end());
+  if (options.program.empty())
+    return wrong("which program? Write it behind the options, as in distrun -np 4 python train.py");
+  if (options.program.front().empty()) return wrong("the name of the program is empty");
+  if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
+    return wrong("--explain=" + options.explain + " is not known; write --explain or --explain=json");
+  }
+  return {.options = std::move(options), .run = true};
+}
+
+std::string about(const Wanted& wanted) {
+  std::string out;
+  if (wanted.version) out += std::string("distrun ") + kVersion + "\n";
+  if (wanted.cflags || wanted.libs) {
+    out += (wanted.cflags ? compiler_flags() : "") + (wanted.cflags && wanted.libs ? " " : "") +
+           (wanted.libs ? linker_flags() : "") + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
+  CLI::App app("Starts N copies of a program and lets them train together.\n", "distrun");
+  Options options;
+  RawOptions raw;
+  Wanted wanted;
+  std::vector<std::string> settings;
+  app.prefix_command();
+  app.footer(kFooter);
+  app.get_formatter()->column_width(38);
+  add_start(app, raw, options);
+  add_placement(app, raw, options);
+  add_environment(app, raw, options);
+  add_frameworks(app, raw, options);
+  add_output(app, raw, options);
+  add_end(app, raw);
+  add_settings(app, settings);
+  add_about(app, options, wanted);
+  std::vector<std::string> words = spell_out(arguments);
+  std::reverse(words.begin(), words.end());  // as the library wants them
+  try {
+    app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    return answer(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    return wrong(error.what());
+  }
+  if (wanted.version || wanted.cflags || wanted.libs) return answer(about(wanted), 0);
+  if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
+  if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
+  if (const Status status = take_settings(app, settings, options); !status.ok()) return wrong(status.message());
+  return take_program(arguments, app.remaining_size(), std::move(options));
+}
+
+}  // namespace distrun::launcher

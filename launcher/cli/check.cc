@@ -1,0 +1,119 @@
+#include "launcher/cli/check.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+
+#include "launcher/agent/scan.h"
+#include "launcher/cli/paths.h"
+#include "launcher/exit_codes.h"
+#include "launcher/plan/text.h"
+#include "launcher/version.h"
+
+namespace distrun::launcher {
+namespace {
+
+// distrun_query of the C API. The launcher does not link the runtime's upper floors; it asks the library that ranks
+// load.
+using Query = std::int64_t (*)(void* session, const char* what, char* buffer, std::uint64_t size);
+
+struct Answer {
+  std::string text;   // the lines, or
+  std::string fault;  // why there is none
+};
+
+Answer ask_library(const char* what) {
+  const std::string path = library_path();
+  if (path.empty()) return {.fault = "libdistrun.so was not found beside " + own_program() + "; install distrun again"};
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = ::dlerror();
+    return {.fault = path + " cannot be loaded: " + (error == nullptr ? "no reason given" : error)};
+  }
+  const auto query = reinterpret_cast<Query>(::dlsym(library, "distrun_query"));
+  if (query == nullptr) return {.fault = path + " has no distrun_query; it is not of this version"};
+  const std::int64_t size = query(nullptr, what, nullptr, 0);
+  if (size < 0) return {.fault = path + " does not answer; it is not of this version"};
+  std::string text(static_cast<std::size_t>(size) + 1, '\0');
+  query(nullptr, what, text.data(), text.size());
+  text.resize(static_cast<std::size_t>(size));
+  return {.text = text};
+}
+
+std::vector<std::vector<std::string>> backend_rows(const std::string& text) {
+  std::vector<std::vector<std::string>> rows;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::size_t name_end = line.find_first_of(": ");
+    if (line.empty() || name_end == std::string_view::npos) continue;
+    const std::string_view state = trim(line.substr(line.find_first_not_of(": ", name_end)));
+    rows.push_back({std::string(line.substr(0, name_end)), std::string(state)});
+  }
+  return rows;
+}
+
+std::string machine_text(const Topology& topology) {
+  std::string out = "  " + counted(topology.cpus.size(), "CPU") + " allowed, " +
+                    counted(static_cast<std::size_t>(count_cores(topology.cpus)), "core") + ", " +
+                    counted(topology.gpus.size(), "GPU") + "\n";
+  for (const Gpu& gpu : topology.gpus) {
+    out += "  GPU " + gpu.bus + " " + gpu.model + " " + gpu.uuid + ", NUMA node " + std::to_string(gpu.node) + "\n";
+  }
+  return out;
+}
+
+std::string as_text(const Topology& topology, const Answer& backends, bool build) {
+  std::string out = std::string("distrun ") + kVersion + "\nprogram: " + own_program() +
+                    "\nlibrary: " + (library_path().empty() ? "not found" : library_path()) + "\n";
+  if (!build) out += "machine:\n" + machine_text(topology);
+  out += "backends:\n";
+  if (!backends.fault.empty()) return out + "  " + backends.fault + "\n";
+  return out + table(backend_rows(backends.text));
+}
+
+std::string as_json(const Topology& topology, const Answer& backends) {
+  std::vector<std::string> items;
+  for (const auto& row : backend_rows(backends.text)) items.push_back(json_quote(row[0]) + ": " + json_quote(row[1]));
+  std::vector<std::string> gpus;
+  for (const Gpu& gpu : topology.gpus) {
+    gpus.push_back("{\"bus\": " + json_quote(gpu.bus) + ", \"model\": " + json_quote(gpu.model) +
+                   ", \"uuid\": " + json_quote(gpu.uuid) + ", \"numa_node\": " + std::to_string(gpu.node) + "}");
+  }
+  return std::string("{\"version\": ") + json_quote(kVersion) + ", \"program\": " + json_quote(own_program()) +
+         ", \"library\": " + json_quote(library_path()) + ", \"cpus\": " + std::to_string(topology.cpus.size()) +
+         ", \"cores\": " + std::to_string(count_cores(topology.cpus)) + ", \"gpus\": [" + join(gpus, ", ") +
+         "], \"backends\": {" + join(items, ", ") + "}, \"fault\": " + json_quote(backends.fault) + "}\n";
+}
+
+}  // namespace
+
+int check_main(const std::vector<std::string>& arguments) {
+  bool build = false;
+  bool json = false;
+  for (const std::string& word : arguments) {
+    if (word == "--build") {
+      build = true;
+    } else if (word == "--json") {
+      json = true;
+    } else if (word == "--help" || word == "-h") {
+      std::fputs(
+          "distrun check [--build] [--json]\n  Shows what this machine has and which backends this installation can "
+          "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n",
+          stdout);
+      return 0;
+    } else {
+      std::fprintf(stderr, "distrun: check: %s is not an option; --build and --json are\n", word.c_str());
+      return exit_code::kUsage;
+    }
+  }
+  const Topology topology = scan_topology("/");
+  const Answer backends = ask_library("backends");
+  std::fputs((json ? as_json(topology, backends) : as_text(topology, backends, build)).c_str(), stdout);
+  return backends.fault.empty() ? 0 : exit_code::kUnusable;
+}
+
+}  // namespace distrun::launcher

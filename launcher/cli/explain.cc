@@ -1,0 +1,114 @@
+#include "launcher/cli/explain.h"
+
+#include <algorithm>
+#include <map>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::vector<int> cpus_of(const LaunchPlan& plan, std::size_t rank) { return plan.bindings[rank].cpus; }
+
+std::string gpu_text(const Binding& binding) {
+  if (binding.gpu < 0) return "none";
+  std::string out = std::to_string(binding.gpu);
+  if (!binding.gpu_model.empty()) out += " " + binding.gpu_model;
+  if (binding.gpu_name != std::to_string(binding.gpu)) out += " " + binding.gpu_name;
+  return out;
+}
+
+std::string placement(const LaunchPlan& plan) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "host", "local", "CPUs", "threads", "GPU"}};
+  for (std::size_t rank = 0; rank < plan.places.size(); ++rank) {
+    const Place& place = plan.places[rank];
+    const Binding& binding = plan.bindings[rank];
+    rows.push_back({std::to_string(rank), plan.host_names[static_cast<std::size_t>(place.host)],
+                    std::to_string(place.local_rank), binding.cpus.empty() ? "all" : ranges(binding.cpus),
+                    std::to_string(binding.threads), gpu_text(binding)});
+  }
+  return table(rows);
+}
+
+// Reasons that hold for several ranks are said once.
+std::string reasons(const LaunchPlan& plan) {
+  std::string out;
+  for (const std::string& reason : plan.reasons) out += "  " + reason + "\n";
+  std::map<std::string, std::vector<int>> by_reason;
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank) {
+    by_reason["cores: " + plan.bindings[rank].cpu_reason].push_back(static_cast<int>(rank));
+    by_reason["GPU: " + plan.bindings[rank].gpu_reason].push_back(static_cast<int>(rank));
+  }
+  for (const auto& [reason, ranks] : by_reason) {
+    const std::string who = ranks.size() == plan.bindings.size() ? "all ranks" : "rank " + ranges(ranks);
+    out += "  " + who + ", " + reason + "\n";
+  }
+  return out;
+}
+
+bool same_everywhere(const LaunchPlan& plan, const Variable& variable) {
+  return std::all_of(plan.variables.begin(), plan.variables.end(), [&variable](const std::vector<Variable>& of_rank) {
+    return std::any_of(of_rank.begin(), of_rank.end(),
+                       [&variable](const Variable& v) { return v.name == variable.name && v.value == variable.value; });
+  });
+}
+
+std::string json_list(const std::vector<std::string>& items) {
+  std::vector<std::string> quoted;
+  for (const std::string& item : items) quoted.push_back(json_quote(item));
+  return "[" + join(quoted, ", ") + "]";
+}
+
+std::string json_rank(const LaunchPlan& plan, std::size_t rank) {
+  const Place& place = plan.places[rank];
+  const Binding& binding = plan.bindings[rank];
+  std::vector<std::string> cpus;
+  for (const int cpu : cpus_of(plan, rank)) cpus.push_back(std::to_string(cpu));
+  std::vector<std::string> environment;
+  std::vector<std::string> why;
+  for (const Variable& variable : plan.variables[rank]) {
+    environment.push_back(json_quote(variable.name) + ": " + json_quote(variable.value));
+    why.push_back(json_quote(variable.name) + ": " + json_quote(variable.why));
+  }
+  return "{\"rank\": " + std::to_string(rank) +
+         ", \"host\": " + json_quote(plan.host_names[static_cast<std::size_t>(place.host)]) +
+         ", \"local_rank\": " + std::to_string(place.local_rank) +
+         ", \"local_size\": " + std::to_string(place.local_size) +
+         ", \"cross_rank\": " + std::to_string(place.cross_rank) +
+         ", \"cross_size\": " + std::to_string(place.cross_size) + ", \"cpus\": [" + join(cpus, ", ") +
+         "], \"threads\": " + std::to_string(binding.threads) +
+         ", \"gpu\": " + (binding.gpu < 0 ? "null" : std::to_string(binding.gpu)) +
+         ", \"gpu_name\": " + json_quote(binding.gpu_name) + ", \"why\": {\"cpus\": " + json_quote(binding.cpu_reason) +
+         ", \"gpu\": " + json_quote(binding.gpu_reason) + ", \"environment\": {" + join(why, ", ") +
+         "}}, \"environment\": {" + join(environment, ", ") + "}}";
+}
+
+}  // namespace
+
+std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>& command) {
+  std::string out = counted(plan.places.size(), "rank") + " on " + counted(plan.host_names.size(), "host") + ": " +
+                    join(command, " ") + "\nNothing is started.\n\nWhere:\n" + placement(plan) + "\nWhy:\n" +
+                    reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
+  for (const Variable& variable : plan.variables.front()) {
+    if (same_everywhere(plan, variable))
+      out += "  " + variable.name + "=" + variable.value + "    " + variable.why + "\n";
+  }
+  for (std::size_t rank = 0; rank < plan.variables.size(); ++rank) {
+    std::string own;
+    for (const Variable& variable : plan.variables[rank]) {
+      if (!same_everywhere(plan, variable))
+        own += "  " + variable.name + "=" + variable.value + "    " + variable.why + "\n";
+    }
+    if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
+  }
+  return out;
+}
+
+std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>& command) {
+  std::vector<std::string> ranks;
+  for (std::size_t rank = 0; rank < plan.places.size(); ++rank) ranks.push_back("  " + json_rank(plan, rank));
+  return "{\"command\": " + json_list(command) + ",\n \"hosts\": " + json_list(plan.host_names) +
+         ",\n \"reasons\": " + json_list(plan.reasons) + ",\n \"ranks\": [\n" + join(ranks, ",\n") + "\n]}\n";
+}
+
+}  // namespace distrun::launcher

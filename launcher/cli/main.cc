@@ -1,0 +1,38 @@
+// The distrun command: which of its faces is wanted.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/agent/agent.h"
+#include "launcher/cli/check.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/run.h"
+#include "launcher/exit_codes.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  namespace launcher = distrun::launcher;
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  // Before anything else: an agent pays for nothing that it does not need.
+  if (first == "agent" && argc == 2) return launcher::agent_main();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (first == "check") return launcher::check_main({arguments.begin() + 1, arguments.end()});
+  const launcher::ParseOutcome outcome = launcher::parse_arguments(arguments);
+  if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);
+  std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
+  return outcome.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "distrun: internal error: %s; please report it\n", error.what());
+    return distrun::launcher::exit_code::kInternal;
+  }
+}

@@ -1,0 +1,122 @@
+#include "launcher/cli/options.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+template <class Value, std::size_t kCount>
+using Choices = std::array<std::pair<std::string_view, Value>, kCount>;
+
+template <class Value, std::size_t kCount>
+Status choose(std::string_view option, const std::string& text, const Choices<Value, kCount>& choices, Value& out) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) {
+    names.emplace_back(name);
+    if (name != text) continue;
+    out = value;
+    return {};
+  }
+  return {Errc::kInvalidArgument,
+          std::string(option) + " " + text + " is not known; choose one of " + join(names, ", ")};
+}
+
+Status read_seconds(std::string_view option, const std::string& text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  constexpr double kMost = 3e6;  // a month and more; fits the messages to agents, which count milliseconds
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || !(out >= 0) || out > kMost) {
+    return {Errc::kInvalidArgument,
+            std::string(option) + " " + text + " is not a time; write seconds from 0 to 3000000, as in 30 or 0.5"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_options(const RawOptions& raw, Options& out) {
+  if (!raw.ranks.empty()) {
+    const auto ranks = parse_number(raw.ranks, 1, kMaxRanks);
+    if (!ranks) {
+      return {Errc::kInvalidArgument,
+              "-np " + raw.ranks + ": '" + raw.ranks + "' is not a number of ranks; write a whole number from 1 on"};
+    }
+    out.ranks = *ranks;
+  }
+  DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
+                                 Choices<BindTo, 5>{{{"none", BindTo::kNone},
+                                                     {"core", BindTo::kCore},
+                                                     {"numa", BindTo::kNuma},
+                                                     {"gpu", BindTo::kGpu},
+                                                     {"auto", BindTo::kAuto}}},
+                                 out.bind_to));
+  DISTRUN_RETURN_IF_ERROR(
+      choose("--env", raw.env_mode,
+             Choices<EnvMode, 3>{{{"default", EnvMode::kDefault}, {"all", EnvMode::kAll}, {"none", EnvMode::kNone}}},
+             out.env_mode));
+  DISTRUN_RETURN_IF_ERROR(
+      choose("--tag", raw.tag,
+             Choices<TagStyle, 3>{{{"none", TagStyle::kNone}, {"rank", TagStyle::kRank}, {"host", TagStyle::kHost}}},
+             out.tag));
+  // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-roles implies it.
+  const bool tf = raw.tf || !out.tf_roles.empty();
+  if (tf && raw.no_tf_config) {
+    return {Errc::kInvalidArgument,
+            std::string(raw.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
+  }
+  const std::string visibility = raw.gpu_visibility.empty() ? (tf ? "one" : "all") : raw.gpu_visibility;
+  DISTRUN_RETURN_IF_ERROR(choose(
+      "--gpu-visibility", visibility,
+      Choices<GpuVisibility, 2>{{{"all", GpuVisibility::kAll}, {"one", GpuVisibility::kOne}}}, out.gpu_visibility));
+  out.tf_config = !raw.no_tf_config;
+  DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));
+  DISTRUN_RETURN_IF_ERROR(read_seconds("--grace", raw.grace, out.grace));
+  for (const std::string& item : out.forwarded) {
+    if (!valid_variable_name(item.substr(0, item.find('=')))) {
+      return {Errc::kInvalidArgument, "-x " + item + " does not name a variable; write -x NAME or -x NAME=value"};
+    }
+  }
+  if (!out.hosts.empty() && !out.hostfile.empty()) {
+    return {Errc::kInvalidArgument, "-H and --hostfile both name hosts; give one of them"};
+  }
+  return {};
+}
+
+std::string not_available(const std::string& word) {
+  struct Later {
+    std::string_view option;
+    std::string_view instead;
+  };
+  static constexpr std::array<Later, 18> kLater = {{
+      {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
+      {"--mimic", "use distrun.jax, or set the variables with -x"},
+      {"--network", "all ranks run on this machine and talk over its loopback interface"},
+      {"--no-detect", "no allocation (Slurm, PBS, ...) is detected yet, so there is nothing to turn off"},
+      {"--insecure", "every connection is authenticated"},
+      {"--launcher", "ranks run on this machine only"},
+      {"--rsh", "ranks run on this machine only"},
+      {"--rsh-agent", "ranks run on this machine only"},
+      {"--ssh-port", "ranks run on this machine only"},
+      {"-p", "ranks run on this machine only"},
+      {"--ssh-identity-file", "ranks run on this machine only"},
+      {"--min-np", "the number of ranks is fixed: use -np"},
+      {"--max-np", "the number of ranks is fixed: use -np"},
+      {"--host-discovery-script", "the hosts are fixed: use -H or --hostfile"},
+      {"--propagate", "limits are those of this shell"},
+      {"--report-bindings", "use --explain"},
+      {"--gloo", "use --backend gloo"},
+      {"--merge", "use --output-dir, which writes merged.log"},
+  }};
+  const std::string name = word.substr(0, word.find('='));
+  for (const Later& later : kLater) {
+    if (later.option == name) return name + " is not available in this version: " + std::string(later.instead);
+  }
+  return {};
+}
+
+}  // namespace distrun::launcher

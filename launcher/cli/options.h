@@ -1,0 +1,71 @@
+// What the command line, the config file and the environment ask for, checked and typed. The command-line library is in
+// arguments.cc alone.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/plan/bind.h"
+#include "launcher/plan/environment.h"
+#include "launcher/report/output.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+struct Options {
+  int ranks = 0;  // 0: not given
+  std::string hosts;
+  std::string hostfile;
+  bool oversubscribe = false;
+
+  BindTo bind_to = BindTo::kAuto;
+  GpuVisibility gpu_visibility = GpuVisibility::kAll;
+  bool tf_config = true;
+  std::string tf_roles;
+  bool horovod = false;
+
+  EnvMode env_mode = EnvMode::kDefault;
+  std::vector<std::string> forwarded;  // -x
+  std::string env_file;
+  // Settings of the runtime that were given as flags or in the config file: {"fusion_threshold", "1MiB"}.
+  std::vector<std::pair<std::string, std::string>> settings;
+
+  TagStyle tag = TagStyle::kRank;
+  bool timestamp = false;
+  std::string output_dir;
+  bool all_errors = false;
+
+  double timeout = 0;
+  double grace = 10;
+
+  std::string explain;  // "", "text" or "json"
+  std::string sysroot = "/";
+
+  bool module = false;               // -m: program[0] is a Python module
+  std::vector<std::string> program;  // with its arguments
+};
+
+// Either options of a job to run, or a text that answers the user, with the exit code.
+struct ParseOutcome {
+  Options options;
+  bool run = false;
+  std::string text;
+  int exit_code = 0;
+};
+
+ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
+
+// The strings of the command line, before they are checked.
+struct RawOptions {
+  std::string ranks, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank", timeout = "0", grace = "10";
+  bool tf = false;
+  bool no_tf_config = false;
+};
+// Checks and converts; the texts name the option, the value and what is allowed.
+Status check_options(const RawOptions& raw, Options& options);
+
+// Options of design.md that this version does not have yet: a text that says so, or empty for any other word.
+std::string not_available(const std::string& word);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,70 @@
+#include "launcher/cli/paths.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <filesystem>
+
+namespace distrun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Directories that may hold lib/ or include/: <prefix>, and in a wheel <prefix>/lib/pythonX.Y/site-packages/distrun.
+std::vector<fs::path> roots() {
+  const fs::path bin = fs::path(own_program()).parent_path();
+  std::vector<fs::path> out = {bin.parent_path()};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(bin.parent_path() / "lib", error)) {
+    if (entry.path().filename().string().starts_with("python3")) {
+      out.push_back(entry.path() / "site-packages" / "distrun");
+      out.push_back(entry.path() / "dist-packages" / "distrun");
+    }
+  }
+  return out;
+}
+
+std::string first_existing(const std::vector<std::string>& below, const std::string& file) {
+  std::error_code error;
+  for (const fs::path& root : roots()) {
+    for (const std::string& directory : below) {
+      const fs::path candidate = root / directory / file;
+      if (fs::exists(candidate, error)) return fs::canonical(candidate, error).string();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string own_program() {
+  char path[PATH_MAX];
+  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+  return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : std::string();
+}
+
+std::string library_path() {
+  // The last one is the build tree's.
+  return first_existing({"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "runtime/api"},
+                        "libdistrun.so");
+}
+
+std::string include_directory() {
+  const std::string header =
+      first_existing({"include", "../runtime/api/include", "../../runtime/api/include"}, "distrun/distrun.h");
+  return header.empty() ? "" : fs::path(header).parent_path().parent_path().string();
+}
+
+std::string compiler_flags() {
+  const std::string directory = include_directory();
+  return directory.empty() ? "" : "-I" + directory;
+}
+
+std::string linker_flags() {
+  const std::string library = library_path();
+  if (library.empty()) return "-ldistrun";
+  const std::string directory = fs::path(library).parent_path().string();
+  return "-L" + directory + " -Wl,-rpath," + directory + " -ldistrun";
+}
+
+}  // namespace distrun::launcher

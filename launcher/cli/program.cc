@@ -1,0 +1,67 @@
+#include "launcher/cli/program.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "launcher/cli/paths.h"
+
+namespace distrun::launcher {
+namespace {
+
+struct Python {
+  std::string path;
+  std::string reason;
+};
+
+bool executable(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
+
+// The directory of our own program as the user reached it; a link in a virtual environment counts as being there.
+std::string directory_of(const std::string& invoked_as, const Environment& environment) {
+  if (const std::size_t slash = invoked_as.rfind('/'); slash != std::string::npos)
+    return invoked_as.substr(0, slash + 1);
+  const auto path = environment.find("PATH");
+  std::string rest = path == environment.end() ? "" : path->second;
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string directory = rest.substr(0, colon) + "/";
+    if (executable(directory + invoked_as)) return directory;
+    rest.erase(0, colon + 1);
+  }
+  return {};
+}
+
+Python find_python(const Environment& environment, const std::string& invoked_as) {
+  if (const auto venv = environment.find("VIRTUAL_ENV");
+      venv != environment.end() && executable(venv->second + "/bin/python")) {
+    return {venv->second + "/bin/python", "the Python of the active virtual environment (VIRTUAL_ENV)"};
+  }
+  const std::string program = own_program();
+  for (const std::string& directory :
+       {directory_of(invoked_as, environment), program.substr(0, program.rfind('/') + 1)}) {
+    if (directory.empty()) continue;
+    for (const char* name : {"python", "python3"}) {
+      if (executable(directory + name)) return {directory + name, "the Python beside the distrun command"};
+    }
+  }
+  return {"python3", "python3 as found in PATH"};
+}
+
+}  // namespace
+
+Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  Command out;
+  const std::string& first = options.program.front();
+  const bool script = !options.module && first.ends_with(".py");
+  if (options.module || script) {
+    const Python python = find_python(environment, invoked_as);
+    out.words.push_back(python.path);
+    out.reason = python.path + ": " + python.reason;
+    if (options.module) out.words.emplace_back("-m");
+    if (script) out.script = first;
+  }
+  out.words.insert(out.words.end(), options.program.begin(), options.program.end());
+  return out;
+}
+
+}  // namespace distrun::launcher

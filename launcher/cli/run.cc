@@ -1,0 +1,227 @@
+#include "launcher/cli/run.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "launcher/agent/scan.h"
+#include "launcher/cli/explain.h"
+#include "launcher/cli/program.h"
+#include "launcher/exit_codes.h"
+#include "launcher/job/job.h"
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+int refuse(const Status& status, int code) {
+  std::fprintf(stderr, "distrun: %s\n", status.message().c_str());
+  return code;
+}
+
+Result<std::string> read_text(const std::string& option, const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_status(option + ": cannot read " + path, errno);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Every name by which a user may mean this machine.
+std::vector<std::string> own_names() {
+  std::vector<std::string> names = {"localhost", "localhost.localdomain", "ip6-localhost"};
+  char name[HOST_NAME_MAX + 1] = {};
+  if (::gethostname(name, HOST_NAME_MAX) == 0) {
+    names.emplace_back(name);
+    names.push_back(names.back().substr(0, names.back().find('.')));
+  }
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return names;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    char text[INET6_ADDRSTRLEN] = {};
+    if (at->ifa_addr == nullptr) continue;
+    const void* address = nullptr;
+    if (at->ifa_addr->sa_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
+    if (at->ifa_addr->sa_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+    if (address != nullptr && ::inet_ntop(at->ifa_addr->sa_family, address, text, sizeof text) != nullptr)
+      names.emplace_back(text);
+  }
+  return names;
+}
+
+std::string new_job_id() {
+  unsigned char bytes[8] = {};
+  [[maybe_unused]] const ssize_t n = ::getrandom(bytes, sizeof bytes, 0);  // 8 bytes never fail nor come short
+  std::string out;
+  for (const unsigned char byte : bytes) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", byte);
+    out += hex;
+  }
+  return out;
+}
+
+std::string working_directory(const Environment& environment) {
+  // As the shell shows it (through links), if that still means the same place.
+  struct stat a {};
+  struct stat b {};
+  const auto pwd = environment.find("PWD");
+  if (pwd != environment.end() && pwd->second.starts_with('/') && ::stat(pwd->second.c_str(), &a) == 0 &&
+      ::stat(".", &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
+    return pwd->second;
+  }
+  char path[PATH_MAX];
+  return ::getcwd(path, sizeof path) != nullptr ? path : "/";
+}
+
+// Three descriptors and more for each rank: what we may have at most. Returns what we had, for the ranks.
+std::uint64_t raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const std::uint64_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
+}
+
+Result<std::vector<HostSlots>> read_hosts(const Options& options) {
+  if (!options.hosts.empty()) return parse_hosts(options.hosts);
+  if (options.hostfile.empty()) return std::vector<HostSlots>{};
+  auto text = read_text("--hostfile", options.hostfile);
+  if (!text.ok()) return text.status();
+  return parse_hostfile(*text, options.hostfile == "-" ? "standard input" : options.hostfile);
+}
+
+Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
+  EnvRequest request{.mode = options.env_mode, .forwarded = options.forwarded};
+  if (!options.env_file.empty()) {
+    auto text = read_text("--env-file", options.env_file);
+    if (!text.ok()) return text.status();
+    auto variables = parse_env_file(*text, options.env_file, environment);
+    if (!variables.ok()) return variables.status();
+    request.from_file = *std::move(variables);
+  }
+  BaseEnvironment base = base_environment(environment, request);
+  for (const auto& [name, value] : options.settings) {
+    std::string variable = "DISTRUN_" + name;
+    std::transform(variable.begin(), variable.end(), variable.begin(),
+                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+    base.variables[variable] = value;
+  }
+  // A bad value would be refused by every rank; once is better.
+  const auto report = read_settings(base.variables, {});
+  if (!report.ok()) return report.status();
+  return base;
+}
+
+// A job, or the exit code with which it is refused.
+struct Prospect {
+  JobConfig config;
+  int refused = 0;
+};
+
+Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
+
+Result<Assignment> place_ranks(const Options& options, const std::vector<HostSlots>& hosts, const Topology& topology) {
+  AssignRequest request{.hosts = hosts, .ranks = options.ranks, .oversubscribe = options.oversubscribe};
+  const bool gpus = !topology.gpus.empty();
+  request.default_slots = std::max(1, gpus ? static_cast<int>(topology.gpus.size()) : count_cores(topology.cpus));
+  request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
+  return assign(request);
+}
+
+Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  auto named = read_hosts(options);
+  if (!named.ok()) return refused(named.status(), exit_code::kUsage);
+  const auto hosts = keep_local(*named, own_names());
+  if (!hosts.ok()) return refused(hosts.status(), exit_code::kUnusable);
+  auto base = read_environment(options, environment);
+  if (!base.ok()) return refused(base.status(), exit_code::kUsage);
+  for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
+
+  Prospect out;
+  JobConfig& config = out.config;
+  config.grace = options.grace;
+  config.timeout = options.timeout;
+  config.sysroot = options.sysroot;
+  const bool needs_topology =
+      std::any_of(hosts->begin(), hosts->end(), [](const HostSlots& host) { return !host.slots; });
+  auto assignment = place_ranks(options, *hosts, needs_topology ? scan_topology(options.sysroot) : Topology{});
+  if (!assignment.ok()) {
+    const bool usage = assignment.status().code() == Errc::kInvalidArgument;
+    return refused(assignment.status(), usage ? exit_code::kUsage : exit_code::kUnusable);
+  }
+  config.plan.assignment = *std::move(assignment);
+  config.plan.bind_to = options.bind_to;
+  config.plan.frameworks = {
+      .tf_config = options.tf_config, .horovod = options.horovod, .gpu_visibility = options.gpu_visibility};
+  if (!options.tf_roles.empty()) {
+    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(config.plan.assignment.places.size()));
+    if (!roles.ok()) return refused(roles.status(), exit_code::kUsage);
+    config.plan.frameworks.tf_roles = *std::move(roles);
+  }
+  const Command command = resolve_command(options, base->variables, invoked_as);
+  if (!command.reason.empty()) config.plan.assignment.reasons.push_back(command.reason);
+  config.common = {.command = command.words, .script = command.script, .cwd = working_directory(environment)};
+  config.common.environment = base->variables;
+  config.plan.base = *std::move(base);
+  config.plan.job_id = new_job_id();
+  for (const Place& place : config.plan.assignment.places) {
+    config.output.hosts.push_back(config.plan.assignment.hosts[static_cast<std::size_t>(place.host)]);
+  }
+  config.output.tag = options.tag;
+  config.output.timestamp = options.timestamp;
+  config.output.directory = options.output_dir;
+  config.output.fold = !options.all_errors;
+  config.output.colour = !environment.contains("NO_COLOR");
+  return out;
+}
+
+int explain(const Options& options, JobConfig config) {
+  // What the agents will find when the job starts: ports and the store's address do not exist before.
+  config.plan.store = "<free port of this machine>";
+  const HostFacts facts{.topology = scan_topology(options.sysroot), .address = "127.0.0.1"};
+  const auto plan = make_plan(config.plan, std::vector<HostFacts>(config.plan.assignment.hosts.size(), facts));
+  if (!plan.ok()) return refuse(plan.status(), exit_code::kUsage);
+  const bool json = options.explain == "json";
+  const std::string text =
+      json ? explain_json(*plan, config.common.command) : explain_text(*plan, config.common.command);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+std::vector<std::string> as_list(const Environment& environment) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : environment) out.push_back(name + "=" + value);
+  return out;
+}
+
+}  // namespace
+
+int run_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  Prospect prepared = prepare(options, environment, invoked_as);
+  if (prepared.refused != 0) return prepared.refused;
+  if (!options.explain.empty()) return explain(options, std::move(prepared.config));
+  const mode_t mask = ::umask(022);
+  ::umask(mask);
+  prepared.config.common.umask = mask;
+  prepared.config.common.open_files = raise_open_files();
+  const auto spawner = make_local_spawner(as_list(environment));
+  auto job = Job::create(prepared.config, *spawner);
+  if (!job.ok()) return refuse(job.status(), exit_code::kUnusable);
+  return (*job)->run();
+}
+
+}  // namespace distrun::launcher

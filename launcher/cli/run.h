@@ -1,0 +1,14 @@
+// From checked options to a running (or explained) job.
+#pragma once
+
+#include <string>
+
+#include "launcher/cli/options.h"
+#include "runtime/base/settings.h"
+
+namespace distrun::launcher {
+
+// Returns the exit code of distrun.
+int run_command(const Options& options, const Environment& environment, const std::string& invoked_as);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,17 @@
+// What distrun itself answers with; every other code is that of the first failing rank. docs/launcher.md explains each.
+#pragma once
+
+namespace distrun::launcher::exit_code {
+
+inline constexpr int kUsage = 64;
+inline constexpr int kUnusable = 69;  // host, slot or agent, before the start
+inline constexpr int kInternal = 70;
+inline constexpr int kHostLost = 75;
+inline constexpr int kRankLeft = 76;
+inline constexpr int kTimeout = 124;
+inline constexpr int kNotExecutable = 126;
+inline constexpr int kMissing = 127;
+inline constexpr int kSignalBase = 128;
+inline constexpr int kReaderGone = kSignalBase + 13;  // as a program that SIGPIPE ends
+
+}  // namespace distrun::launcher::exit_code

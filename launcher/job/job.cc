@@ -1,0 +1,226 @@
+#include "launcher/job/job.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "launcher/report/failure_report.h"
+#include "launcher/spawn/descendants.h"
+#include "launcher/version.h"
+
+namespace distrun::launcher {
+
+Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key)
+    : config_(config),
+      spawner_(spawner),
+      signals_(std::move(signals)),
+      key_(key),
+      verdict_({.hosts = config.output.hosts, .grace = config.grace}) {}
+
+Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
+  auto signals = SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
+                                      {SIGINT, SIGHUP, SIGQUIT, SIGTSTP});
+  if (!signals.ok()) return signals.status();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGTTIN, SIG_IGN);
+  auto output = Output::create(config.output);
+  if (!output.ok()) return output.status();
+  std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals), net::JobKey::generate()));
+  job->output_ = *std::move(output);
+  net::StoreServerOptions options;
+  options.job_id = config.plan.job_id;
+  options.version = kVersion;
+  options.size = static_cast<int>(config.output.hosts.size());
+  auto store = net::StoreServer::create(job->key_, options);
+  if (!store.ok()) return store.status();
+  job->store_ = *std::move(store);
+  job->config_.plan.store = job->store_->address();
+  return job;
+}
+
+template <class Message>
+void Job::tell_all(ToAgent type, const Message& message) {
+  for (auto& agent : agents_) agent->handle.pipe.send(static_cast<std::uint8_t>(type), encode(message));
+}
+
+Status Job::start_agents() {
+  // Before the first child: what exists now is none of ours and must never be touched.
+  not_ours_ = current_children();
+  become_subreaper();
+  const auto& hosts = config_.plan.assignment.hosts;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    auto handle = spawner_.start(hosts[i]);
+    if (!handle.ok()) return handle.status();
+    agents_.push_back(std::make_unique<Agent>(Agent{.handle = *std::move(handle), .host = hosts[i]}));
+    Prepare order;
+    order.version = kVersion;
+    order.host = hosts[i];
+    order.job_id = config_.plan.job_id;
+    order.sysroot = config_.sysroot;
+    order.ports = ports_needed(config_.plan, static_cast<int>(i));
+    order.grace = config_.grace;
+    order.common = config_.common;
+    agents_.back()->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
+  }
+  return {};
+}
+
+int Job::run() {
+  if (config_.timeout > 0) end_by_ = deadline_after(config_.timeout);
+  if (const Status status = start_agents(); !status.ok()) fail_start(exit_code::kUnusable, status.message());
+  while (!finished()) {
+    watch();
+    if (const Status status = poller_.wait(deadline()); !status.ok())
+      fail_start(exit_code::kInternal, status.message());
+    after_round();
+  }
+  report_end();
+  output_->flush_all();
+  return verdict_.exit_code();
+}
+
+void Job::watch() {
+  poller_.clear();
+  poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
+  poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
+  for (auto& owned : agents_) {
+    Agent* const agent = owned.get();
+    FramePipe& pipe = agent->handle.pipe;
+    if (pipe.closed()) continue;
+    poller_.watch(pipe.in(), POLLIN, [this, agent](short) { receive(*agent); });
+    if (pipe.wants_write()) poller_.watch(pipe.out(), POLLOUT, [&pipe](short) { pipe.flush(); });
+  }
+  output_->watch(poller_);
+  input_.watch(poller_, [this](std::vector<std::byte> bytes) {
+    const ToAgent type = bytes.empty() ? ToAgent::kInputEnd : ToAgent::kInput;
+    agents_.front()->handle.pipe.send(static_cast<std::uint8_t>(type), bytes);
+  });
+}
+
+std::optional<TimePoint> Job::deadline() const {
+  const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
+  return earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
+}
+
+void Job::after_round() {
+  const TimePoint now = Clock::now();
+  output_->tick(now);
+  for (const Credit& credit : output_->take_credits()) {
+    const auto host =
+        static_cast<std::size_t>(config_.plan.assignment.places[static_cast<std::size_t>(credit.rank)].host);
+    agents_[host]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kCredit), encode(credit));
+  }
+  if (output_->reader_gone()) act(verdict_.reader_gone());
+  if (end_by_ && now >= *end_by_ && !verdict_.ending()) {
+    output_->say("the job has run for " + std::to_string(static_cast<long>(config_.timeout)) +
+                 " s, which is its --timeout; ending it");
+    act(verdict_.timed_out());
+  }
+}
+
+// All agents have ended. Normally nothing is left then; after the death of an agent the kernel has given us what it
+// looked after, and that is ended here.
+bool Job::finished() {
+  if (!std::all_of(agents_.begin(), agents_.end(),
+                   [](const auto& agent) { return agent->gone && agent->handle.pipe.closed(); })) {
+    return false;
+  }
+  if (swept_) return true;
+  reap();
+  const std::vector<ProcessInfo> rest = descendants(not_ours_);
+  const TimePoint now = Clock::now();
+  sweep_.kill_now(now);
+  const Ending::Actions actions = sweep_.next({.started = true, .any_child = !rest.empty(), .now = now});
+  if (actions.kill_all) signal_processes(rest, SIGKILL);
+  if (actions.give_up) output_->say("some processes cannot be killed, the kernel keeps them in a system call");
+  swept_ = actions.done || actions.give_up;
+  return swept_;
+}
+
+void Job::reap() {
+  bool none_left = false;
+  for (const Reaped& child : reap_children(none_left)) {
+    for (auto& agent : agents_) {
+      if (agent->handle.process.pid() != child.pid || agent->gone) continue;
+      agent->gone = true;
+      agent->handle.process.reaped();
+    }
+  }
+}
+
+void Job::on_signals() {
+  for (const int number : signals_.take()) {
+    switch (number) {
+      case SIGCHLD:
+        reap();
+        break;
+      case SIGUSR1:
+      case SIGUSR2:
+        tell_all(ToAgent::kSignal, SignalRanks{.signal = number});
+        break;
+      case SIGTSTP:
+        suspend();
+        break;
+      case SIGCONT:
+        tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+        input_.resume();
+        break;
+      default: {
+        const bool first = !verdict_.ending();
+        act(verdict_.interrupted(number));
+        char grace[32];
+        std::snprintf(grace, sizeof grace, "%g", config_.grace);
+        if (first && number == SIGINT) {
+          output_->say("interrupted; ranks get TERM and " + std::string(grace) +
+                       " s to end (Ctrl-C again kills them now)");
+        }
+      }
+    }
+  }
+}
+
+// Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
+void Job::suspend() {
+  tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
+  ::raise(SIGSTOP);
+}
+
+void Job::rendezvous() {
+  store_->progress(Clock::now());
+  for (const net::StoreNotice& notice : store_->take_notices()) {
+    switch (notice.kind) {
+      case net::StoreNotice::Kind::kJoined:
+        act(verdict_.joined(notice.rank));
+        break;
+      case net::StoreNotice::Kind::kLeft:
+        act(verdict_.left(notice.rank));
+        break;
+      case net::StoreNotice::Kind::kFailed:
+        act(verdict_.reported(notice.rank, notice.text));
+        break;
+      case net::StoreNotice::Kind::kRefused:
+        output_->say(notice.text);
+        break;
+      case net::StoreNotice::Kind::kDisconnected:
+        break;
+    }
+  }
+}
+
+void Job::act(const JobActions& actions) {
+  for (const net::JobEvent& event : actions.publish) store_->publish(event);
+  if (actions.stop) tell_all(ToAgent::kStop, *actions.stop);
+  if (actions.failure_known && !verdict_.failure()->left_early) output_->fold_all_but(verdict_.failure()->rank);
+}
+
+void Job::fail_start(int code, const std::string& text) {
+  if (!verdict_.ending()) output_->say(text);
+  act(verdict_.broken(code));
+  for (auto& agent : agents_) agent->handle.pipe.close_out();
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,128 @@
+// The job's conversation with its agents, and what it tells the user about ranks.
+#include "launcher/job/job.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/spawn/descendants.h"
+
+namespace distrun::launcher {
+
+void Job::receive(Agent& agent) {
+  for (const Frame& frame : agent.handle.pipe.receive()) handle(agent, frame);
+  if (agent.handle.pipe.closed() && !agent.done) agent_lost(agent);
+}
+
+void Job::handle(Agent& agent, const Frame& frame) {
+  const auto use = [this](auto decoded, auto action) {
+    if (decoded.ok()) {
+      action(*decoded);
+    } else {
+      fail_start(exit_code::kInternal, decoded.status().message());
+    }
+  };
+  switch (static_cast<FromAgent>(frame.type)) {
+    case FromAgent::kPrepared:
+      return use(decode_prepared(frame.payload), [&](const Prepared& answer) { prepared(agent, answer); });
+    case FromAgent::kRefused:
+      return use(decode_refused(frame.payload), [&](const Refused& why) { fail_start(why.exit_code, why.text); });
+    case FromAgent::kStarted:
+      return use(decode_rank_started(frame.payload), [&](const RankStarted& event) { verdict_.started(event); });
+    case FromAgent::kOutput:
+      return use(decode_stream_bytes(frame.payload),
+                 [&](const StreamBytes& bytes) { output_->write(bytes, Clock::now()); });
+    case FromAgent::kExited:
+      return use(decode_rank_exited(frame.payload), [&](const RankExited& event) { handle_exit(event); });
+    case FromAgent::kDrained: {
+      net::WireReader reader(frame.payload);
+      const int rank = reader.i32();
+      if (!reader.finish("drained").ok() || rank < 0 || rank >= static_cast<int>(config_.output.hosts.size())) return;
+      output_->finish(rank, Clock::now());
+      if (verdict_.failure() && verdict_.failure()->rank == rank) report_first_cause(true);
+      return;
+    }
+    case FromAgent::kInputTaken:
+      return input_.allow();
+    case FromAgent::kNote:
+      return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
+    case FromAgent::kDone:
+      agent.done = true;
+      return;
+  }
+  fail_start(exit_code::kInternal, "the agent on host " + agent.host + " sent message " + std::to_string(frame.type) +
+                                       ", which is unknown; install the same version of distrun on all hosts");
+}
+
+void Job::handle_exit(const RankExited& event) {
+  // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but perhaps
+  // not been read yet.
+  rendezvous();
+  act(verdict_.exited(event));
+}
+
+void Job::prepared(Agent& agent, const Prepared& answer) {
+  agent.facts = answer.facts;
+  for (const auto& other : agents_) {
+    if (!other->facts) return;
+  }
+  start_ranks();
+}
+
+void Job::start_ranks() {
+  if (started_ || verdict_.ending()) return;
+  started_ = true;
+  std::vector<HostFacts> facts;
+  for (const auto& agent : agents_) facts.push_back(*agent->facts);
+  const auto plan = make_plan(config_.plan, facts);
+  if (!plan.ok()) return fail_start(exit_code::kUsage, plan.status().message());
+  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    const Start order{.plan = plan->hosts[i], .key = {key, key + net::JobKey::kBytes}};
+    agents_[i]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kStart), encode(order));
+  }
+  input_.allow();
+}
+
+void Job::agent_lost(Agent& agent) {
+  agent.done = true;
+  if (!verdict_.ending()) {
+    const std::string why =
+        agent.handle.pipe.fault().ok() ? "its connection ended" : agent.handle.pipe.fault().message();
+    output_->say("the agent on host " + agent.host + " is gone (" + why + "); ending all its ranks");
+  }
+  act(verdict_.broken(started_ ? exit_code::kHostLost : exit_code::kUnusable));
+}
+
+void Job::report_first_cause(bool exit_known) {
+  if (reported_ || !verdict_.failure()) return;
+  reported_ = true;
+  const Verdict::Failure& failure = *verdict_.failure();
+  FirstCause text{.rank = failure.rank,
+                  .host = config_.output.hosts[static_cast<std::size_t>(failure.rank)],
+                  .pid = failure.pid,
+                  .cause = failure.cause,
+                  .left_early = failure.left_early,
+                  .last_lines = output_->last_lines(failure.rank),
+                  .exit_known = exit_known,
+                  .exit_code = verdict_.exit_code()};
+  output_->say(first_cause_report(text));
+}
+
+void Job::report_end() {
+  report_first_cause(true);
+  if (!verdict_.failure()) return;
+  std::vector<FollowUp> follow_ups;
+  for (int rank = 0; rank < static_cast<int>(config_.output.hosts.size()); ++rank) {
+    const auto& end = verdict_.end_of(rank);
+    if (rank == verdict_.failure()->rank || !end) continue;
+    if (end->signal == 0 && end->exit_code == 0) {
+      output_->unfold(rank, Clock::now());
+      continue;
+    }
+    const auto lines = output_->last_lines(rank);
+    follow_ups.push_back({.rank = rank,
+                          .end = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
+                          .last_line = lines.empty() ? "" : lines.back(),
+                          .ended_by_us = end->by_agent});
+  }
+  output_->say(follow_up_report(follow_ups, config_.output.fold));
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,128 @@
+#include "launcher/job/verdict.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "launcher/report/failure_report.h"
+
+namespace distrun::launcher {
+Verdict::Verdict(Config config) : config_(std::move(config)), ranks_(config_.hosts.size()) {}
+
+std::uint32_t Verdict::grace_ms() const { return static_cast<std::uint32_t>(config_.grace * 1000); }
+
+void Verdict::started(const RankStarted& event) {
+  if (known(event.rank)) at(event.rank).pid = event.pid;
+}
+
+const std::optional<RankExited>& Verdict::end_of(int rank) const {
+  return ranks_.at(static_cast<std::size_t>(rank)).end;
+}
+
+// Ranks that use the runtime learn of the failure from it and get half of the grace period to end by themselves, to
+// save what they want to save. The others know nothing and are ended at once.
+Stop Verdict::stop_after_failure() const {
+  Stop out{.term_after = grace_ms() / 2, .kill_after = grace_ms()};
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!ranks_[i].in_session() && !ranks_[i].end) out.term_now.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+JobActions Verdict::fail(int rank, net::JobEvent event) {
+  event.rank = rank;
+  event.host = config_.hosts[static_cast<std::size_t>(rank)];
+  failure_ = Failure{.rank = rank,
+                     .pid = at(rank).pid,
+                     .left_early = event.kind == net::JobEvent::Kind::kRankLeft,
+                     .cause = event.cause};
+  ending_ = true;
+  JobActions out{.publish = {event}, .stop = stop_after_failure(), .failure_known = true};
+  // A rank that says why it ends is ending: it is not to be disturbed.
+  std::erase(out.stop->term_now, rank);
+  return out;
+}
+
+// A rank that has exited with 0 is missed by each rank that is in a session which the first has not ended: it never
+// came, came one time less, or came and did not leave.
+JobActions Verdict::look_for_early_leaver() {
+  if (ending_) return {};
+  for (std::size_t gone = 0; gone < ranks_.size(); ++gone) {
+    const Rank& rank = ranks_[gone];
+    if (!rank.end || rank.end->exit_code != 0 || rank.end->signal != 0) continue;
+    const bool missed = std::any_of(ranks_.begin(), ranks_.end(), [&rank](const Rank& other) {
+      return other.in_session() && (rank.joins > rank.leaves || other.joins > rank.joins);
+    });
+    if (!missed) continue;
+    return fail(static_cast<int>(gone), {.kind = net::JobEvent::Kind::kRankLeft,
+                                         .cause = "exited with code 0 while other ranks still need it"});
+  }
+  return {};
+}
+
+JobActions Verdict::joined(int rank) {
+  if (!known(rank)) return {};
+  ++at(rank).joins;
+  return look_for_early_leaver();
+}
+
+JobActions Verdict::left(int rank) {
+  if (known(rank)) at(rank).leaves = at(rank).joins;
+  return {};
+}
+
+JobActions Verdict::reported(int rank, const std::string& cause) {
+  if (ending_ || !known(rank) || at(rank).end) return {};
+  return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .exit_code = 1, .cause = cause});
+}
+
+JobActions Verdict::exited(const RankExited& event) {
+  if (!known(event.rank)) return {};
+  at(event.rank).end = event;
+  at(event.rank).pid = event.pid;
+  if (ending_) return {};
+  if (event.signal == 0 && event.exit_code == 0) return look_for_early_leaver();
+  return fail(event.rank, {.kind = net::JobEvent::Kind::kRankFailed,
+                           .signal = event.signal,
+                           .exit_code = event.exit_code,
+                           .cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory)});
+}
+
+JobActions Verdict::interrupted(int signal) {
+  ++interrupts_;
+  if (!ending_) fixed_code_ = exit_code::kSignalBase + signal;
+  ending_ = true;
+  return {.stop = Stop{.kill_after = interrupts_ == 1 ? grace_ms() : 0}};
+}
+
+JobActions Verdict::timed_out() {
+  if (ending_) return {};
+  return broken(exit_code::kTimeout);
+}
+
+JobActions Verdict::reader_gone() {
+  if (ending_) return {};
+  return broken(exit_code::kReaderGone);
+}
+
+JobActions Verdict::broken(int code) {
+  if (!ending_) fixed_code_ = code;
+  ending_ = true;
+  return {.stop = Stop{.kill_after = grace_ms()}};
+}
+
+int Verdict::code_of_failure() const {
+  if (failure_->left_early) return exit_code::kRankLeft;
+  const auto& end = end_of(failure_->rank);
+  if (end && !end->by_agent && end->signal != 0) return exit_code::kSignalBase + end->signal;
+  if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
+  // It said that it failed, but did not end by itself with a code.
+  return 1;
+}
+
+int Verdict::exit_code() const {
+  if (fixed_code_) return *fixed_code_;
+  return failure_ ? code_of_failure() : 0;
+}
+
+}  // namespace distrun::launcher

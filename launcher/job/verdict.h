@@ -1,0 +1,78 @@
+// The head's judgement over a job: what counts as failure, who is the first cause, who is told, when ranks are ended,
+// and the exit code. Pure: events in, actions out.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/protocol.h"
+#include "launcher/exit_codes.h"
+#include "runtime/net/job_channel.h"
+
+namespace distrun::launcher {
+
+// What is to be done now. `stop` goes to every agent.
+struct JobActions {
+  std::vector<net::JobEvent> publish;
+  std::optional<Stop> stop;
+  bool failure_known = false;  // the first cause has just become known
+};
+
+class Verdict {
+ public:
+  struct Config {
+    std::vector<std::string> hosts;  // by rank
+    double grace = 10;
+  };
+  explicit Verdict(Config config);
+
+  void started(const RankStarted& event);
+  JobActions joined(int rank);                              // came to the rendezvous: it uses the runtime
+  JobActions left(int rank);                                // shut its session down in good order
+  JobActions reported(int rank, const std::string& cause);  // says that it ends because of an uncaught error
+  JobActions exited(const RankExited& event);
+  JobActions interrupted(int signal);  // SIGINT, SIGTERM, SIGHUP to the launcher
+  JobActions timed_out();
+  JobActions reader_gone();
+  // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
+  JobActions broken(int code);
+
+  [[nodiscard]] int exit_code() const;
+  // The first cause, once there is one.
+  struct Failure {
+    int rank = -1;
+    int pid = 0;
+    bool left_early = false;
+    std::string cause;
+  };
+  [[nodiscard]] const std::optional<Failure>& failure() const { return failure_; }
+  // How each rank ended, by rank; absent while it runs.
+  [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
+  [[nodiscard]] bool ending() const { return ending_; }
+
+ private:
+  struct Rank {
+    int pid = 0;
+    int joins = 0;
+    int leaves = 0;
+    std::optional<RankExited> end;
+    [[nodiscard]] bool in_session() const { return joins > leaves && !end; }
+  };
+  Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
+  JobActions fail(int rank, net::JobEvent event);
+  JobActions look_for_early_leaver();
+  [[nodiscard]] Stop stop_after_failure() const;
+  [[nodiscard]] std::uint32_t grace_ms() const;
+  [[nodiscard]] int code_of_failure() const;
+
+  Config config_;
+  std::vector<Rank> ranks_;
+  std::optional<Failure> failure_;
+  std::optional<int> fixed_code_;  // decided by something other than a rank
+  bool ending_ = false;
+  int interrupts_ = 0;
+};
+
+}  // namespace distrun::launcher

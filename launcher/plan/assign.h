@@ -1,0 +1,47 @@
+// assign(): hosts and slots to ranks. Pure; returns the reasons with the decision.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/hosts.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+// Where one rank runs, and what it is called there.
+struct Place {
+  int rank = 0;
+  int host = 0;  // index into Assignment::hosts
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+struct Assignment {
+  std::vector<std::string> hosts;  // those that got ranks, in the user's order
+  std::vector<Place> places;       // by rank; the ranks of a host are consecutive
+  bool oversubscribed = false;
+  std::vector<std::string> reasons;
+};
+
+struct AssignRequest {
+  std::vector<HostSlots> hosts;  // empty: this machine, with as many slots as ranks
+  int ranks = 0;                 // 0: one for every slot
+  bool oversubscribe = false;
+  std::string local_name = "localhost";
+  int default_slots = 1;  // of a host that names none, and why:
+  std::string default_slots_reason;
+};
+
+// Fills host after host. More ranks than slots is an error with a table and the cure unless `oversubscribe`; then all
+// hosts take one more rank in turn, up to max_slots.
+Result<Assignment> assign(const AssignRequest& request);
+
+// All names of this machine become one host under the first name used; kSystem names the first other host.
+Result<std::vector<HostSlots>> keep_local(const std::vector<HostSlots>& hosts,
+                                          const std::vector<std::string>& own_names);
+
+}  // namespace distrun::launcher

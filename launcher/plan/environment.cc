@@ -1,0 +1,142 @@
+#include "launcher/plan/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// With --env none: what a program needs to start at all.
+constexpr std::array<std::string_view, 10> kAlwaysKept = {"PATH", "HOME",   "USER", "LOGNAME", "SHELL",
+                                                          "LANG", "LC_ALL", "TZ",   "TMPDIR",  "LD_LIBRARY_PATH"};
+
+// DISTRUN_* that a launcher writes itself; settings such as DISTRUN_BACKEND are the user's.
+constexpr std::array<std::string_view, 11> kOurs = {"DISTRUN_RANK",       "DISTRUN_SIZE",       "DISTRUN_LOCAL_RANK",
+                                                    "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
+                                                    "DISTRUN_HOST",       "DISTRUN_JOB_ID",     "DISTRUN_STORE",
+                                                    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE"};
+
+constexpr std::array<std::string_view, 5> kOuterPrefixes = {"PMIX_", "PMI_", "OMPI_", "PRTE_", "SLURM_STEP_"};
+constexpr std::array<std::string_view, 10> kOuterNames = {
+    "SLURM_PROCID",    "SLURM_LOCALID",   "SLURM_NODEID", "SLURM_STEPID",   "SLURM_TASK_PID",
+    "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_RANKID",  "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
+
+template <class List>
+bool contains(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+bool kept(std::string_view name, EnvMode mode) {
+  if (contains(kOurs, name)) return false;
+  if (mode == EnvMode::kAll) return true;
+  if (mode == EnvMode::kNone) return contains(kAlwaysKept, name) || name.starts_with("DISTRUN_");
+  return !names_outer_rank(name);
+}
+
+}  // namespace
+
+bool names_outer_rank(std::string_view name) {
+  if (contains(kOuterNames, name)) return true;
+  return std::any_of(kOuterPrefixes.begin(), kOuterPrefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool valid_variable_name(std::string_view name) {
+  if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+BaseEnvironment base_environment(const Environment& user, const EnvRequest& request) {
+  BaseEnvironment out;
+  for (const auto& [name, value] : user) {
+    if (kept(name, request.mode)) {
+      out.variables[name] = value;
+    } else if (names_outer_rank(name)) {
+      out.removed.push_back(name);
+    }
+  }
+  for (const auto& [name, value] : request.from_file) out.variables[name] = value;
+  for (const std::string& item : request.forwarded) {
+    const std::size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    if (equals != std::string::npos) {
+      out.variables[name] = item.substr(equals + 1);
+    } else if (const auto found = user.find(name); found != user.end()) {
+      out.variables[name] = found->second;
+    } else {
+      out.notes.push_back("-x " + name + ": this variable is not set here, so ranks do not get it; write -x " + name +
+                          "=value to give it one");
+    }
+    std::erase(out.removed, name);
+  }
+  return out;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
+                                                                        const Environment& user) {
+  std::vector<std::pair<std::string, std::string>> out;
+  int number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const std::size_t equals = line.find('=');
+    const std::string name(line.substr(0, equals));
+    if (!valid_variable_name(name)) {
+      return Status(Errc::kInvalidArgument,
+                    caret_error(file + ", line " + std::to_string(number), line, 0, "expected NAME=value or NAME"));
+    }
+    if (equals != std::string_view::npos) {
+      out.emplace_back(name, line.substr(equals + 1));
+    } else if (const auto found = user.find(name); found != user.end()) {
+      out.emplace_back(name, found->second);
+    }
+  }
+  return out;
+}
+
+Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks) {
+  static constexpr std::array<std::string_view, 4> kTypes = {"chief", "worker", "ps", "evaluator"};
+  std::vector<TfRole> out;
+  std::map<std::string, int> next;
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string_view item = text.substr(start, comma - start);
+    const std::size_t colon = std::min(item.find(':'), item.size());
+    const std::string type(item.substr(0, colon));
+    if (!contains(kTypes, type)) {
+      return Status(Errc::kInvalidArgument,
+                    caret_error("--tf-roles", text, start,
+                                "'" + type +
+                                    "' is no TensorFlow role; write chief, worker, ps or evaluator, each with a "
+                                    "number, as in chief:1,worker:2,ps:1"));
+    }
+    const auto count = colon == item.size() ? 1 : parse_number(item.substr(colon + 1), 1, kMaxRanks);
+    if (!count) {
+      return Status(Errc::kInvalidArgument,
+                    caret_error("--tf-roles", text, start + colon + 1, "expected a number of tasks from 1 on"));
+    }
+    if (type == "chief" && (*count > 1 || next[type] > 0)) {
+      return Status(Errc::kInvalidArgument, caret_error("--tf-roles", text, start, "there can be one chief only"));
+    }
+    for (int i = 0; i < *count && static_cast<int>(out.size()) <= ranks; ++i) out.push_back({type, next[type]++});
+    start = comma + 1;
+  }
+  if (static_cast<int>(out.size()) != ranks) {
+    return Status(Errc::kInvalidArgument, "--tf-roles " + std::string(text) + " does not give each of the " +
+                                              counted(static_cast<std::size_t>(ranks), "rank") +
+                                              " one role; make the numbers add up to -np");
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

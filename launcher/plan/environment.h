@@ -1,0 +1,82 @@
+// What ranks find in their environment: what they inherit, and what each gets from us with the reason. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/plan/assign.h"
+#include "launcher/plan/bind.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+enum class EnvMode { kDefault, kAll, kNone };
+
+struct EnvRequest {
+  EnvMode mode = EnvMode::kDefault;
+  std::vector<std::string> forwarded;                          // -x VAR and -x VAR=value, in order
+  std::vector<std::pair<std::string, std::string>> from_file;  // --env-file
+};
+
+struct BaseEnvironment {
+  Environment variables;
+  std::vector<std::string> removed;  // names that an outer launcher had set
+  std::vector<std::string> notes;    // for the user: -x of a variable that is not set
+};
+
+// What every rank inherits from the user's environment.
+BaseEnvironment base_environment(const Environment& user, const EnvRequest& request);
+
+// True for variables by which another launcher tells its own tasks who they are.
+bool names_outer_rank(std::string_view name);
+
+// "NAME=value" lines, "NAME" alone meaning the user's own value; comments and blank lines are left out.
+Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
+                                                                        const Environment& user);
+bool valid_variable_name(std::string_view name);
+
+// Roles of TensorFlow tasks, in rank order: "chief:1,worker:2,ps:1".
+struct TfRole {
+  std::string type;
+  int index = 0;
+  friend bool operator==(const TfRole&, const TfRole&) = default;
+};
+Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks);
+
+struct FrameworkRequest {
+  bool tf_config = true;
+  std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
+  bool horovod = false;
+  GpuVisibility gpu_visibility = GpuVisibility::kAll;
+};
+
+// What is known of the job once every host has answered. Port 0 means "not chosen yet" and is shown as such.
+struct JobFacts {
+  std::vector<Place> places;            // by rank
+  std::vector<std::string> hosts;       // names, by host
+  std::vector<std::string> address;     // by host: what other ranks connect to
+  std::vector<std::uint16_t> tf_ports;  // by rank, empty without TF_CONFIG
+  std::uint16_t master_port = 0;
+  std::uint16_t jax_port = 0;
+  std::string job_id;
+  std::string store;
+  int key_fd = 3;
+};
+
+struct Variable {
+  std::string name;
+  std::string value;
+  std::string why;
+};
+
+std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, int rank);
+
+// The variables that are this rank's own, in the order to show them. `base` decides what is left as the user has it.
+std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
+                                       const Binding& binding, const Environment& base, int rank);
+
+}  // namespace distrun::launcher

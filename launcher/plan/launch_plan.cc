@@ -1,0 +1,159 @@
+#include "launcher/plan/launch_plan.h"
+
+#include <algorithm>
+
+#include "launcher/plan/text.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Linux allows 128 KiB for one argument or variable; the sums are bounded by the frame.
+constexpr std::size_t kMaxText = 128 * 1024;
+constexpr std::size_t kMaxItems = 1 << 20;
+constexpr int kRankZeroPorts = 2;  // MASTER_PORT and JAX's coordinator
+
+void write_variable(net::WireWriter& writer, const std::pair<const std::string, std::string>& variable) {
+  writer.string(variable.first).string(variable.second);
+}
+
+std::pair<std::string, std::string> read_variable(net::WireReader& reader) {
+  std::string name = reader.string(kMaxText);
+  std::string value = reader.string(kMaxText);
+  return {std::move(name), std::move(value)};
+}
+
+int local_ranks(const Assignment& assignment, int host) {
+  return static_cast<int>(std::count_if(assignment.places.begin(), assignment.places.end(),
+                                        [host](const Place& place) { return place.host == host; }));
+}
+
+Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
+  std::vector<Binding> out;
+  const auto visible = request.base.variables.find("CUDA_VISIBLE_DEVICES");
+  const bool set = visible != request.base.variables.end();
+  for (std::size_t host = 0; host < facts.size(); ++host) {
+    auto bound = bind(facts[host].topology, {.ranks = local_ranks(request.assignment, static_cast<int>(host)),
+                                             .bind_to = request.bind_to,
+                                             .visible_devices = set ? visible->second : "",
+                                             .visible_devices_set = set});
+    if (!bound.ok()) return bound.status();
+    out.insert(out.end(), bound->begin(), bound->end());
+  }
+  return out;
+}
+
+// Ports come per host in the order of its ranks; rank 0's host has two more at the end.
+JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
+  JobFacts out;
+  out.places = request.assignment.places;
+  out.hosts = request.assignment.hosts;
+  out.job_id = request.job_id;
+  out.store = request.store;
+  std::vector<std::vector<std::uint16_t>> ports;
+  for (const HostFacts& host : facts) {
+    out.address.push_back(host.address);
+    ports.push_back(host.ports);
+  }
+  if (ports[0].size() >= kRankZeroPorts) {
+    out.jax_port = ports[0].back();
+    ports[0].pop_back();
+    out.master_port = ports[0].back();
+    ports[0].pop_back();
+  }
+  for (const Place& place : out.places) {
+    const auto& of_host = ports[static_cast<std::size_t>(place.host)];
+    const auto local = static_cast<std::size_t>(place.local_rank);
+    out.tf_ports.push_back(local < of_host.size() ? of_host[local] : std::uint16_t{0});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::byte> to_bytes(const JobCommon& common) {
+  net::WireWriter writer;
+  writer.list(common.command, [](net::WireWriter& w, const std::string& word) { w.string(word); });
+  writer.string(common.script).string(common.cwd).u32(common.umask).u64(common.open_files);
+  writer.list(common.environment, write_variable);
+  return writer.take();
+}
+
+Result<JobCommon> job_common_from(std::span<const std::byte> bytes) {
+  net::WireReader reader(bytes);
+  JobCommon out;
+  out.command = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
+  out.script = reader.string(kMaxText);
+  out.cwd = reader.string(kMaxText);
+  out.umask = reader.u32();
+  out.open_files = reader.u64();
+  for (auto& [name, value] : reader.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable)) {
+    out.environment[name] = value;
+  }
+  if (out.command.empty()) reader.fail("no command");
+  DISTRUN_RETURN_IF_ERROR(reader.finish("the job"));
+  return out;
+}
+
+std::vector<std::byte> to_bytes(const HostPlan& plan) {
+  net::WireWriter writer;
+  writer.string(plan.host).i32(plan.key_fd);
+  writer.list(plan.ranks, [](net::WireWriter& w, const RankPlan& rank) {
+    w.i32(rank.rank).i32(rank.local_rank).i32s(rank.cpus);
+    w.list(rank.environment, [](net::WireWriter& v, const std::pair<std::string, std::string>& variable) {
+      v.string(variable.first).string(variable.second);
+    });
+  });
+  return writer.take();
+}
+
+Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
+  net::WireReader reader(bytes);
+  HostPlan out;
+  out.host = reader.string(kMaxText);
+  out.key_fd = reader.i32();
+  out.ranks = reader.list<RankPlan>(kMaxRanks, 16, [](net::WireReader& r) {
+    RankPlan rank;
+    rank.rank = r.i32();
+    rank.local_rank = r.i32();
+    rank.cpus = r.i32s(kMaxItems);
+    rank.environment = r.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable);
+    return rank;
+  });
+  if (out.key_fd < 3) reader.fail("the key's descriptor would hide a standard stream");
+  if (out.ranks.empty()) reader.fail("no ranks");
+  DISTRUN_RETURN_IF_ERROR(reader.finish("the host's plan"));
+  return out;
+}
+
+int ports_needed(const PlanRequest& request, int host) {
+  const int for_tf = request.frameworks.tf_config ? local_ranks(request.assignment, host) : 0;
+  return for_tf + (host == request.assignment.places.front().host ? kRankZeroPorts : 0);
+}
+
+Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostFacts>& facts) {
+  DISTRUN_CHECK(facts.size() == request.assignment.hosts.size(), "facts of every host");
+  LaunchPlan out;
+  auto bindings = bind_hosts(request, facts);
+  if (!bindings.ok()) return bindings.status();
+  const JobFacts job = job_facts(request, facts);
+  out.places = job.places;
+  out.host_names = job.hosts;
+  out.bindings = *std::move(bindings);
+  out.reasons = request.assignment.reasons;
+  if (!request.base.removed.empty()) {
+    out.reasons.push_back("variables of an outer launcher are not passed on (--env all or -x NAME keeps them): " +
+                          join(request.base.removed, " "));
+  }
+  for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});
+  for (const Place& place : job.places) {
+    const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
+    out.variables.push_back(rank_environment(job, request.frameworks, binding, request.base.variables, place.rank));
+    RankPlan rank{.rank = place.rank, .local_rank = place.local_rank, .cpus = binding.cpus};
+    for (const Variable& variable : out.variables.back()) rank.environment.emplace_back(variable.name, variable.value);
+    out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,80 @@
+// The launch plan as a value: everything that is decided before anything starts, with the reasons. Pure.
+// The head makes it; each agent gets its host's part as bytes; --explain prints it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/plan/environment.h"
+
+namespace distrun::launcher {
+
+// What every rank of the job has in common.
+struct JobCommon {
+  std::vector<std::string> command;  // argv; command[0] is looked up in the rank's PATH
+  std::string script;                // a file that must exist before the start (train.py), or empty
+  std::string cwd;
+  std::uint32_t umask = 022;
+  std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: leave it
+  Environment environment;
+  friend bool operator==(const JobCommon&, const JobCommon&) = default;
+};
+
+struct RankPlan {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<int> cpus;                                         // empty: not pinned
+  std::vector<std::pair<std::string, std::string>> environment;  // on top of the common one
+  friend bool operator==(const RankPlan&, const RankPlan&) = default;
+};
+
+// One agent's part.
+struct HostPlan {
+  std::string host;
+  int key_fd = 3;  // the descriptor number under which each rank finds its key
+  std::vector<RankPlan> ranks;
+  friend bool operator==(const HostPlan&, const HostPlan&) = default;
+};
+
+std::vector<std::byte> to_bytes(const JobCommon& common);
+Result<JobCommon> job_common_from(std::span<const std::byte> bytes);
+std::vector<std::byte> to_bytes(const HostPlan& plan);
+Result<HostPlan> host_plan_from(std::span<const std::byte> bytes);
+
+// What one agent found out about its host before anything starts there.
+struct HostFacts {
+  Topology topology;
+  std::vector<std::uint16_t> ports;  // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
+  std::string address;               // what other ranks connect to
+};
+
+struct PlanRequest {
+  Assignment assignment;
+  FrameworkRequest frameworks;
+  BindTo bind_to = BindTo::kAuto;
+  BaseEnvironment base;
+  std::string job_id;
+  std::string store;
+};
+
+struct LaunchPlan {
+  std::vector<HostPlan> hosts;
+  // For people, by rank:
+  std::vector<Place> places;
+  std::vector<std::string> host_names;
+  std::vector<Binding> bindings;
+  std::vector<std::vector<Variable>> variables;
+  std::vector<std::string> reasons;
+};
+
+// How many ports an agent must hold for the given host.
+int ports_needed(const PlanRequest& request, int host);
+
+// `facts` are by host, as many as the assignment has hosts.
+Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostFacts>& facts);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,115 @@
+// The variables that are a rank's own: ours, and those that other frameworks read.
+#include <map>
+
+#include "launcher/plan/environment.h"
+#include "launcher/plan/text.h"
+#include "runtime/net/world.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::string port_text(std::uint16_t port) { return port == 0 ? "<free port>" : std::to_string(port); }
+
+std::string with_port(const std::string& address, std::uint16_t port) {
+  return (address.find(':') == std::string::npos ? address : "[" + address + "]") + ":" + port_text(port);
+}
+
+const std::string& address_of(const JobFacts& facts, std::size_t rank) {
+  return facts.address[static_cast<std::size_t>(facts.places[rank].host)];
+}
+
+using Variables = std::vector<Variable>;
+
+void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
+  net::World world;
+  world.rank = place.rank;
+  world.size = static_cast<int>(facts.places.size());
+  world.local_rank = place.local_rank;
+  world.local_size = place.local_size;
+  world.cross_rank = place.cross_rank;
+  world.cross_size = place.cross_size;
+  world.host = facts.hosts[static_cast<std::size_t>(place.host)];
+  world.job_id = facts.job_id;
+  world.store = facts.store;
+  for (const auto& [name, value] : net::to_environment(world))
+    out.push_back({name, value, "distrun's own runtime reads it"});
+  out.push_back({"DISTRUN_KEY_FD", std::to_string(facts.key_fd), "the descriptor that holds the job's key"});
+}
+
+void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
+  const char* why = "PyTorch (torchrun's names)";
+  out.push_back({"RANK", std::to_string(place.rank), why});
+  out.push_back({"WORLD_SIZE", std::to_string(facts.places.size()), why});
+  out.push_back({"LOCAL_RANK", std::to_string(place.local_rank), why});
+  out.push_back({"LOCAL_WORLD_SIZE", std::to_string(place.local_size), why});
+  out.push_back({"NODE_RANK", std::to_string(place.host), why});
+  out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
+  out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
+}
+
+void add_horovod(const JobFacts& facts, const Place& place, Variables& out) {
+  const char* why = "--horovod: for scripts that read Horovod's variables";
+  out.push_back({"HOROVOD_RANK", std::to_string(place.rank), why});
+  out.push_back({"HOROVOD_SIZE", std::to_string(facts.places.size()), why});
+  out.push_back({"HOROVOD_LOCAL_RANK", std::to_string(place.local_rank), why});
+  out.push_back({"HOROVOD_LOCAL_SIZE", std::to_string(place.local_size), why});
+  out.push_back({"HOROVOD_CROSS_RANK", std::to_string(place.cross_rank), why});
+  out.push_back({"HOROVOD_CROSS_SIZE", std::to_string(place.cross_size), why});
+  out.push_back({"HOROVOD_HOSTNAME", facts.hosts[static_cast<std::size_t>(place.host)], why});
+}
+
+// Only what the user has not set himself.
+void add_default(const Environment& base, Variable variable, Variables& out) {
+  if (!base.contains(variable.name)) out.push_back(std::move(variable));
+}
+
+void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const Environment& base, Variables& out) {
+  add_default(base, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", "every rank counts GPUs in the same order"}, out);
+  if (frameworks.gpu_visibility == GpuVisibility::kOne && binding.gpu >= 0) {
+    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name, "--gpu-visibility one: this rank's GPU only"});
+  }
+}
+
+}  // namespace
+
+std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, int rank) {
+  std::map<std::string, std::string> cluster;
+  const auto role_of = [&](std::size_t r) { return roles.empty() ? TfRole{"worker", static_cast<int>(r)} : roles[r]; };
+  for (std::size_t r = 0; r < facts.places.size(); ++r) {
+    const TfRole role = role_of(r);
+    // TensorFlow's evaluator is a task outside the training cluster.
+    if (role.type == "evaluator") continue;
+    const std::uint16_t port = facts.tf_ports.empty() ? std::uint16_t{0} : facts.tf_ports[r];
+    std::string& list = cluster[role.type];
+    list += (list.empty() ? "" : ", ") + json_quote(with_port(address_of(facts, r), port));
+  }
+  std::string out = "{\"cluster\": {";
+  for (const auto& [type, list] : cluster) {
+    if (out.back() == ']') out += ", ";
+    out += json_quote(type) + ": [" + list + "]";
+  }
+  const TfRole mine = role_of(static_cast<std::size_t>(rank));
+  return out + "}, \"task\": {\"type\": " + json_quote(mine.type) + ", \"index\": " + std::to_string(mine.index) + "}}";
+}
+
+std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
+                                       const Binding& binding, const Environment& base, int rank) {
+  const Place& place = facts.places[static_cast<std::size_t>(rank)];
+  Variables out;
+  add_ours(facts, place, out);
+  add_torch(facts, place, out);
+  if (frameworks.tf_config) {
+    out.push_back(
+        {"TF_CONFIG", tf_config(facts, frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out"});
+  }
+  out.push_back(
+      {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});
+  if (frameworks.horovod) add_horovod(facts, place, out);
+  add_gpu(frameworks, binding, base, out);
+  add_default(base, {"OMP_NUM_THREADS", std::to_string(binding.threads), "cores / ranks"}, out);
+  add_default(base, {"PYTHONUNBUFFERED", "1", "lines of Python programs appear when they are written"}, out);
+  add_default(base, {"PYTHONFAULTHANDLER", "1", "a crash of a Python program shows where it was"}, out);
+  return out;
+}
+
+}  // namespace distrun::launcher

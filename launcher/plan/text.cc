@@ -1,0 +1,111 @@
+#include "launcher/plan/text.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace distrun::launcher {
+
+std::string join(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (const std::string& item : items) {
+    if (&item != &items.front()) out += separator;
+    out += item;
+  }
+  return out;
+}
+
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!out.empty()) out += ',';
+    out += std::to_string(numbers[i]);
+    if (last > i) out += '-' + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
+std::vector<int> parse_ranges(std::string_view text) {
+  // A bound against nonsense in a copied tree, far above any machine.
+  constexpr int kHighest = 65535;
+  std::vector<int> out;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = trim(text.substr(0, comma));
+    const std::size_t dash = part.find('-');
+    const auto first = parse_number(part.substr(0, dash), 0, kHighest);
+    const auto last = dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1), 0, kHighest);
+    if (first && last) {
+      for (int i = *first; i <= *last; ++i) out.push_back(i);
+    }
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return out;
+}
+
+std::optional<int> parse_number(std::string_view text, int lowest, int highest) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < lowest || value > highest) return std::nullopt;
+  return value;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::string json_quote(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      out += "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string caret_error(std::string_view where, std::string_view text, std::size_t column, std::string_view what) {
+  std::string out(where);
+  out += ", column " + std::to_string(column + 1) + ": " + std::string(what) + "\n  ";
+  // A tab in the text must not move the caret.
+  for (const char c : text) out += c == '\t' ? ' ' : c;
+  return out + "\n  " + std::string(column, ' ') + '^';
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < row.size(); ++i) line += ' ' + row[i] + std::string(widths[i] - row[i].size() + 1, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+std::string counted(std::size_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+}  // namespace distrun::launcher

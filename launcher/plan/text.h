@@ -1,0 +1,32 @@
+// Text helpers of the launcher: lists, JSON strings, tables and the caret under a bad character. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distrun::launcher {
+
+std::string join(const std::vector<std::string>& items, std::string_view separator);
+// Ascending numbers as people write them: "0-3,5".
+std::string ranges(std::vector<int> numbers);
+// The reverse, as the kernel writes CPU lists; unreadable parts are left out.
+std::vector<int> parse_ranges(std::string_view text);
+// A whole decimal number within the limits, or nothing.
+std::optional<int> parse_number(std::string_view text, int lowest, int highest);
+std::string_view trim(std::string_view text);
+
+std::string json_quote(std::string_view text);
+
+// "where, column 11: what" and below it the text with a caret under `column` (0-based).
+std::string caret_error(std::string_view where, std::string_view text, std::size_t column, std::string_view what);
+
+// Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+// "1 rank", "3 ranks".
+std::string counted(std::size_t count, std::string_view noun);
+
+}  // namespace distrun::launcher

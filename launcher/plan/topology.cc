@@ -1,0 +1,47 @@
+#include "launcher/plan/topology.h"
+
+#include <set>
+
+namespace distrun::launcher {
+namespace {
+constexpr std::size_t kMaxCpus = 65536;
+constexpr std::size_t kMaxGpus = 1024;
+constexpr std::size_t kMaxName = 4096;
+}  // namespace
+
+int count_cores(const std::vector<Cpu>& cpus) {
+  std::set<int> cores;
+  for (const Cpu& cpu : cpus) cores.insert(cpu.core);
+  return static_cast<int>(cores.size());
+}
+
+void write_topology(net::WireWriter& writer, const Topology& topology) {
+  writer.list(topology.cpus, [](net::WireWriter& w, const Cpu& cpu) { w.i32(cpu.id).i32(cpu.core).i32(cpu.node); });
+  writer.list(topology.gpus, [](net::WireWriter& w, const Gpu& gpu) {
+    w.i32(gpu.minor).string(gpu.bus).string(gpu.uuid).string(gpu.model).i32(gpu.node).i32s(gpu.cpus);
+  });
+}
+
+Topology read_topology(net::WireReader& reader) {
+  Topology out;
+  out.cpus = reader.list<Cpu>(kMaxCpus, 12, [](net::WireReader& r) {
+    Cpu cpu;
+    cpu.id = r.i32();
+    cpu.core = r.i32();
+    cpu.node = r.i32();
+    return cpu;
+  });
+  out.gpus = reader.list<Gpu>(kMaxGpus, 24, [](net::WireReader& r) {
+    Gpu gpu;
+    gpu.minor = r.i32();
+    gpu.bus = r.string(kMaxName);
+    gpu.uuid = r.string(kMaxName);
+    gpu.model = r.string(kMaxName);
+    gpu.node = r.i32();
+    gpu.cpus = r.i32s(kMaxCpus);
+    return gpu;
+  });
+  return out;
+}
+
+}  // namespace distrun::launcher

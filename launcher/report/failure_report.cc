@@ -1,0 +1,72 @@
+#include "launcher/report/failure_report.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::string rank_list(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
+
+}  // namespace
+
+std::string signal_name(int number) {
+  const char* short_name = ::sigabbrev_np(number);
+  return short_name == nullptr ? "signal " + std::to_string(number) : "SIG" + std::string(short_name);
+}
+
+std::string cause_of_end(int signal, int exit_code, bool out_of_memory) {
+  if (signal == 0) return "exited with code " + std::to_string(exit_code);
+  std::string out = "killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
+  if (out_of_memory) out += ", because the memory of its machine or container was used up (the kernel's OOM killer)";
+  return out;
+}
+
+std::string first_cause_report(const FirstCause& failure) {
+  std::string out = "rank " + std::to_string(failure.rank) + " on host " + failure.host;
+  if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
+  if (failure.left_early) {
+    out +=
+        " left early: it exited with code 0 while other ranks still need it; let every rank do the same number of "
+        "steps, and call shutdown() before it ends";
+  } else {
+    out += (failure.cause.starts_with("killed")   ? " was "
+            : failure.cause.starts_with("exited") ? " "
+                                                  : " failed: ") +
+           failure.cause;
+  }
+  out += ". This ended the job";
+  if (failure.exit_known) out += "; exit code " + std::to_string(failure.exit_code);
+  out += ".\n";
+  if (failure.last_lines.empty()) return out + "It had written nothing.\n";
+  out += "The last lines it wrote:\n";
+  for (const std::string& line : failure.last_lines) out += "| " + line + "\n";
+  return out;
+}
+
+std::string follow_up_report(const std::vector<FollowUp>& follow_ups, bool kept_back) {
+  std::map<std::pair<std::string, std::string>, std::vector<int>> groups;
+  std::vector<int> ended;
+  for (const FollowUp& one : follow_ups) {
+    if (one.ended_by_us) {
+      ended.push_back(one.rank);
+    } else {
+      groups[{one.end, one.last_line}].push_back(one.rank);
+    }
+  }
+  if (groups.empty() && ended.empty()) return {};
+  std::string out = "What followed from that:\n";
+  for (const auto& [key, ranks] : groups) {
+    out += rank_list(ranks) + " " + key.first + (key.second.empty() ? "" : ": " + key.second) + "\n";
+  }
+  if (!ended.empty()) out += rank_list(ended) + (ended.size() == 1 ? " was" : " were") + " ended by distrun\n";
+  if (kept_back && !groups.empty()) out += "(--all-errors or --output-dir shows all that they wrote)\n";
+  return out;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,86 @@
+#include "launcher/report/line_sink.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::launcher {
+namespace {
+constexpr Duration kStall = std::chrono::seconds(5);
+constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
+constexpr char kEraseLine[] = "\r\x1b[K";
+}  // namespace
+
+void LineSink::clear_progress() {
+  if (std::exchange(drawn_, false)) text_ += kEraseLine;
+}
+
+void LineSink::add(int stream, const std::string& tag, Piece piece, TimePoint now) {
+  if (owner_ && *owner_ != stream) {
+    waiting_bytes_ += piece.text.size();
+    ++waiting_by_stream_[stream];
+    waiting_.push_back({stream, tag, std::move(piece)});
+    if (waiting_bytes_ > kMostWaiting) break_line(now);
+    return;
+  }
+  write(stream, tag, piece, now);
+  if (!owner_) release(now);
+}
+
+void LineSink::write(int stream, const std::string& tag, const Piece& piece, TimePoint now) {
+  clear_progress();
+  // A stream whose long line was broken goes on below a tag of its own.
+  if (piece.begins || !owner_) text_ += tag;
+  text_ += terminal_ && piece.begins && piece.ends ? visible_part(piece.text) : piece.text;
+  owner_ = piece.ends ? std::nullopt : std::optional<int>(stream);
+  owner_seen_ = now;
+}
+
+LineSink::Waiting LineSink::take_waiting(std::deque<Waiting>::iterator at) {
+  Waiting out = std::move(*at);
+  waiting_.erase(at);
+  waiting_bytes_ -= out.piece.text.size();
+  if (--waiting_by_stream_[out.stream] == 0) waiting_by_stream_.erase(out.stream);
+  return out;
+}
+
+void LineSink::release(TimePoint now) {
+  while (!owner_ && !waiting_.empty()) {
+    const Waiting next = take_waiting(waiting_.begin());
+    write(next.stream, next.tag, next.piece, now);
+    // It may be in a long line itself: what waits of that comes before the others.
+    if (owner_) release_stream(next.stream, now);
+  }
+}
+
+void LineSink::release_stream(int stream, TimePoint now) {
+  while (owner_ == stream && waiting_by_stream_.contains(stream)) {
+    const auto at =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.stream == stream; });
+    const Waiting next = take_waiting(at);
+    write(next.stream, next.tag, next.piece, now);
+  }
+}
+
+void LineSink::break_line(TimePoint now) {
+  text_ += '\n';
+  owner_.reset();
+  release(now);
+}
+
+void LineSink::progress(const std::string& tag, std::string_view text) {
+  if (!terminal_ || owner_ || text.empty()) return;
+  text_ += kEraseLine + tag;
+  text_ += text;
+  drawn_ = true;
+}
+
+void LineSink::tick(TimePoint now) {
+  if (const auto at = deadline(); at && now >= *at) break_line(now);
+}
+
+std::optional<TimePoint> LineSink::deadline() const {
+  if (!owner_ || waiting_.empty()) return std::nullopt;
+  return owner_seen_ + kStall;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,30 @@
+// --output-dir D: D/rank.<r>.out and .err with each rank's own bytes, and D/merged.log with the tagged lines of all.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/fd.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+class LogFiles {
+ public:
+  // Makes the directory and empties files of an earlier run.
+  static Result<LogFiles> create(const std::string& directory, int ranks);
+
+  // The first error is returned once (a full disk does not end the job); after it nothing is written any more.
+  Status write(int rank, int stream, std::string_view bytes);
+  Status write_merged(std::string_view text);
+
+ private:
+  Status put(const Fd& fd, std::string_view bytes);
+  std::string directory_;
+  std::vector<Fd> files_;  // rank * 2 + stream
+  Fd merged_;
+  bool failed_ = false;
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,85 @@
+// What the user sees and what is kept: all ranks' streams to the terminal and to files, with tags, order, credit for
+// the agents, and the fold that keeps follow-up errors from burying the first one. For the head's loop.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/protocol.h"
+#include "launcher/report/line_assembler.h"
+#include "launcher/report/line_sink.h"
+#include "launcher/report/log_files.h"
+#include "launcher/report/terminal.h"
+
+namespace distrun::launcher {
+
+enum class TagStyle { kNone, kRank, kHost };
+
+struct OutputOptions {
+  TagStyle tag = TagStyle::kRank;
+  bool timestamp = false;
+  bool colour = true;              // on terminals
+  std::string directory;           // --output-dir, or empty
+  bool fold = true;                // keep back follow-up errors
+  std::vector<std::string> hosts;  // of each rank
+};
+
+class Output {
+ public:
+  static Result<std::unique_ptr<Output>> create(const OutputOptions& options);
+
+  void write(const StreamBytes& bytes, TimePoint now);
+  // This rank writes no more: an unterminated last line is shown.
+  void finish(int rank, TimePoint now);
+  // A message of distrun itself, one or more lines, each shown as "distrun: ...".
+  void say(const std::string& text);
+
+  // From now on standard error of all ranks but this one is kept back.
+  void fold_all_but(int rank);
+  // Shows what was kept back of a rank after all.
+  void unfold(int rank, TimePoint now);
+  // The last lines that a rank wrote: to standard error if to that at all, else to standard output.
+  [[nodiscard]] std::vector<std::string> last_lines(int rank) const;
+
+  void watch(Poller& poller);
+  void tick(TimePoint now);
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
+  // What the agents may send more of. Nothing while a terminal is behind.
+  std::vector<Credit> take_credits();
+  [[nodiscard]] bool reader_gone() const;
+  void flush_all();
+
+ private:
+  struct Stream {
+    LineAssembler assembler;
+    std::deque<std::string> tail;  // last lines, cut to a width
+    std::uint32_t owed = 0;        // bytes to give credit for
+    bool folded = false;
+    bool in_long_line = false;  // its pieces go where the first one went
+    std::deque<Piece> kept_back;
+    std::size_t kept_bytes = 0;
+  };
+  explicit Output(const OutputOptions& options);
+  Stream& stream_of(int rank, int stream) { return streams_[static_cast<std::size_t>(rank * 2 + stream)]; }
+  LineSink& sink_of(int stream) { return stream == 1 && !shared_ ? error_sink_ : output_sink_; }
+  Terminal& terminal_of(int stream) { return stream == 1 && !shared_ ? error_ : output_; }
+  void add_piece(int rank, int stream, Piece piece, TimePoint now);
+  void keep_back(Stream& stream, Piece piece);
+  [[nodiscard]] std::string tag(int rank, bool colour) const;
+  void check(const Status& status);
+
+  OutputOptions options_;
+  std::vector<Stream> streams_;
+  Terminal output_;
+  Terminal error_;
+  bool shared_;  // standard output and error are the same file
+  LineSink output_sink_;
+  LineSink error_sink_;
+  std::optional<LogFiles> files_;
+  LineSink merged_sink_{false};
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,74 @@
+#include "launcher/report/terminal.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace distrun::launcher {
+
+Terminal::Terminal(int fd) : fd_(fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    closed_ = true;
+    return;
+  }
+  tty_ = ::isatty(fd) != 0;
+  if (S_ISSOCK(info.st_mode)) {
+    kind_ = Kind::kSocket;
+  } else if (S_ISFIFO(info.st_mode) || tty_) {
+    own_.reset(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    kind_ = own_.valid() ? Kind::kNonBlocking : Kind::kCareful;
+    if (own_.valid()) fd_ = own_.get();
+  }
+}
+
+bool Terminal::same_as(const Terminal& other) const {
+  struct stat a {};
+  struct stat b {};
+  if (::fstat(fd_, &a) != 0 || ::fstat(other.fd_, &b) != 0) return false;
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+void Terminal::watch(Poller& poller, std::string& text) {
+  if (text.empty() || closed_) return;
+  if (kind_ == Kind::kOther) return flush(text);  // files take what they get
+  poller.watch(fd_, POLLOUT, [this, &text](short) { flush(text); });
+}
+
+void Terminal::flush(std::string& text) {
+  // Room for this much is what POLLOUT promises on a pipe that we share with others and may not make non-blocking.
+  constexpr std::size_t kPromised = 4096;
+  std::size_t at = 0;
+  while (at < text.size() && !closed_) {
+    const std::size_t left = text.size() - at;
+    const std::size_t size = kind_ == Kind::kCareful ? std::min(left, kPromised) : left;
+    const ssize_t n = kind_ == Kind::kSocket ? ::send(fd_, text.data() + at, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                             : ::write(fd_, text.data() + at, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) {
+      // A full disk is no reason to end the job; a reader that has gone is for the caller to judge.
+      closed_ = errno == EPIPE || errno == ECONNRESET || errno == EIO || errno == EBADF;
+      at = text.size();
+      break;
+    }
+    at += static_cast<std::size_t>(n);
+    if (kind_ == Kind::kCareful) break;
+  }
+  text.erase(0, closed_ ? text.size() : at);
+}
+
+void Terminal::flush_all(std::string& text) {
+  Poller poller;
+  while (!text.empty() && !closed_) {
+    poller.clear();
+    watch(poller, text);
+    if (!text.empty() && !poller.wait(std::nullopt).ok()) return;
+  }
+}
+
+}  // namespace distrun::launcher

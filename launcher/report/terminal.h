@@ -1,0 +1,35 @@
+// Where the head writes: its own standard output or error, written without ever blocking the loop.
+#pragma once
+
+#include <string>
+
+#include "launcher/spawn/poller.h"
+#include "runtime/base/fd.h"
+
+namespace distrun::launcher {
+
+class Terminal {
+ public:
+  explicit Terminal(int fd);
+
+  [[nodiscard]] bool is_tty() const { return tty_; }
+  [[nodiscard]] bool closed() const { return closed_; }  // the reader is gone (`distrun ... | head`)
+  // True when both mean the same file, pipe or terminal: then one order must hold for both.
+  [[nodiscard]] bool same_as(const Terminal& other) const;
+
+  void watch(Poller& poller, std::string& text);
+  // Writes what goes without waiting and erases it from `text`.
+  void flush(std::string& text);
+  // Waits for the reader as long as it takes, as any program's last write does.
+  void flush_all(std::string& text);
+
+ private:
+  enum class Kind { kOther, kNonBlocking, kSocket, kCareful };
+  int fd_;
+  Fd own_;  // a description of our own, so that O_NONBLOCK does not reach whoever shares fd_ with us
+  Kind kind_ = Kind::kOther;
+  bool tty_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,93 @@
+#include "launcher/spawn/frames.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace distrun::launcher {
+namespace {
+constexpr std::size_t kHeader = 5;
+
+std::uint32_t read_length(const std::byte* at) {
+  std::uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | std::to_integer<std::uint32_t>(at[i]);
+  return value;
+}
+
+void set_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+}  // namespace
+
+FramePipe::FramePipe(Fd in, Fd out) : in_(std::move(in)), out_(std::move(out)) {
+  set_nonblocking(in_.get());
+  set_nonblocking(out_.get());
+}
+
+void FramePipe::lose(Status why) {
+  closed_ = true;
+  fault_ = std::move(why);
+  queue_.clear();
+}
+
+void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
+  if (closed_ || !out_.valid()) return;
+  DISTRUN_CHECK(payload.size() <= kMaxFramePayload, "a frame is too large");
+  std::vector<std::byte> frame(kHeader + payload.size());
+  for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<std::byte>(payload.size() >> (8 * i));
+  frame[4] = static_cast<std::byte>(type);
+  if (!payload.empty()) std::memcpy(frame.data() + kHeader, payload.data(), payload.size());
+  queue_.push_back(std::move(frame));
+  if (queue_.size() == 1) flush();
+}
+
+void FramePipe::flush() {
+  while (!queue_.empty()) {
+    const std::vector<std::byte>& front = queue_.front();
+    const ssize_t n = ::write(out_.get(), front.data() + sent_of_front_, front.size() - sent_of_front_);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) lose(errno_status("write to the other side", errno));
+      return;
+    }
+    sent_of_front_ += static_cast<std::size_t>(n);
+    if (sent_of_front_ < front.size()) continue;
+    queue_.pop_front();
+    sent_of_front_ = 0;
+  }
+}
+
+std::vector<Frame> FramePipe::receive() {
+  // One read of this size per call keeps the loop fair to its other descriptors.
+  constexpr std::size_t kChunk = 256 * 1024;
+  std::vector<Frame> frames;
+  const std::size_t old = input_.size();
+  input_.resize(old + kChunk);
+  const ssize_t n = ::read(in_.get(), input_.data() + old, kChunk);
+  input_.resize(old + (n > 0 ? static_cast<std::size_t>(n) : 0));
+  if (n == 0) lose({});
+  if (n < 0 && errno != EAGAIN && errno != EINTR) lose(errno_status("read from the other side", errno));
+  std::size_t at = 0;
+  while (input_.size() - at >= kHeader) {
+    const std::size_t length = read_length(input_.data() + at);
+    if (length > kMaxFramePayload) {
+      lose({Errc::kProtocol, "a frame of " + std::to_string(length) + " bytes is too large"});
+      break;
+    }
+    if (input_.size() - at < kHeader + length) break;
+    const auto begin = input_.begin() + static_cast<std::ptrdiff_t>(at + kHeader);
+    frames.push_back(
+        {std::to_integer<std::uint8_t>(input_[at + 4]), {begin, begin + static_cast<std::ptrdiff_t>(length)}});
+    at += kHeader + length;
+  }
+  input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(at));
+  return frames;
+}
+
+void FramePipe::close_out() {
+  flush();
+  if (in_.get() != out_.get()) out_.reset();
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,54 @@
+// Framed messages over a pair of descriptors: how the head and an agent talk, locally over a socket pair and later over
+// ssh's standard input and output. Never blocks. A frame is u32 length, u8 type, payload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/fd.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+struct Frame {
+  std::uint8_t type = 0;
+  std::vector<std::byte> payload;
+};
+
+inline constexpr std::size_t kMaxFramePayload = std::size_t{16} << 20;
+
+class FramePipe {
+ public:
+  FramePipe() = default;
+  FramePipe(Fd in, Fd out);  // sets both non-blocking
+
+  [[nodiscard]] int in() const { return in_.get(); }
+  [[nodiscard]] int out() const { return out_.get(); }
+  [[nodiscard]] bool wants_write() const { return !queue_.empty(); }
+  [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
+  [[nodiscard]] const Status& fault() const { return fault_; }
+
+  void send(std::uint8_t type, std::span<const std::byte> payload);
+  void flush();
+  // Whole frames that have arrived. After end of file or a fault: closed().
+  std::vector<Frame> receive();
+  // Tells the other side that nothing more comes.
+  void close_out();
+
+ private:
+  void lose(Status why);
+
+  Fd in_;
+  Fd out_;
+  std::vector<std::byte> input_;
+  std::deque<std::vector<std::byte>> queue_;
+  std::size_t sent_of_front_ = 0;
+  bool closed_ = false;
+  Status fault_;
+};
+
+}  // namespace distrun::launcher

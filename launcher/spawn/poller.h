@@ -1,0 +1,34 @@
+// The one place where the head and an agent block. Each round names the descriptors it cares about anew, so that no
+// registration can outlive its descriptor; a few hundred descriptors cost microseconds.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+class Poller {
+ public:
+  using Callback = std::function<void(short)>;
+
+  void clear();
+  // `events` is POLLIN, POLLOUT or both. The callback also gets POLLHUP and POLLERR. It may close any descriptor.
+  void watch(int fd, short events, Callback on_ready);
+  // Blocks until something is ready, the deadline passes or a signal arrives, then runs the callbacks of what is ready.
+  Status wait(std::optional<TimePoint> deadline);
+
+ private:
+  std::vector<pollfd> fds_;
+  std::vector<Callback> callbacks_;
+};
+
+// The earlier one of two deadlines, either of which may be absent.
+std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b);
+
+}  // namespace distrun::launcher

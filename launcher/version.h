@@ -1,0 +1,9 @@
+// The version of this build, as CMake knows it.
+#pragma once
+
+namespace distrun::launcher {
+#if !defined(DISTRUN_VERSION)
+#error "DISTRUN_VERSION comes from launcher/CMakeLists.txt"
+#endif
+inline constexpr char kVersion[] = DISTRUN_VERSION;
+}  // namespace distrun::launcher
