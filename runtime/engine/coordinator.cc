@@ -129,8 +129,9 @@ void Coordinator::complete_in_group(PendingTensor& tensor) {
 void Coordinator::fail_groups_of(const PendingTensor& tensor) {
   std::vector<const GroupTag*> tags{&tensor.signature.group};
   for (const auto& [member, signature] : tensor.odd) {
-    const bool known = std::any_of(tags.begin(), tags.end(),
-                                   [&](const GroupTag* tag) { return tag->digest == signature.group.digest; });
+    const bool known = std::any_of(tags.begin(), tags.end(), [&group = signature.group](const GroupTag* tag) {
+      return tag->digest == group.digest;
+    });
     if (!known) tags.push_back(&signature.group);
   }
   const Status why = verdict(tensor, options_.hosts);

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -45,9 +46,20 @@ const Table* table_of(Level level) {
   return level == Level::kPortable ? &portable_table() : nullptr;
 }
 
+#if defined(__x86_64__)
+// Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name.
+bool processor_has_f16c() {
+  unsigned int eax = 0;
+  unsigned int ebx = 0;
+  unsigned int ecx = 0;
+  unsigned int edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool processor_has(Level level) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && processor_has_f16c();
   if (level == Level::kAvx2) return avx2;
   if (level == Level::kAvx512) {
     return avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
