@@ -15,14 +15,6 @@ class ShmGroup final : public GroupFixture {
     for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
     settings_.shm_window = kSlot;
   }
-  ShmGroup(const ShmGroup&) = delete;
-  ShmGroup& operator=(const ShmGroup&) = delete;
-
-  ~ShmGroup() override {
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (links_[i]) wait_sets_[i]->remove_sleepable(links_[i].get());
-    }
-  }
 
   Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
     const auto i = static_cast<std::size_t>(index);
@@ -30,7 +22,6 @@ class ShmGroup final : public GroupFixture {
     if (!wait_set.ok()) return wait_set.status();
     wait_sets_[i] = *std::move(wait_set);
     links_[i] = host_.link(index, wait_sets_[i].get());
-    wait_sets_[i]->add_sleepable(links_[i].get());
     return backend::make_shm_factory()->create(
         {.id = "0", .members = members_, .index = index},
         {.settings = &settings_, .wait_set = wait_sets_[i].get(), .host_link = links_[i].get()}, deadline);

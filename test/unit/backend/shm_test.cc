@@ -24,8 +24,6 @@ Operation allreduce_of(const std::vector<Segment>& segments, DType dtype = DType
 // Counts rings instead of waking anybody.
 class CountingLink final : public net::HostLink {
  public:
-  void arm() override {}
-  void disarm() override {}
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
   Result<std::span<std::byte>> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
     return Status(Errc::kUnsupported, "not here");
