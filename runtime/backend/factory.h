@@ -50,6 +50,8 @@ class Factory {
   virtual ~Factory() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual Offer offer(const GroupSpec& group, const Services& services) const = 0;
+  // Whether this machine has what the backend needs, whatever the group: for `distrun check --build`.
+  [[nodiscard]] virtual Status usable() const { return {}; }
   // Collective over the group; returns by the deadline. An error is the same event for all members: the session then
   // tries the next backend, with the reason kept.
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

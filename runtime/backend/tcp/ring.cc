@@ -50,7 +50,7 @@ Status connect_right(const Seat& seat, Ring& ring) {
   if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(seat.right()));
   Result<Fd> fd = (*socket)->release_plain();
   if (!fd.ok()) return fd.status();
-  ring.right = *std::move(fd);
+  ring.right = GuardedFd(*std::move(fd));
   return {};
 }
 
@@ -62,7 +62,7 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
   Result<Fd> fd = (*socket)->release_plain();
   if (!fd.ok()) return fd.status();
-  ring.left = *std::move(fd);
+  ring.left = GuardedFd(*std::move(fd));
   return {};
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/backend/factory.h"
-#include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
 
 namespace distrun::backend::tcp {
 
@@ -12,8 +12,8 @@ struct Ring {
   std::size_t index = 0;
   int left_rank = -1;  // world ranks; -1 in a group of one
   int right_rank = -1;
-  Fd left;   // authenticated, non-blocking
-  Fd right;  // the same
+  GuardedFd left;   // authenticated, non-blocking
+  GuardedFd right;  // the same
 };
 
 // Collective over the group; all members get a ring, or all get an error that names the member that failed.

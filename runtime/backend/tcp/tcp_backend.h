@@ -16,7 +16,7 @@
 #include "runtime/backend/tcp/job.h"
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/stream.h"
-#include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/net/wait_set.h"
 
 namespace distrun::backend::tcp {
@@ -48,7 +48,7 @@ class TcpBackend final : public Backend {
  private:
   // One of the two connections. Data flows from left to right; against the stream go only goodbye and abort.
   struct Link {
-    Fd fd;
+    GuardedFd fd;
     int peer = -1;               // world rank
     bool ready = true;           // the socket may move more: true until it says no, and again when the wait set says so
     bool gone = false;           // no byte will be moved any more

@@ -1,0 +1,66 @@
+// distrun's side of a plug-in's group: what the plug-in's threads report, until the token holder takes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/plugin/include/distrun/distrun_backend.h"
+#include "runtime/base/annotations.h"
+#include "runtime/net/store.h"
+#include "runtime/net/wait_set.h"
+
+namespace distrun::backend::plugin {
+
+// All methods may be called on any thread.
+class HostGroup {
+ public:
+  explicit HostGroup(net::WaitSet* wait_set) : wait_set_(wait_set) {}
+
+  void expect(std::uint64_t token);  // before the plug-in hears of it
+  void forget(std::uint64_t token);  // it was not started
+  // A token that is not expected is ignored: a plug-in's mistake must not complete somebody else's operation.
+  void complete(std::uint64_t token, Status status);
+  void peer_lost(int world_rank);
+
+  void take(std::vector<Completed>& out);
+  [[nodiscard]] bool any_completed() const;
+  [[nodiscard]] bool any_in_flight() const;
+  [[nodiscard]] int lost_peer() const;
+
+  distrun_backend_host_group* handle() { return reinterpret_cast<distrun_backend_host_group*>(this); }
+
+ private:
+  net::WaitSet* wait_set_;  // not owned; may be null
+  mutable Mutex mutex_;
+  std::set<std::uint64_t> in_flight_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<Completed> completed_ DISTRUN_GUARDED_BY(mutex_);
+  int lost_ DISTRUN_GUARDED_BY(mutex_) = -1;
+};
+
+// A group's part of the job's store, as a plug-in sees it.
+class HostStore {
+ public:
+  HostStore(net::Store& store, std::string prefix);
+  HostStore(const HostStore&) = delete;
+  HostStore& operator=(const HostStore&) = delete;
+  [[nodiscard]] const distrun_backend_store& table() const { return table_; }
+
+ private:
+  net::Store& store_;
+  std::string prefix_;
+  distrun_backend_store table_;
+};
+
+const distrun_backend_host& host_table();
+
+// A plug-in's code and text as a Status; a code that is unknown is kInternal.
+Status status_of(int code, const std::string& text);
+// A text that a plug-in wrote into a buffer, or `otherwise` if it wrote none.
+std::string text_of(const char* buffer, std::size_t size, const std::string& otherwise);
+
+}  // namespace distrun::backend::plugin

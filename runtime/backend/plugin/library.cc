@@ -1,0 +1,79 @@
+#include "runtime/backend/plugin/library.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <string_view>
+
+#include "runtime/backend/plugin/host_group.h"
+
+namespace distrun::backend::plugin {
+namespace {
+
+constexpr std::string_view kPrefix = "libdistrun_backend_";
+constexpr std::string_view kSuffix = ".so";
+
+Status check_table(const distrun_backend_table* table, const std::string& name) {
+  if (table == nullptr) return {Errc::kUnsupported, "distrun_backend_open() gave no table"};
+  if (table->version != DISTRUN_BACKEND_VERSION) {
+    return {Errc::kUnsupported, "it was built for version " + std::to_string(table->version) +
+                                    " of the plug-in interface and this distrun has version " +
+                                    std::to_string(DISTRUN_BACKEND_VERSION) + "; build it again"};
+  }
+  if (table->struct_size < sizeof(distrun_backend_table)) return {Errc::kUnsupported, "its table is too short"};
+  if (table->name == nullptr || name != table->name) {
+    return {Errc::kUnsupported, "it calls itself '" + std::string(table->name == nullptr ? "" : table->name) +
+                                    "', and its file must then be named libdistrun_backend_" +
+                                    std::string(table->name == nullptr ? "NAME" : table->name) + ".so"};
+  }
+  const bool complete = table->capabilities != nullptr && table->create_group != nullptr && table->start != nullptr &&
+                        table->abort != nullptr && table->destroy != nullptr;
+  return complete ? Status() : Status(Errc::kUnsupported, "a function that must be there is missing in its table");
+}
+
+}  // namespace
+
+std::string Library::name_of_file(const std::string& path) {
+  std::string_view file = path;
+  if (const std::size_t slash = file.rfind('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
+  if (!file.starts_with(kPrefix) || !file.ends_with(kSuffix)) return {};
+  if (file.size() <= kPrefix.size() + kSuffix.size()) return {};
+  return std::string(file.substr(kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size()));
+}
+
+Result<std::shared_ptr<const Library>> Library::load(const std::string& path) {
+  const std::string name = name_of_file(path);
+  if (name.empty()) {
+    return Status(Errc::kInvalidArgument, "the plug-in file '" + path + "' is not named libdistrun_backend_NAME.so");
+  }
+  std::shared_ptr<Library> library(new Library(path));  // the constructor is private
+  DISTRUN_RETURN_IF_ERROR(library->open(name));
+  return std::shared_ptr<const Library>(std::move(library));
+}
+
+Status Library::open(const std::string& name) {
+  // RTLD_NODELETE: libraries below a plug-in (MPI, CUDA) may leave threads and exit handlers that must find their code.
+  handle_ = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle_ == nullptr) {
+    const char* why = ::dlerror();
+    return {Errc::kUnsupported, why == nullptr ? path_ + " cannot be loaded" : why};
+  }
+  void* symbol = ::dlsym(handle_, "distrun_backend_open");
+  if (symbol == nullptr) return {Errc::kUnsupported, path_ + " exports no distrun_backend_open()"};
+  auto* open_plugin = reinterpret_cast<distrun_backend_open_function*>(symbol);
+  std::array<char, 512> error{};
+  const distrun_backend_table* table = nullptr;
+  const int code = open_plugin(DISTRUN_BACKEND_VERSION, &host_table(), &table, error.data(), error.size());
+  if (code != DISTRUN_BACKEND_OK)
+    return status_of(code, text_of(error.data(), error.size(), path_ + " refused to open"));
+  DISTRUN_RETURN_IF_ERROR(check_table(table, name).with_context(path_));
+  table_ = table;
+  return {};
+}
+
+Library::~Library() {
+  if (table_ != nullptr && table_->close != nullptr) table_->close();
+  if (handle_ != nullptr) ::dlclose(handle_);
+}
+
+}  // namespace distrun::backend::plugin

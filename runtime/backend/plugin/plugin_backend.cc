@@ -1,0 +1,148 @@
+#include "runtime/backend/plugin/plugin_backend.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/backend/abort_state.h"
+#include "runtime/backend/plugin/plugin_group.h"
+#include "runtime/backend/plugin/worker.h"
+
+namespace distrun::backend::plugin {
+namespace {
+
+struct PluginAnswer {
+  Offer offer;
+  bool own_thread = false;
+};
+
+PluginAnswer ask(const Library& library, const GroupSpec& group, const Services& services) {
+  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now());
+  distrun_backend_capabilities answer{};
+  answer.struct_size = sizeof(answer);
+  library.table().capabilities(&spec, &answer);
+  const auto has = [&answer](std::uint32_t flag) { return (answer.flags & flag) != 0; };
+  PluginAnswer result;
+  result.offer = {.backend = library.table().name,
+                  .available = answer.available != 0,
+                  .reason = text_of(answer.reason, sizeof(answer.reason), "the plug-in gives no reason"),
+                  .score = std::clamp(answer.score, 0, 100),
+                  .capabilities = {.ops = answer.ops & ((1U << kNumOpKinds) - 1),
+                                   .dtypes = answer.dtypes & ((1U << kNumDTypes) - 1),
+                                   .devices = answer.devices,
+                                   .scatter_gather = has(DISTRUN_BACKEND_SCATTER_GATHER),
+                                   .revocable = has(DISTRUN_BACKEND_REVOCABLE),
+                                   .needs_total_order = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER)}};
+  const bool must_poll = library.table().progress != nullptr && library.table().wait_fd == nullptr;
+  result.own_thread = !has(DISTRUN_BACKEND_ASYNCHRONOUS) || has(DISTRUN_BACKEND_THREAD_AFFINE) || must_poll;
+  return result;
+}
+
+class PluginBackend final : public Backend {
+ public:
+  PluginBackend(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
+                Capabilities capabilities)
+      : name_(library->table().name),
+        capabilities_(capabilities),
+        wait_set_(services.wait_set),
+        group_(std::move(library), group, services) {}
+
+  ~PluginBackend() override {
+    if (watched_fd_ >= 0) wait_set_->remove(watched_fd_);
+    if (worker_ && group_.host().any_in_flight()) {
+      abort({Errc::kAborted, "The group was closed while operations were in flight."});
+    }
+    worker_.reset();
+    group_.destroy();  // before the operations that it may still look at
+  }
+  PluginBackend(const PluginBackend&) = delete;
+  PluginBackend& operator=(const PluginBackend&) = delete;
+
+  Status create(bool own_thread, TimePoint deadline) {
+    if (own_thread) {
+      worker_.emplace(group_);
+      return worker_->create(deadline);
+    }
+    DISTRUN_RETURN_IF_ERROR(group_.create(deadline));
+    const int fd = group_.wait_fd();
+    if (fd < 0) return {};
+    DISTRUN_RETURN_IF_ERROR(wait_set_->add(fd, EPOLLIN, [this](std::uint32_t) { ready_ = true; }));
+    watched_fd_ = fd;
+    return {};
+  }
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
+
+  Status start(const Operation& operation, std::uint64_t token) override {
+    if (aborted_.requested()) return aborted_.why();
+    const auto [started, fresh] = operations_.try_emplace(token, operation);
+    DISTRUN_CHECK(fresh, "a token is used twice at the same time");
+    if (worker_) {
+      worker_->start(started->second, token);
+      return {};
+    }
+    ready_ = true;
+    const Status status = group_.start(started->second, token);
+    if (!status.ok()) operations_.erase(started);
+    return status;
+  }
+
+  bool progress() override {
+    bool moved = false;
+    if (!worker_ && (ready_ || aborted_.requested())) {
+      moved = group_.progress();
+      ready_ = moved;
+    }
+    return group_.host().any_completed() || moved;
+  }
+
+  void completed(std::vector<Completed>& out) override {
+    const std::size_t before = out.size();
+    group_.host().take(out);
+    for (std::size_t i = before; i < out.size(); ++i) {
+      operations_.erase(out[i].token);
+      // The plug-in has only a code and a text of the cause; here is all of it.
+      if (!out[i].status.ok() && aborted_.requested()) out[i].status = aborted_.why();
+    }
+  }
+
+  void abort(const Status& why) override {
+    aborted_.set(why);
+    group_.abort(aborted_.why());
+    if (wait_set_ != nullptr) wait_set_->wake();
+  }
+
+  [[nodiscard]] int lost_peer() const override { return group_.host().lost_peer(); }
+
+ private:
+  const std::string name_;
+  const Capabilities capabilities_;
+  net::WaitSet* wait_set_;
+  AbortState aborted_;
+  std::map<std::uint64_t, PluginOperation> operations_;  // in flight; nodes do not move
+  PluginGroup group_;
+  std::optional<Worker> worker_;
+  int watched_fd_ = -1;
+  bool ready_ = false;  // progress() may have something to do
+};
+
+}  // namespace
+
+Offer offer_of(const Library& library, const GroupSpec& group, const Services& services) {
+  return ask(library, group, services).offer;
+}
+
+Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
+                                              const Services& services, TimePoint deadline) {
+  const PluginAnswer answer = ask(*library, group, services);
+  auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, answer.offer.capabilities);
+  DISTRUN_RETURN_IF_ERROR(backend->create(answer.own_thread, deadline));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace distrun::backend::plugin

@@ -1,0 +1,84 @@
+#include "runtime/backend/plugin/plugin_group.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace distrun::backend::plugin {
+
+PluginOperation::PluginOperation(const Operation& operation) {
+  segments_.reserve(operation.segments.size());
+  for (const Segment& segment : operation.segments) {
+    segments_.push_back({.input = segment.in, .output = segment.out, .count = segment.count});
+  }
+  counts_.assign(operation.counts.begin(), operation.counts.end());
+  operation_ = {.struct_size = sizeof(distrun_backend_operation),
+                .kind = static_cast<std::int32_t>(operation.kind),
+                .dtype = static_cast<std::int32_t>(operation.dtype),
+                .reduce = static_cast<std::int32_t>(operation.reduce),
+                .device_type = static_cast<std::int32_t>(operation.device.type),
+                .device_index = operation.device.index,
+                .root = operation.root,
+                .reserved = 0,
+                .segments = segments_.data(),
+                .num_segments = segments_.size(),
+                .counts = counts_.data(),
+                .prescale = operation.prescale,
+                .postscale = operation.postscale};
+}
+
+distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline) {
+  static_assert(sizeof(int) == sizeof(std::int32_t));
+  const auto seconds = std::chrono::duration<double>(deadline - Clock::now()).count();
+  return {.struct_size = sizeof(distrun_backend_group_spec),
+          .index = group.index,
+          .members = group.members.data(),
+          .num_members = group.members.size(),
+          .id = group.id.c_str(),
+          .local_host = services.local_host.c_str(),
+          .seconds = std::max(seconds, 0.0),
+          .store = nullptr};
+}
+
+PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services)
+    : library_(std::move(library)),
+      spec_(group),
+      services_(services),
+      host_(services.wait_set),
+      store_(*services.store, std::string(library_->table().name) + "/" + group.id + "/") {}
+
+Status PluginGroup::create(TimePoint deadline) {
+  distrun_backend_group_spec spec = spec_of(spec_, services_, deadline);
+  spec.store = &store_.table();
+  std::array<char, 512> error{};
+  const int code = library_->table().create_group(&spec, host_.handle(), &group_, error.data(), error.size());
+  if (code != DISTRUN_BACKEND_OK) {
+    group_ = nullptr;
+    return status_of(code, text_of(error.data(), error.size(), library_->path() + " could not make the group"));
+  }
+  return group_ != nullptr ? Status() : Status(Errc::kInternal, library_->path() + " made no group and no error");
+}
+
+Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token) {
+  host_.expect(token);
+  const int code = library_->table().start(group_, operation.get(), token);
+  if (code == DISTRUN_BACKEND_OK) return {};
+  host_.forget(token);
+  return status_of(code, "The backend " + std::string(library_->table().name) +
+                             " refused the operation; choose another one with --backend.");
+}
+
+bool PluginGroup::progress() { return has_progress() && library_->table().progress(group_) != 0; }
+
+int PluginGroup::wait_fd() { return library_->table().wait_fd == nullptr ? -1 : library_->table().wait_fd(group_); }
+
+void PluginGroup::abort(const Status& why) {
+  library_->table().abort(group_, static_cast<std::int32_t>(why.code()), why.message().c_str());
+}
+
+void PluginGroup::destroy() {
+  if (group_ != nullptr) library_->table().destroy(group_);
+  group_ = nullptr;
+}
+
+}  // namespace distrun::backend::plugin
