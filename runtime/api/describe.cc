@@ -1,6 +1,6 @@
 #include "runtime/api/describe.h"
 
-#include "runtime/backend/builtin/builtin.h"
+#include "runtime/backend/plugin/describe.h"
 #include "runtime/base/settings.h"
 
 namespace distrun::api {
@@ -11,11 +11,9 @@ std::string describe_settings() {
   return report.ok() ? start_up_line(*report) : report.status().message();
 }
 
-// The built-in backends need nothing from outside, so what is in the list is there.
 std::string describe_backends() {
-  std::string text;
-  for (const auto& factory : backend::builtin_factories()) text += std::string(factory->name()) + ": ok\n";
-  return text;
+  const auto report = read_settings(process_environment(), {});
+  return report.ok() ? backend::describe_backends(report->settings) : report.status().message();
 }
 
 }  // namespace

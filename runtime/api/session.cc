@@ -9,6 +9,7 @@
 #include "runtime/api/membership.h"
 #include "runtime/api/process_key.h"
 #include "runtime/backend/builtin/builtin.h"
+#include "runtime/backend/plugin/loader.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/net/shm_control.h"
 #include "runtime/net/tcp_control.h"
@@ -44,12 +45,19 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   session->hosts_ = {session->world_.host};
   if (session->world_.size > 1) DISTRUN_RETURN_IF_ERROR(session->join_job(environment, deadline));
   session->log_->info("settings " + start_up_line(session->settings_));
-  session->factories_ = backend::builtin_factories();
+  session->find_backends();
   DISTRUN_RETURN_IF_ERROR(session->start_engine());
   return session;
 }
 
 Session::~Session() = default;
+
+void Session::find_backends() {
+  factories_ = backend::builtin_factories();
+  backend::plugin::Plugins plugins = backend::plugin::load_plugins(settings(), backend::plugin::default_folder());
+  for (const std::string& warning : plugins.warnings) log_->warning(warning);
+  for (auto& factory : plugins.factories) factories_.push_back(std::move(factory));
+}
 
 Status Session::join_job(const Environment& environment, TimePoint deadline) {
   auto key = process_key(environment);

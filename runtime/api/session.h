@@ -40,6 +40,7 @@ class Session {
 
   Status join_job(const Environment& environment, TimePoint deadline);
   Status choose_control(TimePoint deadline);
+  void find_backends();
   Status start_engine();
   Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
                                                                        const std::vector<int>& members);
