@@ -75,4 +75,8 @@ class Backend {
   [[nodiscard]] virtual int lost_peer() const = 0;
 };
 
+// out[i] = in[i] * factor, rounded to the dtype: for who scales on behalf of a backend without scatter_gather, with the
+// same bits as the backends that do it themselves. `in` may equal `out`.
+void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count);
+
 }  // namespace distrun::backend

@@ -158,11 +158,6 @@ void read_body(WireReader& r, message::SetMade& m) {
 }
 void write_body(WireWriter&, const message::Leaving&) {}
 void read_body(WireReader&, message::Leaving&) {}
-void write_body(WireWriter& w, const message::Suspect& m) { w.i32(m.rank).string(m.cause); }
-void read_body(WireReader& r, message::Suspect& m) {
-  m.rank = r.i32();
-  m.cause = r.string(kMaxText);
-}
 void write_body(WireWriter& w, const message::Events& m) {
   w.list(m.events, [](WireWriter& writer, const TimelineEvent& event) {
     writer.i64(event.start_ns).i64(event.duration_ns).string(event.tensor).string(event.phase);

@@ -52,10 +52,6 @@ struct SetMade {
   Status result;
 };
 struct Leaving {};
-struct Suspect {  // this rank seems to be gone, but the leader may know better
-  int rank = -1;
-  std::string cause;
-};
 struct Events {  // for the timeline
   std::vector<TimelineEvent> events;
 };
@@ -81,9 +77,8 @@ struct Abort {  // terminal: every rank fails with it
 
 }  // namespace message
 
-using Message =
-    std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
-                 message::Suspect, message::Events, message::Append, message::Ping, message::Pong, message::Abort>;
+using Message = std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
+                             message::Events, message::Append, message::Ping, message::Pong, message::Abort>;
 
 // What an engine can do beyond this version's minimum, so that later ones can agree on more. Nothing is defined yet;
 // the leader uses the intersection.

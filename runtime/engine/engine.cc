@@ -1,0 +1,196 @@
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/thread.h"
+#include "runtime/engine/loop.h"
+#include "runtime/engine/mismatch.h"
+
+namespace distrun::engine {
+namespace {
+
+constexpr int kSpinsForToken = 4000;  // about as long as the engine's thread needs to wake up and give the token back
+
+EngineOptions completed(EngineOptions options) {
+  options.hosts.resize(static_cast<std::size_t>(options.world.size), "unknown host");
+  return options;
+}
+
+class EngineImpl final : public Engine {
+ public:
+  explicit EngineImpl(EngineOptions options)
+      : options_(completed(std::move(options))),
+        table_(options_.world.rank),
+        loop_(options_, {.table = table_, .requests = requests_, .token = token_}) {}
+
+  ~EngineImpl() override {
+    stopping_.store(true, std::memory_order_seq_cst);
+    token_.stop();
+    loop_.poke();
+    if (thread_.joinable()) thread_.join();
+    loop_.close({Errc::kAborted, "the session was closed without shutdown; operations in flight did not complete"});
+  }
+
+  Status open() {
+    DISTRUN_RETURN_IF_ERROR(loop_.open());
+    if (options_.background_thread) thread_ = named_thread("distrun-engine", [this] { run(); });
+    return {};
+  }
+
+  Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) override {
+    auto handles = table_.submit(submissions, Clock::now());
+    if (handles.ok()) loop_.poke();
+    return handles;
+  }
+
+  Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) override {
+    std::size_t first = 0;  // all before it are done
+    return wait_until(
+        [&] {
+          while (first < handles.size() && handles[first]->done()) ++first;
+          return first == handles.size();
+        },
+        deadline);
+  }
+
+  Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) override {
+    if (handles.empty()) return {Errc::kInvalidArgument, "wait_any needs at least one handle"};
+    return wait_until(
+        [&] { return std::any_of(handles.begin(), handles.end(), [](const HandlePtr& one) { return one->done(); }); },
+        deadline);
+  }
+
+  Status shutdown(TimePoint deadline) override;
+  void abort(const Status& why) override {
+    requests_.put({.kind = Request::Kind::kAbort, .why = why});
+    loop_.poke();
+  }
+
+  Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) override;
+  Status remove_process_set(int id, TimePoint deadline) override;
+  [[nodiscard]] Result<std::vector<int>> process_set_ranks(int id) const override { return table_.set_members(id); }
+
+  Status start_timeline(const std::string& path) override;
+  Status stop_timeline() override;
+
+ private:
+  void run();
+  Status wait_until(const std::function<bool()>& satisfied, TimePoint deadline);
+  Status wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline);
+  Status call(Call call, TimePoint deadline, int* set);
+
+  const EngineOptions options_;
+  TensorTable table_;
+  Requests requests_;
+  ProgressToken token_;
+  EngineLoop loop_;
+  std::atomic<bool> left_{false};
+  std::atomic<bool> stopping_{false};
+  std::jthread thread_;
+};
+
+// The engine's own thread.
+void EngineImpl::run() {
+  const auto stopping = [this] { return stopping_.load(std::memory_order_seq_cst); };
+  while (token_.take_when_quiet()) {
+    [[maybe_unused]] const Status driven = loop_.drive(ProgressToken::Holder::kEngine, stopping, TimePoint::max());
+    token_.give_back();
+  }
+}
+
+Status EngineImpl::wait_until(const std::function<bool()>& satisfied, TimePoint deadline) {
+  if (satisfied()) return {};
+  token_.begin_waiting();
+  Status status = wait_with_token(satisfied, deadline);
+  token_.end_waiting();
+  return status;
+}
+
+Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline) {
+  for (;;) {
+    const std::uint32_t seen = token_.news().value();
+    if (satisfied()) return {};
+    if (token_.try_take(ProgressToken::Holder::kCaller)) {
+      Status status = loop_.drive(ProgressToken::Holder::kCaller, satisfied, deadline);
+      token_.give_back();
+      return status;
+    }
+    loop_.poke();  // the engine's thread gives the token back when it sees that a caller waits
+    for (int i = 0; options_.spin && i < kSpinsForToken; ++i) {
+      if (token_.news().value() != seen) break;
+    }
+    if (Status status = token_.news().sleep_while(seen, deadline); !status.ok()) {
+      return satisfied() ? Status() : status;
+    }
+  }
+}
+
+Status EngineImpl::shutdown(TimePoint deadline) {
+  if (!left_.exchange(true)) {
+    table_.close({Errc::kShutDown, "this rank has shut down; nothing can be submitted after shutdown"});
+    requests_.put({.kind = Request::Kind::kLeave});
+    loop_.poke();
+  }
+  const Status waited = wait_until([this] { return loop_.over(); }, deadline);
+  if (waited.code() == Errc::kTimeout) {
+    return {Errc::kTimeout,
+            "shutdown: other ranks have not left within the time limit (shutdown_timeout); "
+            "they may still be working, or never call shutdown"};
+  }
+  return waited.ok() ? loop_.outcome() : waited;
+}
+
+Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
+  if (const Status closed = table_.closed(); !closed.ok()) return closed;
+  auto ticket = std::make_shared<CallTicket>();
+  const std::string what = describe(call);
+  requests_.put({.kind = Request::Kind::kCall, .call = std::move(call), .ticket = ticket});
+  loop_.poke();
+  Status waited;
+  do {
+    // A signal does not take a call back that the other ranks already count on.
+    waited = wait_until([&] { return ticket->done(); }, deadline);
+  } while (waited.code() == Errc::kInterrupted);
+  if (waited.code() == Errc::kTimeout) {
+    return {Errc::kTimeout, what + ": not all ranks made this call within the time limit; make it on every rank"};
+  }
+  if (!waited.ok()) return waited;
+  if (set != nullptr) *set = ticket->set();
+  return ticket->status();
+}
+
+Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, TimePoint deadline) {
+  std::vector<int> ascending = ranks;
+  std::sort(ascending.begin(), ascending.end());
+  int set = -1;
+  const Status status = call({.kind = Call::Kind::kAddSet, .ranks = std::move(ascending)}, deadline, &set);
+  if (!status.ok()) return status;
+  return set;
+}
+
+Status EngineImpl::remove_process_set(int id, TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
+  return call({.kind = Call::Kind::kRemoveSet, .set = id}, deadline, nullptr);
+}
+
+Status EngineImpl::start_timeline(const std::string& path) {
+  if (path.empty() || path.size() > 4000) return {Errc::kInvalidArgument, "the timeline needs a path"};
+  return call({.kind = Call::Kind::kStartTimeline, .path = path}, TimePoint::max(), nullptr);
+}
+
+Status EngineImpl::stop_timeline() { return call({.kind = Call::Kind::kStopTimeline}, TimePoint::max(), nullptr); }
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+  DISTRUN_CHECK(options.wait_set != nullptr && options.make_backends, "the session gives a wait set and backends");
+  DISTRUN_CHECK(options.world.size == 1 || options.control_plane != nullptr, "several ranks need a control plane");
+  auto engine = std::make_unique<EngineImpl>(std::move(options));
+  DISTRUN_RETURN_IF_ERROR(engine->open());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,229 @@
+#include "runtime/engine/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(num_elements(tensor.signature().shape)); }
+
+const std::byte* input_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.submission().input); }
+std::byte* output_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.submission().output); }
+
+// What a backend cannot do is known to all members alike, so the tensor fails everywhere and the job goes on.
+bool concerns_only_the_tensor(const Status& status) {
+  return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
+}
+
+Result<std::unique_ptr<std::byte[]>> allocate(std::size_t bytes, const std::string& what) {
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+  if (!memory) {
+    return Status(Errc::kOutOfMemory, "no memory for the " + std::to_string(bytes) + " bytes of " + what);
+  }
+  return memory;
+}
+
+Status no_backend(const ProcessSet& set, const Tensor& tensor) {
+  return Status(ErrorInfo{.code = Errc::kUnsupported,
+                          .message = "tensor '" + tensor.submission().name + "': process set " +
+                                     std::to_string(set.id) + " has no backend for device " +
+                                     std::string(name_of(tensor.signature().device)) +
+                                     "; move the tensor to the cpu or install a backend for the device",
+                          .tensor = tensor.submission().name});
+}
+
+}  // namespace
+
+void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done) {
+  auto flight = std::make_unique<Flight>();
+  flight->set = set.id;
+  flight->tensors = std::move(tensors);
+  flight->agreed = flight->started = Clock::now();
+  if (!aborted_.ok()) return finish(*flight, aborted_, done);
+  const Tensor& first = *flight->tensors.front().tensor;
+  if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);  // agreement is the barrier
+  backend::Backend* backend = set.backend_for(first.signature().device);
+  if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
+  Status status = prepare(set, *backend, *flight);
+  const std::uint64_t token = next_token_++;
+  if (status.ok()) status = backend->start(flight->operation, token);
+  if (!status.ok()) return finish(*flight, status, done);
+  flight->started = Clock::now();
+  polls_memory_ = polls_memory_ || backend->capabilities().polls_memory;
+  flights_.emplace(token, std::move(flight));
+}
+
+Status Executor::prepare(const ProcessSet& set, const backend::Backend& backend, Flight& flight) {
+  const Tensor& first = *flight.tensors.front().tensor;
+  const Signature& signature = first.signature();
+  flight.operation = {.kind = signature.kind,
+                      .dtype = signature.dtype,
+                      .device = first.submission().device,
+                      .reduce = signature.reduce,
+                      .prescale = signature.prescale,
+                      .postscale = signature.postscale};
+  Status status;
+  switch (signature.kind) {
+    case OpKind::kAllreduce:
+      status = segments_of_allreduce(backend, flight);
+      break;
+    case OpKind::kAllgather:
+      status = segment_of_allgather(set, flight);
+      break;
+    case OpKind::kBroadcast:
+      segment_of_broadcast(set, flight);
+      break;
+    case OpKind::kBarrier:
+      break;
+  }
+  flight.operation.segments = flight.segments;
+  flight.operation.counts = flight.counts;
+  return status;
+}
+
+Status Executor::segments_of_allreduce(const backend::Backend& backend, Flight& flight) {
+  flight.segments.reserve(flight.tensors.size());
+  for (const RunTensor& one : flight.tensors) {
+    flight.segments.push_back({input_of(*one.tensor), output_of(*one.tensor), count_of(*one.tensor)});
+  }
+  const bool scaled = flight.operation.prescale != 1.0 || flight.operation.postscale != 1.0;
+  const bool direct = flight.segments.size() == 1 && !scaled;
+  return backend.capabilities().scatter_gather || direct ? Status() : pack(flight);
+}
+
+// One buffer for all tensors, scaled on the way in and out.
+Status Executor::pack(Flight& flight) {
+  const DType dtype = flight.operation.dtype;
+  std::size_t count = 0;
+  for (const backend::Segment& one : flight.segments) count += one.count;
+  auto memory = allocate(count * size_of(dtype), "the buffer in which small tensors are reduced together");
+  if (!memory.ok()) return memory.status();
+  flight.packed = *std::move(memory);
+  std::byte* to = flight.packed.get();
+  for (const backend::Segment& one : flight.segments) {
+    backend::scale(dtype, flight.operation.prescale, one.in, to, one.count);
+    to += one.count * size_of(dtype);
+  }
+  flight.segments.assign(1, {flight.packed.get(), flight.packed.get(), count});
+  flight.operation.prescale = flight.operation.postscale = 1.0;
+  return {};
+}
+
+void Executor::unpack(Flight& flight) {
+  const std::byte* from = flight.packed.get();
+  for (const RunTensor& one : flight.tensors) {
+    const Signature& signature = one.tensor->signature();
+    const std::size_t count = count_of(*one.tensor);
+    backend::scale(signature.dtype, signature.postscale, from, output_of(*one.tensor), count);
+    from += count * size_of(signature.dtype);
+  }
+}
+
+Status Executor::segment_of_allgather(const ProcessSet& set, Flight& flight) {
+  Tensor& tensor = *flight.tensors.front().tensor;
+  const auto& dims = flight.tensors.front().first_dims;
+  if (dims.size() != set.members.size()) {
+    return {Errc::kProtocol, "the decision log gives " + std::to_string(dims.size()) + " sizes for an allgather of " +
+                                 std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
+  }
+  Shape shape = tensor.signature().shape;
+  const auto row = static_cast<std::size_t>(num_elements(std::span(shape).subspan(1)));
+  shape[0] = 0;
+  for (const std::int64_t dim : dims) {
+    flight.counts.push_back(static_cast<std::size_t>(dim) * row);
+    shape[0] += dim;
+  }
+  Output& output = tensor.output();
+  output.bytes = static_cast<std::size_t>(shape[0]) * row * size_of(tensor.signature().dtype);
+  auto memory = allocate(output.bytes, "the output of allgather '" + tensor.submission().name + "'");
+  if (!memory.ok()) return memory.status();
+  output.shape = std::move(shape);
+  output.first_dims = dims;
+  output.gathered = *std::move(memory);
+  flight.segments.push_back({input_of(tensor), output.gathered.get(), count_of(tensor)});
+  return {};
+}
+
+void Executor::segment_of_broadcast(const ProcessSet& set, Flight& flight) {
+  const Tensor& tensor = *flight.tensors.front().tensor;
+  flight.operation.root = set.index_of(tensor.signature().root);
+  flight.segments.push_back({input_of(tensor), output_of(tensor), count_of(tensor)});
+}
+
+void Executor::finish(Flight& flight, const Status& status, std::vector<Completion>& done) {
+  if (status.ok() && flight.packed) unpack(flight);
+  const bool hold = !status.ok() && !concerns_only_the_tensor(status) && aborted_.ok();
+  if (hold && failure_.ok()) failure_ = status;
+  const TimePoint ended = observer_ != nullptr ? Clock::now() : TimePoint{};
+  for (RunTensor& one : flight.tensors) {
+    Output& output = one.tensor->output();
+    if (one.tensor->signature().kind != OpKind::kAllgather && status.ok()) {
+      output.shape = one.tensor->signature().shape;
+      output.bytes = one.tensor->signature().kind == OpKind::kBarrier ? 0 : payload_bytes(one.tensor->signature());
+    }
+    if (observer_ != nullptr) observer_->ran(*one.tensor, flight.agreed, flight.started, ended);
+    const bool broken = !status.ok() && !aborted_.ok();
+    (hold ? held_ : done).push_back({.tensor = std::move(one.tensor), .status = broken ? aborted_ : status});
+  }
+}
+
+void Executor::collect(backend::Backend& backend, std::vector<Completion>& done) {
+  completed_.clear();
+  backend.completed(completed_);
+  for (const backend::Completed& one : completed_) {
+    const auto found = flights_.find(one.token);
+    DISTRUN_CHECK(found != flights_.end(), "a backend completes what was started on it");
+    const std::unique_ptr<Flight> flight = std::move(found->second);
+    flights_.erase(found);
+    finish(*flight, one.status, done);
+  }
+  if (flights_.empty()) polls_memory_ = false;
+}
+
+bool Executor::progress(std::vector<Completion>& done) {
+  if (!aborted_.ok()) {
+    for (Completion& one : std::exchange(held_, {})) done.push_back({.tensor = one.tensor, .status = aborted_});
+  }
+  // Also without operations of our own: peers may still need what a backend has queued.
+  const std::size_t before = flights_.size();
+  bool moved = false;
+  for (auto& [id, set] : sets_.all()) {
+    for (const auto& backend : set.backends) {
+      if (!backend) continue;
+      moved = backend->progress() || moved;
+      collect(*backend, done);
+    }
+  }
+  return moved || flights_.size() != before;
+}
+
+void Executor::abort(const Status& why) {
+  if (!aborted_.ok()) return;
+  aborted_ = why;
+  for (auto& [id, set] : sets_.all()) {
+    for (const auto& backend : set.backends) {
+      if (backend) backend->abort(why);
+    }
+  }
+  failure_ = {};
+}
+
+int Executor::in_flight(int set) const {
+  return static_cast<int>(
+      std::count_if(flights_.begin(), flights_.end(), [set](const auto& flight) { return flight.second->set == set; }));
+}
+
+const Tensor* Executor::oldest(TimePoint& since) const {
+  const Tensor* tensor = nullptr;
+  for (const auto& [token, flight] : flights_) {
+    if (tensor != nullptr && flight->started >= since) continue;
+    since = flight->started;
+    tensor = flight->tensors.front().tensor.get();
+  }
+  return tensor;
+}
+
+}  // namespace distrun::engine

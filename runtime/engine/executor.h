@@ -1,0 +1,80 @@
+// Runs what the log says: buffer, pack and prescale, start, postscale and unpack, complete. Written once for all
+// operations; the backends only move and reduce. For the holder of the progress token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
+#include "runtime/engine/member.h"
+#include "runtime/engine/process_set.h"
+#include "runtime/engine/tensor_table.h"
+
+namespace distrun::engine {
+
+// Called for each tensor that has run, before its handle completes; for the timeline.
+class ExecutionObserver {
+ public:
+  virtual ~ExecutionObserver() = default;
+  virtual void ran(const Tensor& tensor, TimePoint agreed, TimePoint started, TimePoint ended) = 0;
+};
+
+class Executor {
+ public:
+  explicit Executor(ProcessSets& sets) : sets_(sets) {}
+
+  // Tensors that run together, of a set that this rank is in. Never blocks.
+  void run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done);
+  // Lets every backend move data; true if anything happened.
+  bool progress(std::vector<Completion>& done);
+
+  // After this nothing new starts, every backend fails what it has, and all completions carry `why`.
+  void abort(const Status& why);
+  // An operation of ours failed in its backend for a reason that ends the job. Its tensors are kept until abort() is
+  // called with the first cause.
+  [[nodiscard]] const Status& failure() const { return failure_; }
+
+  [[nodiscard]] bool idle() const { return flights_.empty() && held_.empty(); }
+  [[nodiscard]] bool moving() const { return !flights_.empty(); }
+  [[nodiscard]] bool polls_memory() const { return polls_memory_; }  // some operation in flight is worth spinning for
+  [[nodiscard]] int in_flight(int set) const;
+  // The tensor that has run longest, and since when; null if nothing runs.
+  [[nodiscard]] const Tensor* oldest(TimePoint& since) const;
+  void observe(ExecutionObserver* observer) { observer_ = observer; }
+
+ private:
+  struct Flight {  // one backend operation
+    int set = 0;
+    backend::Operation operation;
+    std::vector<RunTensor> tensors;
+    std::vector<backend::Segment> segments;
+    std::vector<std::size_t> counts;      // allgather
+    std::unique_ptr<std::byte[]> packed;  // in and out of the backend, where it cannot take the tensors' own memory
+    TimePoint agreed;
+    TimePoint started;
+  };
+
+  Status prepare(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
+  Status segments_of_allreduce(const backend::Backend& backend, Flight& flight);
+  Status segment_of_allgather(const ProcessSet& set, Flight& flight);
+  void segment_of_broadcast(const ProcessSet& set, Flight& flight);
+  Status pack(Flight& flight);
+  void unpack(Flight& flight);
+  void finish(Flight& flight, const Status& status, std::vector<Completion>& done);
+  void collect(backend::Backend& backend, std::vector<Completion>& done);
+
+  ProcessSets& sets_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
+  std::uint64_t next_token_ = 1;
+  std::vector<backend::Completed> completed_;  // scratch
+  std::vector<Completion> held_;               // failed, waiting for the first cause
+  Status failure_;
+  Status aborted_;
+  bool polls_memory_ = false;
+  ExecutionObserver* observer_ = nullptr;
+};
+
+}  // namespace distrun::engine

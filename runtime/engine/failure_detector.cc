@@ -1,0 +1,105 @@
+#include "runtime/engine/failure_detector.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+constexpr std::size_t kMaxCause = 16 << 10;  // a Python traceback travels as a cause
+
+}  // namespace
+
+ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
+  const auto position = static_cast<std::size_t>(rank);
+  const std::string where = !host.empty() || rank < 0 || position >= hosts_.size() ? host : hosts_[position];
+  const bool left = has_left(rank);
+  ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = where, .usable = false};
+  error.cause = cause.substr(0, kMaxCause);
+  error.message = "rank " + std::to_string(rank) + " on " + where +
+                  (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
+                  "; the job cannot go on, see that rank's output";
+  return error;
+}
+
+void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
+  if (certain_) return;
+  switch (event.kind) {
+    case net::JobEvent::Kind::kRankFailed:
+      certain_ = lost(event.rank, event.host, event.cause);
+      return;
+    case net::JobEvent::Kind::kRankLeft: {
+      // Its own word that it leaves may still be under way through the leader.
+      ErrorInfo error = lost(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause);
+      error.code = Errc::kRankLeft;
+      if (!has_left(event.rank)) {
+        suspect_until({.rank = event.rank, .error = std::move(error), .until = now + kGrace});
+      }
+      return;
+    }
+    case net::JobEvent::Kind::kJobAborted:
+      certain_ = ErrorInfo{.code = Errc::kAborted,
+                           .message = "the launcher ended the job: " + event.cause.substr(0, kMaxCause),
+                           .host = event.host,
+                           .cause = event.cause.substr(0, kMaxCause),
+                           .usable = false};
+  }
+}
+
+void FailureDetector::launcher_gone(const Status& why) {
+  if (certain_) return;
+  certain_ = ErrorInfo{.code = Errc::kAborted,
+                       .message = "the launcher is gone, so the job ends: " + why.message(),
+                       .cause = "the launcher is gone",
+                       .usable = false};
+}
+
+void FailureDetector::suspect_until(Suspicion suspicion) {
+  const bool known = std::any_of(suspicions_.begin(), suspicions_.end(),
+                                 [&](const Suspicion& one) { return one.rank == suspicion.rank; });
+  if (!known) suspicions_.push_back(std::move(suspicion));
+}
+
+void FailureDetector::suspect(int rank, const std::string& sign, TimePoint now) {
+  if (certain_) return;
+  suspect_until({.rank = rank, .error = lost(rank, "", sign), .until = now + kGrace});
+}
+
+void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
+  if (certain_) return;
+  ErrorInfo error = failure.info();
+  error.usable = false;
+  suspect_until({.rank = -1, .error = std::move(error), .until = now + kGrace});
+}
+
+void FailureDetector::left(int rank) {
+  if (!has_left(rank)) left_.push_back(rank);
+  forgive(rank);
+}
+
+void FailureDetector::forgive(int rank) {
+  std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.rank == rank; });
+}
+
+bool FailureDetector::has_left(int rank) const { return std::find(left_.begin(), left_.end(), rank) != left_.end(); }
+
+std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {
+  if (certain_) return certain_;
+  // A rank that is named wins over an operation that failed because of it.
+  const Suspicion* due = nullptr;
+  for (const Suspicion& one : suspicions_) {
+    if (one.until <= now && (due == nullptr || (due->rank < 0 && one.rank >= 0))) due = &one;
+  }
+  return due == nullptr ? std::nullopt : std::optional<ErrorInfo>(due->error);
+}
+
+std::optional<TimePoint> FailureDetector::deadline() const {
+  if (certain_) return TimePoint::min();
+  std::optional<TimePoint> next;
+  for (const Suspicion& one : suspicions_) {
+    if (!next || one.until < *next) next = one.until;
+  }
+  return next;
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,177 @@
+#include "runtime/engine/loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::engine {
+namespace {
+
+// A blocked caller has nothing better to do than to look again; the engine's thread shares its core with the program.
+constexpr Duration kCallerSpin = std::chrono::microseconds(100);
+constexpr Duration kEngineSpin = std::chrono::microseconds(10);
+// While spinning, the clock is read and the descriptors are asked every so many looks.
+constexpr int kLooksPerCheck = 64;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+Duration seconds_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+CoordinatorOptions coordinator_options(const EngineOptions& options) {
+  return {.world_size = options.world.size,
+          .hosts = options.hosts,
+          .fusion_threshold = options.settings.fusion_threshold,
+          .cache_capacity = options.settings.cache_capacity,
+          .stall_warning = seconds_of(options.settings.stall_warning_time),
+          .stall_shutdown = seconds_of(options.settings.stall_shutdown_time)};
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
+    : options_(options),
+      shared_(shared),
+      leader_(options.world.rank == 0),
+      sets_(options.world.rank),
+      executor_(sets_),
+      outbox_(options.control_plane),
+      detector_(options.hosts) {
+  if (leader_) coordinator_.emplace(coordinator_options(options));
+}
+
+// --- one turn ---
+
+bool EngineLoop::turn() {
+  bool moved = false;
+  if (shared_.requests.has_new() || shared_.table.has_new()) {
+    take_local();
+    moved = true;
+  }
+  moved = receive() || moved;
+  if (leader_) moved = decide() || moved;
+  moved = executor_.progress(done_) || moved;
+  if (const Status sent = outbox_.flush(); !sent.ok()) {
+    detector_.suspect_operation(sent.with_context("the control plane"), Clock::now());
+  }
+  if (options_.control_plane != nullptr) moved = options_.control_plane->progress() || moved;
+  if (!done_.empty()) {
+    complete_done();
+    moved = true;
+  }
+  return moved || check_health() || end_if_done();
+}
+
+void EngineLoop::take_local() {
+  // Requests first: whoever leaves has closed the table before, so what is taken after them is all that it submitted.
+  std::vector<Request> requests = shared_.requests.take();
+  shared_.table.take_new(fresh_);
+  std::vector<Message> messages;
+  if (failed_.ok()) {
+    for (const TensorPtr& tensor : fresh_) member_.submit(tensor, messages);
+  }
+  fresh_.clear();
+  for (Request& request : requests) {
+    if (request.kind == Request::Kind::kAbort) {
+      fail(request.why, true);
+    } else if (request.kind == Request::Kind::kLeave) {
+      messages.emplace_back(message::Leaving{});
+    } else if (!failed_.ok()) {
+      request.ticket->finish(failed_, -1);
+      shared_.token.news().change_and_wake();
+    } else {
+      messages.emplace_back(message::Called{.call = request.call});
+      calls_.emplace_back(std::move(request.call), std::move(request.ticket));
+    }
+  }
+  if (failed_.ok()) announce(std::move(messages));
+}
+
+// The leader is a member too; it hears itself without a wire between.
+void EngineLoop::announce(std::vector<Message> messages) {
+  if (leader_) {
+    for (Message& message : messages) hear(0, read_, message);
+    return;
+  }
+  auto& out = outbox_.to_leader();
+  out.insert(out.end(), std::make_move_iterator(messages.begin()), std::make_move_iterator(messages.end()));
+}
+
+void EngineLoop::complete_done() {
+  shared_.table.complete(done_);
+  done_.clear();
+  shared_.token.news().change_and_wake();
+}
+
+// --- between turns ---
+
+Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline) {
+  TimePoint spin_until = TimePoint::min();
+  for (;;) {
+    const bool moved = turn();
+    if (satisfied()) return {};
+    if (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting()) return {};
+    if (moved) {
+      spin_until = TimePoint::min();
+      continue;
+    }
+    if (spin(who, spin_until)) continue;
+    if (deadline <= Clock::now()) return {Errc::kTimeout, "the deadline passed"};
+    if (Status status = block(who, deadline); status.code() == Errc::kInterrupted) return status;
+    spin_until = TimePoint::min();
+  }
+}
+
+// Looks at memory until something moves; false when it is time to block. `until` is when, TimePoint::min() at first.
+bool EngineLoop::spin(ProgressToken::Holder who, TimePoint& until) {
+  const bool caller = who == ProgressToken::Holder::kCaller;
+  if (!options_.spin || over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
+  const TimePoint now = Clock::now();
+  if (until == TimePoint::min()) until = now + (caller ? kCallerSpin : kEngineSpin);
+  if (now >= until) return false;
+  for (int looks = 0; looks < kLooksPerCheck; ++looks) {
+    relax();
+    if (turn()) return true;
+  }
+  [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());  // sockets, without blocking
+  return true;
+}
+
+Status EngineLoop::block(ProgressToken::Holder who, TimePoint until) {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  const auto look = [this, who] {
+    return turn() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
+  };
+  const Result<int> polled = options_.wait_set->poll(std::min(until, next_timer()), look);
+  sleeping_.store(false, std::memory_order_seq_cst);
+  if (!polled.ok()) {
+    if (polled.status().code() == Errc::kInterrupted) return polled.status();
+    fail(polled.status().with_context("the wait set"), true);
+  }
+  run_timers(Clock::now());
+  return {};
+}
+
+void EngineLoop::poke() {
+  if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
+    options_.wait_set->wake();
+  }
+}
+
+TimePoint EngineLoop::next_timer() const {
+  TimePoint next = TimePoint::max();
+  if (!failed_.ok() || log_ended_) return next;
+  if (coordinator_) next = std::min(next, coordinator_->next_tick().value_or(TimePoint::max()));
+  return std::min(next, detector_.deadline().value_or(TimePoint::max()));
+}
+
+void EngineLoop::run_timers(TimePoint now) {
+  if (!failed_.ok() || log_ended_) return;
+  if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
+}
+
+}  // namespace distrun::engine

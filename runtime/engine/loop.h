@@ -1,0 +1,117 @@
+// The engine's turn: takes what callers submitted and what peers said, decides (at the leader), follows the log, lets
+// the backends move, completes handles. Everything here is for the holder of the progress token, except where said.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/executor.h"
+#include "runtime/engine/failure_detector.h"
+#include "runtime/engine/member.h"
+#include "runtime/engine/outbox.h"
+#include "runtime/engine/process_set.h"
+#include "runtime/engine/progress_token.h"
+#include "runtime/engine/requests.h"
+#include "runtime/engine/tensor_table.h"
+
+namespace distrun::engine {
+
+class EngineLoop {
+ public:
+  // What is shared with callers; all outlive the loop.
+  struct Shared {
+    TensorTable& table;
+    Requests& requests;
+    ProgressToken& token;
+  };
+  EngineLoop(const EngineOptions& options, Shared shared);
+  ~EngineLoop();
+
+  // Makes the global process set's backends and watches the launcher.
+  Status open();
+
+  // Turns until `satisfied`, blocking in the wait set when there is nothing to do: kOk, kTimeout or kInterrupted. For
+  // the engine's thread it also returns when a caller wants the token.
+  Status drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
+  // Ends what is left: every handle in flight completes with `why`. Peers are not told; they see this rank go.
+  void close(const Status& why);
+
+  // --- any thread ---
+  // There is something new for the loop: ends its sleep, if it sleeps.
+  void poke();
+  // Nothing will happen any more: all have left, or the job failed and every handle is complete.
+  [[nodiscard]] bool over() const { return over_.load(std::memory_order_acquire); }
+  [[nodiscard]] const Status& outcome() const { return outcome_; }  // once over(): ok after a shutdown by all
+
+ private:
+  // loop.cc
+  bool turn();
+  void take_local();
+  void announce(std::vector<Message> messages);
+  void complete_done();
+  Status block(ProgressToken::Holder who, TimePoint until);
+  bool spin(ProgressToken::Holder who, TimePoint& until);
+  [[nodiscard]] TimePoint next_timer() const;
+  void run_timers(TimePoint now);
+  // loop_messages.cc
+  bool receive();
+  void hear(int from, std::uint64_t index, Message& message);
+  void hear_member(int rank, Message& message, TimePoint now);
+  void hear_leader(std::uint64_t index, Message& message);
+  bool decide();
+  // loop_entries.cc
+  void read(Entry& entry);
+  void follow(entry::Run& run);
+  void follow(entry::Fail& failed);
+  void follow(entry::Evict& evict);
+  void follow(entry::MakeSet& make);
+  void follow(entry::RemoveSet& remove);
+  void follow(entry::EndCall& end);
+  void follow(entry::Timeline& timeline);
+  void follow(entry::Left& left);
+  void follow(entry::Shutdown& shutdown);
+  void retire_sets();
+  // loop_failure.cc
+  bool check_health();
+  void suspect_lost_peers(TimePoint now);
+  void on_launcher(std::uint32_t epoll_events);
+  void fail(const Status& why, bool tell);
+  bool end_if_done();
+
+  const EngineOptions& options_;
+  Shared shared_;
+  const bool leader_;
+  Member member_;
+  ProcessSets sets_;
+  Executor executor_;
+  Outbox outbox_;
+  std::optional<Coordinator> coordinator_;  // at the leader
+  FailureDetector detector_;
+
+  std::vector<TensorPtr> fresh_;                                    // scratch
+  std::vector<Completion> done_;                                    // to be completed at the end of the turn
+  net::Received received_;                                          // scratch
+  std::deque<std::pair<Call, std::shared_ptr<CallTicket>>> calls_;  // in flight, in order
+  std::vector<int> retiring_;                                       // removed sets that still run something
+  int making_ = -1;                                                 // the set that is being made
+  std::uint64_t read_ = 0;                                          // log entries
+  bool launcher_watched_ = false;
+  bool log_ended_ = false;  // the Shutdown entry was read
+  Status failed_;           // the job ends with it
+
+  std::atomic<bool> sleeping_{false};  // the token holder blocks, or is about to
+  std::atomic<bool> over_{false};
+  Status outcome_;  // written before over_
+};
+
+}  // namespace distrun::engine

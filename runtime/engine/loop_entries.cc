@@ -1,0 +1,87 @@
+// The loop's part that follows the decision log. All members read the same entries in the same order.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/loop.h"
+
+namespace distrun::engine {
+
+void EngineLoop::read(Entry& entry) {
+  if (!failed_.ok()) return;
+  ++read_;
+  std::visit([this](auto& one) { follow(one); }, entry);
+}
+
+void EngineLoop::follow(entry::Run& run) {
+  ProcessSet* set = sets_.find(run.set);
+  if (set == nullptr || !set->is_member()) return;
+  auto tensors = member_.run(run);
+  if (!tensors.ok()) return fail(tensors.status(), true);
+  executor_.run(*set, *std::move(tensors), done_);
+}
+
+void EngineLoop::follow(entry::Fail& failed) {
+  ProcessSet* set = sets_.find(failed.set);
+  if (set == nullptr || !set->is_member()) return;
+  auto tensor = member_.fail(failed);
+  // A tensor that this rank never submitted fails on those that did (their peers have left).
+  if (tensor.ok()) done_.push_back({.tensor = *std::move(tensor), .status = failed.error});
+}
+
+void EngineLoop::follow(entry::Evict& evict) { member_.evict(evict); }
+
+// Blocks, as an exception: making backends is collective over the members, and all of them come to this entry without
+// waiting for one another, because starting an operation never blocks.
+void EngineLoop::follow(entry::MakeSet& make) {
+  ProcessSet& set = sets_.add(make.set, make.ranks);
+  making_ = make.set;
+  if (!set.is_member()) return;
+  auto backends = options_.make_backends(make.set, make.ranks);
+  if (backends.ok()) set.backends = *std::move(backends);
+  std::vector<Message> messages;
+  messages.emplace_back(message::SetMade{.set = make.set, .result = backends.status()});
+  announce(std::move(messages));
+}
+
+void EngineLoop::follow(entry::RemoveSet& remove) {
+  [[maybe_unused]] const Status closed = shared_.table.close_set(remove.set);  // who called for it has closed it
+  member_.remove_set(remove.set);
+  retiring_.push_back(remove.set);
+}
+
+void EngineLoop::follow(entry::EndCall& end) {
+  if (calls_.empty()) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
+  const auto [call, ticket] = std::move(calls_.front());
+  calls_.pop_front();
+  if (call.kind == Call::Kind::kAddSet && making_ >= 0) {
+    if (end.result.ok()) {
+      shared_.table.open_set(end.set, call.ranks);
+    } else {
+      sets_.remove(making_);
+    }
+    making_ = -1;
+  }
+  // Refused: the set stays as it was.
+  if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
+    if (const ProcessSet* set = sets_.find(call.set)) shared_.table.open_set(call.set, set->members);
+  }
+  ticket->finish(end.result, end.set);
+  shared_.token.news().change_and_wake();
+}
+
+void EngineLoop::follow(entry::Timeline&) {}
+
+void EngineLoop::follow(entry::Left& left) { detector_.left(left.rank); }
+
+void EngineLoop::follow(entry::Shutdown&) { log_ended_ = true; }
+
+// A removed set's backends go when nothing of it is in flight any more.
+void EngineLoop::retire_sets() {
+  std::erase_if(retiring_, [this](int set) {
+    if (executor_.in_flight(set) > 0) return false;
+    sets_.remove(set);
+    return true;
+  });
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,134 @@
+// The loop's part that ends things: deaths, aborts, shutdown, closing.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/loop.h"
+
+namespace distrun::engine {
+namespace {
+
+// How long a dying rank tries to tell the others why.
+constexpr Duration kLastWords = std::chrono::milliseconds(500);
+
+}  // namespace
+
+EngineLoop::~EngineLoop() {
+  if (launcher_watched_) options_.wait_set->remove(options_.job_channel->fd());
+}
+
+Status EngineLoop::open() {
+  std::vector<int> world(static_cast<std::size_t>(options_.world.size));
+  for (std::size_t i = 0; i < world.size(); ++i) world[i] = static_cast<int>(i);
+  ProcessSet& set = sets_.add(0, world);
+  auto backends = options_.make_backends(0, world);
+  if (!backends.ok()) return backends.status();
+  set.backends = *std::move(backends);
+  shared_.table.open_set(0, std::move(world));
+  if (options_.job_channel == nullptr) return {};
+  DISTRUN_RETURN_IF_ERROR(options_.wait_set->add(options_.job_channel->fd(), EPOLLIN,
+                                                 [this](std::uint32_t events) { on_launcher(events); }));
+  launcher_watched_ = true;
+  return {};
+}
+
+void EngineLoop::on_launcher(std::uint32_t) {
+  auto events = options_.job_channel->receive();
+  if (events.ok()) {
+    for (const net::JobEvent& event : *events) detector_.heard(event, Clock::now());
+    return;
+  }
+  // The end of file would be reported again and again.
+  options_.wait_set->remove(options_.job_channel->fd());
+  launcher_watched_ = false;
+  detector_.launcher_gone(events.status());
+}
+
+// Cheap when all is well: no clock.
+bool EngineLoop::check_health() {
+  if (!failed_.ok() || log_ended_) return false;
+  const auto& plane = options_.control_plane;
+  const bool peer_lost = plane != nullptr && plane->lost().has_value();
+  const bool backend_lost = std::any_of(sets_.all().begin(), sets_.all().end(), [](const auto& set) {
+    return std::any_of(set.second.backends.begin(), set.second.backends.end(),
+                       [](const auto& backend) { return backend && backend->lost_peer() >= 0; });
+  });
+  if (peer_lost || backend_lost || !executor_.failure().ok()) suspect_lost_peers(Clock::now());
+  if (!detector_.deadline()) return false;
+  const auto verdict = detector_.verdict(Clock::now());
+  if (!verdict) return false;
+  fail(Status(*verdict), true);
+  return true;
+}
+
+void EngineLoop::suspect_lost_peers(TimePoint now) {
+  const auto* plane = options_.control_plane;
+  // Only the leader can miss a rank that has left; without the leader nobody can go on.
+  if (plane != nullptr && plane->lost() && !(leader_ && detector_.has_left(*plane->lost()))) {
+    detector_.suspect(*plane->lost(), "its control connection ended", now);
+  }
+  for (auto& [id, set] : sets_.all()) {
+    for (const auto& backend : set.backends) {
+      const int rank = backend ? backend->lost_peer() : -1;
+      if (rank < 0) continue;
+      if (detector_.has_left(rank) && executor_.in_flight(id) == 0) {
+        detector_.forgive(rank);
+      } else {
+        detector_.suspect(rank, "its " + std::string(backend->name()) + " connection ended", now);
+      }
+    }
+  }
+  if (!executor_.failure().ok()) detector_.suspect_operation(executor_.failure(), now);
+}
+
+// Backends first, so that nothing touches a tensor's memory when its handle completes (end_if_done).
+void EngineLoop::fail(const Status& why, bool tell) {
+  if (!failed_.ok() || over_.load(std::memory_order_relaxed)) return;
+  ErrorInfo info = why.info();
+  info.usable = false;
+  failed_ = Status(std::move(info));
+  shared_.table.close(failed_);
+  executor_.abort(failed_);
+  if (coordinator_) coordinator_->died(failed_);
+  if (tell && leader_) outbox_.say(-1, message::Abort{.why = failed_});
+  if (tell && !leader_) outbox_.to_leader().emplace_back(message::Abort{.why = failed_});
+  for (auto& [call, ticket] : calls_) ticket->finish(failed_, -1);
+  calls_.clear();
+  shared_.token.news().change_and_wake();
+  if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());
+}
+
+bool EngineLoop::end_if_done() {
+  if (!retiring_.empty()) retire_sets();
+  if ((failed_.ok() && !log_ended_) || over_.load(std::memory_order_relaxed)) return false;
+  if (!executor_.idle()) return false;
+  if (!failed_.ok()) {
+    for (TensorPtr& tensor : shared_.table.all_in_flight()) {
+      done_.push_back({.tensor = std::move(tensor), .status = failed_});
+    }
+    if (!done_.empty()) complete_done();
+  } else if (options_.control_plane != nullptr && options_.control_plane->pending()) {
+    return false;  // the last entry must reach the others before this rank may go
+  }
+  outcome_ = failed_;
+  over_.store(true, std::memory_order_release);
+  shared_.token.news().change_and_wake();
+  return true;
+}
+
+void EngineLoop::close(const Status& why) {
+  const bool said = !failed_.ok();
+  fail(why, false);
+  const TimePoint deadline = Clock::now() + kLastWords;
+  while (turn() || !over()) {
+  }
+  auto* plane = options_.control_plane;
+  while (said && plane != nullptr && plane->pending() && Clock::now() < deadline) {
+    plane->progress();
+    [[maybe_unused]] const auto polled = options_.wait_set->poll(Clock::now() + std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace distrun::engine

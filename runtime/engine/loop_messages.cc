@@ -1,0 +1,91 @@
+// The loop's part that talks: frames in, the leader's decisions out.
+#include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/loop.h"
+
+namespace distrun::engine {
+namespace {
+
+// So many batches of a set may be in flight before its ready tensors wait to be fused with the next ones.
+constexpr int kBusyFlights = 2;
+
+}  // namespace
+
+bool EngineLoop::receive() {
+  if (options_.control_plane == nullptr) return false;
+  bool moved = false;
+  while (options_.control_plane->receive(received_)) {
+    moved = true;
+    auto frame = decode(received_.bytes);
+    if (!frame.ok()) {
+      fail(frame.status().with_context("rank " + std::to_string(received_.from)), true);
+      continue;
+    }
+    if (coordinator_) coordinator_->has_read(received_.from, frame->index);
+    for (Message& message : frame->messages) hear(received_.from, frame->index, message);
+  }
+  return moved;
+}
+
+void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
+  if (const auto* abort = std::get_if<message::Abort>(&message)) return fail(abort->why, leader_);
+  if (!failed_.ok()) return;
+  if (leader_) {
+    coordinator_->has_read(from, index);
+    hear_member(from, message, Clock::now());
+  } else {
+    hear_leader(index, message);
+  }
+}
+
+void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
+  if (const auto* ready = std::get_if<message::Ready>(&message)) {
+    for (const TensorId id : ready->ids) coordinator_->ready(rank, id, now);
+  } else if (const auto* submitted = std::get_if<message::Submitted>(&message)) {
+    coordinator_->submitted(rank, *submitted, now);
+  } else if (auto* called = std::get_if<message::Called>(&message)) {
+    coordinator_->called(rank, std::move(called->call), now);
+  } else if (const auto* made = std::get_if<message::SetMade>(&message)) {
+    coordinator_->set_made(rank, made->set, made->result);
+  } else if (std::holds_alternative<message::Leaving>(message)) {
+    coordinator_->leave(rank);
+  }
+}
+
+void EngineLoop::hear_leader(std::uint64_t index, Message& message) {
+  auto* append = std::get_if<message::Append>(&message);
+  if (append == nullptr) return;
+  if (index != read_) {
+    return fail({Errc::kProtocol, "the decision log continues at entry " + std::to_string(index) + " instead of " +
+                                      std::to_string(read_) + "; this is a bug in distrun"},
+                true);
+  }
+  for (Entry& entry : append->entries) read(entry);
+  outbox_.set_index(read_);
+}
+
+// At the leader. The others are told before anything runs here, so that they start no later than this rank.
+bool EngineLoop::decide() {
+  if (!failed_.ok()) return false;
+  std::vector<int> busy;
+  for (const auto& [id, set] : sets_.all()) {
+    if (executor_.in_flight(id) >= kBusyFlights) busy.push_back(id);
+  }
+  Actions actions = coordinator_->act(busy);
+  if (options_.log != nullptr) {
+    for (const std::string& warning : actions.warnings) options_.log->warning(warning);
+  }
+  if (!actions.entries.empty()) {
+    outbox_.append(actions.entries);
+    if (const Status sent = outbox_.flush(); !sent.ok()) {
+      detector_.suspect_operation(sent.with_context("the control plane"), Clock::now());
+    }
+    if (options_.control_plane != nullptr) options_.control_plane->progress();
+    for (Entry& entry : actions.entries) read(entry);
+  }
+  if (!actions.abort.ok()) fail(actions.abort, true);
+  return !actions.entries.empty() || !actions.warnings.empty();
+}
+
+}  // namespace distrun::engine

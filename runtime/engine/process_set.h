@@ -1,0 +1,38 @@
+// The ranks that run an operation together, and what moves their data. For the holder of the progress token.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/types.h"
+
+namespace distrun::engine {
+
+struct ProcessSet {
+  int id = 0;
+  std::vector<int> members;                                 // world ranks, ascending
+  int index = -1;                                           // of this rank in `members`; -1: not a member
+  std::vector<std::unique_ptr<backend::Backend>> backends;  // by DeviceType; null: no such device
+
+  [[nodiscard]] bool is_member() const { return index >= 0; }
+  [[nodiscard]] backend::Backend* backend_for(DeviceType device) const;
+  [[nodiscard]] int index_of(int world_rank) const;  // -1: not a member
+};
+
+class ProcessSets {
+ public:
+  explicit ProcessSets(int rank) : rank_(rank) {}
+
+  ProcessSet& add(int id, std::vector<int> members);
+  [[nodiscard]] ProcessSet* find(int id);
+  void remove(int id) { sets_.erase(id); }  // destroys its backends; nothing may be in flight on them
+  [[nodiscard]] std::map<int, ProcessSet>& all() { return sets_; }
+
+ private:
+  const int rank_;
+  std::map<int, ProcessSet> sets_;
+};
+
+}  // namespace distrun::engine

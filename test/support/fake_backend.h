@@ -1,0 +1,214 @@
+// A backend of n ranks in this process: contributions are copied into a shared table, and each rank computes its own
+// output from them once all are there. So nothing is written before every member has contributed (revocable), and a
+// test may kill a rank at any moment. f32 and i32 only.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/annotations.h"
+
+namespace distrun::test {
+
+struct FakeBackendOptions {
+  bool scatter_gather = true;
+  bool polls_memory = true;
+};
+
+// What the backends of all ranks and groups share; outlives them.
+class FakeFabric {
+ public:
+  // Called, from the thread that caused it, when something happened that `rank` may wait for.
+  explicit FakeFabric(std::function<void(int rank)> wake) : wake_(std::move(wake)) {}
+
+  // `group` is unique per process set.
+  std::unique_ptr<backend::Backend> backend(int group, const std::vector<int>& members, int rank,
+                                            FakeBackendOptions options = {});
+
+  // The rank's connections end: its peers see it, what needs it stands still.
+  void kill(int rank) {
+    std::vector<int> peers;
+    {
+      const MutexLock lock(mutex_);
+      dead_ = rank;
+      for (const auto& [group, members] : members_) peers.insert(peers.end(), members.begin(), members.end());
+    }
+    for (const int peer : peers) wake_(peer);
+  }
+  // Operations in flight or contributed to over the fabric's life, for tests of fusion and packing.
+  [[nodiscard]] int operations() const {
+    const MutexLock lock(mutex_);
+    return operations_;
+  }
+  [[nodiscard]] std::size_t most_segments() const {
+    const MutexLock lock(mutex_);
+    return most_segments_;
+  }
+
+ private:
+  friend class FakeBackend;
+  struct Slot {
+    std::map<int, std::vector<std::byte>> inputs;  // by rank
+    int readers = 0;
+  };
+  mutable Mutex mutex_;
+  std::map<int, std::vector<int>> members_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<std::pair<int, std::uint64_t>, Slot> slots_ DISTRUN_GUARDED_BY(mutex_);  // by group and operation number
+  int dead_ DISTRUN_GUARDED_BY(mutex_) = -1;
+  int operations_ DISTRUN_GUARDED_BY(mutex_) = 0;
+  std::size_t most_segments_ DISTRUN_GUARDED_BY(mutex_) = 0;
+  const std::function<void(int)> wake_;
+};
+
+class FakeBackend final : public backend::Backend {
+ public:
+  FakeBackend(FakeFabric& fabric, int group, std::vector<int> members, int rank, FakeBackendOptions options)
+      : fabric_(fabric), group_(group), members_(std::move(members)), rank_(rank) {
+    capabilities_ = {.ops = ~0U, .dtypes = ~0U, .devices = 1, .scatter_gather = options.scatter_gather};
+    capabilities_.revocable = true;
+    capabilities_.polls_memory = options.polls_memory;
+  }
+
+  [[nodiscard]] std::string_view name() const override { return "fake"; }
+  [[nodiscard]] const backend::Capabilities& capabilities() const override { return capabilities_; }
+
+  Status start(const backend::Operation& operation, std::uint64_t token) override {
+    {
+      const MutexLock lock(fabric_.mutex_);
+      if (!aborted_.ok()) return aborted_;
+      if (operation.dtype != DType::kF32 && operation.dtype != DType::kI32) {
+        return {Errc::kUnsupported, "the fake backend reduces float32 and int32 only"};
+      }
+      fabric_.slots_[{group_, next_}].inputs[rank_] = contribution(operation);
+      fabric_.most_segments_ = std::max(fabric_.most_segments_, operation.segments.size());
+      if (rank_ == members_.front()) ++fabric_.operations_;
+    }
+    queue_.push_back({.operation = operation, .token = token, .number = next_++});
+    for (const int member : members_) {
+      if (member != rank_) fabric_.wake_(member);
+    }
+    return {};
+  }
+
+  bool progress() override {
+    const MutexLock lock(fabric_.mutex_);
+    if (queue_.empty()) return false;
+    const auto found = fabric_.slots_.find({group_, queue_.front().number});
+    if (!aborted_.ok()) {
+      for (const Queued& one : queue_) done_.push_back({.token = one.token, .status = aborted_});
+      queue_.clear();
+      return true;
+    }
+    if (found->second.inputs.size() < members_.size()) return false;
+    produce(queue_.front().operation, found->second);
+    done_.push_back({.token = queue_.front().token, .status = {}});
+    queue_.pop_front();
+    if (++found->second.readers == static_cast<int>(members_.size())) fabric_.slots_.erase(found);
+    return true;
+  }
+
+  void completed(std::vector<backend::Completed>& out) override {
+    out.insert(out.end(), done_.begin(), done_.end());
+    done_.clear();
+  }
+  void abort(const Status& why) override {
+    const MutexLock lock(fabric_.mutex_);
+    if (aborted_.ok()) aborted_ = why;
+  }
+  [[nodiscard]] int lost_peer() const override {
+    const MutexLock lock(fabric_.mutex_);
+    const bool ours = std::find(members_.begin(), members_.end(), fabric_.dead_) != members_.end();
+    return ours && fabric_.dead_ != rank_ ? fabric_.dead_ : -1;
+  }
+
+ private:
+  struct Queued {
+    backend::Operation operation;
+    std::uint64_t token = 0;
+    std::uint64_t number = 0;
+  };
+
+  static std::vector<std::byte> contribution(const backend::Operation& operation) {
+    std::vector<std::byte> bytes;
+    for (const backend::Segment& one : operation.segments) {
+      const std::size_t size = one.count * size_of(operation.dtype);
+      const std::size_t at = bytes.size();
+      bytes.resize(at + size);
+      if (size > 0) std::memcpy(bytes.data() + at, one.in, size);
+    }
+    return bytes;
+  }
+
+  void produce(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
+    if (operation.kind == OpKind::kAllgather) {
+      std::byte* out = operation.segments.front().out;
+      for (const int member : members_) {
+        const auto& input = slot.inputs.at(member);
+        if (!input.empty()) std::memcpy(out, input.data(), input.size());
+        out += input.size();
+      }
+    } else if (operation.kind == OpKind::kBroadcast) {
+      const backend::Segment& segment = operation.segments.front();
+      const auto& input = slot.inputs.at(members_[static_cast<std::size_t>(operation.root)]);
+      if (!input.empty()) std::memmove(segment.out, input.data(), input.size());
+    } else if (operation.dtype == DType::kF32) {
+      reduce<float>(operation, slot);
+    } else {
+      reduce<std::int32_t>(operation, slot);
+    }
+  }
+
+  template <class T>
+  void reduce(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
+    std::size_t offset = 0;
+    for (const backend::Segment& segment : operation.segments) {
+      for (std::size_t i = 0; i < segment.count; ++i, offset += sizeof(T)) {
+        double value = 0;
+        for (const int member : members_) {
+          T element;
+          std::memcpy(&element, slot.inputs.at(member).data() + offset, sizeof(T));
+          const double scaled = static_cast<double>(element) * operation.prescale;
+          value = member == members_.front() ? scaled : combined(operation.reduce, value, scaled);
+        }
+        if (operation.reduce == ReduceOp::kAverage) value /= static_cast<double>(members_.size());
+        const T result = static_cast<T>(value * operation.postscale);
+        std::memcpy(segment.out + i * sizeof(T), &result, sizeof(T));
+      }
+    }
+  }
+
+  static double combined(ReduceOp op, double a, double b) {
+    if (op == ReduceOp::kMin) return std::min(a, b);
+    if (op == ReduceOp::kMax) return std::max(a, b);
+    return op == ReduceOp::kProduct ? a * b : a + b;
+  }
+
+  FakeFabric& fabric_;
+  const int group_;
+  const std::vector<int> members_;
+  const int rank_;
+  backend::Capabilities capabilities_;
+  std::deque<Queued> queue_;
+  std::uint64_t next_ = 0;
+  std::vector<backend::Completed> done_;
+  Status aborted_ DISTRUN_GUARDED_BY(fabric_.mutex_);
+};
+
+inline std::unique_ptr<backend::Backend> FakeFabric::backend(int group, const std::vector<int>& members, int rank,
+                                                             FakeBackendOptions options) {
+  {
+    const MutexLock lock(mutex_);
+    members_[group] = members;
+  }
+  return std::make_unique<FakeBackend>(*this, group, members, rank, options);
+}
+
+}  // namespace distrun::test

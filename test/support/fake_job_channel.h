@@ -1,0 +1,56 @@
+// The launcher's end of one rank's job channel, in this process.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/fd.h"
+#include "runtime/net/job_channel.h"
+
+namespace distrun::test {
+
+class FakeJobChannel final : public net::JobChannel {
+ public:
+  FakeJobChannel() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  // The launcher says something; from any thread.
+  void push(net::JobEvent event) {
+    const MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+    ring();
+  }
+  // The launcher is gone.
+  void hang_up() {
+    const MutexLock lock(mutex_);
+    gone_ = true;
+    ring();
+  }
+
+  [[nodiscard]] int fd() const override { return event_.get(); }
+  Result<std::vector<net::JobEvent>> receive() override {
+    const MutexLock lock(mutex_);
+    std::uint64_t ignored = 0;
+    [[maybe_unused]] const ssize_t drained = ::read(event_.get(), &ignored, sizeof ignored);
+    if (gone_) return Status(Errc::kSystem, "end of file");
+    return std::exchange(events_, {});
+  }
+  Status leave() override { return {}; }
+  Status report_failure(const std::string&) override { return {}; }
+
+ private:
+  void ring() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+  }
+  Fd event_;
+  Mutex mutex_;
+  std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
+  bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace distrun::test
