@@ -16,6 +16,7 @@ endif()
 if(TARGET distrun_shared)
   install(TARGETS distrun_shared LIBRARY DESTINATION "${DISTRUN_LIB_DIR}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/api/include/distrun" "${PROJECT_SOURCE_DIR}/bindings/cpp/include/distrun"
+          "${PROJECT_SOURCE_DIR}/runtime/backend/plugin/include/distrun"
           DESTINATION "${DISTRUN_INCLUDE_DIR}")
   include(CMakePackageConfigHelpers)
   configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/distrun-config.cmake.in"

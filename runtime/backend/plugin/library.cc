@@ -66,7 +66,7 @@ Status Library::open(const std::string& name) {
   const int code = open_plugin(DISTRUN_BACKEND_VERSION, &host_table(), &table, error.data(), error.size());
   if (code != DISTRUN_BACKEND_OK)
     return status_of(code, text_of(error.data(), error.size(), path_ + " refused to open"));
-  DISTRUN_RETURN_IF_ERROR(check_table(table, name).with_context(path_));
+  if (const Status status = check_table(table, name); !status.ok()) return status.with_context(path_);
   table_ = table;
   return {};
 }

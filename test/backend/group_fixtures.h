@@ -1,0 +1,84 @@
+// Group fixtures for backends that need a store and a wait set and nothing else: ranks as threads around a store in
+// memory, and ranks as processes around a store server in another one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/backend/factory.h"
+#include "test/backend/conformance.h"
+#include "test/support/fake_store.h"
+#include "test/support/store_process.h"
+
+namespace distrun::test {
+
+using BackendMaker = std::function<Result<std::unique_ptr<backend::Backend>>(const backend::GroupSpec&,
+                                                                             const backend::Services&, TimePoint)>;
+
+inline std::vector<int> members_of(int size) {
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(rank);
+  return members;
+}
+
+class ThreadGroup final : public GroupFixture {
+ public:
+  ThreadGroup(int size, BackendMaker make) : make_(std::move(make)), members_(members_of(size)) {
+    wait_sets_.resize(members_.size());
+  }
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto made = net::WaitSet::create();
+    if (!made.ok()) return made.status();
+    wait_sets_[static_cast<std::size_t>(index)] = *std::move(made);
+    return make_({.id = "0", .members = members_, .index = index},
+                 {.world = &world_, .key = &key_, .store = &store_, .wait_set = wait_set(index)}, deadline);
+  }
+  net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
+  FakeStore& store() { return store_; }
+
+ private:
+  BackendMaker make_;
+  std::vector<int> members_;
+  net::World world_;
+  net::JobKey key_ = net::JobKey::generate();
+  FakeStore store_;
+  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // [i] is touched by rank i's thread only
+};
+
+class ProcessGroup final : public GroupFixture {
+ public:
+  ProcessGroup(int size, BackendMaker make)
+      : make_(std::move(make)), members_(members_of(size)), store_process_(size) {}
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto made = net::WaitSet::create();
+    if (!made.ok()) return made.status();
+    wait_set_ = *std::move(made);
+    auto store = store_process_.connect(index, deadline);
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    world_ = store_process_.world(index);
+    return make_({.id = "0", .members = members_, .index = index},
+                 {.world = &world_,
+                  .key = &store_process_.key(),
+                  .store = store_.get(),
+                  .wait_set = wait_set_.get(),
+                  .local_host = store_->local_host()},
+                 deadline);
+  }
+  net::WaitSet* wait_set(int) override { return wait_set_.get(); }
+
+ private:
+  BackendMaker make_;
+  std::vector<int> members_;
+  StoreProcess store_process_;
+  // What create() made for the rank whose process this is.
+  net::World world_;
+  std::unique_ptr<net::WaitSet> wait_set_;
+  std::unique_ptr<net::StoreClient> store_;
+};
+
+}  // namespace distrun::test

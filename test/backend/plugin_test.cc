@@ -1,0 +1,30 @@
+// The conformance suite on examples/plugin_backend, built by its own CMake project and loaded as a user's plug-in is.
+#include "runtime/backend/plugin/loader.h"
+#include "test/backend/group_fixtures.h"
+
+namespace distrun::test {
+namespace {
+
+Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
+                                               TimePoint deadline) {
+  Settings settings;
+  settings.plugins = DISTRUN_DEMO_PLUGIN;
+  const auto plugins = backend::plugin::load_plugins(settings, "/nonexistent");
+  if (plugins.factories.size() != 1) return Status(Errc::kInternal, "the plug-in was not found");
+  const backend::Offer offer = plugins.factories[0]->offer(group, services);
+  if (!offer.available) return Status(Errc::kUnsupported, offer.reason);
+  return plugins.factories[0]->create(group, services, deadline);
+}
+
+}  // namespace
+
+const Subject& subject() {
+  static const Subject demo = {.name = "demo",
+                               .sizes = {1, 2, 3, 4, 5, 8},
+                               .make = [](int size) { return std::make_unique<ThreadGroup>(size, make); },
+                               .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make); },
+                               .boundaries = {32768}};  // a value in the store
+  return demo;
+}
+
+}  // namespace distrun::test
