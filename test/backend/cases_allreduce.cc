@@ -56,15 +56,18 @@ class Buffers {
     std::size_t from = 0;
     const std::byte* end = out_.data();
     for (const Segment& segment : segments_) {
-      const Bytes expected = allreduce_of(sample_, rank.size, segment.count, from);
-      const std::string wrong = difference(sample_, rank.size, segment.out, expected);
-      rank.expect(wrong.empty(),
-                  "segment of " + std::to_string(segment.count) + " at " + std::to_string(from) + ": " + wrong);
-      rank.digest({segment.out, expected.size()});
+      const std::size_t bytes = segment.count * size_of(sample_.dtype);
+      if (rank.index == 0) {  // the digest compares the others with rank 0
+        const Bytes expected = allreduce_of(sample_, rank.size, segment.count, from);
+        const std::string wrong = difference(sample_, rank.size, segment.out, expected);
+        rank.expect(wrong.empty(),
+                    "segment of " + std::to_string(segment.count) + " at " + std::to_string(from) + ": " + wrong);
+      }
+      rank.digest({segment.out, bytes});
       rank.expect(
           std::all_of(end, static_cast<const std::byte*>(segment.out), [](std::byte b) { return b == kCanary; }),
           "bytes before the segment at " + std::to_string(from) + " were written");
-      end = segment.out + expected.size();
+      end = segment.out + bytes;
       from += segment.count;
     }
     rank.expect(std::all_of(end, out_.data() + out_.size(), [](std::byte b) { return b == kCanary; }),

@@ -8,7 +8,7 @@ namespace distrun::test {
 
 TEST_CASE("processes: all-reduces of several sizes between forked processes") {
   REQUIRE(subject().forked);
-  const std::size_t large = subject().boundaries.back();
+  const std::size_t large = 8 * subject().boundaries.back() + 1;
   for (const int size : subject().sizes) {
     expect_success(run_ranks(RanksAs::kProcesses, size, [large](Rank& rank) {
       const Sample sample = {.dtype = DType::kF32, .op = ReduceOp::kAverage, .seed = 5};
@@ -17,8 +17,11 @@ TEST_CASE("processes: all-reduces of several sizes between forked processes") {
           Bytes data = input_of(sample, rank.index, count);
           const backend::Segment segment = {.in = data.data(), .out = data.data(), .count = count};
           rank.run({.segments = {&segment, 1}, .reduce = sample.op}, "allreduce");
-          const std::string wrong = difference(sample, rank.size, data.data(), allreduce_of(sample, rank.size, count));
-          rank.expect(wrong.empty(), wrong);
+          if (rank.index == 0 && round % 10 == 0) {  // the digest compares the others with rank 0
+            const std::string wrong =
+                difference(sample, rank.size, data.data(), allreduce_of(sample, rank.size, count));
+            rank.expect(wrong.empty(), wrong);
+          }
           rank.digest(data);
         }
       }

@@ -1,7 +1,8 @@
-// The conformance suite on the backend `shm`, its ranks threads of one faked host.
+// The conformance suite on the backend `shm`: ranks as threads of one faked host, and as processes with a real link.
 #include "runtime/backend/shm/shm_factory.h"
 #include "test/backend/conformance.h"
 #include "test/support/fake_host_link.h"
+#include "test/support/store_process.h"
 
 namespace distrun::test {
 namespace {
@@ -9,10 +10,16 @@ namespace {
 // Small slots: everything that happens to large tensors happens to small ones, also under sanitizers.
 constexpr std::size_t kSlot = 4096;
 
-class ShmGroup final : public GroupFixture {
+std::vector<int> members_of(int size) {
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(rank);
+  return members;
+}
+
+class Threads final : public GroupFixture {
  public:
-  explicit ShmGroup(int size) : host_(size), wait_sets_(static_cast<std::size_t>(size)), links_(wait_sets_.size()) {
-    for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
+  explicit Threads(int size)
+      : members_(members_of(size)), host_(size), wait_sets_(members_.size()), links_(members_.size()) {
     settings_.shm_window = kSlot;
   }
 
@@ -37,13 +44,48 @@ class ShmGroup final : public GroupFixture {
   std::vector<std::unique_ptr<FakeHostLink>> links_;
 };
 
+// What users run with: the link that init makes, windows of the default size.
+class Processes final : public GroupFixture {
+ public:
+  explicit Processes(int size) : members_(members_of(size)), store_process_(size) {}
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto wait_set = net::WaitSet::create();
+    if (!wait_set.ok()) return wait_set.status();
+    wait_set_ = *std::move(wait_set);
+    auto store = store_process_.connect(index, deadline);
+    if (!store.ok()) return store.status();
+    store_ = *std::move(store);
+    const net::World world = store_process_.world(index);
+    auto link = net::connect_host({.world = &world,
+                                   .key = &store_process_.key(),
+                                   .store = store_.get(),
+                                   .wait_set = wait_set_.get(),
+                                   .deadline = deadline});
+    if (!link.ok()) return link.status();
+    link_ = *std::move(link);
+    return backend::make_shm_factory()->create({.id = "0", .members = members_, .index = index},
+                                               {.wait_set = wait_set_.get(), .host_link = link_.get()}, deadline);
+  }
+  net::WaitSet* wait_set(int) override { return wait_set_.get(); }
+
+ private:
+  std::vector<int> members_;
+  StoreProcess store_process_;
+  // One rank's, in its process.
+  std::unique_ptr<net::WaitSet> wait_set_;
+  std::unique_ptr<net::StoreClient> store_;
+  std::unique_ptr<net::HostLink> link_;
+};
+
 }  // namespace
 
 const Subject& subject() {
   static const Subject shm = {.name = "shm",
                               .sizes = {1, 2, 3, 4, 5, 8},
-                              .make = [](int size) { return std::make_unique<ShmGroup>(size); },
-                              .boundaries = {56, kSlot, 4 * kSlot, 16384}};
+                              .make = [](int size) { return std::make_unique<Threads>(size); },
+                              .forked = [](int size) { return std::make_unique<Processes>(size); },
+                              .boundaries = {56, kSlot, 4 * kSlot}};
   return shm;
 }
 
