@@ -2,8 +2,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <cstdio>
-
 #include "launcher/agent/agent.h"
 #include "launcher/plan/text.h"
 #include "launcher/spawn/descendants.h"
@@ -108,10 +106,8 @@ void Agent::act(const Ending::Actions& actions) {
 void Agent::tell_left_behind() {
   const std::vector<ProcessInfo> rest = rest_of(ranks_);
   if (rest.empty()) return;
-  char grace[32];
-  std::snprintf(grace, sizeof grace, "%g", job_->grace);
-  note("all ranks on host " + job_->host + " have ended, but not what they started; it gets " + grace +
-       " s, then TERM, then KILL: " + describe(rest));
+  note("all ranks on host " + job_->host + " have ended, but not what they started; it gets " +
+       seconds_text(job_->grace) + " s, then TERM, then KILL: " + describe(rest));
 }
 
 void Agent::kill_everything() {

@@ -31,6 +31,20 @@ class ConfigFile : public CLI::ConfigTOML {
   }
 };
 
+class HelpText : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: distrun [options] program [arguments]\n"
+           "       distrun [options] script.py [arguments]\n"
+           "       distrun [options] -m module [arguments]\n"
+           "       distrun check [--build] [--json]\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, positional);
+    return name.starts_with("--explain") ? "--explain[=json]" : name;
+  }
+};
+
 struct Wanted {
   bool version = false;
   bool cflags = false;
@@ -185,22 +199,37 @@ ParseOutcome wrong(const std::string& text) {
   return answer("distrun: " + text + "\nType distrun --help for all options.\n", exit_code::kUsage);
 }
 
-// The program begins at the first word that is no option; everything from there on is its own.
-ParseOutcome take_program(const std::vector<std::string>& arguments, std::size_t rest, Options options) {
-  const std::vector<std::string> tail(arguments.end() - static_cast<std::ptrdiff_t>(rest), arguments.end());
-  std::size_t first = 0;
-  if (first < tail.size() && tail[first] == "--") ++first;
-  if (first < tail.size() && tail[first] == "-m") {
-    options.module = true;
-    ++first;
-    if (first == tail.size()) return wrong("-m needs the name of a Python module");
-  } else if (first < tail.size() && first == 0 && tail[first].starts_with('-')) {
-    const std::string later = not_available(tail[first]);
-    return wrong(later.empty() ? tail[first] + " is not an option of distrun" : later);
+// Where the options end and the program begins: at "-m", behind "--", or at the first word that is neither an option
+// nor an option's value. Everything from there on belongs to the program, whatever it looks like.
+Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) return i;
+    const bool spelt = word.starts_with("--");
+    const std::string name = spelt ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option == nullptr) {
+      const std::string later = not_available(word);
+      return Status(Errc::kInvalidArgument, later.empty() ? word + " is not an option of distrun" : later);
+    }
+    const bool attached = spelt ? name.size() < word.size() : word.size() > 2;
+    if (option->get_items_expected_min() > 0 && !attached) ++i;
   }
-  options.program.assign(tail.begin() + static_cast<std::ptrdiff_t>(first), tail.end());
-  if (options.program.empty())
+  return words.size();
+}
+
+ParseOutcome take_program(std::vector<std::string> rest, Options options) {
+  if (!rest.empty() && rest.front() == "--") {
+    rest.erase(rest.begin());
+  } else if (!rest.empty() && rest.front() == "-m") {
+    options.module = true;
+    rest.erase(rest.begin());
+    if (rest.empty()) return wrong("-m needs the name of a Python module");
+  }
+  options.program = std::move(rest);
+  if (options.program.empty()) {
     return wrong("which program? Write it behind the options, as in distrun -np 4 python train.py");
+  }
   if (options.program.front().empty()) return wrong("the name of the program is empty");
   if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
     return wrong("--explain=" + options.explain + " is not known; write --explain or --explain=json");
@@ -226,8 +255,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   RawOptions raw;
   Wanted wanted;
   std::vector<std::string> settings;
-  app.prefix_command();
   app.footer(kFooter);
+  app.formatter(std::make_shared<HelpText>());
   app.get_formatter()->column_width(38);
   add_start(app, raw, options);
   add_placement(app, raw, options);
@@ -238,6 +267,9 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   add_settings(app, settings);
   add_about(app, options, wanted);
   std::vector<std::string> words = spell_out(arguments);
+  const auto start = program_start(app, words);
+  if (!start.ok()) return wrong(start.status().message());
+  words.resize(std::min(*start, words.size()));
   std::reverse(words.begin(), words.end());  // as the library wants them
   try {
     app.parse(words);
@@ -250,7 +282,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
   if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
   if (const Status status = take_settings(app, settings, options); !status.ok()) return wrong(status.message());
-  return take_program(arguments, app.remaining_size(), std::move(options));
+  const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));
+  return take_program({program, arguments.end()}, std::move(options));
 }
 
 }  // namespace distrun::launcher

@@ -16,6 +16,7 @@
 #include <iterator>
 #include <memory>
 
+#include "launcher/agent/preflight.h"
 #include "launcher/agent/scan.h"
 #include "launcher/cli/explain.h"
 #include "launcher/cli/program.h"
@@ -123,6 +124,7 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
   // A bad value would be refused by every rank; once is better.
   const auto report = read_settings(base.variables, {});
   if (!report.ok()) return report.status();
+  base.notes.insert(base.notes.end(), report->warnings.begin(), report->warnings.end());
   return base;
 }
 
@@ -193,11 +195,13 @@ int explain(const Options& options, JobConfig config) {
   // What the agents will find when the job starts: ports and the store's address do not exist before.
   config.plan.store = "<free port of this machine>";
   const HostFacts facts{.topology = scan_topology(options.sysroot), .address = "127.0.0.1"};
+  const Program program = find_program(config.common, config.plan.assignment.hosts.front());
+  config.plan.assignment.reasons.push_back(program.refused ? "this could not start: " + program.refused->text
+                                                           : "the program is " + program.path);
   const auto plan = make_plan(config.plan, std::vector<HostFacts>(config.plan.assignment.hosts.size(), facts));
   if (!plan.ok()) return refuse(plan.status(), exit_code::kUsage);
   const bool json = options.explain == "json";
-  const std::string text =
-      json ? explain_json(*plan, config.common.command) : explain_text(*plan, config.common.command);
+  const auto text = json ? explain_json(*plan, config.common.command) : explain_text(*plan, config.common.command);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/report/failure_report.h"
+#include "launcher/plan/text.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
 
@@ -33,7 +33,6 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   job->output_ = *std::move(output);
   net::StoreServerOptions options;
   options.job_id = config.plan.job_id;
-  options.version = kVersion;
   options.size = static_cast<int>(config.output.hosts.size());
   auto store = net::StoreServer::create(job->key_, options);
   if (!store.ok()) return store.status();
@@ -116,8 +115,7 @@ void Job::after_round() {
   }
   if (output_->reader_gone()) act(verdict_.reader_gone());
   if (end_by_ && now >= *end_by_ && !verdict_.ending()) {
-    output_->say("the job has run for " + std::to_string(static_cast<long>(config_.timeout)) +
-                 " s, which is its --timeout; ending it");
+    output_->say("the job has run for " + seconds_text(config_.timeout) + " s, which is its --timeout; ending it");
     act(verdict_.timed_out());
   }
 }
@@ -147,7 +145,9 @@ void Job::reap() {
     for (auto& agent : agents_) {
       if (agent->handle.process.pid() != child.pid || agent->gone) continue;
       agent->gone = true;
+      agent->wait_status = child.status;
       agent->handle.process.reaped();
+      if (agent->lost) tell_agent_lost(*agent);
     }
   }
 }
@@ -172,10 +172,8 @@ void Job::on_signals() {
       default: {
         const bool first = !verdict_.ending();
         act(verdict_.interrupted(number));
-        char grace[32];
-        std::snprintf(grace, sizeof grace, "%g", config_.grace);
         if (first && number == SIGINT) {
-          output_->say("interrupted; ranks get TERM and " + std::string(grace) +
+          output_->say("interrupted; ranks get TERM and " + seconds_text(config_.grace) +
                        " s to end (Ctrl-C again kills them now)");
         }
       }

@@ -43,6 +43,9 @@ class Job {
     std::optional<HostFacts> facts;
     bool done = false;  // it has said that nothing is left on its host
     bool gone = false;  // its process has been reaped
+    bool lost = false;  // it ended, or its connection did, before it had said so
+    int wait_status = 0;
+    bool expected = false;  // lost while the job was being ended anyway
   };
   Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key);
 
@@ -58,6 +61,7 @@ class Job {
   void prepared(Agent& agent, const Prepared& answer);
   void start_ranks();
   void agent_lost(Agent& agent);
+  void tell_agent_lost(const Agent& agent);
   void reap();
   void on_signals();
   void suspend();

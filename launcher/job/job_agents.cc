@@ -1,4 +1,7 @@
 // The job's conversation with its agents, and what it tells the user about ranks.
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "launcher/job/job.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
@@ -82,12 +85,21 @@ void Job::start_ranks() {
 
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
-  if (!verdict_.ending()) {
-    const std::string why =
-        agent.handle.pipe.fault().ok() ? "its connection ended" : agent.handle.pipe.fault().message();
-    output_->say("the agent on host " + agent.host + " is gone (" + why + "); ending all its ranks");
-  }
+  agent.lost = true;
+  // Whatever is wrong with it: only once it is gone does what it looked after become ours.
+  agent.handle.process.signal(SIGKILL);
+  agent.expected = verdict_.ending();
+  if (agent.gone) tell_agent_lost(agent);
   act(verdict_.broken(started_ ? exit_code::kHostLost : exit_code::kUnusable));
+}
+
+void Job::tell_agent_lost(const Agent& agent) {
+  if (agent.expected) return;
+  const bool by_signal = WIFSIGNALED(agent.wait_status);
+  const std::string why = by_signal ? cause_of_end(WTERMSIG(agent.wait_status), 0, false)
+                                    : cause_of_end(0, WEXITSTATUS(agent.wait_status), false);
+  output_->say("the agent on host " + agent.host + " (pid " + std::to_string(agent.handle.process.pid()) + ") " +
+               (by_signal ? "was " : "") + why + ", so all ranks there are ended");
 }
 
 void Job::report_first_cause(bool exit_known) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 
 namespace distrun::launcher {
 
@@ -102,6 +103,12 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     out += line + '\n';
   }
   return out;
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", seconds);
+  return text;
 }
 
 std::string counted(std::size_t count, std::string_view noun) {

@@ -26,6 +26,9 @@ std::string caret_error(std::string_view where, std::string_view text, std::size
 // Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
+// "10", "0.5".
+std::string seconds_text(double seconds);
+
 // "1 rank", "3 ranks".
 std::string counted(std::size_t count, std::string_view noun);
 
