@@ -33,8 +33,8 @@ Entry make_entry(SettingRow row, T Settings::*field, const SettingCheck<T>& chec
   return {.row = std::move(row),
           .assign =
               [field, parse = check.parse](Settings& settings, std::string_view value) {
-                auto parsed = parse(value);
-                if (parsed) settings.*field = *std::move(parsed);
+                const auto parsed = parse(value);
+                if (parsed) settings.*field = *parsed;
                 return parsed.has_value();
               },
           .show = [field, show = check.show](const Settings& settings) { return show(settings.*field); }};

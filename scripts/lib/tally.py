@@ -14,10 +14,10 @@ def reason_of(element: ElementTree.Element) -> str:
     return (element.get("message") or (element.text or "").strip() or "no reason given").splitlines()[0]
 
 
-def main() -> int:
-    folder = Path(sys.argv[1])
-    failures = [name.split("=")[0] for name in sys.argv[2:] if name.endswith("=failed")]
-    passed = len([name for name in sys.argv[2:] if name.endswith("=passed")])
+def main(arguments: list[str]) -> int:
+    folder = Path(arguments[0])
+    failures = [name.split("=")[0] for name in arguments[1:] if name.endswith("=failed")]
+    passed = len([name for name in arguments[1:] if name.endswith("=passed")])
     skips = []
     for report in sorted(folder.glob("*.xml")):
         for case in ElementTree.parse(report).getroot().iter("testcase"):
@@ -38,4 +38,5 @@ def main() -> int:
     return 1 if failures else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -36,7 +36,7 @@ inline T truncated(double value) {
   constexpr T kLow = std::numeric_limits<T>::min();
   constexpr T kHigh = std::numeric_limits<T>::max();
   // The first double above the range: 2^63 for int64, whose kHigh is no double.
-  constexpr double kTooHigh = static_cast<double>(kHigh / 2 + 1) * 2.0;
+  constexpr double kTooHigh = static_cast<double>(kHigh / 2 + 1) * 2.0;  // NOLINT(bugprone-integer-division)
   if (!(value > static_cast<double>(kLow))) return value == value ? kLow : T{0};
   if (value >= kTooHigh) return kHigh;
   return static_cast<T>(value);
