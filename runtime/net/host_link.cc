@@ -43,6 +43,7 @@ class MemfdHostLink final : public HostLink {
   Result<SharedMemory> make(const Share& share);  // the first member: makes, hands over, announces the outcome
   Result<SharedMemory> take(const Share& share);  // the others
   Status hand_over(const Share& share, const SharedMemory& memory);
+  Result<SharedMemory> receive_memory(const Share& share, const Watched& maker);
   Packet packet(Packet::Kind kind, const Share& share, const Status& error = {}) const {
     return {.kind = kind, .from = own_rank(), .tag = share.tag, .error = error};
   }
@@ -109,21 +110,26 @@ Status MemfdHostLink::hand_over(const Share& share, const SharedMemory& memory) 
 }
 
 Result<SharedMemory> MemfdHostLink::take(const Share& share) {
-  const int maker = share.members.front();
-  const Watched watched = peer(maker);
-  auto handed =
-      mail_.receive({.kind = Packet::Kind::kMemory, .from = maker, .tag = share.tag}, {&watched, 1}, share.deadline);
-  if (!handed.ok()) return handed.status();
-  auto memory = handed->fds.size() == 1
-                    ? SharedMemory::adopt(std::move(handed->fds[0]), share.bytes)
-                    : Result<SharedMemory>(Status(Errc::kProtocol, "shared memory came without its descriptor"));
-  Status sent = HostMail::send(watched, packet(Packet::Kind::kMapped, share, memory.status()), {}, share.deadline);
+  const Watched maker = peer(share.members.front());
+  auto memory = receive_memory(share, maker);
+  if (!memory.ok() && memory.status().code() == Errc::kRankLost) return memory;
+  const Status mapped =
+      memory.ok() ? Status() : memory.status().with_context("rank " + std::to_string(own_rank()) + " of this host");
+  // A maker that has failed and gone by now has left its verdict, which tells more than its end does.
+  (void)HostMail::send(maker, packet(Packet::Kind::kMapped, share, mapped), {}, share.deadline);
   if (!memory.ok()) return memory;
-  if (!sent.ok()) return sent;
-  auto verdict =
-      mail_.receive({.kind = Packet::Kind::kVerdict, .from = maker, .tag = share.tag}, {&watched, 1}, share.deadline);
+  auto verdict = mail_.receive({.kind = Packet::Kind::kVerdict, .from = maker.rank, .tag = share.tag}, {&maker, 1},
+                               share.deadline);
   if (!verdict.ok()) return verdict.status();
   return memory;
+}
+
+Result<SharedMemory> MemfdHostLink::receive_memory(const Share& share, const Watched& maker) {
+  auto handed =
+      mail_.receive({.kind = Packet::Kind::kMemory, .from = maker.rank, .tag = share.tag}, {&maker, 1}, share.deadline);
+  if (!handed.ok()) return handed.status();
+  if (handed->fds.size() != 1) return Status(Errc::kProtocol, "shared memory came without its descriptor");
+  return SharedMemory::adopt(std::move(handed->fds[0]), share.bytes);
 }
 
 }  // namespace
