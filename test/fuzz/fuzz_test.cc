@@ -1,0 +1,79 @@
+// Every fuzz target over its seeds and random mutations of them: a short run of what libFuzzer does at length.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <random>
+
+#include "test/fuzz/targets.h"
+
+namespace distrun::fuzz {
+namespace {
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all = {
+      {"wire", wire, wire_seeds},          {"store", store, store_seeds},
+      {"frame", frame, frame_seeds},       {"handshake", handshake, handshake_seeds},
+      {"address", address, address_seeds},
+  };
+  return all;
+}
+
+void run(const Target& target, const Bytes& bytes) {
+  // A copy of exactly this size, so that AddressSanitizer sees a read past the end.
+  const Bytes exact(bytes);
+  target.run(reinterpret_cast<const std::uint8_t*>(exact.data()), exact.size());
+}
+
+Bytes mutate(Bytes bytes, std::mt19937& random) {
+  const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
+  for (std::size_t i = 0, n = 1 + below(4); i < n; ++i) {
+    const auto at = static_cast<std::ptrdiff_t>(below(bytes.size() + 1));
+    switch (random() % 6) {
+      case 0:
+        bytes.insert(bytes.begin() + at, static_cast<std::byte>(random()));
+        break;
+      case 1:
+        bytes.erase(bytes.begin() + at, bytes.begin() + std::min<std::ptrdiff_t>(at + 1, std::ssize(bytes)));
+        break;
+      case 2:
+        bytes.resize(below(bytes.size() + 1));
+        break;
+      case 3:  // the values that lengths break on
+        if (at < std::ssize(bytes)) bytes[static_cast<std::size_t>(at)] = random() % 2 ? std::byte{0xff} : std::byte{0};
+        break;
+      case 4: {
+        const Bytes copy = bytes;
+        bytes.insert(bytes.begin() + at, copy.begin(), copy.end());
+        break;
+      }
+      default:
+        if (at < std::ssize(bytes)) bytes[static_cast<std::size_t>(at)] ^= static_cast<std::byte>(1U << random() % 8);
+    }
+    if (bytes.size() > 5000) bytes.resize(5000);
+  }
+  return bytes;
+}
+
+TEST_CASE("no parser of outside bytes can be broken by mutated input", "[fuzz]") {
+  const Target& target = GENERATE(from_range(targets()));
+  INFO("target " << target.name);
+  const std::vector<Bytes> seeds = target.seeds();
+  std::mt19937 random(2024);
+  run(target, {});
+  for (const Bytes& seed : seeds) {
+    run(target, seed);
+    for (std::size_t size = 0; size < seed.size(); ++size) {
+      run(target, Bytes(seed.begin(), seed.begin() + static_cast<std::ptrdiff_t>(size)));
+    }
+  }
+  std::vector<Bytes> pool = seeds;
+  for (int round = 0; round < 3000; ++round) {
+    const Bytes input = mutate(pool[random() % pool.size()], random);
+    run(target, input);
+    if (round % 10 == 0 && pool.size() < 50) pool.push_back(input);
+  }
+  SUCCEED();
+}
+
+}  // namespace
+}  // namespace distrun::fuzz

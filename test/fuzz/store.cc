@@ -1,0 +1,67 @@
+// runtime/net/store_protocol.h and store_table.h: what an authenticated peer may send.
+#include <algorithm>
+
+#include "runtime/net/store_protocol.h"
+#include "runtime/net/store_table.h"
+#include "test/fuzz/targets.h"
+
+namespace distrun::fuzz {
+namespace {
+
+using net::StoreReply;
+using net::StoreRequest;
+
+// There is one way to write a message: what is read and written again is what came.
+template <class Message>
+void require_canonical(const Message& message, std::span<const std::byte> bytes) {
+  const Bytes again = net::encode(message);
+  require(std::equal(again.begin(), again.end(), bytes.begin(), bytes.end()), "encode(decode(x)) == x");
+}
+
+}  // namespace
+
+// The input is a row of requests, each after a byte that is its length, for one small table; and it is one reply.
+int store(const std::uint8_t* data, std::size_t size) {
+  const auto all = as_span(data, size);
+  if (const auto reply = net::decode_reply(all); reply.ok()) require_canonical(*reply, all);
+  net::StoreTable table(2000, 4);
+  for (std::size_t at = 0; at < size;) {
+    const std::size_t length = std::min<std::size_t>(data[at], size - at - 1);
+    const auto bytes = all.subspan(at + 1, length);
+    at += 1 + length;
+    const auto request = net::decode_request(bytes);
+    if (!request.ok()) continue;
+    require_canonical(*request, bytes);
+    for (const auto& out : table.handle(static_cast<int>(at % 3), *request)) {
+      require(out.rank >= 0 && out.rank < 3, "answers go to those who asked");
+      require(net::decode_reply(net::encode(out.reply)).ok(), "answers can be read");
+    }
+    if (at % 7 == 0) table.forget(static_cast<int>(at % 3));
+  }
+  return 0;
+}
+
+std::vector<Bytes> store_seeds() {
+  std::vector<Bytes> seeds;
+  Bytes row;
+  using Kind = StoreRequest::Kind;
+  for (const StoreRequest& request :
+       {StoreRequest{.kind = Kind::kGet, .id = 1, .key = "k"}, StoreRequest{.kind = Kind::kGet, .id = 2, .key = "k"},
+        StoreRequest{.kind = Kind::kCancel, .id = 1},
+        StoreRequest{.kind = Kind::kSet, .id = 3, .key = "k", .value = "v"},
+        StoreRequest{.kind = Kind::kAdd, .id = 4, .key = "c", .delta = -1}, StoreRequest{.kind = Kind::kLeave},
+        StoreRequest{.kind = Kind::kFailure, .value = "why"}}) {
+    const Bytes bytes = net::encode(request);
+    row.push_back(static_cast<std::byte>(bytes.size()));
+    row.insert(row.end(), bytes.begin(), bytes.end());
+  }
+  seeds.push_back(row);
+  seeds.push_back(net::encode(StoreReply{.kind = StoreReply::Kind::kValue, .id = 1, .text = "v"}));
+  seeds.push_back(net::encode(StoreReply{.kind = StoreReply::Kind::kSum, .id = 1, .sum = 3}));
+  seeds.push_back(net::encode(StoreReply{
+      .kind = StoreReply::Kind::kEvent,
+      .event = {.kind = net::JobEvent::Kind::kRankLeft, .rank = 1, .signal = 9, .host = "h", .cause = "killed"}}));
+  return seeds;
+}
+
+}  // namespace distrun::fuzz

@@ -1,0 +1,40 @@
+// Fuzz targets: one function per parser of bytes from outside, in libFuzzer's shape. The unit test fuzz_test runs each
+// over its seeds and random mutations of them with any compiler; `cmake --preset fuzz` makes a libFuzzer program of
+// each (build/fuzz/test/fuzz/fuzz_<name>). A target aborts when an invariant does not hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace distrun::fuzz {
+
+using Bytes = std::vector<std::byte>;
+
+struct Target {
+  std::string name;
+  int (*run)(const std::uint8_t* data, std::size_t size);
+  std::vector<Bytes> (*seeds)();
+};
+
+int wire(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> wire_seeds();
+int store(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> store_seeds();
+int frame(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> frame_seeds();
+int handshake(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> handshake_seeds();
+int address(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> address_seeds();
+
+// Throws, which ends a libFuzzer run and fails the unit test.
+void require(bool holds, const char* invariant);
+
+inline std::span<const std::byte> as_span(const std::uint8_t* data, std::size_t size) {
+  return std::as_bytes(std::span(data, size));
+}
+
+}  // namespace distrun::fuzz
