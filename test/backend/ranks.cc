@@ -149,6 +149,20 @@ std::map<std::uint64_t, Status> Rank::finish() {
   return std::exchange(finished_, {});
 }
 
+bool Rank::look_until(const std::function<bool()>& done) {
+  while (!done()) {
+    if (Clock::now() > deadline_) return false;
+    if (look() || done()) continue;
+    if (wait_set_ == nullptr) {
+      std::this_thread::yield();
+    } else if (const auto polled = wait_set_->poll(deadline_, [this] { return look(); }); !polled.ok()) {
+      fail("poll: " + polled.status().message());
+      return false;
+    }
+  }
+  return true;
+}
+
 void Rank::run(const backend::Operation& operation, const std::string& what) {
   const std::uint64_t token = start(operation);
   if (token == 0) return;

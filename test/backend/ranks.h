@@ -37,6 +37,8 @@ class Rank {
   void run(const backend::Operation& operation, const std::string& what);
   // One look, without blocking; true if anything moved.
   bool look();
+  // Looks until `done`, blocking in between as the engine does; false when that never came.
+  bool look_until(const std::function<bool()>& done);
 
   void fail(const std::string& text);
   bool expect(bool holds, const std::string& text);  // returns `holds`

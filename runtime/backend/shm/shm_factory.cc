@@ -1,9 +1,14 @@
 #include "runtime/backend/shm/shm_factory.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "runtime/backend/shm/shm_backend.h"
 #include "runtime/backend/shm/window.h"
+#include "runtime/base/fd.h"
 
 namespace distrun::backend {
 namespace {
@@ -38,6 +43,13 @@ class ShmFactory final : public Factory {
             .reason = why_not.empty() ? "all ranks share this host's memory" : why_not,
             .score = why_not.empty() ? kScore : 0,
             .capabilities = shm::shm_capabilities()};
+  }
+
+  [[nodiscard]] Status usable() const override {
+    const Fd probe(::memfd_create("distrun-check", MFD_CLOEXEC));
+    if (!probe.valid()) return errno_status("memfd_create", errno);
+    const int error = ::posix_fallocate(probe.get(), 0, static_cast<off_t>(shm::Window::bytes_for(2, kCacheLine)));
+    return error == 0 ? Status() : errno_status("reserving shared memory", error);
   }
 
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

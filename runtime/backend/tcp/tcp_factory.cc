@@ -1,6 +1,11 @@
 #include "runtime/backend/tcp/tcp_factory.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include "runtime/backend/tcp/tcp_backend.h"
+#include "runtime/base/fd.h"
 
 namespace distrun::backend {
 namespace {
@@ -19,6 +24,11 @@ class TcpFactory final : public Factory {
             .reason = alone ? "one rank: nothing to send" : "a ring of TCP connections works between any hosts",
             .score = alone ? kScoreAlone : kScore,
             .capabilities = tcp::tcp_capabilities()};
+  }
+
+  [[nodiscard]] Status usable() const override {
+    const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return probe.valid() ? Status() : errno_status("no TCP sockets", errno);
   }
 
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

@@ -1,0 +1,118 @@
+// The conformance suite on a plug-in that runs on distrun's own thread, and what becomes of plug-ins that are broken.
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "runtime/backend/plugin/describe.h"
+#include "runtime/backend/plugin/loader.h"
+#include "test/backend/group_fixtures.h"
+
+namespace distrun::test {
+namespace {
+
+const std::string kFolder = DISTRUN_TEST_PLUGINS;
+
+std::string file(const std::string& name) { return kFolder + "/libdistrun_backend_" + name + ".so"; }
+
+backend::plugin::Plugins load(const std::string& files, const std::string& folder = "/nonexistent") {
+  Settings settings;
+  settings.plugins = files;
+  return backend::plugin::load_plugins(settings, folder);
+}
+
+Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
+                                               TimePoint deadline) {
+  const auto plugins = load(file("echo"));
+  return plugins.factories.at(0)->create(group, services, deadline);
+}
+
+backend::Offer offer_of(const backend::plugin::Plugins& plugins, std::size_t i, std::vector<int> members = {0}) {
+  return plugins.factories.at(i)->offer({.id = "0", .members = std::move(members)}, {});
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+const Subject& subject() {
+  static const Subject echo = {
+      .name = "echo",
+      .sizes = {1},
+      .make = [](int size) { return std::make_unique<ThreadGroup>(size, make); },
+      .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make); },
+      .boundaries = {4096},
+  };
+  return echo;
+}
+
+TEST_CASE("plug-ins: what one says of itself is bounded by what there is") {
+  const auto plugins = load(file("echo"));
+  REQUIRE(plugins.factories.size() == 1);
+  CHECK(plugins.factories[0]->name() == "echo");
+  const backend::Offer offer = offer_of(plugins, 0);
+  CHECK(offer.available);
+  CHECK(offer.reason == "returns what it gets");
+  CHECK(offer.score == 100);
+  CHECK(offer.capabilities.dtypes == (1U << kNumDTypes) - 1);
+  CHECK(!offer.capabilities.thread_affine);
+  CHECK(offer_of(plugins, 0, {0, 1}).reason == "serves one rank only");
+  CHECK(!offer_of(plugins, 0, {0, 1}).available);
+}
+
+TEST_CASE("plug-ins: an error of create_group comes through with its text") {
+  ThreadGroup group(2, make);
+  const auto made = group.create(0, deadline_after(10));
+  REQUIRE(!made.ok());
+  CHECK(made.status().code() == Errc::kUnsupported);
+  CHECK(made.status().message() == "echo serves one rank only");
+}
+
+TEST_CASE("plug-ins: a broken one is an offer that says what is wrong") {
+  const auto reason = [](const std::string& name) {
+    const auto plugins = load(file(name));
+    REQUIRE(plugins.factories.size() == 1);
+    CHECK(plugins.factories[0]->name() == name);
+    CHECK(!plugins.factories[0]->create({}, {}, deadline_after(1)).ok());
+    const backend::Offer offer = offer_of(plugins, 0);
+    CHECK(!offer.available);
+    return offer.reason;
+  };
+  CHECK(contains(reason("empty"), "exports no distrun_backend_open()"));
+  CHECK(contains(reason("future"), "built for version 7"));
+  CHECK(contains(reason("misnamed"), "it calls itself 'echo'"));
+  CHECK(contains(reason("moody"), "not today"));
+  CHECK(contains(reason("absent"), "No such file"));
+}
+
+TEST_CASE("plug-ins: a file that is no library, and names that are taken or none") {
+  const std::filesystem::path folder = std::filesystem::path(kFolder) / "scratch";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "libdistrun_backend_text.so") << "hello";
+  std::ofstream(folder / "libdistrun_backend_tcp.so") << "taken by a built-in backend";
+  std::ofstream(folder / "readme.txt") << "not looked at";
+  const auto plugins = load(file("echo") + "::" + file("echo") + ":/tmp/other.so", folder);
+  REQUIRE(plugins.factories.size() == 2);
+  CHECK(plugins.factories[0]->name() == "echo");
+  CHECK(plugins.factories[1]->name() == "text");
+  CHECK(contains(offer_of(plugins, 1).reason, "libdistrun_backend_text.so"));
+  REQUIRE(plugins.warnings.size() == 3);
+  CHECK(contains(plugins.warnings[0], "there is a backend 'echo' already"));
+  CHECK(contains(plugins.warnings[1], "/tmp/other.so"));
+  CHECK(contains(plugins.warnings[2], "there is a backend 'tcp' already"));
+}
+
+TEST_CASE("plug-ins: the list of backends tells the truth about each") {
+  Settings settings;
+  settings.plugins = file("echo") + ":" + file("moody");
+  const std::string text = backend::describe_backends(settings, "/nonexistent");
+  CHECK(contains(text, "self: ok (built in)\n"));
+  CHECK(contains(text, "tcp: ok (built in)\n"));
+  CHECK(contains(text, "echo: not available (serves one rank only)\n"));
+  CHECK(contains(text, "moody: not available (not today)\n"));
+  CHECK(contains(text, "mpi: not available (no plug-in libdistrun_backend_mpi.so in /nonexistent)\n"));
+  CHECK(contains(text, "nccl: not available"));
+  CHECK(std::filesystem::path(backend::plugin::default_folder()).filename() == "plugins");
+}
+
+}  // namespace distrun::test

@@ -1,0 +1,232 @@
+// What happens to the ring when a peer dies, gives up, leaves, or is not a peer at all.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/backend/tcp/message.h"
+#include "runtime/backend/tcp/ring.h"
+#include "runtime/backend/tcp/tcp_backend.h"
+#include "runtime/backend/tcp/tcp_factory.h"
+#include "test/backend/group_fixtures.h"
+#include "test/backend/ranks.h"
+
+namespace distrun::test {
+namespace {
+
+using backend::Completed;
+using backend::Operation;
+using backend::Segment;
+
+constexpr double kPatience = 60;  // only a hang reaches it
+
+// An all-reduce in place that owns its memory.
+struct Flight {
+  explicit Flight(std::size_t count) : data(count, 1.0F) { segment = {.in = bytes(), .out = bytes(), .count = count}; }
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(data.data()); }
+  [[nodiscard]] Operation operation() const { return {.segments = {&segment, 1}}; }
+
+  std::vector<float> data;
+  Segment segment;
+};
+
+// Drives the backend until `done`; false when that never came.
+template <class Done>
+bool drive(backend::Backend& backend, net::WaitSet& wait_set, std::vector<Completed>& completed, Done done) {
+  const TimePoint deadline = deadline_after(kPatience);
+  while (Clock::now() < deadline) {
+    const bool moved = backend.progress();
+    backend.completed(completed);
+    if (done()) return true;
+    if (!moved && !wait_set.poll(deadline).ok()) continue;
+  }
+  return false;
+}
+
+sockaddr_in address_of(const std::string& text) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  const std::size_t colon = text.find(':');
+  REQUIRE(::inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) == 1);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(text.substr(colon + 1))));
+  return address;
+}
+
+Fd stranger(const std::string& text, const std::string& says) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = address_of(text);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(::send(fd.get(), says.data(), says.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(says.size()));
+  return fd;
+}
+
+Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
+                                               TimePoint deadline) {
+  return backend::make_tcp_factory()->create(group, services, deadline);
+}
+
+// All members' backends, for a test that drives them from one thread.
+std::vector<std::unique_ptr<backend::Backend>> create_all(ThreadGroup& group, int size) {
+  std::vector<std::unique_ptr<backend::Backend>> backends(static_cast<std::size_t>(size));
+  std::vector<std::thread> ranks;
+  for (int index = 0; index < size; ++index) {
+    ranks.emplace_back([&, index] {
+      auto made = group.create(index, deadline_after(kPatience));
+      if (made.ok()) backends[static_cast<std::size_t>(index)] = *std::move(made);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& backend : backends) REQUIRE(backend != nullptr);
+  return backends;
+}
+
+// Ends rank `victim` by SIGKILL in the middle of a large operation. Every other rank reports what it saw.
+void kill_one(int size, int victim) {
+  const auto outcomes = run_ranks(RanksAs::kProcesses, size, [&](Rank& rank) {
+    Flight small(100);
+    rank.run(small.operation(), "before");
+    Flight large(std::size_t{4} << 20);
+    rank.start(large.operation());
+    for (int i = 0; i < 3; ++i) rank.look();
+    if (rank.index == victim) ::raise(SIGKILL);
+    // Nobody but the engine knows the cause; here the ring's own news serves as the news.
+    rank.expect(rank.look_until([&] { return rank.backend().lost_peer() >= 0; }), "nobody was reported lost");
+    const bool neighbour = (rank.index + 1) % size == victim || (victim + 1) % size == rank.index;
+    if (neighbour) rank.expect(rank.backend().lost_peer() == victim, "the wrong neighbour was reported lost");
+    const Status why(ErrorInfo{.code = Errc::kRankLost, .message = "rank was killed", .ranks = {victim}});
+    rank.backend().abort(why);
+    for (const auto& [token, status] : rank.finish()) {
+      rank.expect(status.code() == Errc::kRankLost && status.message() == "rank was killed", "not the cause");
+    }
+    Flight later(1);
+    rank.expect(!rank.backend().start(later.operation(), 77).ok(), "started after the end");
+  });
+  for (int r = 0; r < size; ++r) {
+    const auto& failures = outcomes[static_cast<std::size_t>(r)].failures;
+    CAPTURE(size, victim, r);
+    if (r == victim) {
+      CHECK(failures == std::vector<std::string>{"the child ended without an outcome"});
+    } else {
+      CHECK(failures == std::vector<std::string>{});
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("tcp faults: a killed peer is noticed by all and named by its neighbours") {
+  for (const int size : {2, 3, 4, 5}) {
+    kill_one(size, 0);
+    kill_one(size, size - 1);
+  }
+}
+
+TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
+  constexpr int kSize = 3;
+  ThreadGroup group(kSize, make);
+  std::vector<std::thread> ranks;
+  std::vector<std::string> failures(kSize);
+  std::vector<Fd> strangers;
+  // Rank 0 listens and waits; before the others come, strangers do.
+  const auto run = [&](int index) {
+    auto made = group.create(index, deadline_after(kPatience));
+    if (!made.ok()) {
+      failures[static_cast<std::size_t>(index)] = made.status().message();
+      return;
+    }
+    Flight flight(70000);
+    std::vector<Completed> completed;
+    (void)(*made)->start(flight.operation(), 1);
+    const bool ended = drive(**made, *group.wait_set(index), completed, [&] { return !completed.empty(); });
+    if (!ended || !completed[0].status.ok() || flight.data.back() != kSize)
+      failures[static_cast<std::size_t>(index)] = "the sum did not arrive";
+  };
+  ranks.emplace_back(run, 0);
+  const auto address = group.store().get("tcp/0/0", deadline_after(kPatience));
+  REQUIRE(address.ok());
+  strangers.push_back(stranger(*address, std::string(100000, '\xff')));
+  strangers.push_back(stranger(*address, "GET / HTTP/1.1\r\n\r\n"));
+  strangers.push_back(stranger(*address, ""));
+  ranks.emplace_back(run, 1);
+  ranks.emplace_back(run, 2);
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(failures == std::vector<std::string>(kSize));
+}
+
+TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives up neither") {
+  for (const bool aborts : {false, true}) {
+    ThreadGroup group(2, make);
+    std::vector<std::unique_ptr<backend::Backend>> ring = create_all(group, 2);
+    if (aborts) {
+      ring[1]->abort({Errc::kAborted, "enough"});
+      ring[1]->progress();
+    }
+    ring[1].reset();
+    // Both connections of rank 0 have something to say; when both have said it they are watched no more.
+    REQUIRE(*group.wait_set(0)->poll(deadline_after(kPatience)) > 0);
+    int events = 1;
+    while (events > 0) {
+      ring[0]->progress();
+      events = *group.wait_set(0)->poll(Clock::now());
+    }
+    CHECK(ring[0]->lost_peer() == -1);
+  }
+}
+
+TEST_CASE("tcp faults: an operation that needs a peer that has left is the peer's loss, not a hang") {
+  expect_success(run_ranks(RanksAs::kThreads, 2, [](Rank& rank) {
+    Flight flight(3000);
+    rank.run(flight.operation(), "allreduce");
+    if (rank.index == 1) return;
+    rank.start(flight.operation());
+    rank.expect(rank.look_until([&] { return rank.backend().lost_peer() == 1; }), "nobody was reported lost");
+    rank.backend().abort({Errc::kRankLeft, "rank 1 left"});
+    for (const auto& [token, status] : rank.finish()) rank.expect(status.code() == Errc::kRankLeft, "not the cause");
+  }));
+}
+
+TEST_CASE("tcp faults: members that do not run the same operations get a protocol error, not wrong sums") {
+  ThreadGroup group(2, make);
+  const auto ring = create_all(group, 2);
+  Flight longer(300000);
+  Flight shorter(200000);
+  REQUIRE(ring[0]->start(longer.operation(), 1).ok());
+  REQUIRE(ring[1]->start(shorter.operation(), 1).ok());
+  std::vector<Completed> completed;
+  REQUIRE(drive(*ring[0], *group.wait_set(0), completed, [&] {
+    ring[1]->progress();
+    ring[1]->completed(completed);
+    return !completed.empty();
+  }));
+  CHECK(completed[0].status.code() == Errc::kProtocol);
+  CHECK(completed[0].status.message().find("where message 0 of allreduce 0 (float32, ") != std::string::npos);
+}
+
+TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, naming the one that failed") {
+  ThreadGroup group(3, [](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
+    backend::Services broken = services;
+    if (spec.index == 1) broken.local_host = "192.0.2.1";  // no interface of this machine
+    return make(spec, broken, deadline);
+  });
+  std::vector<std::string> texts(3);
+  std::vector<std::thread> ranks;
+  for (std::size_t i = 0; i < 3; ++i) {
+    ranks.emplace_back([&, i] {
+      const auto made = group.create(static_cast<int>(i), deadline_after(kPatience));
+      texts[i] = made.ok() ? "" : made.status().message();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(texts[0].find("rank 1: ") != std::string::npos);
+  CHECK(texts[0].find("192.0.2.1") != std::string::npos);
+  CHECK(texts == std::vector<std::string>(3, texts[0]));
+}
+
+}  // namespace distrun::test
