@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "test/e2e/programs"
-MARKER = "DISTRUN_TEST_MARKER"
+MARKER = "FAULTS_JOB_MARKER"
 
 
 def launcher_path() -> str:
