@@ -87,39 +87,50 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   return choose_control(deadline);
 }
 
-// Shared memory only if every rank can reach every other through it; all ranks see the same answers and choose alike.
-Status Session::choose_control(TimePoint deadline) {
-  const std::string& wanted = settings().control;
-  std::string answer;
-  if (wanted == "tcp") {
-    answer = "control=tcp was set";
-  } else if (!host_link_) {
-    answer = host_link_error_;
-  } else if (host_link_->ranks().size() != static_cast<std::size_t>(world_.size)) {
-    answer = "not all ranks are on one host";
-  }
-  auto answers = exchange(*store_, {all_ranks(world_), world_.rank}, "control", answer, deadline);
+// The first reason of any rank against shared memory, or empty. All ranks see the same answers and choose alike.
+Result<std::string> Session::refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline) {
+  auto answers = exchange(*store_, {all_ranks(world_), world_.rank}, topic, mine, deadline);
   if (!answers.ok()) return answers.status();
-  for (std::size_t rank = 0; rank < answers->size() && control_reason_.empty(); ++rank) {
-    if (!(*answers)[rank].empty()) {
-      control_reason_ = "tcp: rank " + std::to_string(rank) + ": " + (*answers)[rank];
+  for (std::size_t rank = 0; rank < answers->size(); ++rank) {
+    if (!(*answers)[rank].empty()) return "rank " + std::to_string(rank) + ": " + (*answers)[rank];
+  }
+  return std::string();
+}
+
+Status Session::choose_control(TimePoint deadline) {
+  std::string mine;
+  if (settings().control == "tcp") {
+    mine = "control=tcp was set";
+  } else if (!host_link_) {
+    mine = host_link_error_;
+  } else if (host_link_->ranks().size() != static_cast<std::size_t>(world_.size)) {
+    mine = "not all ranks are on one host";
+  }
+  auto refusal = refusal_of_any("control", mine, deadline);
+  if (!refusal.ok()) return refusal.status();
+  if (refusal->empty()) {
+    auto plane = net::connect_shm_control(*host_link_, world_, deadline);
+    refusal = refusal_of_any("control made", plane.ok() ? "" : plane.status().message(), deadline);
+    if (!refusal.ok()) return refusal.status();
+    if (refusal->empty()) control_plane_ = *std::move(plane);
+  }
+  if (control_plane_) {
+    control_reason_ = "shm: all ranks share one host's memory";
+  } else {
+    if (settings().control == "shm") {
+      return {Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + *refusal};
     }
+    control_reason_ = "tcp: " + *refusal;
+    auto plane = net::connect_tcp_control({.world = &world_,
+                                           .key = key_.get(),
+                                           .store = store_.get(),
+                                           .wait_set = wait_set_.get(),
+                                           .deadline = deadline,
+                                           .members = {}});
+    if (!plane.ok()) return plane.status();
+    control_plane_ = *std::move(plane);
   }
-  const bool shared = control_reason_.empty();
-  if (!shared && wanted == "shm") {
-    return {Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + control_reason_};
-  }
-  if (shared) control_reason_ = "shm: all ranks share one host's memory";
   log_->info("control plane: " + control_reason_);
-  auto plane = shared ? net::connect_shm_control(*host_link_, world_, deadline)
-                      : net::connect_tcp_control({.world = &world_,
-                                                  .key = key_.get(),
-                                                  .store = store_.get(),
-                                                  .wait_set = wait_set_.get(),
-                                                  .deadline = deadline,
-                                                  .members = {}});
-  if (!plane.ok()) return plane.status();
-  control_plane_ = *std::move(plane);
   return {};
 }
 

@@ -39,6 +39,7 @@ class Session {
   Session() = default;
 
   Status join_job(const Environment& environment, TimePoint deadline);
+  Result<std::string> refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline);
   Status choose_control(TimePoint deadline);
   void find_backends();
   Status start_engine();
