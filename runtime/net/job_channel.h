@@ -25,7 +25,7 @@ class JobChannel {
  public:
   virtual ~JobChannel() = default;
   [[nodiscard]] virtual int fd() const = 0;
-  // Never blocks. An error means that the launcher is gone.
+  // Never blocks. An error means that the launcher is gone; fd() is not readable any more after it was returned.
   virtual Result<std::vector<JobEvent>> receive() = 0;
   // This rank leaves in good order: its exit with code 0 is no failure.
   virtual Status leave() = 0;

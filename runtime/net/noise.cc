@@ -83,19 +83,14 @@ bool NoiseCipher::decrypt(std::span<const std::byte> ad, std::span<const std::by
   return true;
 }
 
-NoiseHandshake::NoiseHandshake(const Options& options) : role_(options.role), cipher_(NoiseKey{}) {
+NoiseHandshake::NoiseHandshake(const Options& options)
+    : role_(options.role), cipher_(NoiseKey{}), fixed_(options.ephemeral) {
   DISTRUN_CHECK(sodium_init() >= 0, "libsodium cannot be initialised");
   // A name longer than a hash is hashed (section 5.2); this one is 36 bytes.
   static_assert(kProtocolName.size() > kNoiseKeyBytes);
   crypto_hash_sha256(hash_.data(), chars(as_bytes(kProtocolName)), kProtocolName.size());
   chaining_key_ = hash_;
   mix_hash(options.prologue);
-  if (options.ephemeral) {
-    secret_ = *options.ephemeral;
-  } else {
-    randombytes_buf(secret_.data(), secret_.size());
-  }
-  crypto_scalarmult_base(public_.data(), secret_.data());
   mix_key_and_hash(options.psk);  // psk0: before the first message, on both sides
 }
 
@@ -135,6 +130,15 @@ void NoiseHandshake::mix_public_key(const NoiseKey& key) {
   mix_key(key);
 }
 
+void NoiseHandshake::make_key_pair() {
+  if (fixed_) {
+    secret_ = *fixed_;
+  } else {
+    randombytes_buf(secret_.data(), secret_.size());
+  }
+  crypto_scalarmult_base(public_.data(), secret_.data());
+}
+
 bool NoiseHandshake::mix_shared_secret() {
   NoiseKey shared;
   if (crypto_scalarmult(shared.data(), secret_.data(), remote_.data()) != 0) return false;
@@ -146,6 +150,7 @@ bool NoiseHandshake::mix_shared_secret() {
 std::vector<std::byte> NoiseHandshake::write_message(std::span<const std::byte> payload) {
   DISTRUN_CHECK(my_turn_to_write(), "a handshake message is written out of turn");
   DISTRUN_CHECK(payload.size() <= kNoiseMaxMessage - kNoiseKeyBytes - kNoiseTagBytes, "a payload above 64 KiB");
+  if (role_ == Role::kInitiator) make_key_pair();
   const auto key_bytes = std::as_bytes(std::span(public_));
   std::vector<std::byte> message(key_bytes.begin(), key_bytes.end());
   mix_public_key(public_);
@@ -164,11 +169,7 @@ Result<std::vector<std::byte>> NoiseHandshake::read_message(std::span<const std:
   const Status refused(Errc::kProtocol, "the other side does not hold this job's key");
   if (message.size() < kNoiseKeyBytes + kNoiseTagBytes || message.size() > kNoiseMaxMessage) return refused;
   std::memcpy(remote_.data(), message.data(), kNoiseKeyBytes);
-  if (remote_ == public_) return refused;  // our own message, reflected
-  // A key of low order makes the shared secret a constant: nobody honest sends one.
-  NoiseKey unused;
-  if (crypto_scalarmult(unused.data(), secret_.data(), remote_.data()) != 0) return refused;
-  sodium_memzero(unused.data(), unused.size());
+  if (role_ == Role::kInitiator && remote_ == public_) return refused;  // our own message, reflected
   mix_public_key(remote_);
   if (role_ == Role::kInitiator && !mix_shared_secret()) return refused;
   const auto sealed = message.subspan(kNoiseKeyBytes);
@@ -176,6 +177,14 @@ Result<std::vector<std::byte>> NoiseHandshake::read_message(std::span<const std:
   std::vector<std::byte> payload;
   if (!cipher_.decrypt(std::as_bytes(std::span(ad)), sealed, payload)) return refused;
   mix_hash(sealed);
+  // Only now, so that a stranger without the key costs hashes alone and no scalar multiplication.
+  if (role_ == Role::kResponder) {
+    make_key_pair();
+    // A key of low order makes the shared secret a constant: nobody honest sends one.
+    NoiseKey unused;
+    if (crypto_scalarmult(unused.data(), secret_.data(), remote_.data()) != 0) return refused;
+    sodium_memzero(unused.data(), unused.size());
+  }
   ++messages_;
   failed_ = false;
   return payload;

@@ -79,6 +79,7 @@ class NoiseHandshake {
   void mix_key(std::span<const unsigned char> input);
   void mix_key_and_hash(std::span<const unsigned char> input);
   void mix_public_key(const NoiseKey& key);
+  void make_key_pair();
   [[nodiscard]] bool mix_shared_secret();  // false for a degenerate remote key
 
   Role role_;
@@ -87,7 +88,8 @@ class NoiseHandshake {
   NoiseKey chaining_key_{};
   NoiseKey hash_{};
   NoiseCipher cipher_;
-  NoiseKey secret_{};  // our ephemeral key pair
+  std::optional<NoiseKey> fixed_;  // Options::ephemeral
+  NoiseKey secret_{};              // our ephemeral key pair, made when it is needed
   NoiseKey public_{};
   NoiseKey remote_{};
 };

@@ -14,12 +14,13 @@
 namespace distrun::net {
 namespace {
 
-// A listener under a flood of strangers may drop a peer before it has answered; that is worth another attempt.
+// A listener under a flood of strangers, or one that waited for a stopped process, may drop a peer without a verdict;
+// that is worth another attempt. Whoever is not wanted is told so.
 constexpr int kAttempts = 8;
 
 struct Attempt {
   Status status;
-  bool dropped = false;  // the connection ended before the other side had said anything
+  bool dropped = false;  // the connection ended without a reason given
   std::unique_ptr<SecureSocket> socket;
 };
 
@@ -57,7 +58,6 @@ Status read_all(int fd, std::span<std::byte> bytes, TimePoint deadline, bool& dr
 
 Status shake_hands(int fd, Handshake& handshake, TimePoint deadline, bool& dropped) {
   std::vector<std::byte> buffer;
-  bool heard = false;
   while (handshake.state() == Handshake::State::kRunning) {
     bool ended = false;
     Status status = write_all(fd, handshake.take_output(), deadline, ended);
@@ -67,10 +67,9 @@ Status shake_hands(int fd, Handshake& handshake, TimePoint deadline, bool& dropp
       bool end_of_reading = false;
       const Status read = read_all(fd, buffer, deadline, end_of_reading);
       if (!read.ok()) {
-        dropped = (ended || end_of_reading) && !heard;
+        dropped = ended || end_of_reading;
         return status.ok() ? read : status;
       }
-      heard = true;
       status = handshake.feed(buffer);
     }
     DISTRUN_RETURN_IF_ERROR(status);

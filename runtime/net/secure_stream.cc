@@ -63,6 +63,7 @@ Status SecureStream::flush() {
     }
   }
   // All written, or never to be written: wants_write() is false from here on, so that nobody waits for room.
+  if (queue_.capacity() > kCompactAbove) queue_ = {};  // one large message is no reason to keep its memory
   queue_.clear();
   sent_ = 0;
   return send_error_;

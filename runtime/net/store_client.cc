@@ -63,7 +63,7 @@ class Client final : public StoreClient {
   const std::string address_;
   const int socket_fd_;
   GuardedFd epoll_;  // fd(): the socket and news_
-  GuardedFd news_;   // rung while events_ holds what another thread than receive()'s has read
+  GuardedFd news_;   // rung while there is something for receive() that is not in the socket
 
   Mutex mutex_;
   std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
@@ -208,6 +208,9 @@ void Client::lose(const Status& how) {
                            .cause = "the launcher is gone",
                            .usable = false});
   for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
+  // From here on fd() is readable until receive() has returned the loss, and not for ever.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_fd_, nullptr);
+  ring(news_.get());
 }
 
 Result<std::vector<JobEvent>> Client::receive() {
@@ -217,6 +220,7 @@ Result<std::vector<JobEvent>> Client::receive() {
   [[maybe_unused]] const ssize_t n = ::read(news_.get(), &times, sizeof(times));
   if (socket_->wants_write()) (void)socket_->flush();
   if (events_.empty() && !lost_.ok()) return lost_;
+  if (!lost_.ok()) ring(news_.get());  // the loss comes with the next call
   return std::exchange(events_, {});
 }
 

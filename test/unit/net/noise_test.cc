@@ -134,7 +134,7 @@ TEST_CASE("a reflected message does not pass", "[noise]") {
   CHECK(pair.initiator->read_message(first).status().code() == Errc::kProtocol);
 }
 
-TEST_CASE("a remote key of low order is refused", "[noise]") {
+TEST_CASE("a message of zeros, whose key is of low order, is refused", "[noise]") {
   Pair pair;
   pair.make(false);
   CHECK(pair.responder->read_message(Bytes(64)).status().code() == Errc::kProtocol);

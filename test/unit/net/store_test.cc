@@ -245,6 +245,9 @@ TEST_CASE("the launcher's last event is read before its loss", "[store]") {
   REQUIRE(events.ok());
   CHECK(events->at(0).cause == "interrupted");
   CHECK(next_events(*client).status().code() == Errc::kRankLost);
+  pollfd quiet{.fd = client->fd(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&quiet, 1, 0) == 0);  // a lost launcher does not keep a rank awake
+  CHECK(client->receive().status().code() == Errc::kRankLost);
 }
 
 TEST_CASE("an authenticated rank that talks nonsense is disconnected, others are not", "[store]") {
