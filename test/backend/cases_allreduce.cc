@@ -87,7 +87,7 @@ class Buffers {
 
 bool offered(Rank& rank, const Sample& sample) {
   const backend::Capabilities& can = rank.backend().capabilities();
-  const bool scales = sample.prescale != 1.0 || sample.postscale != 1.0 || sample.op == ReduceOp::kAverage;
+  const bool scales = sample.prescale != 1.0 || sample.postscale != 1.0;
   return ((can.dtypes >> static_cast<unsigned>(sample.dtype)) & 1U) != 0 && (can.scatter_gather || !scales);
 }
 

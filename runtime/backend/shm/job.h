@@ -70,6 +70,7 @@ Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::siz
 struct Job {
   Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
 
+  [[nodiscard]] bool reduces() const { return plan.path == Path::kOneShot || plan.path == Path::kTwoPhase; }
   // Elements of chunk `k` (of this job).
   [[nodiscard]] std::size_t elements_of(std::uint64_t k) const {
     return std::min(plan.chunk_elements, plan.elements - static_cast<std::size_t>(k) * plan.chunk_elements);
@@ -78,8 +79,10 @@ struct Job {
   Operation operation;
   std::uint64_t token;
   Plan plan;
-  std::uint64_t first;  // number of the first chunk; kTiny: number of the tiny operation
-  std::size_t unit;     // bytes of an element
+  std::uint64_t first;            // number of the first chunk; kTiny: number of the tiny operation
+  int stores = -1;                // which StoreChoice decides how chunks are written; -1: always through the cache
+  std::uint64_t first_tried = 0;  // number of the first chunk as that StoreChoice counts them
+  std::size_t unit;               // bytes of an element
   // Chunks through each stage (kTiny has one "chunk").
   std::uint64_t packed = 0;
   std::uint64_t reduced = 0;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/kernels/stream_copy.h"
+#include "runtime/base/clock.h"
 
 namespace distrun::backend::shm {
 namespace {
@@ -15,6 +17,11 @@ namespace {
 constexpr std::uint64_t kLag = 2;
 // The engine has more to look at than one backend; a call moves at most this many chunks one stage further.
 constexpr int kStepsPerCall = 16;
+
+// Chunks below the first are always written through the cache, since latency counts there; chunks from the second on
+// are judged apart from smaller ones.
+constexpr std::size_t kStreamFrom = 4096;
+constexpr std::size_t kLargeChunk = 64 << 10;
 
 std::vector<int> others(const std::vector<int>& members, std::size_t self) {
   std::vector<int> peers = members;
@@ -30,6 +37,20 @@ kernels::Reduction reduction_of(const Operation& operation, std::size_t members)
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) {
+  if (stream) {
+    kernels::stream_copy(to, from, bytes);
+  } else {
+    copy(to, from, bytes);
+  }
+}
+
+int choice_of(const Plan& plan, std::size_t unit) {
+  const std::size_t bytes = std::min(plan.chunk_elements, plan.elements) * unit;
+  if (plan.path == Path::kTiny || plan.path == Path::kNothing || bytes < kStreamFrom) return -1;
+  return bytes < kLargeChunk ? 0 : 1;
 }
 
 }  // namespace
@@ -63,8 +84,14 @@ Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
   if (plan.path == Path::kTiny) {
     jobs_.emplace_back(operation, token, plan, next_tiny_++);
   } else {
-    jobs_.emplace_back(operation, token, plan, next_chunk_);
+    Job& job = jobs_.emplace_back(operation, token, plan, next_chunk_);
     next_chunk_ += plan.chunks;
+    job.stores = choice_of(plan, job.unit);
+    if (job.stores >= 0 && job.reduces()) {
+      std::uint64_t& next = next_tried_[static_cast<std::size_t>(job.stores)];
+      job.first_tried = next;
+      next += plan.chunks;
+    }
   }
   return {};
 }
@@ -131,10 +158,12 @@ bool ShmBackend::pack_next() {
   const std::uint64_t chunk = job.first + job.packed;
   if (chunk >= kSlots && !done_.all_reached(chunk - kSlots + 1)) return false;
   std::byte* slot = window_.slot(self_, chunk);
+  const bool stream = streams(job, job.packed);
   if (job.plan.path == Path::kAllgather) {
-    pack_block(job, slot);
+    pack_block(job, slot, stream);
   } else {
-    pack_elements(job, job.elements_of(job.packed), slot);
+    const std::size_t count = job.elements_of(job.packed);
+    timed(job, job.packed, count * job.unit, [&] { pack_elements(job, count, slot, stream); });
   }
   ++job.packed;
   ++chunks_packed_;
@@ -156,7 +185,7 @@ bool ShmBackend::reduce_next() {
   }
   const std::uint64_t chunk = job.first + job.reduced;
   if (!ready_.all_reached(chunk + 1)) return false;
-  reduce_part(job);
+  timed(job, job.reduced, 0, [&] { reduce_part(job, streams(job, job.reduced)); });
   ++job.reduced;
   reduced_.publish(chunk + 1, bells_);
   return true;
@@ -169,11 +198,11 @@ bool ShmBackend::unpack_next() {
   switch (job.plan.path) {
     case Path::kOneShot:
       if (!ready_.all_reached(chunk + 1)) return false;
-      unpack_one_shot(job);
+      timed(job, job.unpacked, 0, [&] { unpack_one_shot(job); });
       break;
     case Path::kTwoPhase:
       if (!reduced_.all_reached(chunk + 1)) return false;
-      unpack_two_phase(job);
+      timed(job, job.unpacked, 0, [&] { unpack_two_phase(job); });
       break;
     case Path::kBroadcast:
       if (!ready_.reached(static_cast<std::size_t>(job.operation.root), chunk + 1)) return false;
@@ -187,6 +216,9 @@ bool ShmBackend::unpack_next() {
     case Path::kNothing:
       return false;
   }
+  if (job.reduces() && job.stores >= 0) {
+    choices_[static_cast<std::size_t>(job.stores)].finished(job.first_tried + job.unpacked);
+  }
   ++job.unpacked;
   ++chunks_unpacked_;
   done_.publish(chunk + 1, bells_);
@@ -199,9 +231,9 @@ bool ShmBackend::pack_tiny(Job& job) {
   if (tiny_finished_ + 1 != job.first) return false;
   std::byte* payload = window_.tiny(self_, job.first).payload;
   if (job.operation.kind == OpKind::kAllgather) {
-    pack_block(job, payload);
+    pack_block(job, payload, false);
   } else {
-    pack_elements(job, job.plan.elements, payload);
+    pack_elements(job, job.plan.elements, payload, false);
   }
   job.packed = 1;
   publish_tiny(job.first);
@@ -240,51 +272,79 @@ bool ShmBackend::unpack_tiny(Job& job) {
   return true;
 }
 
-void ShmBackend::pack_elements(Job& job, std::size_t count, std::byte* to) {
-  const bool scaled = job.operation.kind == OpKind::kAllreduce;
-  const double factor = scaled ? job.operation.prescale : 1.0;
+bool ShmBackend::streams(const Job& job, std::uint64_t k) const {
+  if (job.stores < 0) return false;
+  const StoreChoice& choice = choices_[static_cast<std::size_t>(job.stores)];
+  return job.reduces() ? choice.streams(job.first_tried + k) : choice.streams();
+}
+
+template <class Work>
+void ShmBackend::timed(const Job& job, std::uint64_t k, std::size_t bytes, Work&& work) {
+  if (job.stores < 0 || !job.reduces() || !StoreChoice::in_trial(job.first_tried + k)) {
+    work();
+    return;
+  }
+  const TimePoint start = Clock::now();
+  work();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  choices_[static_cast<std::size_t>(job.stores)].add(job.first_tried + k, bytes, seconds);
+}
+
+void ShmBackend::pack_elements(Job& job, std::size_t count, std::byte* to, bool stream) {
+  const DType dtype = job.operation.dtype;
+  const double factor = job.operation.kind == OpKind::kAllreduce ? job.operation.prescale : 1.0;
   job.pack_at.advance(count, [&](const Segment& segment, std::size_t offset, std::size_t here) {
     const std::byte* from = segment.in + offset * job.unit;
-    if (factor == 1.0) {
-      copy(to, from, here * job.unit);
-    } else {
-      kernels::scale(job.operation.dtype, factor, from, to, here);
+    const std::size_t step = stream ? block_.size() / job.unit : here;
+    for (std::size_t at = 0; factor != 1.0 && at < here; at += step) {
+      const std::size_t now = std::min(step, here - at);
+      std::byte* scaled = stream ? block_.data() : to;
+      kernels::scale(dtype, factor, from + at * job.unit, scaled, now);
+      if (stream) kernels::stream_copy(to + at * job.unit, scaled, now * job.unit);
     }
+    if (factor == 1.0) copy(to, from, here * job.unit, stream);
     to += here * job.unit;
   });
 }
 
 // The part of the own block that belongs to the chunk; blocks shorter than the longest end earlier.
-void ShmBackend::pack_block(const Job& job, std::byte* to) {
+void ShmBackend::pack_block(const Job& job, std::byte* to, bool stream) {
   const Segment& segment = job.operation.segments[0];
   const std::size_t from = std::min(static_cast<std::size_t>(job.packed) * job.plan.chunk_elements, segment.count);
   const std::size_t limit = job.plan.path == Path::kTiny ? segment.count : job.plan.chunk_elements;
-  copy(to, segment.in + from * job.unit, std::min(segment.count - from, limit) * job.unit);
+  copy(to, segment.in + from * job.unit, std::min(segment.count - from, limit) * job.unit, stream);
 }
 
 void ShmBackend::point_sources(std::uint64_t chunk, std::size_t offset) {
   for (std::size_t i = 0; i < sources_.size(); ++i) sources_[i] = window_.slot(i, chunk) + offset;
 }
 
+// The own contribution is read where it came from, which is still in the cache, unless it was rounded on its way.
 void ShmBackend::unpack_one_shot(Job& job) {
   const kernels::Reduction what = reduction_of(job.operation, members_.size());
+  const std::size_t elements = job.elements_of(job.unpacked);
   std::size_t at = 0;
-  job.unpack_at.advance(job.elements_of(job.unpacked),
-                        [&](const Segment& segment, std::size_t offset, std::size_t count) {
-                          point_sources(job.first + job.unpacked, at);
-                          kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
-                          at += count * job.unit;
-                        });
+  job.unpack_at.advance(elements, [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    point_sources(job.first + job.unpacked, at);
+    if (job.operation.prescale == 1.0) sources_[self_] = segment.in + offset * job.unit;
+    kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
+    at += count * job.unit;
+  });
 }
 
 // Nobody else reads this part of the slots before it is published, so the result may replace the own contribution.
-void ShmBackend::reduce_part(const Job& job) {
+void ShmBackend::reduce_part(const Job& job, bool stream) {
   const std::uint64_t chunk = job.first + job.reduced;
   const Range part = part_of(job.elements_of(job.reduced), job.unit, self_, members_.size());
-  if (part.count() == 0) return;
-  point_sources(chunk, part.begin * job.unit);
-  kernels::reduce(reduction_of(job.operation, members_.size()), sources_,
-                  window_.slot(self_, chunk) + part.begin * job.unit, part.count());
+  const kernels::Reduction what = reduction_of(job.operation, members_.size());
+  const std::size_t step = stream ? block_.size() / job.unit : part.count();
+  for (std::size_t at = part.begin; at < part.end; at += step) {
+    const std::size_t count = std::min(step, part.end - at);
+    std::byte* result = window_.slot(self_, chunk) + at * job.unit;
+    point_sources(chunk, at * job.unit);
+    kernels::reduce(what, sources_, stream ? block_.data() : result, count);
+    if (stream) kernels::stream_copy(result, block_.data(), count * job.unit);
+  }
 }
 
 void ShmBackend::unpack_two_phase(Job& job) {

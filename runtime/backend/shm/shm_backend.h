@@ -9,6 +9,7 @@
 // done so. After an abort in mid-operation the leading chunks of an output may be written and the rest not.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "runtime/backend/abort_state.h"
 #include "runtime/backend/backend.h"
 #include "runtime/backend/shm/job.h"
+#include "runtime/backend/shm/store_choice.h"
 #include "runtime/backend/shm/window.h"
 
 namespace distrun::backend::shm {
@@ -56,14 +58,18 @@ class ShmBackend final : public Backend {
   bool unpack_tiny(Job& job);
   void publish_tiny(std::uint64_t number);
   bool tiny_arrived(std::uint64_t number);
-  void pack_elements(Job& job, std::size_t count, std::byte* to);
-  void pack_block(const Job& job, std::byte* to);
+  void pack_elements(Job& job, std::size_t count, std::byte* to, bool stream);
+  void pack_block(const Job& job, std::byte* to, bool stream);
   void unpack_one_shot(Job& job);
   void unpack_two_phase(Job& job);
   void unpack_broadcast(Job& job);
   void unpack_blocks(const Job& job);
   void collect_blocks(const Job& job, std::size_t from, std::size_t limit);
-  void reduce_part(const Job& job);
+  void reduce_part(const Job& job, bool stream);
+  [[nodiscard]] bool streams(const Job& job, std::uint64_t k) const;
+  // Runs a stage of the job's chunk `k`, on the clock while the kinds of stores are being compared.
+  template <class Work>
+  void timed(const Job& job, std::uint64_t k, std::size_t bytes, Work&& work);
   void point_sources(std::uint64_t chunk, std::size_t offset);
 
   const Capabilities capabilities_ = shm_capabilities();
@@ -84,7 +90,10 @@ class ShmBackend final : public Backend {
   std::uint64_t tiny_finished_ = 0;  // number of the last tiny operation that this member has read
   std::uint64_t chunks_packed_ = 0;
   std::uint64_t chunks_unpacked_ = 0;
-  std::vector<const std::byte*> sources_;  // scratch: one per member
+  std::array<StoreChoice, 2> choices_;  // for small and for large chunks
+  std::array<std::uint64_t, 2> next_tried_ = {};
+  std::vector<const std::byte*> sources_;          // scratch: one per member
+  alignas(64) std::array<std::byte, 8192> block_;  // scratch: what is computed before it is streamed
   std::vector<Completed> finished_;
   AbortState aborted_;
 };
