@@ -53,16 +53,19 @@ struct Max {
 // Elements that stay in the first-level cache between the sources.
 inline constexpr std::size_t kBlock = 512;
 
-// Two sources of a simple type: no detour over a block.
+// Two sources whose conversion the compiler vectorises: no detour over a block.
 template <class E, class Op>
 inline void reduce_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
   using T = typename E::Stored;
   const std::byte* a = sources.at[0];
   const std::byte* b = sources.at[1];
   const FinishArgs how = finish;
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (std::is_floating_point_v<typename E::Held>) {
     DISTRUN_VECTORISE
-    for (std::size_t i = 0; i < count; ++i) put<T>(out, i, E::finish(Op::apply(get<T>(a, i), get<T>(b, i)), how));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto both = Op::apply(E::widen(get<T>(a, i)), E::widen(get<T>(b, i)));
+      put<T>(out, i, E::narrow(E::finish(both, how)));
+    }
   } else {
     DISTRUN_VECTORISE
     for (std::size_t i = 0; i < count; ++i) put<T>(out, i, Op::apply(get<T>(a, i), get<T>(b, i)));
@@ -86,7 +89,7 @@ template <class E, class Op>
 void reduce(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
   constexpr std::size_t kSize = sizeof(typename E::Stored);
   constexpr bool kFloat = std::is_floating_point_v<typename E::Held>;
-  if constexpr (E::kSimple) {
+  if constexpr (E::kSimple || std::is_same_v<E, BFloat16>) {
     if (sources.count == 2 && (kFloat || finish.identity)) {
       reduce_pair<E, Op>(sources, out, count, finish);
       return;

@@ -7,11 +7,7 @@ namespace distrun::backend::shm {
 namespace {
 
 // Up to here reading all slots costs less than a second exchange of flags.
-constexpr std::size_t kOneShotBytes = 16 << 10;
-// Payloads of less than a few slots are cut finer, so that the members' copying and reducing overlap.
-constexpr std::size_t kSmallestChunk = 16 << 10;
-constexpr std::size_t kWishedChunks = 8;
-
+constexpr std::size_t kOneShotBytes = 32 << 10;
 std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 std::size_t total_elements(const Operation& operation) {
@@ -45,8 +41,7 @@ Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_b
     plan.chunks = 1;
     return plan;
   }
-  const std::size_t wished = std::max(rounded_up(bytes / kWishedChunks, 64), kSmallestChunk);
-  plan.chunk_elements = std::min(wished, slot_bytes) / unit;
+  plan.chunk_elements = slot_bytes / unit;
   plan.chunks = (plan.elements + plan.chunk_elements - 1) / plan.chunk_elements;
   return plan;
 }

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend/kernels/stream_copy.h"
 #include "runtime/backend/shm/job.h"
 #include "runtime/backend/shm/shm_factory.h"
+#include "runtime/backend/shm/store_choice.h"
 #include "runtime/backend/shm/window.h"
 #include "test/support/fake_host_link.h"
 
@@ -142,6 +144,47 @@ TEST_CASE("shm tally: rings only when the slowest member has moved") {
   tallies[1].publish(4, bells[1]);  // raises the minimum from 1 to 2
   CHECK(links[1].rings == 2);
   CHECK(tallies[2].all_reached(2));
+}
+
+TEST_CASE("shm stores: the cheaper kind is found, again when the machine changes, in spite of interruptions") {
+  StoreChoice choice;
+  std::uint64_t n = 0;
+  // Runs one period in which streaming costs `streamed` per byte and storing through the cache `cached`.
+  const auto period = [&](double cached, double streamed) {
+    for (std::uint64_t end = n + StoreChoice::kPeriod; n < end; ++n) {
+      if (!StoreChoice::in_trial(n)) continue;
+      const bool interrupted = n % StoreChoice::kTrial < 3 * StoreChoice::kGroup;  // the first three groups
+      const double cost = (choice.streams(n) ? streamed : cached) * (interrupted ? 1000 : 1);
+      choice.add(n, 100, cost * 60);
+      choice.add(n, 0, cost * 40);
+      choice.finished(n);
+    }
+  };
+  CHECK(choice.streams());
+  period(1.0, 2.0);
+  CHECK_FALSE(choice.streams());
+  CHECK_FALSE(choice.streams(n - 1));
+  period(5.0, 1.0);
+  CHECK(choice.streams());
+  // Both kinds take turns in a trial, whatever has been chosen.
+  CHECK_FALSE(choice.streams(n));
+  CHECK(choice.streams(n + StoreChoice::kGroup));
+}
+
+TEST_CASE("stream_copy: copies every size at every offset, and nothing else") {
+  std::vector<std::byte> from(5000), to(5000 + 128);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (const std::size_t bytes : {0UL, 1UL, 63UL, 1023UL, 1024UL, 1025UL, 4096UL, 4999UL}) {
+    for (const std::size_t offset : {0UL, 1UL, 16UL, 63UL}) {
+      std::fill(to.begin(), to.end(), std::byte{0xee});
+      kernels::stream_copy(to.data() + offset, from.data(), bytes);
+      CHECK(std::equal(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes), to.data() + offset));
+      CHECK(std::count(to.data(), to.data() + offset, std::byte{0xee}) == static_cast<std::ptrdiff_t>(offset));
+      const auto rest = to.size() - offset - bytes;
+      CHECK(std::count(to.data() + offset + bytes, to.data() + to.size(), std::byte{0xee}) ==
+            static_cast<std::ptrdiff_t>(rest));
+    }
+  }
 }
 
 TEST_CASE("shm factory: says why it cannot serve") {
