@@ -200,6 +200,9 @@ void Job::rendezvous() {
       case net::StoreNotice::Kind::kFailed:
         act(verdict_.reported(notice.rank, notice.text));
         break;
+      case net::StoreNotice::Kind::kLeftEarly:
+        act(verdict_.left_early(notice.rank, notice.text));
+        break;
       case net::StoreNotice::Kind::kRefused:
         output_->say(notice.text);
         break;

@@ -76,6 +76,11 @@ JobActions Verdict::reported(int rank, const std::string& cause) {
   return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .exit_code = 1, .cause = cause});
 }
 
+JobActions Verdict::left_early(int rank, const std::string& cause) {
+  if (ending_ || !known(rank)) return {};
+  return fail(rank, {.kind = net::JobEvent::Kind::kRankLeft, .cause = cause});
+}
+
 JobActions Verdict::exited(const RankExited& event) {
   if (!known(event.rank)) return {};
   at(event.rank).end = event;

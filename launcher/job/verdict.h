@@ -28,9 +28,10 @@ class Verdict {
   explicit Verdict(Config config);
 
   void started(const RankStarted& event);
-  JobActions joined(int rank);                              // came to the rendezvous: it uses the runtime
-  JobActions left(int rank);                                // shut its session down in good order
-  JobActions reported(int rank, const std::string& cause);  // says that it ends because of an uncaught error
+  JobActions joined(int rank);                                // came to the rendezvous: it uses the runtime
+  JobActions left(int rank);                                  // shut its session down in good order
+  JobActions reported(int rank, const std::string& cause);    // says that it ends because of an uncaught error
+  JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
   JobActions exited(const RankExited& event);
   JobActions interrupted(int signal);  // SIGINT, SIGTERM, SIGHUP to the launcher
   JobActions timed_out();

@@ -86,6 +86,7 @@ class EngineLoop {
   void suspect_lost_peers(TimePoint now);
   void on_launcher(std::uint32_t epoll_events);
   void fail(const Status& why, bool tell);
+  void tell_launcher(const Status& why);
   bool end_if_done();
 
   const EngineOptions& options_;

@@ -46,6 +46,13 @@ void EngineLoop::on_launcher(std::uint32_t) {
   detector_.launcher_gone(events.status());
 }
 
+// Only the leader knows that a rank which left in good order is still needed; the exit code is the launcher's.
+void EngineLoop::tell_launcher(const Status& why) {
+  if (options_.job_channel == nullptr || why.code() != Errc::kRankLeft || why.info().ranks.empty()) return;
+  const Status told = options_.job_channel->report_early_leave(why.info().ranks.front(), why.message());
+  if (!told.ok() && options_.log != nullptr) options_.log->debug("the launcher could not be told: " + told.message());
+}
+
 // Cheap when all is well: no clock.
 bool EngineLoop::check_health() {
   if (!failed_.ok() || log_ended_) return false;

@@ -84,7 +84,10 @@ bool EngineLoop::decide() {
     if (options_.control_plane != nullptr) options_.control_plane->progress();
     for (Entry& entry : actions.entries) read(entry);
   }
-  if (!actions.abort.ok()) fail(actions.abort, true);
+  if (!actions.abort.ok()) {
+    tell_launcher(actions.abort);
+    fail(actions.abort, true);
+  }
   return !actions.entries.empty() || !actions.warnings.empty();
 }
 

@@ -31,6 +31,8 @@ class JobChannel {
   virtual Status leave() = 0;
   // This rank ends because of an uncaught exception; peers see `cause` at once.
   virtual Status report_failure(const std::string& cause) = 0;
+  // The leader: `rank` left in good order while others still need it, and the job ends because of that.
+  virtual Status report_early_leave(int rank, const std::string& cause) = 0;
 };
 
 }  // namespace distrun::net

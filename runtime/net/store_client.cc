@@ -49,6 +49,9 @@ class Client final : public StoreClient {
   Status report_failure(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kFailure, .value = cause});
   }
+  Status report_early_leave(int rank, const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kEarlyLeave, .value = cause, .rank = rank});
+  }
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
  private:

@@ -48,6 +48,9 @@ std::vector<std::byte> encode(const StoreRequest& request) {
     case Kind::kFailure:
       writer.string(request.value.substr(0, kMaxCause));
       break;
+    case Kind::kEarlyLeave:
+      writer.i32(request.rank).string(request.value.substr(0, kMaxCause));
+      break;
   }
   return writer.take();
 }
@@ -57,13 +60,14 @@ Result<StoreRequest> decode_request(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   StoreRequest request;
   request.kind = reader.enumerator<Kind>(StoreRequest::kKinds);
-  if (request.kind != Kind::kLeave && request.kind != Kind::kFailure) request.id = reader.u64();
+  if (request.kind < Kind::kLeave) request.id = reader.u64();
   if (request.kind == Kind::kSet || request.kind == Kind::kGet || request.kind == Kind::kAdd) {
     request.key = reader.string(kMaxStoreKey);
   }
   if (request.kind == Kind::kSet) request.value = reader.string(kMaxStoreValue);
   if (request.kind == Kind::kAdd) request.delta = reader.i64();
-  if (request.kind == Kind::kFailure) request.value = reader.string(kMaxCause);
+  if (request.kind == Kind::kEarlyLeave) request.rank = reader.i32();
+  if (request.kind >= Kind::kFailure) request.value = reader.string(kMaxCause);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a store request"));
   return request;
 }

@@ -131,6 +131,9 @@ void Server::serve(int rank) {
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) return note(StoreNotice::Kind::kLeft, rank, 0, {});
   if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
+  if (request.kind == StoreRequest::Kind::kEarlyLeave) {
+    return note(StoreNotice::Kind::kLeftEarly, request.rank, 0, request.value);
+  }
   for (const auto& out : table_.handle(rank, request)) {
     send(out.rank, out.reply);
     if (out.rank != rank) flush(out.rank);  // its own answers go out together, at the end of serve()

@@ -41,6 +41,7 @@ class FakeJobChannel final : public net::JobChannel {
   }
   Status leave() override { return {}; }
   Status report_failure(const std::string&) override { return {}; }
+  Status report_early_leave(int, const std::string&) override { return {}; }
 
  private:
   void ring() {
