@@ -35,6 +35,20 @@ Status no_backend(const ProcessSet& set, const Tensor& tensor) {
                           .tensor = tensor.submission().name});
 }
 
+// Known to all members alike: their capabilities are the chosen backend's.
+Status check_capabilities(const backend::Backend& backend, const Tensor& tensor) {
+  const Signature& signature = tensor.signature();
+  const auto offers = [](std::uint32_t mask, auto value) { return (mask >> static_cast<unsigned>(value) & 1U) != 0; };
+  const backend::Capabilities& can = backend.capabilities();
+  if (offers(can.ops, signature.kind) && offers(can.dtypes, signature.dtype)) return {};
+  return Status(ErrorInfo{.code = Errc::kUnsupported,
+                          .message = "tensor '" + tensor.submission().name + "': the backend " +
+                                     std::string(backend.name()) + " has no " + std::string(name_of(signature.kind)) +
+                                     " of " + std::string(name_of(signature.dtype)) +
+                                     "; choose another backend or convert the tensor",
+                          .tensor = tensor.submission().name});
+}
+
 }  // namespace
 
 void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done) {
@@ -47,7 +61,8 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);  // agreement is the barrier
   backend::Backend* backend = set.backend_for(first.signature().device);
   if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
-  Status status = prepare(set, *backend, *flight);
+  Status status = check_capabilities(*backend, first);
+  if (status.ok()) status = prepare(set, *backend, *flight);
   const std::uint64_t token = next_token_++;
   if (status.ok()) status = backend->start(flight->operation, token);
   if (!status.ok()) return finish(*flight, status, done);

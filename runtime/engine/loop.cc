@@ -11,6 +11,8 @@ constexpr Duration kCallerSpin = std::chrono::microseconds(100);
 constexpr Duration kEngineSpin = std::chrono::microseconds(10);
 // While spinning, the clock is read and the descriptors are asked every so many looks.
 constexpr int kLooksPerCheck = 64;
+// A loop that never blocks because there is always something to do still runs its timers.
+constexpr std::uint32_t kTurnsPerTimers = 256;
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -40,7 +42,12 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
       sets_(options.world.rank),
       executor_(sets_),
       outbox_(options.control_plane),
-      detector_(options.hosts) {
+      detector_(options.hosts),
+      watchdog_({.rank = options.world.rank,
+                 .hosts = options.hosts,
+                 .warning = seconds_of(options.settings.stall_warning_time),
+                 .shutdown = seconds_of(options.settings.stall_shutdown_time)}),
+      clocks_(options.hosts.size()) {
   if (leader_) coordinator_.emplace(coordinator_options(options));
 }
 
@@ -79,6 +86,7 @@ void EngineLoop::take_local() {
     if (request.kind == Request::Kind::kAbort) {
       fail(request.why, true);
     } else if (request.kind == Request::Kind::kLeave) {
+      ship_events();
       messages.emplace_back(message::Leaving{});
     } else if (!failed_.ok()) {
       request.ticket->finish(failed_, -1);
@@ -110,18 +118,21 @@ void EngineLoop::complete_done() {
 // --- between turns ---
 
 Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline) {
+  const auto enough = [&] {
+    return satisfied() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
+  };
   TimePoint spin_until = TimePoint::min();
   for (;;) {
     const bool moved = turn();
-    if (satisfied()) return {};
-    if (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting()) return {};
+    if (++turns_ % kTurnsPerTimers == 0) run_timers(Clock::now());
+    if (enough()) return {};
     if (moved) {
       spin_until = TimePoint::min();
       continue;
     }
     if (spin(who, spin_until)) continue;
     if (deadline <= Clock::now()) return {Errc::kTimeout, "the deadline passed"};
-    if (Status status = block(who, deadline); status.code() == Errc::kInterrupted) return status;
+    if (Status status = block(enough, deadline); status.code() == Errc::kInterrupted) return status;
     spin_until = TimePoint::min();
   }
 }
@@ -141,11 +152,10 @@ bool EngineLoop::spin(ProgressToken::Holder who, TimePoint& until) {
   return true;
 }
 
-Status EngineLoop::block(ProgressToken::Holder who, TimePoint until) {
+Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   sleeping_.store(true, std::memory_order_seq_cst);
-  const auto look = [this, who] {
-    return turn() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
-  };
+  // Whoever changes what `enough` looks at does so before it asks whether the loop sleeps (poke).
+  const auto look = [this, &enough] { return turn() || enough(); };
   const Result<int> polled = options_.wait_set->poll(std::min(until, next_timer()), look);
   sleeping_.store(false, std::memory_order_seq_cst);
   if (!polled.ok()) {
@@ -160,18 +170,6 @@ void EngineLoop::poke() {
   if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
     options_.wait_set->wake();
   }
-}
-
-TimePoint EngineLoop::next_timer() const {
-  TimePoint next = TimePoint::max();
-  if (!failed_.ok() || log_ended_) return next;
-  if (coordinator_) next = std::min(next, coordinator_->next_tick().value_or(TimePoint::max()));
-  return std::min(next, detector_.deadline().value_or(TimePoint::max()));
-}
-
-void EngineLoop::run_timers(TimePoint now) {
-  if (!failed_.ok() || log_ended_) return;
-  if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
 }
 
 }  // namespace distrun::engine

@@ -23,6 +23,8 @@
 #include "runtime/engine/progress_token.h"
 #include "runtime/engine/requests.h"
 #include "runtime/engine/tensor_table.h"
+#include "runtime/engine/timeline.h"
+#include "runtime/engine/watchdog.h"
 
 namespace distrun::engine {
 
@@ -59,10 +61,8 @@ class EngineLoop {
   void take_local();
   void announce(std::vector<Message> messages);
   void complete_done();
-  Status block(ProgressToken::Holder who, TimePoint until);
+  Status block(const std::function<bool()>& enough, TimePoint until);
   bool spin(ProgressToken::Holder who, TimePoint& until);
-  [[nodiscard]] TimePoint next_timer() const;
-  void run_timers(TimePoint now);
   // loop_messages.cc
   bool receive();
   void hear(int from, std::uint64_t index, Message& message);
@@ -81,6 +81,19 @@ class EngineLoop {
   void follow(entry::Left& left);
   void follow(entry::Shutdown& shutdown);
   void retire_sets();
+  // loop_reports.cc
+  [[nodiscard]] TimePoint next_timer() const;
+  void run_timers(TimePoint now);
+  [[nodiscard]] std::optional<OldestWork> oldest_work() const;
+  void say(int rank, Message message);
+  void warn(const std::string& text);
+  void answer(int from, const message::Ping& ping);
+  void hear_answer(int from, const message::Pong& pong);
+  void start_timeline(const std::string& path);
+  void stop_timeline();
+  void ship_events();
+  void write_events(int rank, const std::vector<TimelineEvent>& events);
+  void ask_clock(int rank);
   // loop_failure.cc
   bool check_health();
   void suspect_lost_peers(TimePoint now);
@@ -98,6 +111,10 @@ class EngineLoop {
   Outbox outbox_;
   std::optional<Coordinator> coordinator_;  // at the leader
   FailureDetector detector_;
+  Watchdog watchdog_;
+  TimelineRecorder recorder_;
+  std::unique_ptr<TimelineFile> timeline_;  // at the leader; stays open for events that arrive after the stop
+  std::vector<ClockOffset> clocks_;         // at the leader, by rank
 
   std::vector<TensorPtr> fresh_;                                    // scratch
   std::vector<Completion> done_;                                    // to be completed at the end of the turn
@@ -105,7 +122,8 @@ class EngineLoop {
   std::deque<std::pair<Call, std::shared_ptr<CallTicket>>> calls_;  // in flight, in order
   std::vector<int> retiring_;                                       // removed sets that still run something
   int making_ = -1;                                                 // the set that is being made
-  std::uint64_t read_ = 0;                                          // log entries
+  std::uint32_t turns_ = 0;
+  std::uint64_t read_ = 0;  // log entries
   bool launcher_watched_ = false;
   bool log_ended_ = false;  // the Shutdown entry was read
   Status failed_;           // the job ends with it

@@ -69,7 +69,10 @@ void EngineLoop::follow(entry::EndCall& end) {
   shared_.token.news().change_and_wake();
 }
 
-void EngineLoop::follow(entry::Timeline&) {}
+void EngineLoop::follow(entry::Timeline& timeline) {
+  stop_timeline();
+  if (!timeline.path.empty()) start_timeline(timeline.path);
+}
 
 void EngineLoop::follow(entry::Left& left) { detector_.left(left.rank); }
 

@@ -27,6 +27,7 @@ Status EngineLoop::open() {
   if (!backends.ok()) return backends.status();
   set.backends = *std::move(backends);
   shared_.table.open_set(0, std::move(world));
+  if (!options_.settings.timeline.empty()) start_timeline(options_.settings.timeline);
   if (options_.job_channel == nullptr) return {};
   DISTRUN_RETURN_IF_ERROR(options_.wait_set->add(options_.job_channel->fd(), EPOLLIN,
                                                  [this](std::uint32_t events) { on_launcher(events); }));
@@ -119,6 +120,7 @@ bool EngineLoop::end_if_done() {
   } else if (options_.control_plane != nullptr && options_.control_plane->pending()) {
     return false;  // the last entry must reach the others before this rank may go
   }
+  ship_events();
   outcome_ = failed_;
   over_.store(true, std::memory_order_release);
   shared_.token.news().change_and_wake();

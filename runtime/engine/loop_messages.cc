@@ -1,7 +1,6 @@
 // The loop's part that talks: frames in, the leader's decisions out.
 #include <utility>
 
-#include "runtime/base/log.h"
 #include "runtime/engine/loop.h"
 
 namespace distrun::engine {
@@ -31,6 +30,8 @@ bool EngineLoop::receive() {
 void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
   if (const auto* abort = std::get_if<message::Abort>(&message)) return fail(abort->why, leader_);
   if (!failed_.ok()) return;
+  if (const auto* ping = std::get_if<message::Ping>(&message)) return answer(from, *ping);
+  if (const auto* pong = std::get_if<message::Pong>(&message)) return hear_answer(from, *pong);
   if (leader_) {
     coordinator_->has_read(from, index);
     hear_member(from, message, Clock::now());
@@ -50,6 +51,8 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
     coordinator_->set_made(rank, made->set, made->result);
   } else if (std::holds_alternative<message::Leaving>(message)) {
     coordinator_->leave(rank);
+  } else if (const auto* events = std::get_if<message::Events>(&message)) {
+    write_events(rank, events->events);
   }
 }
 
@@ -73,9 +76,7 @@ bool EngineLoop::decide() {
     if (executor_.in_flight(id) >= kBusyFlights) busy.push_back(id);
   }
   Actions actions = coordinator_->act(busy);
-  if (options_.log != nullptr) {
-    for (const std::string& warning : actions.warnings) options_.log->warning(warning);
-  }
+  for (const std::string& warning : actions.warnings) warn(warning);
   if (!actions.entries.empty()) {
     outbox_.append(actions.entries);
     if (const Status sent = outbox_.flush(); !sent.ok()) {

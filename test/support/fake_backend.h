@@ -72,7 +72,7 @@ class FakeBackend final : public backend::Backend {
  public:
   FakeBackend(FakeFabric& fabric, int group, std::vector<int> members, int rank, FakeBackendOptions options)
       : fabric_(fabric), group_(group), members_(std::move(members)), rank_(rank) {
-    capabilities_ = {.ops = ~0U, .dtypes = ~0U, .devices = 1, .scatter_gather = options.scatter_gather};
+    capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
   }
@@ -84,9 +84,6 @@ class FakeBackend final : public backend::Backend {
     {
       const MutexLock lock(fabric_.mutex_);
       if (!aborted_.ok()) return aborted_;
-      if (operation.dtype != DType::kF32 && operation.dtype != DType::kI32) {
-        return {Errc::kUnsupported, "the fake backend reduces float32 and int32 only"};
-      }
       fabric_.slots_[{group_, next_}].inputs[rank_] = contribution(operation);
       fabric_.most_segments_ = std::max(fabric_.most_segments_, operation.segments.size());
       if (rank_ == members_.front()) ++fabric_.operations_;
@@ -130,6 +127,8 @@ class FakeBackend final : public backend::Backend {
   }
 
  private:
+  static constexpr std::uint32_t kTypes =
+      1U << static_cast<unsigned>(DType::kF32) | 1U << static_cast<unsigned>(DType::kI32);
   struct Queued {
     backend::Operation operation;
     std::uint64_t token = 0;

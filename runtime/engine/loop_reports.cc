@@ -1,0 +1,124 @@
+// The loop's part that watches and reports: timers, stalls, the watchdog, the timeline.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/loop.h"
+
+namespace distrun::engine {
+namespace {
+
+// What a ping is for, in its number.
+constexpr std::uint64_t kAlive = 0;
+constexpr std::uint64_t kClock = 1;
+
+}  // namespace
+
+// --- timers: there are none while nothing is in flight ---
+
+TimePoint EngineLoop::next_timer() const {
+  TimePoint next = TimePoint::max();
+  if (!failed_.ok() || log_ended_) return next;
+  const auto consider = [&next](const std::optional<TimePoint>& timer) {
+    if (timer) next = std::min(next, *timer);
+  };
+  if (coordinator_) consider(coordinator_->next_tick());
+  consider(detector_.deadline());
+  consider(watchdog_.next(oldest_work()));
+  consider(recorder_.due());
+  return next;
+}
+
+void EngineLoop::run_timers(TimePoint now) {
+  if (!failed_.ok() || log_ended_) return;
+  if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
+  const Watchdog::Actions actions = watchdog_.check(oldest_work(), now);
+  for (const int rank : actions.ping) {
+    say(rank, message::Ping{.number = kAlive, .sent_ns = nanoseconds(now)});
+  }
+  for (const std::string& warning : actions.warnings) warn(warning);
+  if (!actions.abort.ok()) fail(actions.abort, true);
+  if (recorder_.due().value_or(TimePoint::max()) <= now) ship_events();
+}
+
+std::optional<OldestWork> EngineLoop::oldest_work() const {
+  const auto name = [](const Tensor& tensor) {
+    return std::string(name_of(tensor.signature().kind)) + " '" + tensor.submission().name + "'";
+  };
+  TimePoint since;
+  if (const Tensor* running = executor_.oldest(since)) {
+    return OldestWork{.what = name(*running), .since = since, .running = true};
+  }
+  const TensorPtr waiting = member_.oldest();
+  if (!waiting) return std::nullopt;
+  return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
+}
+
+void EngineLoop::warn(const std::string& text) {
+  if (options_.log != nullptr) options_.log->warning(text);
+}
+
+// --- who is there ---
+
+void EngineLoop::say(int rank, Message message) {
+  if (leader_) return outbox_.say(rank, std::move(message));
+  outbox_.to_leader().push_back(std::move(message));
+}
+
+void EngineLoop::answer(int from, const message::Ping& ping) {
+  const TimePoint now = Clock::now();
+  say(from, message::Pong{.number = ping.number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)});
+  if (leader_) watchdog_.asked(now);
+}
+
+void EngineLoop::hear_answer(int from, const message::Pong& pong) {
+  if (pong.number == kAlive) return watchdog_.answered(from);
+  if (!leader_) return;
+  auto& clock = clocks_.at(static_cast<std::size_t>(from));
+  if (clock.measured(pong.sent_ns, pong.here_ns, nanoseconds(Clock::now()))) ask_clock(from);
+}
+
+// --- the timeline ---
+
+void EngineLoop::ask_clock(int rank) {
+  outbox_.say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
+}
+
+void EngineLoop::start_timeline(const std::string& path) {
+  executor_.observe(&recorder_);
+  if (!leader_) return;
+  auto file = TimelineFile::create(path, options_.hosts);
+  if (!file.ok()) return warn(file.status().message());
+  timeline_ = *std::move(file);
+  // Each answer brings the next question, until the offset is known well enough.
+  for (int rank = 1; rank < options_.world.size; ++rank) {
+    clocks_[static_cast<std::size_t>(rank)] = {};
+    ask_clock(rank);
+  }
+}
+
+void EngineLoop::stop_timeline() {
+  ship_events();
+  executor_.observe(nullptr);
+}
+
+void EngineLoop::ship_events() {
+  while (!recorder_.empty()) {
+    std::vector<TimelineEvent> events = recorder_.take();
+    if (leader_) {
+      write_events(0, events);
+    } else {
+      say(0, message::Events{.events = std::move(events)});
+    }
+  }
+}
+
+void EngineLoop::write_events(int rank, const std::vector<TimelineEvent>& events) {
+  if (!timeline_) return;
+  const Status written = timeline_->write(rank, events, clocks_.at(static_cast<std::size_t>(rank)).value());
+  if (written.ok()) return;
+  warn(written.message() + "; the timeline ends here");
+  timeline_.reset();
+}
+
+}  // namespace distrun::engine

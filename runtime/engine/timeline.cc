@@ -1,0 +1,160 @@
+#include "runtime/engine/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+
+namespace distrun::engine {
+namespace {
+
+constexpr int kMaxLanes = 4096;        // per rank and file; more tensors share lanes
+constexpr const char* kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
+constexpr const char* kStart = "[";
+
+// Length of the valid UTF-8 sequence at `at`, 0 if there is none.
+std::size_t utf8_length(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  }
+  const unsigned char second = byte(at + 1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool outside = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
+  return overlong || outside ? 0 : length;
+}
+
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return result;
+}
+
+std::string microseconds(std::int64_t ns) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3f", static_cast<double>(ns) / 1000);
+  return text.data();
+}
+
+}  // namespace
+
+std::int64_t nanoseconds(TimePoint time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+std::string json_string(const std::string& text) {
+  std::string out = "\"";
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (length == 0 || c < 0x20 || c == 0x7F) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
+      out += code.data();
+      ++i;
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out.append(text, i, length);
+    i += length;
+  }
+  return out + "\"";
+}
+
+// --- recording ---
+
+void TimelineRecorder::add(const Tensor& tensor, std::string phase, TimePoint from, TimePoint to) {
+  if (events_.empty()) first_ = to;
+  events_.push_back({.start_ns = nanoseconds(from),
+                     .duration_ns = nanoseconds(to) - nanoseconds(from),
+                     .tensor = tensor.submission().name,
+                     .phase = std::move(phase)});
+}
+
+void TimelineRecorder::ran(const Tensor& tensor, TimePoint agreed, TimePoint started, TimePoint ended) {
+  add(tensor, "NEGOTIATE", tensor.submitted_at(), agreed);
+  add(tensor, "QUEUE", agreed, started);
+  add(tensor, upper(name_of(tensor.signature().kind)), started, ended);
+}
+
+std::optional<TimePoint> TimelineRecorder::due() const {
+  if (events_.empty()) return std::nullopt;
+  return events_.size() >= kBatch ? TimePoint::min() : first_ + kPatience;
+}
+
+std::vector<TimelineEvent> TimelineRecorder::take() {
+  if (events_.size() <= kBatch) return std::exchange(events_, {});
+  const auto end = events_.begin() + static_cast<std::ptrdiff_t>(kBatch);
+  std::vector<TimelineEvent> batch(std::make_move_iterator(events_.begin()), std::make_move_iterator(end));
+  events_.erase(events_.begin(), end);
+  return batch;
+}
+
+// --- the file ---
+
+Result<std::unique_ptr<TimelineFile>> TimelineFile::create(const std::string& path,
+                                                           const std::vector<std::string>& hosts) {
+  File file(std::fopen(path.c_str(), "w"));
+  if (!file) return errno_status("timeline: cannot write '" + path + "'", errno);
+  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file)));
+  std::string objects;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const std::string name = "rank " + std::to_string(rank) + " (" + hosts[rank] + ")";
+    objects += ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" + std::to_string(rank) +
+               ",\"args\":{\"name\":" + json_string(name) + "}}";
+  }
+  DISTRUN_RETURN_IF_ERROR(timeline->append(objects));
+  return timeline;
+}
+
+int TimelineFile::lane(int rank, const std::string& tensor, std::string& objects) {
+  const auto known = lanes_.find({rank, tensor});
+  if (known != lanes_.end()) return known->second;
+  const int number = static_cast<int>(lanes_.size());
+  if (number >= kMaxLanes) return kMaxLanes;
+  lanes_[{rank, tensor}] = number;
+  objects += ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":" + std::to_string(rank) +
+             ",\"tid\":" + std::to_string(number) + ",\"args\":{\"name\":" + json_string(tensor) + "}}";
+  return number;
+}
+
+Status TimelineFile::write(int rank, const std::vector<TimelineEvent>& events, std::int64_t offset_ns) {
+  std::string objects;
+  for (const TimelineEvent& event : events) {
+    const int tid = lane(rank, event.tensor, objects);
+    objects += ",\n{\"name\":" + json_string(event.phase) + ",\"ph\":\"X\",\"pid\":" + std::to_string(rank) +
+               ",\"tid\":" + std::to_string(tid) + ",\"ts\":" + microseconds(event.start_ns - offset_ns) +
+               ",\"dur\":" + microseconds(event.duration_ns) + ",\"args\":{\"tensor\":" + json_string(event.tensor) +
+               "}}";
+  }
+  return append(objects);
+}
+
+// `objects` begin with a comma, but for the first ones of the file.
+Status TimelineFile::append(const std::string& objects) {
+  std::string text = empty_ ? kStart + objects.substr(std::min<std::size_t>(1, objects.size())) : objects;
+  text += kEnd;
+  if (!empty_) std::fseek(file_.get(), -static_cast<long>(std::char_traits<char>::length(kEnd)), SEEK_CUR);
+  empty_ = false;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
+  if (!written || std::fflush(file_.get()) != 0) return errno_status("timeline: cannot write '" + path_ + "'", errno);
+  return {};
+}
+
+// --- clocks ---
+
+bool ClockOffset::measured(std::int64_t sent, std::int64_t there, std::int64_t received) {
+  const std::int64_t trip = received - sent;
+  if (trip >= 0 && (shortest_ < 0 || trip < shortest_)) {
+    shortest_ = trip;
+    offset_ = there - (sent + trip / 2);
+  }
+  return ++rounds_ < kRounds;
+}
+
+}  // namespace distrun::engine

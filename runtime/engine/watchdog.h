@@ -1,0 +1,61 @@
+// Is everybody still there? The coordinator names ranks that have not submitted a tensor; this finds ranks that do not
+// answer at all (stopped, swapped out, unreachable), also while data moves and also if it is the leader. It asks only
+// after something has been in flight for the stall warning time, so an idle job sends nothing. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+
+namespace distrun::engine {
+
+struct WatchdogOptions {
+  int rank = 0;
+  std::vector<std::string> hosts;  // by world rank
+  Duration warning{};              // 0: off
+  Duration shutdown{};             // 0: off
+};
+
+// What has been in flight longest on this rank.
+struct OldestWork {
+  std::string what;  // "allreduce 'x'"
+  TimePoint since;
+  bool running = false;  // agreed on, and its data moves (or does not)
+};
+
+class Watchdog {
+ public:
+  static constexpr Duration kAnswerTime = std::chrono::seconds(1);
+
+  explicit Watchdog(WatchdogOptions options);
+
+  struct Actions {
+    std::vector<int> ping;  // ranks to ask
+    std::vector<std::string> warnings;
+    Status abort;
+  };
+  // Due at next(), and after answered().
+  Actions check(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
+
+  void answered(int rank);
+  // At the leader: a member asked, so it misses something; look who else is silent.
+  void asked(TimePoint now);
+
+ private:
+  [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
+  Actions ask(TimePoint now);
+  Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
+
+  const WatchdogOptions options_;
+  std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
+  std::vector<int> silent_;
+  std::optional<TimePoint> asked_at_;
+  TimePoint last_{};  // question
+  bool wanted_ = false;
+};
+
+}  // namespace distrun::engine

@@ -1,0 +1,214 @@
+// The engine as a good citizen: threads, descriptors, wake-ups, signals, silent ranks, the timeline.
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "test/support/engine_ranks.h"
+#include "test/unit/engine/json_check.h"
+
+namespace distrun::engine {
+namespace {
+
+using test::EngineJob;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Status allreduce(Engine& engine, const std::string& name) {
+  std::vector<float> memory(4, 1);
+  const Submission one{.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
+  const auto handles = engine.submit(std::span(&one, 1));
+  if (!handles.ok()) return handles.status();
+  EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+  return handles->front()->status();
+}
+
+int entries_of(const char* folder) {
+  int count = 0;
+  DIR* directory = ::opendir(folder);
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+
+std::string slurp(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Times that the engines' own threads have gone to sleep, of all engines in this process.
+long engine_thread_sleeps() {
+  long sleeps = 0;
+  DIR* tasks = ::opendir("/proc/self/task");
+  while (const dirent* task = ::readdir(tasks)) {
+    const std::string folder = std::string("/proc/self/task/") + task->d_name;
+    if (!has(slurp(folder + "/comm"), "distrun-engine")) continue;
+    const std::string status = slurp(folder + "/status");
+    const std::size_t at = status.find("voluntary_ctxt_switches:");
+    if (at != std::string::npos) sleeps += std::stol(status.substr(at + 24));
+  }
+  ::closedir(tasks);
+  return sleeps;
+}
+
+TEST_CASE("100 engines after each other leave no thread and no descriptor behind") {
+  EngineJob job({.ranks = 1});
+  {
+    job.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "first")); });
+  }
+  const int descriptors = entries_of("/proc/self/fd");
+  for (int i = 0; i < 100; ++i) {
+    EngineJob one({.ranks = 2});
+    one.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "x")); });
+  }
+  CHECK(entries_of("/proc/self/fd") == descriptors);
+  // A joined thread may still be on its way out of the kernel's list.
+  const TimePoint deadline = deadline_after(10);
+  while (entries_of("/proc/self/task") > 3 && Clock::now() < deadline) std::this_thread::yield();
+  CHECK(entries_of("/proc/self/task") == 3);  // ".", "..", this thread
+}
+
+TEST_CASE("an idle job sleeps: no wake-ups at all") {
+  EngineJob job({.ranks = 3});
+  std::atomic<int> ready{0};
+  std::atomic<bool> measured{false};
+  std::atomic<long> woken{-1};
+  job.run([&](int rank, Engine& engine) {
+    for (int i = 0; i < 10; ++i) EXPECT_OK(allreduce(engine, "x"));
+    ready.fetch_add(1);
+    if (rank != 0) {
+      while (!measured.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    while (ready.load() < 3) std::this_thread::yield();
+    // The engines' threads take over a tick after the last use; on a loaded machine that takes its time.
+    long before = engine_thread_sleeps();
+    for (int quiet = 0; quiet < 10;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const long now = engine_thread_sleeps();
+      quiet = now == before ? quiet + 1 : 0;
+      before = now;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    woken.store(engine_thread_sleeps() - before);
+    measured.store(true);
+  });
+  CHECK(woken.load() == 0);
+}
+
+std::atomic<int> signals_seen{0};
+
+TEST_CASE("a signal ends a blocked wait with kInterrupted, and the wait can be resumed") {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { signals_seen.fetch_add(1); };
+  struct sigaction before = {};
+  ::sigaction(SIGUSR1, &action, &before);
+  for (const bool drives : {true, false}) {
+    EngineJob job({.ranks = 2});
+    std::atomic<bool> interrupted{false};
+    job.run([&](int rank, Engine& engine) {
+      if (rank == 1) {
+        while (!interrupted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_OK(allreduce(engine, "x"));
+        return;
+      }
+      std::vector<float> memory(4, 1);
+      const Submission one{.name = "x", .shape = {4}, .input = memory.data(), .output = memory.data()};
+      const auto handles = engine.submit(std::span(&one, 1));
+      EXPECT_OK(handles);
+      // With another waiter that holds the token, this one sleeps without driving.
+      std::jthread other;
+      if (!drives) other = std::jthread([&] { (void)engine.wait_all(*handles, deadline_after(40)); });
+      const pthread_t self = ::pthread_self();
+      const std::jthread sender([&] {
+        sigset_t none;
+        sigemptyset(&none);
+        while (!interrupted.load()) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          ::pthread_kill(self, SIGUSR1);
+        }
+      });
+      if (!drives) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_EQ(engine.wait_all(*handles, deadline_after(40)).code(), Errc::kInterrupted);
+      interrupted.store(true);
+      Status status;
+      do {
+        status = engine.wait_all(*handles, deadline_after(40));
+      } while (status.code() == Errc::kInterrupted);
+      EXPECT_OK(status);
+      EXPECT_OK(handles->front()->status());
+    });
+  }
+  CHECK(signals_seen.load() > 0);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_CASE("a rank that does not answer is named: a member by the leader, the leader by the members") {
+  for (const int silent : {0, 1}) {
+    EngineJob job({.ranks = 2,
+                   .settings = {.stall_warning_time = 0.05, .stall_shutdown_time = 0.5},
+                   .background_thread = false,  // so a rank that does not wait is as good as stopped
+                   .shut_down = false});
+    std::atomic<bool> over{false};
+    job.run([&](int rank, Engine& engine) {
+      if (rank == silent) {
+        while (!over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      const Status status = allreduce(engine, "x");
+      over.store(true);
+      EXPECT_EQ(status.code(), Errc::kTimeout);
+      EXPECT_EQ(status.info().ranks.at(0), silent);
+      EXPECT_EQ(status.info().host, EngineJob::host_of(silent));
+    });
+    const auto warnings = job.warnings();
+    const std::string name = "rank " + std::to_string(silent) + " (node0)";
+    CHECK(std::any_of(warnings.begin(), warnings.end(), [&](const std::string& line) { return has(line, name); }));
+  }
+}
+
+TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
+  char path[] = "/tmp/distrun-timeline-XXXXXX";
+  ::close(::mkstemp(path));
+  EngineJob job({.ranks = 3});
+  job.run([&](int, Engine& engine) {
+    EXPECT_OK(allreduce(engine, "before"));
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_OK(engine.start_timeline(path));
+      for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "during"));
+      EXPECT_OK(engine.stop_timeline());
+      EXPECT_OK(allreduce(engine, "after"));
+    }
+  });
+  const std::string text = slurp(path);
+  ::unlink(path);
+  CHECK(JsonCheck::valid(text));
+  for (const char* part : {"rank 2 (node1)", "NEGOTIATE", "QUEUE", "ALLREDUCE", "during"}) CHECK(has(text, part));
+  CHECK_FALSE(has(text, "before"));
+  CHECK_FALSE(has(text, "after"));
+  std::size_t events = 0;
+  for (std::size_t at = 0; (at = text.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
+  CHECK(events == 3 * 3 * 5);  // phases, ranks, operations; the second file replaced the first
+}
+
+TEST_CASE("a timeline from the settings is there from the first operation to the last") {
+  char path[] = "/tmp/distrun-timeline-XXXXXX";
+  ::close(::mkstemp(path));
+  EngineJob job({.ranks = 2, .settings = {.timeline = path}});
+  job.run([&](int, Engine& engine) { EXPECT_OK(allreduce(engine, "only")); });
+  const std::string text = slurp(path);
+  ::unlink(path);
+  CHECK(JsonCheck::valid(text));
+  for (const char* part : {"\"pid\":0,\"tid\"", "\"pid\":1,\"tid\"", "only"}) CHECK(has(text, part));
+}
+
+}  // namespace
+}  // namespace distrun::engine

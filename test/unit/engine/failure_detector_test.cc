@@ -1,0 +1,120 @@
+#include "runtime/engine/failure_detector.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = net::JobEvent::Kind;
+
+const TimePoint kStart = TimePoint{} + std::chrono::hours(1);
+const std::vector<std::string> kHosts{"node0", "node0", "node1"};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("all is well until something is heard") {
+  const FailureDetector detector(kHosts);
+  CHECK_FALSE(detector.deadline());
+  CHECK_FALSE(detector.verdict(kStart));
+}
+
+TEST_CASE("the launcher's word is certain at once and has the cause") {
+  FailureDetector detector(kHosts);
+  detector.heard({.rank = 2, .signal = 9, .host = "node1", .cause = "killed by signal 9 (SIGKILL)"}, kStart);
+  REQUIRE(detector.deadline());
+  const auto error = detector.verdict(kStart);
+  REQUIRE(error);
+  CHECK(error->code == Errc::kRankLost);
+  CHECK(error->ranks == std::vector<int>{2});
+  CHECK(error->host == "node1");
+  CHECK(error->cause == "killed by signal 9 (SIGKILL)");
+  CHECK_FALSE(error->usable);
+  CHECK(has(error->message, "rank 2 on node1 was lost: killed by signal 9"));
+}
+
+TEST_CASE("a connection that ended waits a second for the cause") {
+  FailureDetector detector(kHosts);
+  detector.suspect(1, "its control connection ended", kStart);
+  detector.suspect(1, "seen again", kStart + milliseconds(500));
+  CHECK_FALSE(detector.verdict(kStart + milliseconds(999)));
+  CHECK(*detector.deadline() == kStart + FailureDetector::kGrace);
+  const auto alone = detector.verdict(kStart + milliseconds(1000));
+  REQUIRE(alone);
+  CHECK(alone->code == Errc::kRankLost);
+  CHECK(alone->host == "node0");
+  CHECK(alone->cause == "its control connection ended");
+  // The launcher knows better, also which rank was the first.
+  detector.heard({.rank = 2, .host = "node1", .cause = "exited with code 3"}, kStart + milliseconds(600));
+  const auto told = detector.verdict(kStart + milliseconds(600));
+  REQUIRE(told);
+  CHECK(told->ranks == std::vector<int>{2});
+  CHECK(told->cause == "exited with code 3");
+}
+
+TEST_CASE("the first word of the launcher stays") {
+  FailureDetector detector(kHosts);
+  detector.heard({.rank = 1, .cause = "first"}, kStart);
+  detector.heard({.rank = 2, .cause = "second"}, kStart);
+  detector.launcher_gone({Errc::kSystem, "end of file"});
+  CHECK(detector.verdict(kStart)->cause == "first");
+}
+
+TEST_CASE("a rank that exits with 0: left if it said so, RankLeft if not") {
+  FailureDetector detector(kHosts);
+  detector.heard({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
+  CHECK_FALSE(detector.verdict(kStart + milliseconds(10)));
+  SECTION("its word arrives through the leader") {
+    detector.left(1);
+    CHECK_FALSE(detector.deadline());
+    detector.heard({.kind = Kind::kRankLeft, .rank = 1, .host = "node0"}, kStart);
+    CHECK_FALSE(detector.deadline());
+  }
+  SECTION("it never said so") {
+    const auto error = detector.verdict(kStart + FailureDetector::kGrace);
+    REQUIRE(error);
+    CHECK(error->code == Errc::kRankLeft);
+    CHECK(error->cause == "exited with code 0");
+  }
+}
+
+TEST_CASE("a rank that left is missed only while something needs it") {
+  FailureDetector detector(kHosts);
+  detector.left(2);
+  detector.suspect(2, "its shm connection ended", kStart);
+  detector.forgive(2);
+  CHECK_FALSE(detector.deadline());
+  detector.suspect(2, "its shm connection ended", kStart);
+  const auto error = detector.verdict(kStart + FailureDetector::kGrace);
+  REQUIRE(error);
+  CHECK(error->code == Errc::kRankLeft);
+  CHECK(has(error->message, "left the job while others still needed it"));
+}
+
+TEST_CASE("a rank that is named wins over the operation that failed because of it") {
+  FailureDetector detector(kHosts);
+  detector.suspect_operation({Errc::kSystem, "connection reset"}, kStart);
+  CHECK(detector.verdict(kStart + FailureDetector::kGrace)->code == Errc::kSystem);
+  detector.suspect(1, "its tcp connection ended", kStart + milliseconds(1));
+  const auto error = detector.verdict(kStart + FailureDetector::kGrace + milliseconds(1));
+  CHECK(error->code == Errc::kRankLost);
+  CHECK_FALSE(error->usable);
+}
+
+TEST_CASE("the launcher's end and its order to stop") {
+  FailureDetector gone(kHosts);
+  gone.launcher_gone({Errc::kSystem, "end of file"});
+  CHECK(gone.verdict(kStart)->code == Errc::kAborted);
+  FailureDetector stopped(kHosts);
+  stopped.heard({.kind = Kind::kJobAborted, .cause = "Ctrl-C"}, kStart);
+  CHECK(stopped.verdict(kStart)->cause == "Ctrl-C");
+}
+
+TEST_CASE("a cause of any length is cut") {
+  FailureDetector detector(kHosts);
+  detector.heard({.rank = 1, .cause = std::string(10 << 20, 'x')}, kStart);
+  CHECK(detector.verdict(kStart)->message.size() < 20000);
+}
+
+}  // namespace
+}  // namespace distrun::engine

@@ -1,0 +1,91 @@
+#include "runtime/engine/timeline.h"
+
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "test/unit/engine/json_check.h"
+
+namespace distrun::engine {
+namespace {
+
+std::string slurp(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class TemporaryFile {
+ public:
+  TemporaryFile() { ::close(::mkstemp(path_)); }
+  ~TemporaryFile() { ::unlink(path_); }
+  [[nodiscard]] std::string path() const { return path_; }
+
+ private:
+  char path_[64] = "/tmp/distrun-timeline-XXXXXX";
+};
+
+TEST_CASE("the file is JSON after every write, whatever the names are") {
+  const TemporaryFile temporary;
+  auto file = TimelineFile::create(temporary.path(), {"node0", "a \"host\""});
+  REQUIRE(file.ok());
+  CHECK(JsonCheck::valid(slurp(temporary.path())));
+  const std::string names[] = {"plain", "quote \" backslash \\", "new\nline", "caf\xC3\xA9", "\xFF\xFE broken", ""};
+  for (const std::string& name : names) {
+    REQUIRE((*file)->write(1, {{.start_ns = 1500, .duration_ns = 250, .tensor = name, .phase = "QUEUE"}}, 500).ok());
+    CHECK(JsonCheck::valid(slurp(temporary.path())));
+  }
+  const std::string text = slurp(temporary.path());
+  CHECK(text.find("\"ts\":1.000,\"dur\":0.250") != std::string::npos);  // on the leader's clock
+  CHECK(text.find("rank 1 (a \\\"host\\\")") != std::string::npos);
+  CHECK(text.find("caf\xC3\xA9") != std::string::npos);
+  CHECK(text.find("\\u00ff\\u00fe broken") != std::string::npos);
+}
+
+TEST_CASE("a timeline that cannot be written says why") {
+  const auto file = TimelineFile::create("/does/not/exist.json", {"h"});
+  REQUIRE_FALSE(file.ok());
+  CHECK(file.status().message().find("'/does/not/exist.json'") != std::string::npos);
+}
+
+TEST_CASE("the checker itself refuses what is not JSON") {
+  for (const char* text : {"", "[", "[1,]", "{\"a\" 1}", "[1] x", "\"open", "[1 2]"})
+    CHECK_FALSE(JsonCheck::valid(text));
+  CHECK(JsonCheck::valid(" [1, {\"a\": [\"b\", -2.5]}, {}, []] "));
+}
+
+TEST_CASE("events are shipped in bounded batches, a second after the first at the latest") {
+  TimelineRecorder recorder;
+  CHECK_FALSE(recorder.due());
+  const Tensor tensor({.name = "x"}, {}, TimePoint{});
+  const TimePoint now = TimePoint{} + std::chrono::seconds(5);
+  recorder.ran(tensor, now, now, now);
+  CHECK(*recorder.due() == now + TimelineRecorder::kPatience);
+  for (int i = 0; i < 1000; ++i) recorder.ran(tensor, now, now, now);
+  CHECK(*recorder.due() == TimePoint::min());
+  std::size_t total = 0;
+  while (!recorder.empty()) {
+    const auto batch = recorder.take();
+    CHECK(batch.size() <= TimelineRecorder::kBatch);
+    total += batch.size();
+  }
+  CHECK(total == 3003);
+}
+
+TEST_CASE("the shortest round trip measures the clocks best") {
+  ClockOffset offset;
+  CHECK(offset.measured(100, 5000, 300));  // 200 ns trip: off by up to 100
+  CHECK(offset.value() == 4800);
+  CHECK(offset.measured(1000, 5805, 1010));
+  CHECK(offset.value() == 4800);
+  CHECK(offset.measured(2000, 9000, 4000));  // worse: ignored
+  CHECK(offset.value() == 4800);
+  CHECK(offset.measured(5000, 9805, 5010));
+  CHECK_FALSE(offset.measured(6000, 9805, 6010));  // enough
+}
+
+}  // namespace
+}  // namespace distrun::engine

@@ -1,0 +1,103 @@
+#include "runtime/engine/watchdog.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::engine {
+namespace {
+
+using std::chrono::seconds;
+
+TimePoint at(int second) { return TimePoint{} + seconds(1000 + second); }
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+WatchdogOptions options(int rank, int shutdown = 0) {
+  return {.rank = rank, .hosts = {"node0", "node0", "node1"}, .warning = seconds(10), .shutdown = seconds(shutdown)};
+}
+
+OldestWork work(bool running) { return {.what = "allreduce 'x'", .since = at(0), .running = running}; }
+
+TEST_CASE("nothing in flight: no timer, no question") {
+  Watchdog dog(options(0));
+  CHECK_FALSE(dog.next(std::nullopt));
+  CHECK(dog.check(std::nullopt, at(1000)).ping.empty());
+}
+
+TEST_CASE("the leader asks everybody, the others ask the leader") {
+  Watchdog leader(options(0));
+  CHECK(*leader.next(work(true)) == at(10));
+  CHECK(leader.check(work(true), at(9)).ping.empty());
+  CHECK(leader.check(work(true), at(10)).ping == std::vector<int>{1, 2});
+  CHECK(*leader.next(work(true)) == at(11));
+  Watchdog member(options(2));
+  CHECK(member.check(work(false), at(10)).ping == std::vector<int>{0});
+}
+
+TEST_CASE("who does not answer is named, again and again") {
+  Watchdog dog(options(0));
+  for (int round = 1; round <= 3; ++round) {
+    CHECK(dog.check(work(true), at(10 * round)).ping.size() == 2);
+    dog.answered(1);
+    const auto actions = dog.check(work(true), at(10 * round + 1));
+    REQUIRE(actions.warnings.size() == 1);
+    CHECK(has(actions.warnings[0], "allreduce 'x' has been running for"));
+    CHECK(has(actions.warnings[0], "rank 2 (node1) did not answer"));
+    CHECK(actions.abort.ok());
+  }
+}
+
+TEST_CASE("a tensor that waits for ranks that answer is the coordinator's to report") {
+  Watchdog dog(options(0, 5));
+  dog.check(work(false), at(5));
+  dog.answered(1);
+  dog.answered(2);
+  const auto actions = dog.check(work(false), at(6));
+  CHECK(actions.warnings.empty());
+  CHECK(actions.abort.ok());
+}
+
+TEST_CASE("at the limit an operation that runs ends the job, naming the silent ranks") {
+  Watchdog dog(options(0, 15));
+  dog.check(work(true), at(10));
+  CHECK(dog.check(work(true), at(11)).abort.ok());
+  CHECK(*dog.next(work(true)) == at(15));
+  CHECK(dog.check(work(true), at(15)).ping.size() == 2);
+  dog.answered(1);
+  const Status abort = dog.check(work(true), at(16)).abort;
+  REQUIRE_FALSE(abort.ok());
+  CHECK(abort.code() == Errc::kTimeout);
+  CHECK(abort.info().ranks == std::vector<int>{2});
+  CHECK(abort.info().host == "node1");
+}
+
+TEST_CASE("at the limit a silent leader ends the job on every member") {
+  Watchdog dog(options(1, 15));
+  dog.check(work(false), at(15));
+  const Status abort = dog.check(work(false), at(16)).abort;
+  REQUIRE_FALSE(abort.ok());
+  CHECK(abort.info().ranks == std::vector<int>{0});
+}
+
+TEST_CASE("a member's question makes the leader look for others that are silent, once a second at most") {
+  Watchdog dog(options(0));
+  dog.asked(at(0));
+  REQUIRE(dog.next(std::nullopt));
+  CHECK(dog.check(std::nullopt, at(0)).ping.size() == 2);
+  dog.answered(2);
+  dog.asked(at(0));
+  const auto actions = dog.check(std::nullopt, at(1));
+  REQUIRE(actions.warnings.size() == 1);
+  CHECK(has(actions.warnings[0], "rank 1 (node0) did not answer"));
+  CHECK_FALSE(dog.next(std::nullopt));
+}
+
+TEST_CASE("only a limit, no warnings: asked at the limit, and again while a sound leader lets it wait") {
+  Watchdog dog({.rank = 1, .hosts = {"a", "b"}, .shutdown = seconds(5)});
+  CHECK(*dog.next(work(false)) == at(5));
+  dog.check(work(false), at(5));
+  dog.answered(0);
+  CHECK(dog.check(work(false), at(6)).abort.ok());
+  CHECK(*dog.next(work(false)) == at(10));
+}
+
+}  // namespace
+}  // namespace distrun::engine
