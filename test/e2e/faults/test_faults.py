@@ -47,8 +47,12 @@ def test_vanishing_with_code_0_is_a_failure(faults) -> None:  # type: ignore[no-
 def test_mismatch_is_an_error_on_every_rank_and_the_job_goes_on(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("mismatch", size=3)
     assert job.finish() == 0, job.text
-    assert len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=allreduce.shapes .*\(4,\).*\(3,\)", job.text)) == 3, job.text
-    assert len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=allreduce.dtypes .*float64.*float32", job.text)) == 3, job.text
+    assert len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=allreduce.shapes .*\(4,\).*\(3,\)", job.text)) == 3, (
+        job.text
+    )
+    assert (
+        len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=allreduce.dtypes .*float64.*float32", job.text)) == 3
+    ), job.text
     assert len(re.findall(r"after \d 3", job.text)) == 3
 
 
