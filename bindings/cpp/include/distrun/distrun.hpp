@@ -161,12 +161,14 @@ class Session {
     return {all, all + result.bytes / sizeof(T)};
   }
   void barrier() {
-    distrun_op op = make_op<std::uint8_t>(DISTRUN_BARRIER, "barrier", nullptr, 0);
+    const std::string name = "barrier";
+    distrun_op op = make_op<std::uint8_t>(DISTRUN_BARRIER, name, nullptr, 0);
     submit(op, 0).wait();
   }
   [[nodiscard]] distrun_session* get() const { return session_; }
 
  private:
+  // The op refers to `name`, which must outlive submit().
   template <class T>
   static distrun_op make_op(distrun_kind kind, const std::string& name, T* data, std::size_t) {
     distrun_op op = {};
