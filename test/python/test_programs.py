@@ -46,6 +46,10 @@ def test_signals_in_a_blocked_operation(run_ranks: RunRanks, tmp_path: Path) -> 
     assert_passed(run_ranks(2, "signals.py", str(tmp_path)).stdout, 2)
 
 
+def test_interrupted_init(run_ranks: RunRanks, tmp_path: Path) -> None:
+    assert "interrupted" in run_ranks(2, "interrupted_init.py", str(tmp_path), check=False).stdout
+
+
 def got(text: str) -> str:
     """What rank 0 printed about its exception."""
     found = re.search(r"got \w+ .*", text)

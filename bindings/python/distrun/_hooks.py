@@ -33,7 +33,8 @@ def leave() -> None:
     try:
         _session.close_session()
     finally:
-        process_sets.closed()
+        if not _session.is_open():  # it still is after an interrupt
+            process_sets.closed()
 
 
 def _leave() -> None:

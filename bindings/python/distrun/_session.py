@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from distrun import _abi, errors
+from distrun import _abi, _blocking, errors
 from distrun._library import library
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Session:
         # A thread that is still inside would use freed memory: then the session is leaked on purpose.
         if drained:
             library().distrun_close(self.pointer)
-        self.in_flight.clear()
+            self.in_flight.clear()
         if error is not None and not isinstance(error, errors.JobEnded):
             raise error
 
@@ -199,14 +199,14 @@ def open_session(settings: Mapping[str, object]) -> bool:
         texts = [f"{name}={_text(value)}".encode() for name, value in settings.items()]
         options = _abi.OptionsStruct(struct_size=ctypes.sizeof(_abi.OptionsStruct), num_settings=len(texts))
         options.settings = (ctypes.c_char_p * max(1, len(texts)))(*texts)
-        pointer = ctypes.c_void_p()
-        while True:
-            code = library().distrun_init(ctypes.byref(options), ctypes.byref(pointer))
-            if code != _abi.Code.INTERRUPTED:
-                break
-        errors.check(code)
-        assert pointer.value is not None
-        _current = Session(pointer.value)
+
+        def join() -> int:
+            pointer = ctypes.c_void_p()
+            errors.check(library().distrun_init(ctypes.byref(options), ctypes.byref(pointer)))
+            assert pointer.value is not None
+            return pointer.value
+
+        _current = Session(_blocking.call(join, drop=library().distrun_close))
         return True
 
 
@@ -219,10 +219,13 @@ def close_session() -> bool:
         session = _current
         if session is None:
             return False
+        # An interrupted close leaves the session as it was, to be closed again.
         try:
             session.close()
-        finally:
+        except errors.DistrunError:
             _current = None
+            raise
+        _current = None
         return True
 
 

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterable, Sequence
 
-from distrun import _session, errors
+from distrun import _blocking, _session, errors
 from distrun._library import library
 
 
@@ -97,17 +97,24 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         for other in _registered.values():
             if other.ranks == ranks:
                 raise ValueError(f"a process set with the same ranks is registered already: {other}.")
-        number = ctypes.c_int32()
-        with session.calling() as pointer:
-            errors.check(
-                library().distrun_process_set_add(
-                    pointer, (ctypes.c_int32 * len(ranks))(*ranks), len(ranks), ctypes.byref(number)
-                )
-            )
-        session.forget_numbers(number.value)
-        process_set.process_set_id = number.value
-        _registered[number.value] = process_set
+        number = _blocking.call(lambda: _add(session, ranks))
+        session.forget_numbers(number)
+        process_set.process_set_id = number
+        _registered[number] = process_set
     return process_set
+
+
+def _add(session: _session.Session, ranks: list[int]) -> int:
+    number = ctypes.c_int32()
+    array = (ctypes.c_int32 * len(ranks))(*ranks)
+    with session.calling() as pointer:
+        errors.check(library().distrun_process_set_add(pointer, array, len(ranks), ctypes.byref(number)))
+    return number.value
+
+
+def _remove(session: _session.Session, number: int) -> None:
+    with session.calling() as pointer:
+        errors.check(library().distrun_process_set_remove(pointer, number))
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -115,9 +122,9 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     number = process_set.process_set_id
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False
+    session = _session.current()
     with _lock:
-        with _session.current().calling() as pointer:
-            errors.check(library().distrun_process_set_remove(pointer, number))
+        _blocking.call(lambda: _remove(session, number))
         del _registered[number]
         process_set.process_set_id = None
     return True

@@ -1,0 +1,57 @@
+"""C calls that block on other ranks and do not return when a signal comes: init, and the making of process sets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class _Call(Generic[R]):
+    """One call on a thread of its own. Either the caller takes the outcome, or `drop` gets what came too late."""
+
+    def __init__(self, function: Callable[[], R], drop: Callable[[R], None]) -> None:
+        self._function = function
+        self._drop = drop
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._values: list[R] = []
+        self._failure: BaseException | None = None
+        # A daemon: an interrupted program may end while the call still waits for ranks that never come.
+        self._thread = threading.Thread(target=self._run, name="distrun-call", daemon=True)
+
+    def outcome(self) -> R:
+        self._thread.start()
+        try:
+            self._thread.join()  # runs signal handlers at once; one that raises leaves the call behind
+        except BaseException:
+            with self._lock:
+                self._abandoned = True
+                late = list(self._values)
+            for value in late:
+                self._drop(value)
+            raise
+        if self._failure is not None:
+            raise self._failure
+        return self._values[0]
+
+    def _run(self) -> None:
+        try:
+            value = self._function()
+        except BaseException as failure:
+            self._failure = failure
+            return
+        with self._lock:
+            self._values.append(value)
+            abandoned = self._abandoned
+        if abandoned:
+            self._drop(value)
+
+
+def call(function: Callable[[], R], drop: Callable[[R], None] = lambda _: None) -> R:
+    """function(), while signal handlers run. If one raises, that is raised and a later result goes to `drop`."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    return _Call(function, drop).outcome()

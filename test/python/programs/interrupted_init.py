@@ -1,0 +1,22 @@
+"""Ctrl-C while init waits for a rank that does not come; the other rank waits for the news and leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from checks import marker, wait_for
+
+import distrun
+
+if os.environ["DISTRUN_RANK"] == "0":
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        distrun.init()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    assert not distrun.is_initialized()
+    marker("interrupted").touch()
+else:
+    wait_for(marker("interrupted").exists, "the interrupt", 50.0)
