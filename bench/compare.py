@@ -85,11 +85,10 @@ def find(name: str, candidates: Iterable[Path]) -> str | None:
 
 
 def build_folders() -> list[Path]:
-    """Where the build may be, newest first; BENCH_BUILD_DIR names another one."""
+    """Where the programs may be: builds for users before builds for developers, never a sanitizer's. BENCH_BUILD_DIR
+    names another one."""
     chosen = os.environ.get("BENCH_BUILD_DIR")
-    folders = [Path(chosen)] if chosen else []
-    found = [path.parent for path in (ROOT / "build").glob("*/CMakeCache.txt")] + [ROOT / "build"]
-    return folders + sorted(found, key=lambda path: path.stat().st_mtime if path.exists() else 0, reverse=True)
+    return ([Path(chosen)] if chosen else []) + [ROOT / "build" / name for name in ("release", "dev", "bare")]
 
 
 def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:

@@ -5,7 +5,7 @@
 
 Native files: glibc at most 2.34, GLIBCXX at most 3.4.29, DT_NEEDED within libc, libm, libstdc++, libgcc_s, ld-linux (a
 plug-in may add its own library). Then, for each CPython 3.10 to 3.13 found: an empty environment, no compiler on PATH,
-install, a job of two ranks.
+install, a job of two ranks; and an editable install of the tree.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 GLIBC = (2, 34)
 GLIBCXX = (3, 4, 29)
 NEEDED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
@@ -96,21 +97,37 @@ def find_python(version: str) -> str:
     raise Skip(f"Python {version} is not on this machine")
 
 
+def run_job(environment: Path) -> None:
+    """Two ranks in a virtual environment. No compiler, no distrun of the machine's: its own bin is all there is."""
+    bin_folder = environment / "bin"
+    program = environment / "program.py"
+    program.write_text(PROGRAM)
+    env = {"PATH": str(bin_folder), "HOME": str(environment), "VIRTUAL_ENV": str(environment)}
+    out = run(bin_folder / "distrun", "-np", "2", bin_folder / "python", program, env=env)
+    assert "works 0" in out and "works 1" in out, out
+    run(bin_folder / "distrun", "check", "--build", env=env)
+
+
 def check_python(version: str) -> Callable[[Path, Path], None]:
     def check(wheel: Path, _: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run(find_python(version), "-m", "venv", folder)
-            bin_folder = Path(folder) / "bin"
-            run(bin_folder / "pip", "install", "-q", wheel, "numpy")
-            program = Path(folder) / "program.py"
-            program.write_text(PROGRAM)
-            # No compiler, no distrun of the machine's: the environment's own bin is all there is.
-            env = {"PATH": str(bin_folder), "HOME": folder, "VIRTUAL_ENV": folder}
-            out = run(bin_folder / "distrun", "-np", "2", bin_folder / "python", program, env=env)
-            assert "works 0" in out and "works 1" in out, out
-            run(bin_folder / "distrun", "check", "--build", env=env)
+            run(Path(folder) / "bin/pip", "install", "-q", wheel, "numpy")
+            run_job(Path(folder))
 
     return check
+
+
+def check_editable(_: Path, __: Path) -> None:
+    """`pip install -e .`: Python from the source tree, native files from the environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(sys.executable, "-m", "venv", folder)
+        pip = Path(folder) / "bin/pip"
+        run(pip, "install", "-q", "scikit-build-core>=0.10", "numpy")
+        run(pip, "install", "-q", "--no-build-isolation", "--no-deps", "-e", ROOT)
+        run_job(Path(folder))
+        where = run(Path(folder) / "bin/python", "-c", "import distrun; print(distrun.__file__)").strip()
+        assert Path(where) == ROOT / "bindings/python/distrun/__init__.py", where
 
 
 def main() -> int:
@@ -125,6 +142,7 @@ def main() -> int:
         "symbol versions": check_symbol_versions,
         "needed libraries": check_needed,
         "exports": check_exports,
+        "editable install": check_editable,
         **{f"python {version}": check_python(version) for version in VERSIONS},
     }
     suite = ElementTree.Element("testsuite", name="wheel")

@@ -71,8 +71,21 @@ need_python() {
 
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv)
 
-# Builds the wheel in place (build/wheel is kept, so a second run compiles nothing) and installs it into .venv.
+# What the installed package is made of.
+PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings frameworks)
+
+# Builds the wheel in place (build/wheel is kept, so that only what changed is compiled) and installs it into .venv;
+# nothing if no source is newer than the last time.
 install_distrun() {
+  local stamp="$VENV/.distrun-installed"
   need_python "scikit-build-core>=0.10"
+  if [ -e "$stamp" ] && [ -x "$VENV/bin/distrun" ] &&
+    [ -z "$(find "${PACKAGE_SOURCES[@]}" ! -path '*/__pycache__*' -newer "$stamp" -print -quit)" ]; then
+    printf '   distrun is installed and up to date\n'
+    return
+  fi
+  # From the start of the build on: what is edited meanwhile counts as newer.
+  touch "$stamp.new"
   step "build and install distrun" "$VENV/bin/python" -m pip install -q --no-build-isolation --no-deps --force-reinstall .
+  mv "$stamp.new" "$stamp"
 }
