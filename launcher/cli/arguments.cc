@@ -62,6 +62,7 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
   app.config_formatter(std::make_shared<ConfigFile>());
+  app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
 void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
