@@ -1,0 +1,184 @@
+#include "launcher/plan/environment.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+
+#include "launcher/plan/launch_plan.h"
+
+namespace distrun::launcher {
+namespace {
+
+JobFacts four_ranks() {
+  JobFacts facts;
+  for (int rank = 0; rank < 4; ++rank) {
+    facts.places.push_back({.rank = rank,
+                            .host = rank / 2,
+                            .local_rank = rank % 2,
+                            .local_size = 2,
+                            .cross_rank = rank / 2,
+                            .cross_size = 2});
+    facts.tf_ports.push_back(static_cast<std::uint16_t>(7000 + rank));
+  }
+  facts.hosts = {"a", "b"};
+  facts.address = {"10.0.0.1", "fd00::2"};
+  facts.master_port = 6000;
+  facts.jax_port = 6001;
+  facts.job_id = "job";
+  facts.store = "10.0.0.1:5000";
+  return facts;
+}
+
+std::map<std::string, std::string> values(const std::vector<Variable>& variables) {
+  std::map<std::string, std::string> out;
+  for (const Variable& variable : variables) {
+    CHECK_FALSE(variable.why.empty());
+    CHECK(out.emplace(variable.name, variable.value).second);  // each once
+  }
+  return out;
+}
+
+TEST_CASE("a rank finds what every framework reads") {
+  const Binding binding{.threads = 3};
+  auto env = values(rank_environment(four_ranks(), {.horovod = true}, binding, {}, 3));
+  const std::map<std::string, std::string> expected = {
+      {"DISTRUN_RANK", "3"},
+      {"DISTRUN_SIZE", "4"},
+      {"DISTRUN_LOCAL_RANK", "1"},
+      {"DISTRUN_LOCAL_SIZE", "2"},
+      {"DISTRUN_CROSS_RANK", "1"},
+      {"DISTRUN_CROSS_SIZE", "2"},
+      {"DISTRUN_HOST", "b"},
+      {"DISTRUN_JOB_ID", "job"},
+      {"DISTRUN_KEY_FD", "3"},
+      {"DISTRUN_STORE", "10.0.0.1:5000"},
+      {"RANK", "3"},
+      {"WORLD_SIZE", "4"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"NODE_RANK", "1"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "6000"},
+      {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:6001"},
+      {"HOROVOD_RANK", "3"},
+      {"HOROVOD_LOCAL_SIZE", "2"},
+      {"HOROVOD_HOSTNAME", "b"},
+      {"OMP_NUM_THREADS", "3"},
+      {"PYTHONUNBUFFERED", "1"},
+      {"PYTHONFAULTHANDLER", "1"},
+      {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+      {"TF_CONFIG",
+       R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]}, )"
+       R"("task": {"type": "worker", "index": 3}})"},
+  };
+  for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
+}
+
+TEST_CASE("what the user has set stays, what he has not asked for is absent") {
+  const Environment user = {{"OMP_NUM_THREADS", "7"}, {"PYTHONUNBUFFERED", "0"}};
+  const auto env = values(rank_environment(four_ranks(), {.tf_config = false}, {}, user, 0));
+  for (const char* name :
+       {"OMP_NUM_THREADS", "PYTHONUNBUFFERED", "TF_CONFIG", "HOROVOD_RANK", "CUDA_VISIBLE_DEVICES"}) {
+    CHECK_FALSE(env.contains(name));
+  }
+}
+
+TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
+  const Binding binding{.gpu = 1, .gpu_name = "GPU-b"};
+  auto env = values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, binding, {}, 0));
+  CHECK(env["CUDA_VISIBLE_DEVICES"] == "GPU-b");
+  env = values(rank_environment(four_ranks(), {}, binding, {}, 0));
+  CHECK_FALSE(env.contains("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST_CASE("TensorFlow roles") {
+  const auto roles = parse_tf_roles("chief:1,worker:1,ps:1,evaluator", 4);
+  REQUIRE(roles.ok());
+  CHECK(tf_config(four_ranks(), *roles, 3) ==
+        R"({"cluster": {"chief": ["10.0.0.1:7000"], "ps": ["[fd00::2]:7002"], "worker": ["10.0.0.1:7001"]}, )"
+        R"("task": {"type": "evaluator", "index": 0}})");
+  const auto split = parse_tf_roles("worker:2,ps:1,worker:1", 4);
+  REQUIRE(split.ok());
+  CHECK((*split)[3] == TfRole{"worker", 2});
+  for (const char* bad :
+       {"worker:3", "worker:5", "boss:4", "worker:x", "chief:2,worker:2", "chief,chief,worker:2", "", "worker:4,"}) {
+    CHECK_FALSE(parse_tf_roles(bad, 4).ok());
+  }
+}
+
+TEST_CASE("variables of an outer launcher are taken away unless asked for") {
+  const Environment user = {{"PATH", "/bin"},      {"PMIX_RANK", "1"},     {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"SLURM_PROCID", "3"}, {"SLURM_STEP_ID", "1"}, {"SLURM_JOB_ID", "9"},
+                            {"MINE", "x"},         {"DISTRUN_RANK", "5"},  {"DISTRUN_BACKEND", "tcp"}};
+  const BaseEnvironment usual = base_environment(user, {});
+  CHECK(usual.variables ==
+        Environment{{"PATH", "/bin"}, {"SLURM_JOB_ID", "9"}, {"MINE", "x"}, {"DISTRUN_BACKEND", "tcp"}});
+  CHECK(usual.removed ==
+        std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID"});
+  CHECK(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("PMIX_RANK"));
+  CHECK_FALSE(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("DISTRUN_RANK"));
+  CHECK(base_environment(user, {.forwarded = {"PMIX_RANK"}}).variables.contains("PMIX_RANK"));
+}
+
+TEST_CASE("--env none passes on what is named") {
+  const Environment user = {{"PATH", "/bin"}, {"MINE", "x"}, {"OTHER", "y"}, {"DISTRUN_LOG_LEVEL", "info"}};
+  const BaseEnvironment base = base_environment(user, {.mode = EnvMode::kNone,
+                                                       .forwarded = {"MINE", "NEW=a=b", "ABSENT"},
+                                                       .from_file = {{"FILE", "1"}, {"NEW", "overridden"}}});
+  CHECK(base.variables ==
+        Environment{{"PATH", "/bin"}, {"MINE", "x"}, {"NEW", "a=b"}, {"FILE", "1"}, {"DISTRUN_LOG_LEVEL", "info"}});
+  REQUIRE(base.notes.size() == 1);
+  CHECK(base.notes[0].find("ABSENT") != std::string::npos);
+}
+
+TEST_CASE("--env-file") {
+  const auto read = parse_env_file("# c\n\nA=1 2\nB=\nHOME\nGONE\n", "f", {{"HOME", "/h"}});
+  REQUIRE(read.ok());
+  CHECK(*read == std::vector<std::pair<std::string, std::string>>{{"A", "1 2"}, {"B", ""}, {"HOME", "/h"}});
+  const auto bad = parse_env_file("A=1\n2B=3\n", "f", {});
+  REQUIRE_FALSE(bad.ok());
+  CHECK(bad.status().message().find("f, line 2") != std::string::npos);
+}
+
+TEST_CASE("a plan survives the wire, and broken bytes are refused") {
+  const JobCommon common{.command = {"python", "a b", ""},
+                         .script = "x.py",
+                         .cwd = "/w",
+                         .umask = 077,
+                         .open_files = 1024,
+                         .environment = {{"A", "=\n"}}};
+  const auto common_bytes = to_bytes(common);
+  const auto common_again = job_common_from(common_bytes);
+  REQUIRE(common_again.ok());
+  CHECK(*common_again == common);
+  const HostPlan plan{.host = "h",
+                      .ranks = {{.rank = 2, .local_rank = 1, .cpus = {0, 3}, .environment = {{"RANK", "2"}}}}};
+  const auto bytes = to_bytes(plan);
+  const auto again = host_plan_from(bytes);
+  REQUIRE(again.ok());
+  CHECK(*again == plan);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CHECK_FALSE(host_plan_from(std::span(bytes).first(size)).ok());
+  }
+  for (std::size_t size = 0; size < common_bytes.size(); ++size) {
+    CHECK_FALSE(job_common_from(std::span(common_bytes).first(size)).ok());
+  }
+}
+
+TEST_CASE("make_plan gives each host its ranks and each rank its ports") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}});
+  CHECK(ports_needed(request, 0) == 3);
+  CHECK(ports_needed(request, 1) == 2);
+  const std::vector<HostFacts> facts = {{.ports = {1, 2, 3}, .address = "A"}, {.ports = {4, 5}, .address = "B"}};
+  const auto plan = make_plan(request, facts);
+  REQUIRE(plan.ok());
+  REQUIRE(plan->hosts.size() == 2);
+  CHECK(plan->hosts[1].ranks.size() == 2);
+  auto env = values(plan->variables[2]);
+  CHECK(env["MASTER_PORT"] == "2");
+  CHECK(env["JAX_COORDINATOR_ADDRESS"] == "A:3");
+  CHECK(env["TF_CONFIG"].find(R"(["A:1", "B:4", "B:5"])") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace distrun::launcher

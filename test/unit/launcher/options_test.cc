@@ -1,0 +1,148 @@
+#include "launcher/cli/options.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+
+#include "launcher/cli/program.h"
+#include "test/unit/launcher/sysroot.h"
+
+namespace distrun::launcher {
+namespace {
+
+Options parsed(const std::vector<std::string>& words) {
+  const ParseOutcome outcome = parse_arguments(words);
+  INFO(outcome.text);
+  REQUIRE(outcome.run);
+  return outcome.options;
+}
+
+std::string refused(const std::vector<std::string>& words) {
+  const ParseOutcome outcome = parse_arguments(words);
+  REQUIRE_FALSE(outcome.run);
+  CHECK(outcome.exit_code == 64);
+  return outcome.text;
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("-np in all its spellings") {
+  for (const auto& words : std::vector<std::vector<std::string>>{{"-np", "3", "p"},
+                                                                 {"-np3", "p"},
+                                                                 {"-np=3", "p"},
+                                                                 {"-n", "3", "p"},
+                                                                 {"-n3", "p"},
+                                                                 {"--num-proc", "3", "p"},
+                                                                 {"--num-proc=3", "p"},
+                                                                 {"--np", "3", "p"}}) {
+    CHECK(parsed(words).ranks == 3);
+    CHECK(parsed(words).program == std::vector<std::string>{"p"});
+  }
+}
+
+TEST_CASE("what follows the program is the program's") {
+  CHECK(parsed({"-np", "1", "prog", "-np", "7", "--timeout", "x", "--", "-m"}).program ==
+        std::vector<std::string>{"prog", "-np", "7", "--timeout", "x", "--", "-m"});
+  CHECK(parsed({"--oversubscribe", "--", "--odd", "x"}).program == std::vector<std::string>{"--odd", "x"});
+  const Options module = parsed({"-np", "1", "-m", "pkg.train", "-np", "2"});
+  CHECK(module.module);
+  CHECK(module.program == std::vector<std::string>{"pkg.train", "-np", "2"});
+  CHECK(parsed({"--explain", "prog"}).explain == "text");
+  CHECK(parsed({"--explain=json", "prog"}).explain == "json");
+}
+
+TEST_CASE("bad values are refused with what is allowed") {
+  CHECK(has(refused({"-np", "0", "p"}), "-np 0: '0' is not a number of ranks"));
+  CHECK(has(refused({"-np", "x", "p"}), "'x' is not a number of ranks"));
+  CHECK(has(refused({"-np", "-1", "p"}), "'-1'"));
+  CHECK(has(refused({"-np", "2.5", "p"}), "2.5"));
+  CHECK(has(refused({"--bind-to", "socket", "p"}), "none, core, numa, gpu"));
+  CHECK(has(refused({"--tag", "x", "p"}), "none, rank, host"));
+  CHECK(has(refused({"--grace", "-1", "p"}), "--grace -1 is not a time"));
+  CHECK(has(refused({"--timeout", "nan", "p"}), "--timeout nan is not a time"));
+  CHECK(has(refused({"-x", "a b=1", "p"}), "-x a b=1"));
+  CHECK(has(refused({"--fusion-threshold", "many", "p"}), "--fusion-threshold"));
+  CHECK(has(refused({"--explain=xml", "p"}), "--explain=xml"));
+  CHECK(has(refused({"-H", "a", "--hostfile", "f", "p"}), "one of them"));
+  CHECK(has(refused({"--tf", "--no-tf-config", "p"}), "--no-tf-config"));
+  CHECK(has(refused({"-np"}), "num-proc"));
+  CHECK(has(refused({"-np", "2"}), "which program?"));
+  CHECK(has(refused({"-np", "2", "-m"}), "-m needs"));
+  CHECK(has(refused({"-np", "2", ""}), "empty"));
+}
+
+TEST_CASE("what is not there is refused, not swallowed") {
+  CHECK(has(refused({"--nope", "-np", "1", "p"}), "--nope is not an option of distrun"));
+  CHECK(has(refused({"-np", "1", "--nop=3", "p"}), "--nop=3 is not an option"));
+  for (const char* later :
+       {"--mpi", "--mimic=openmpi", "--network", "--insecure", "--no-detect", "--ssh-port", "--min-np"}) {
+    CHECK(has(refused({later, "p"}), "is not available in this version"));
+  }
+}
+
+TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {
+  CHECK(parsed({"p"}).gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--tf", "p"}).gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--tf-roles", "worker:2", "p"}).gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--tf", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
+  CHECK_FALSE(parsed({"--no-tf-config", "p"}).tf_config);
+}
+
+TEST_CASE("settings of the runtime are flags") {
+  const Options options = parsed({"--fusion-threshold", "1MiB", "--backend=tcp", "-x", "A=1", "-xB", "p"});
+  CHECK(options.settings ==
+        std::vector<std::pair<std::string, std::string>>{{"backend", "tcp"}, {"fusion_threshold", "1MiB"}});
+  CHECK(options.forwarded == std::vector<std::string>{"A=1", "B"});
+}
+
+TEST_CASE("a config file gives options, the command line wins") {
+  const test::Sysroot directory;
+  directory.write("c.toml",
+                  "num_proc = 3\nfusion-threshold = \"2MiB\"\ncache_capacity = 7\noversubscribe = true\ngrace = 2.5\n");
+  const std::string file = directory.path() + "c.toml";
+  const Options options = parsed({"--config", file, "--grace", "1", "p"});
+  CHECK(options.ranks == 3);
+  CHECK(options.oversubscribe);
+  CHECK(options.grace == 1);
+  CHECK(options.settings ==
+        std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}, {"cache_capacity", "7"}});
+  directory.write("bad.toml", "no_such_key = 3\n");
+  CHECK(has(refused({"--config", directory.path() + "bad.toml", "p"}), "no-such-key"));
+  CHECK(has(refused({"--config", directory.path() + "absent.toml", "p"}), "absent.toml"));
+}
+
+TEST_CASE("help and version are answers, not errors") {
+  const ParseOutcome help = parse_arguments({"--help"});
+  CHECK(help.exit_code == 0);
+  CHECK(has(help.text, "Start ranks"));
+  CHECK(has(help.text, "--fusion-threshold"));
+  CHECK_FALSE(has(help.text, "--sysroot"));
+  const ParseOutcome version = parse_arguments({"--version"});
+  CHECK(version.exit_code == 0);
+  CHECK(version.text.starts_with("distrun "));
+  CHECK(parse_arguments({}).exit_code == 64);
+}
+
+TEST_CASE("scripts and modules run in the user's Python") {
+  const test::Sysroot tree;
+  tree.write("venv/bin/python", "");
+  tree.write("bin/distrun", "");
+  tree.write("bin/python", "");
+  for (const char* file : {"venv/bin/python", "bin/distrun", "bin/python"}) {
+    std::filesystem::permissions(tree.path() + file, std::filesystem::perms::owner_all);
+  }
+  const Options script = parsed({"train.py", "--x"});
+  const Environment venv = {{"VIRTUAL_ENV", tree.path() + "venv"}};
+  CHECK(resolve_command(script, venv, "distrun").words ==
+        std::vector<std::string>{tree.path() + "venv/bin/python", "train.py", "--x"});
+  CHECK(resolve_command(script, {}, tree.path() + "bin/distrun").words.front() == tree.path() + "bin/python");
+  CHECK(resolve_command(script, {{"PATH", "/nowhere:" + tree.path() + "bin"}}, "distrun").words.front() ==
+        tree.path() + "bin/python");
+  CHECK(resolve_command(script, {}, "distrun").script == "train.py");
+  const Options module = parsed({"-m", "pkg", "a"});
+  CHECK(resolve_command(module, venv, "distrun").words ==
+        std::vector<std::string>{tree.path() + "venv/bin/python", "-m", "pkg", "a"});
+  CHECK(resolve_command(parsed({"./prog", "a"}), venv, "distrun").words == std::vector<std::string>{"./prog", "a"});
+}
+
+}  // namespace
+}  // namespace distrun::launcher

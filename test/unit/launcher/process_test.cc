@@ -1,0 +1,181 @@
+#include "launcher/spawn/process.h"
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "launcher/agent/preflight.h"
+#include "launcher/spawn/cgroup.h"
+#include "launcher/spawn/descendants.h"
+#include "launcher/spawn/poller.h"
+#include "test/unit/launcher/sysroot.h"
+
+namespace distrun::launcher {
+namespace {
+
+struct Finished {
+  std::string output;
+  int status = 0;
+};
+
+Finished run(ProcessSpec spec) {
+  auto pipe = make_pipe();
+  REQUIRE(pipe.ok());
+  spec.descriptors.emplace_back(pipe->second.get(), 1);
+  auto process = start_process(spec);
+  REQUIRE(process.ok());
+  pipe->second.reset();
+  Finished out;
+  char buffer[4096];
+  ssize_t n = 0;
+  while ((n = ::read(pipe->first.get(), buffer, sizeof buffer)) > 0)
+    out.output.append(buffer, static_cast<std::size_t>(n));
+  REQUIRE(::waitpid(process->pid(), &out.status, 0) == process->pid());
+  return out;
+}
+
+ProcessSpec shell(const std::string& script) { return {.program = "/bin/sh", .argv = {"sh", "-c", script}}; }
+
+TEST_CASE("a child gets exactly what it is given") {
+  ProcessSpec spec = shell("echo $A:$B; pwd; umask; ulimit -n; ls /proc/self/fd | wc -l; ps -o pid=,pgid=,sid= -p $$");
+  spec.environment = {"A=1 2", "PATH=/usr/bin:/bin"};
+  spec.cwd = "/usr";
+  spec.umask = 027;
+  spec.open_files = 77;
+  const Finished done = run(spec);
+  CHECK(WEXITSTATUS(done.status) == 0);
+  // Descriptors of ls: 1 and the directory itself; 0 and 2 were not given.
+  CHECK(done.output.starts_with("1 2:\n/usr\n0027\n77\n2\n"));
+  int pid = 0;
+  int group = 0;
+  int session = 0;
+  REQUIRE(std::sscanf(done.output.c_str() + done.output.rfind('\n', done.output.size() - 2) + 1, "%d %d %d", &pid,
+                      &group, &session) == 3);
+  CHECK(pid == group);
+  CHECK(pid == session);
+}
+
+TEST_CASE("a script without #! runs in the shell") {
+  const test::Sysroot tree;
+  tree.write("script", "echo from $1\n");
+  std::filesystem::permissions(tree.path() + "script", std::filesystem::perms::owner_all);
+  CHECK(run({.program = tree.path() + "script", .argv = {"script", "me"}}).output == "from me\n");
+}
+
+TEST_CASE("what keeps a child from running its program is reported") {
+  const auto fault_of = [](const ProcessSpec& spec) {
+    auto process = start_process(spec);
+    REQUIRE(process.ok());
+    std::optional<ExecFault> fault;
+    while (!(fault = process->take_exec_report())) {
+      Poller poller;
+      poller.watch(process->exec_report(), POLLIN, [](short) {});
+      REQUIRE(poller.wait(deadline_after(60)).ok());
+    }
+    ::waitpid(process->pid(), nullptr, 0);
+    return *fault;
+  };
+  CHECK(fault_of({.program = "/no/such/program", .argv = {"x"}}).error == ENOENT);
+  CHECK(fault_of({.program = "/no/such/program", .argv = {"x"}}).step == 'x');
+  CHECK(fault_of({.program = "/", .argv = {"x"}}).error == EACCES);
+  CHECK(fault_of({.program = "/bin/true", .argv = {"x"}, .cwd = "/no/such"}).step == 'd');
+  CHECK(fault_of({.program = "/bin/true", .argv = {"x"}, .cpus = {4000}}).step == 'a');
+  CHECK(fault_of({.program = "/bin/true", .argv = {"true"}}).error == 0);
+}
+
+TEST_CASE("descendants are found through sessions and orphaned, and only they are signalled") {
+  become_subreaper();
+  auto process = start_process(shell("setsid sh -c 'sleep 300 & echo; wait' & exec sleep 300"));
+  REQUIRE(process.ok());
+  std::vector<ProcessInfo> found;
+  const TimePoint until = deadline_after(60);
+  while (found.size() < 3 && Clock::now() < until) {
+    found = descendants();
+    std::erase_if(found, [](const ProcessInfo& info) { return info.name != "sleep" && info.name != "sh"; });
+    if (std::count_if(found.begin(), found.end(), [](const ProcessInfo& info) { return info.name == "sleep"; }) < 2)
+      found.clear();
+  }
+  REQUIRE(found.size() >= 3);
+  CHECK(descendants({process->pid()}).empty());
+  // After the death of its parent the rest is still below us.
+  process->signal(SIGKILL);
+  ::waitpid(process->pid(), nullptr, 0);
+  process->reaped();
+  CHECK_FALSE(process->running());
+  int status = 0;
+  while (!descendants().empty() && Clock::now() < until) {
+    signal_processes(descendants(), SIGKILL);
+    while (::waitpid(-1, &status, WNOHANG) > 0) {
+    }
+  }
+  CHECK(descendants().empty());
+}
+
+TEST_CASE("the program is found before anything starts, or the reason is told") {
+  const test::Sysroot tree;
+  tree.write("bin/tool", "");
+  tree.write("bin/data", "");
+  std::filesystem::permissions(tree.path() + "bin/tool", std::filesystem::perms::owner_all);
+  std::filesystem::permissions(tree.path() + "bin/data", std::filesystem::perms::owner_read);
+  const auto find = [&](const std::string& name, const std::string& script = "") {
+    JobCommon common{.command = {name}, .script = script, .cwd = tree.path() + "bin"};
+    common.environment["PATH"] = "/nowhere:" + tree.path() + "bin";
+    return find_program(common, "h");
+  };
+  const auto code = [&](const std::string& name, const std::string& script = "") {
+    const Program program = find(name, script);
+    return program.refused ? program.refused->exit_code : 0;
+  };
+  CHECK(find("tool").path == tree.path() + "bin/tool");
+  CHECK(find("./tool").path == tree.path() + "bin/./tool");
+  CHECK(code("absent") == 127);
+  CHECK(code("./absent") == 127);
+  CHECK(code("data") == 126);
+  CHECK(code("./data") == 126);
+  CHECK(code("/") == 126);
+  CHECK(code("tool", "absent.py") == 127);
+  CHECK(code("tool", "data") == 0);
+  JobCommon nowhere{.command = {"true"}, .cwd = "/no/such"};
+  CHECK(find_program(nowhere, "h").refused->exit_code == 69);
+}
+
+TEST_CASE("held ports are free for those who share, and only for them") {
+  auto ports = HeldPorts::hold(3);
+  REQUIRE(ports.ok());
+  std::vector<std::uint16_t> numbers = ports->numbers();
+  std::sort(numbers.begin(), numbers.end());
+  CHECK(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+  for (const bool share : {false, true}) {
+    const Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
+    const int on = 1;
+    if (share) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(numbers[0]);
+    const bool bound = ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    CHECK(bound == share);
+    if (share) CHECK(::listen(socket.get(), 1) == 0);
+  }
+}
+
+TEST_CASE("a cgroup is made and used where that is possible, and not missed elsewhere") {
+  const test::Sysroot tree;
+  CHECK(RankCgroup::create(tree.path(), "x").directory().empty());
+  CHECK(oom_kills(tree.path()) == -1);
+  tree.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+  tree.write("proc/self/cgroup", "0::/user/me\n");
+  tree.write("sys/fs/cgroup/user/me/memory.events", "low 0\noom_kill 3\n");
+  CHECK(oom_kills(tree.path()) == 3);
+  // A plain directory has no cgroup.kill, as on old kernels: it must not be used, nor left behind.
+  CHECK(RankCgroup::create(tree.path(), "x").directory().empty());
+  CHECK_FALSE(std::filesystem::exists(tree.path() + "sys/fs/cgroup/user/me/x"));
+}
+
+}  // namespace
+}  // namespace distrun::launcher

@@ -1,0 +1,119 @@
+#include "launcher/agent/protocol.h"
+
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/spawn/process.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto view = net::as_bytes(text);
+  return {view.begin(), view.end()};
+}
+
+// Every prefix of a message must be refused, and nothing may be read beyond its end.
+template <class Decode>
+void refuses_prefixes(const std::vector<std::byte>& bytes, Decode decode) {
+  for (std::size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(decode(std::span(bytes).first(size)).ok());
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  CHECK_FALSE(decode(longer).ok());
+}
+
+TEST_CASE("messages survive encoding, cut ones are refused") {
+  Prepare prepare{.version = "1", .host = "h", .job_id = "j", .ports = 3, .grace = 1.5};
+  prepare.common = {.command = {"true"}, .cwd = "/"};
+  const auto prepared = decode_prepare(encode(prepare));
+  REQUIRE(prepared.ok());
+  CHECK(prepared->common == prepare.common);
+  CHECK(prepared->grace == 1.5);
+  refuses_prefixes(encode(prepare), [](auto bytes) { return decode_prepare(bytes); });
+
+  const Start start{.plan = {.host = "h", .ranks = {{.rank = 1}}}, .key = bytes_of("0123")};
+  REQUIRE(decode_start(encode(start)).ok());
+  CHECK(decode_start(encode(start))->plan == start.plan);
+  CHECK(decode_start(encode(start))->key == start.key);
+  refuses_prefixes(encode(start), [](auto bytes) { return decode_start(bytes); });
+
+  const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 4, .out_of_memory = true};
+  REQUIRE(decode_rank_exited(encode(exited)).ok());
+  CHECK(decode_rank_exited(encode(exited))->out_of_memory);
+  CHECK_FALSE(decode_rank_exited(encode(exited))->by_agent);
+  refuses_prefixes(encode(exited), [](auto bytes) { return decode_rank_exited(bytes); });
+
+  const Stop stop{.term_now = {1, 2}, .term_after = 3, .kill_after = 4};
+  REQUIRE(decode_stop(encode(stop)).ok());
+  CHECK(decode_stop(encode(stop))->term_now == stop.term_now);
+  refuses_prefixes(encode(stop), [](auto bytes) { return decode_stop(bytes); });
+
+  const StreamBytes output{.rank = 1, .stream = 1, .bytes = bytes_of("x")};
+  REQUIRE(decode_stream_bytes(encode(output)).ok());
+  CHECK(decode_stream_bytes(encode(output))->bytes == output.bytes);
+  auto bad = encode(output);
+  bad[4] = std::byte{2};  // there is no third stream
+  CHECK_FALSE(decode_stream_bytes(bad).ok());
+}
+
+TEST_CASE("a head of another version is told by its number, whatever else it sends") {
+  net::WireWriter writer;
+  writer.u32(kAgentProtocol + 1).string("9.9").string("unknown things");
+  const auto decoded = decode_prepare(writer.view());
+  REQUIRE(decoded.ok());
+  CHECK(decoded->protocol == kAgentProtocol + 1);
+  CHECK(decoded->version == "9.9");
+}
+
+struct Pipes {
+  FramePipe left;
+  FramePipe right;
+};
+
+Pipes connected() {
+  auto a = make_pipe();
+  auto b = make_pipe();
+  REQUIRE(a.ok());
+  REQUIRE(b.ok());
+  return {FramePipe(std::move(a->first), std::move(b->second)), FramePipe(std::move(b->first), std::move(a->second))};
+}
+
+TEST_CASE("frames arrive whole and in order, larger than a pipe too") {
+  Pipes pipes = connected();
+  const std::vector<std::byte> large(1 << 20, std::byte{7});
+  pipes.left.send(1, bytes_of("a"));
+  pipes.left.send(2, large);
+  pipes.left.send(3, {});
+  std::vector<Frame> got;
+  while (got.size() < 3) {
+    pipes.left.flush();
+    for (Frame& frame : pipes.right.receive()) got.push_back(std::move(frame));
+    REQUIRE_FALSE(pipes.right.closed());
+  }
+  CHECK(got[0].payload == bytes_of("a"));
+  CHECK(got[1].payload == large);
+  CHECK(got[2].type == 3);
+  CHECK_FALSE(pipes.left.wants_write());
+}
+
+TEST_CASE("the end of the other side and nonsense from it are seen") {
+  {
+    Pipes pipes = connected();
+    pipes.left.close_out();
+    CHECK(pipes.right.receive().empty());
+    CHECK(pipes.right.closed());
+    CHECK(pipes.right.fault().ok());
+  }
+  auto pipe = make_pipe();
+  auto other = make_pipe();
+  FramePipe reader(std::move(pipe->first), std::move(other->second));
+  const std::vector<std::byte> huge(5, std::byte{0xff});
+  REQUIRE(::write(pipe->second.get(), huge.data(), huge.size()) == 5);
+  CHECK(reader.receive().empty());
+  CHECK(reader.closed());
+  CHECK_FALSE(reader.fault().ok());
+}
+
+}  // namespace
+}  // namespace distrun::launcher

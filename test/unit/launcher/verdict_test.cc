@@ -1,0 +1,163 @@
+#include "launcher/job/verdict.h"
+
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::launcher {
+namespace {
+
+using Kind = net::JobEvent::Kind;
+
+Verdict job_of(int ranks) {
+  Verdict verdict({.hosts = std::vector<std::string>(static_cast<std::size_t>(ranks), "host"), .grace = 10});
+  for (int rank = 0; rank < ranks; ++rank) verdict.started({.rank = rank, .pid = 100 + rank});
+  return verdict;
+}
+
+bool quiet(const JobActions& actions) { return actions.publish.empty() && !actions.stop && !actions.failure_known; }
+
+TEST_CASE("a job in which all end well has exit code 0") {
+  Verdict job = job_of(2);
+  CHECK(quiet(job.joined(0)));
+  CHECK(quiet(job.joined(1)));
+  CHECK(quiet(job.left(1)));
+  CHECK(quiet(job.left(0)));
+  CHECK(quiet(job.exited({.rank = 0})));
+  CHECK(quiet(job.exited({.rank = 1})));
+  CHECK(job.exit_code() == 0);
+  CHECK_FALSE(job.ending());
+}
+
+TEST_CASE("the first failing rank gives the exit code, and all are told at once") {
+  Verdict job = job_of(3);
+  job.joined(0);
+  job.joined(1);
+  const JobActions actions = job.exited({.rank = 1, .pid = 101, .signal = SIGKILL});
+  REQUIRE(actions.publish.size() == 1);
+  const net::JobEvent& event = actions.publish[0];
+  CHECK(event.kind == Kind::kRankFailed);
+  CHECK(event.rank == 1);
+  CHECK(event.signal == SIGKILL);
+  CHECK(event.host == "host");
+  CHECK(event.cause == "killed by signal 9 (SIGKILL)");
+  CHECK(actions.failure_known);
+  // Rank 0 uses the runtime and ends by itself; rank 2 knows nothing of it.
+  REQUIRE(actions.stop);
+  CHECK(actions.stop->term_now == std::vector<int>{2});
+  CHECK(actions.stop->term_after == 5000);
+  CHECK(actions.stop->kill_after == 10000);
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
+  CHECK(quiet(job.exited({.rank = 2, .signal = SIGTERM, .by_agent = true})));
+  CHECK(job.exit_code() == 137);
+  CHECK(job.failure()->rank == 1);
+}
+
+TEST_CASE("a rank that says why it fails is the first cause even if another ends sooner") {
+  Verdict job = job_of(2);
+  job.joined(0);
+  job.joined(1);
+  const JobActions actions = job.reported(1, "ValueError: x");
+  REQUIRE(actions.publish.size() == 1);
+  CHECK(actions.publish[0].cause == "ValueError: x");
+  CHECK(actions.stop->term_now.empty());
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 7})));
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 3})));
+  CHECK(job.exit_code() == 3);
+  CHECK(job.failure()->cause == "ValueError: x");
+}
+
+TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") {
+  Verdict job = job_of(2);
+  job.joined(1);
+  job.reported(1, "boom");
+  job.exited({.rank = 1});
+  CHECK(job.exit_code() == 1);
+}
+
+TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays") {
+  SECTION("without having left its session") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    job.joined(1);
+    const JobActions actions = job.exited({.rank = 0});
+    REQUIRE(actions.publish.size() == 1);
+    CHECK(actions.publish[0].kind == Kind::kRankLeft);
+    CHECK(job.exit_code() == 76);
+  }
+  SECTION("without having come at all, before the other comes") {
+    Verdict job = job_of(2);
+    CHECK(quiet(job.exited({.rank = 0})));
+    CHECK_FALSE(quiet(job.joined(1)));
+    CHECK(job.exit_code() == 76);
+  }
+  SECTION("while the other is in a later session") {
+    Verdict job = job_of(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      job.joined(rank);
+      job.left(rank);
+    }
+    CHECK(quiet(job.exited({.rank = 0})));
+    CHECK_FALSE(quiet(job.joined(1)));
+    CHECK(job.exit_code() == 76);
+  }
+  SECTION("ranks that never come may end as they like") {
+    Verdict job = job_of(3);
+    CHECK(quiet(job.exited({.rank = 0})));
+    CHECK(quiet(job.exited({.rank = 2})));
+    CHECK(job.exit_code() == 0);
+  }
+  SECTION("the last one in a session may forget to leave") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    job.joined(1);
+    job.left(0);
+    CHECK(quiet(job.exited({.rank = 0})));
+    CHECK(quiet(job.exited({.rank = 1})));
+    CHECK(job.exit_code() == 0);
+  }
+}
+
+TEST_CASE("Ctrl-C ends in good order, twice at once") {
+  Verdict job = job_of(1);
+  const JobActions first = job.interrupted(SIGINT);
+  REQUIRE(first.stop);
+  CHECK(first.stop->term_after == 0);
+  CHECK(first.stop->kill_after == 10000);
+  CHECK(quiet(job.exited({.rank = 0, .signal = SIGTERM, .by_agent = true})));
+  const JobActions second = job.interrupted(SIGINT);
+  CHECK(second.stop->kill_after == 0);
+  CHECK(job.exit_code() == 130);
+  CHECK_FALSE(job.failure());
+}
+
+TEST_CASE("the other ends of a job") {
+  Verdict late = job_of(1);
+  CHECK(late.timed_out().stop);
+  CHECK(late.exit_code() == 124);
+  Verdict term = job_of(1);
+  term.interrupted(SIGTERM);
+  CHECK(term.exit_code() == 143);
+  Verdict gone = job_of(1);
+  gone.reader_gone();
+  CHECK(gone.exit_code() == 141);
+  Verdict broken = job_of(1);
+  broken.broken(75);
+  CHECK(quiet(broken.timed_out()));
+  CHECK(broken.exit_code() == 75);
+  Verdict failed = job_of(2);
+  failed.exited({.rank = 0, .exit_code = 5});
+  failed.interrupted(SIGINT);  // impatience does not change what was wrong
+  CHECK(failed.exit_code() == 5);
+}
+
+TEST_CASE("events about ranks that do not exist change nothing") {
+  Verdict job = job_of(1);
+  CHECK(quiet(job.joined(7)));
+  CHECK(quiet(job.reported(-1, "x")));
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 1})));
+  CHECK(job.exit_code() == 0);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
