@@ -28,7 +28,7 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
   out.protocol = reader.u32();
   out.version = reader.string(kMaxText);
   // The rest may look different in another version; the caller refuses by the number.
-  if (out.protocol != kAgentProtocol) return out;
+  if (reader.ok() && out.protocol != kAgentProtocol) return out;
   out.host = reader.string(kMaxText);
   out.job_id = reader.string(kMaxText);
   out.sysroot = reader.string(kMaxText);
