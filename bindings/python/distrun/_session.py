@@ -207,6 +207,7 @@ def open_session(settings: Mapping[str, object]) -> bool:
             return pointer.value
 
         _current = Session(_blocking.call(join, drop=library().distrun_close))
+        errors.set_own_rank(_current.world.rank)
         return True
 
 

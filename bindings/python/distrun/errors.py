@@ -68,7 +68,7 @@ class JobEnded(DistrunError):
 
 
 class RankLost(JobEnded):
-    """A rank died, or its host cannot be reached any more."""
+    """Another rank died (a signal, an uncaught exception), or its host cannot be reached any more."""
 
     code = Code.RANK_LOST
 
@@ -113,8 +113,20 @@ _CLASSES: dict[int, type[DistrunError]] = {
 }
 
 
+_own_rank = -1
+
+
+def set_own_rank(rank: int) -> None:
+    """Called by init: an abort by another rank is that rank's loss, an abort by this one is not."""
+    global _own_rank
+    _own_rank = rank
+
+
 def _from_struct(error: ErrorStruct) -> DistrunError:
     kind = _CLASSES.get(error.code, DistrunError)
+    # Whether a rank's exception arrives from that rank or from the launcher is a matter of microseconds.
+    if error.code == Code.ABORTED and error.num_ranks and _own_rank not in error.ranks[: error.num_ranks]:
+        kind = RankLost
     return kind(
         (error.message or b"").decode(errors="replace"),
         tensor=(error.tensor or b"").decode(errors="replace"),
