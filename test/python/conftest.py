@@ -66,10 +66,13 @@ def command(pytestconfig: pytest.Config) -> str:
 def run_ranks(command: str) -> RunRanks:
     """run_ranks(2, "name.py", "argument", check=True, timeout=120): the program from programs/ on that many ranks."""
 
-    def run(ranks: int, program: str, *arguments: str, check: bool = True, timeout: float = 150) -> Result:
+    def run(
+        ranks: int, program: str, *arguments: str, check: bool = True, timeout: float = 150, backend: str = "auto"
+    ) -> Result:
         # The limit ends the ranks too: nothing may survive a test, whatever it found.
-        line = [command, "-np", str(ranks), "--timeout", str(timeout), sys.executable, str(PROGRAMS / program)]
-        result = subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=timeout + 20, check=False)
+        line = [command, "-np", str(ranks), "--timeout", str(timeout), "--backend", backend]
+        line += [sys.executable, str(PROGRAMS / program), *arguments]
+        result = subprocess.run(line, capture_output=True, text=True, timeout=timeout + 20, check=False)
         if check:
             assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result

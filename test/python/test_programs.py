@@ -25,6 +25,11 @@ def test_checks(run_ranks: RunRanks, program: str, ranks: int) -> None:
     assert_passed(run_ranks(ranks, program).stdout, ranks)
 
 
+@pytest.mark.parametrize("program", ["numpy_ops.py", "objects_and_sets.py"])
+def test_checks_over_tcp(run_ranks: RunRanks, program: str) -> None:
+    assert_passed(run_ranks(3, program, backend="tcp").stdout, 3)
+
+
 @pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py"])
 def test_checks_without_a_launcher(program: str) -> None:
     result = subprocess.run(
