@@ -1,13 +1,18 @@
 #include "runtime/engine/loop.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace distrun::engine {
 namespace {
 
-// A blocked caller has nothing better to do than to look again; the engine's thread shares its core with the program.
-constexpr Duration kCallerSpin = std::chrono::microseconds(100);
+// A blocked caller has nothing better to do than to look again, as long as that pays: the budget is halved when a spin
+// ends in a sleep all the same (peers that compute, or wait for a core) and doubled when it does not.
+constexpr Duration kMostSpin = std::chrono::microseconds(100);
+constexpr Duration kLeastSpin = std::chrono::microseconds(3);
+// The engine's thread shares its core with the program.
 constexpr Duration kEngineSpin = std::chrono::microseconds(10);
 // While spinning, the clock is read and the descriptors are asked every so many looks.
 constexpr int kLooksPerCheck = 64;
@@ -47,7 +52,8 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
                  .hosts = options.hosts,
                  .warning = seconds_of(options.settings.stall_warning_time),
                  .shutdown = seconds_of(options.settings.stall_shutdown_time)}),
-      clocks_(options.hosts.size()) {
+      clocks_(options.hosts.size()),
+      spin_budget_(kMostSpin) {
   if (leader_) coordinator_.emplace(coordinator_options(options));
 }
 
@@ -142,12 +148,18 @@ bool EngineLoop::spin(ProgressToken::Holder who, TimePoint& until) {
   const bool caller = who == ProgressToken::Holder::kCaller;
   if (!options_.spin || over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
   const TimePoint now = Clock::now();
-  if (until == TimePoint::min()) until = now + (caller ? kCallerSpin : kEngineSpin);
-  if (now >= until) return false;
+  if (until == TimePoint::min()) until = now + (caller ? spin_budget_ : kEngineSpin);
+  if (now >= until) {
+    if (caller) spin_budget_ = std::max(spin_budget_ / 2, kLeastSpin);
+    return false;
+  }
   for (int looks = 0; looks < kLooksPerCheck; ++looks) {
     relax();
-    if (turn()) return true;
+    if (!turn()) continue;
+    if (caller) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
+    return true;
   }
+  ::sched_yield();  // the peer may be waiting for this very core
   [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());  // sockets, without blocking
   return true;
 }

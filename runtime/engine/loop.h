@@ -123,6 +123,7 @@ class EngineLoop {
   std::vector<int> retiring_;                                       // removed sets that still run something
   int making_ = -1;                                                 // the set that is being made
   std::uint32_t turns_ = 0;
+  Duration spin_budget_;    // of a caller
   std::uint64_t read_ = 0;  // log entries
   bool launcher_watched_ = false;
   bool log_ended_ = false;  // the Shutdown entry was read
