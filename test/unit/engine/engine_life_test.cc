@@ -65,6 +65,7 @@ TEST_CASE("100 engines after each other leave no thread and no descriptor behind
     job.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "first")); });
   }
   const int descriptors = entries_of("/proc/self/fd");
+  const int threads = entries_of("/proc/self/task");  // a sanitizer may have one of its own
   for (int i = 0; i < 100; ++i) {
     EngineJob one({.ranks = 2});
     one.run([](int, Engine& engine) { EXPECT_OK(allreduce(engine, "x")); });
@@ -72,8 +73,8 @@ TEST_CASE("100 engines after each other leave no thread and no descriptor behind
   CHECK(entries_of("/proc/self/fd") == descriptors);
   // A joined thread may still be on its way out of the kernel's list.
   const TimePoint deadline = deadline_after(10);
-  while (entries_of("/proc/self/task") > 3 && Clock::now() < deadline) std::this_thread::yield();
-  CHECK(entries_of("/proc/self/task") == 3);  // ".", "..", this thread
+  while (entries_of("/proc/self/task") > threads && Clock::now() < deadline) std::this_thread::yield();
+  CHECK(entries_of("/proc/self/task") <= threads);
 }
 
 TEST_CASE("an idle job sleeps: no wake-ups at all") {
