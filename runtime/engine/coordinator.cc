@@ -113,6 +113,7 @@ void Coordinator::complete(PendingTensor& tensor) {
 
 void Coordinator::complete_in_group(PendingTensor& tensor) {
   const GroupKey key{tensor.set, tensor.signature.group.digest};
+  const std::uint32_t size = tensor.signature.group.size;  // fail() frees the tensor
   Group& group = groups_[key];
   ++group.seen;
   if (group.failed.ok()) {
@@ -120,7 +121,7 @@ void Coordinator::complete_in_group(PendingTensor& tensor) {
   } else {
     fail(tensor, group.failed.with_context("tensor '" + tensor.name + "' runs only together with its group"));
   }
-  if (group.seen < tensor.signature.group.size) return;
+  if (group.seen < size) return;
   ready_.insert(ready_.end(), group.complete.begin(), group.complete.end());
   groups_.erase(key);
 }
