@@ -32,7 +32,7 @@ std::string first_cause_report(const FirstCause& failure) {
   if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
   if (failure.left_early) {
     out +=
-        " left early: it exited with code 0 while other ranks still need it; let every rank do the same number of "
+        " left early: it ended in good order while other ranks still needed it; let every rank do the same number of "
         "steps, and call shutdown() before it ends";
   } else {
     out += (failure.cause.starts_with("killed")   ? " was "

@@ -85,6 +85,16 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
     CHECK(actions.publish[0].kind == Kind::kRankLeft);
     CHECK(job.exit_code() == 76);
   }
+  SECTION("in good order, as those say who miss it") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    job.joined(1);
+    CHECK(job.left_early(1, "left").publish.at(0).kind == Kind::kRankLeft);
+    CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
+    CHECK(quiet(job.exited({.rank = 1})));
+    CHECK(job.exit_code() == 76);
+    CHECK(job.failure()->rank == 1);
+  }
   SECTION("without having come at all, before the other comes") {
     Verdict job = job_of(2);
     CHECK(quiet(job.exited({.rank = 0})));

@@ -1,0 +1,77 @@
+// One rank that uses the rendezvous alone, to see what the launcher tells the others: `launcher_rank MODE`.
+// Rank 1 does what MODE says; rank 0 waits for the news and prints it. test/multi/CMakeLists.txt has the expectations.
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/settings.h"
+#include "runtime/net/store_client.h"
+#include "runtime/net/world.h"
+
+namespace {
+
+using distrun::Status;
+namespace net = distrun::net;
+
+constexpr double kPatience = 60;
+
+// 0 when both have come; every rank knows then that the other has joined.
+Status meet(net::Store& store, const net::World& world) {
+  DISTRUN_RETURN_IF_ERROR(store.set("here" + std::to_string(world.rank), "yes"));
+  for (int rank = 0; rank < world.size; ++rank) {
+    const auto other = store.get("here" + std::to_string(rank), distrun::deadline_after(kPatience));
+    if (!other.ok()) return other.status();
+  }
+  return {};
+}
+
+int print_news(net::JobChannel& channel) {
+  for (;;) {
+    pollfd news{.fd = channel.fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&news, 1, static_cast<int>(kPatience * 1000)) <= 0) return 9;
+    const auto events = channel.receive();
+    if (!events.ok()) return 10;
+    for (const net::JobEvent& event : *events) {
+      std::printf("news kind %d rank %d signal %d code %d host %s cause %s\n", static_cast<int>(event.kind), event.rank,
+                  event.signal, event.exit_code, event.host.c_str(), event.cause.c_str());
+    }
+    if (!events->empty()) return 0;
+  }
+}
+
+int act(const std::string& mode, net::StoreClient& client) {
+  if (mode == "vanish") return 0;
+  if (mode == "fail") return 5;
+  if (mode == "killed") ::kill(::getpid(), SIGKILL);
+  if (mode == "reports") return client.report_failure("ValueError: bad data").ok() ? 3 : 11;
+  return 12;
+}
+
+int run(const std::string& mode) {
+  const auto environment = distrun::process_environment();
+  const auto world = net::world_from_environment(environment);
+  const auto key = net::JobKey::from_environment(environment);
+  if (!world.ok() || !key.ok()) return 7;
+  auto client = net::StoreClient::connect(*world, *key, distrun::deadline_after(kPatience));
+  if (!client.ok()) return 8;
+  if (const Status met = meet(**client, *world); !met.ok()) return 8;
+  if (mode == "leave") return (*client)->leave().ok() ? 0 : 11;
+  if (mode == "missed") {
+    // Rank 1 leaves in good order, rank 0 needs it, says so, and is the first to exit, with an error.
+    if (world->rank == 1) return (*client)->leave().ok() ? 0 : 11;
+    return (*client)->report_early_leave(1, "left, but the test needs it").ok() && print_news(**client) == 0 ? 1 : 11;
+  }
+  return world->rank == 1 ? act(mode, **client) : print_news(**client);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = argc == 2 ? run(argv[1]) : 64;
+  std::fflush(stdout);
+  return code;
+}
