@@ -1,0 +1,185 @@
+"""The command's promises with small programs as ranks: exit codes, environment, output, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import StartJob, launcher_path
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def run(*arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> Completed:
+    return subprocess.run(
+        [launcher_path(), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def shell(*options: str, script: str, **more: object) -> Completed:
+    return run(*options, "sh", "-c", script, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["-np", "0", "true"], 64, "-np 0: '0' is not a number of ranks"),
+        (["-np", "x", "true"], 64, "'x' is not a number of ranks"),
+        (["-np", "2", "-H", "localhost:x", "true"], 64, "column 11"),
+        (["-np", "2"], 64, "which program?"),
+        (["--mpi", "true"], 64, "--mpi is not available in this version"),
+        (["--nope", "true"], 64, "--nope is not an option"),
+        (["-np", "6", "-H", "localhost:4", "true"], 69, "--oversubscribe"),
+        (["-np", "2", "-H", "node7:2", "true"], 69, "node7 is another machine"),
+        (["-np", "2", "no-such-program"], 127, "no-such-program was not found"),
+        (["-np", "2", "./no/such.py"], 127, "no/such.py"),
+        (["-np", "2", "/etc/passwd"], 126, "may not be executed"),
+        (["-np", "2", "--timeout", "0.3", "--grace", "1", "sleep", "60"], 124, "--timeout"),
+    ],
+)
+def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
+
+
+def test_exit_code_is_that_of_the_first_failing_rank() -> None:
+    done = shell("-np", "3", "--grace", "2", script='[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60')
+    assert done.returncode == 42
+    assert "rank 1 on host localhost" in done.stderr and "exited with code 42" in done.stderr
+    assert "| broken" in done.stderr
+
+
+def test_signal_is_named() -> None:
+    done = shell("-np", "3", script="[ $RANK = 2 ] && kill -SEGV $$; sleep 60")
+    assert done.returncode == 139
+    assert "rank 2" in done.stderr and "killed by signal 11 (SIGSEGV)" in done.stderr
+
+
+def test_ranks_that_never_call_init_may_exit_as_they_like() -> None:
+    assert shell("-np", "2", script="[ $RANK = 0 ] && exit 0; sleep 0.5").returncode == 0
+
+
+def test_arguments_arrive_as_typed() -> None:
+    words = ["a b", "$HOME", "`id`", "q'q", "x;y", "*", "line\nline", "", "-np", "--tag"]
+    done = run("-np", "1", "--tag", "none", "sh", "-c", 'printf "<%s>" "$@"', "sh", *words)
+    assert done.stdout.rstrip("\n") == "".join(f"<{word}>" for word in words)
+
+
+def test_environment_of_ranks() -> None:
+    done = shell("-np", "2", "--tag", "none", "-x", "MINE=1 2", script='echo "$RANK|$WORLD_SIZE|$MINE|$PMIX_RANK|$TF_CONFIG"',
+                 env={"PMIX_RANK": "9"})  # fmt: skip
+    for line in done.stdout.splitlines():
+        rank, size, mine, outer, tf = line.split("|")
+        assert (size, mine, outer) == ("2", "1 2", "")
+        config = json.loads(tf)
+        assert config["task"] == {"type": "worker", "index": int(rank)}
+        assert len(set(config["cluster"]["worker"])) == 2
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_standard_input_goes_to_rank_0() -> None:
+    done = shell("-np", "2", script='echo "$RANK got $(cat)"', stdin="hello\n")
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 got hello", "[1] 1 got "]
+
+
+def test_lines_stay_whole() -> None:
+    script = 'i=0; while [ $i -lt 200 ]; do printf "r$RANK-"; printf "%0500d\\n" $i; i=$((i+1)); done; printf last'
+    done = shell("-np", "4", script=script)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 * 201
+    for line in lines:
+        rank = line[1]
+        assert line == f"[{rank}] last" or (line.startswith(f"[{rank}] r{rank}-") and len(line) == 4 + 3 + 500), line
+
+
+def test_output_directory(tmp_path: Path) -> None:
+    done = shell("-np", "2", "--output-dir", str(tmp_path / "d"), script="echo out$RANK; echo err$RANK >&2")
+    assert done.returncode == 0
+    for rank in (0, 1):
+        assert (tmp_path / f"d/rank.{rank}.out").read_text() == f"out{rank}\n"
+        assert (tmp_path / f"d/rank.{rank}.err").read_text() == f"err{rank}\n"
+    merged = (tmp_path / "d/merged.log").read_text().splitlines()
+    assert sorted(merged) == ["[0] err0", "[0] out0", "[1] err1", "[1] out1"]
+
+
+def test_a_reader_that_goes_away_ends_the_job() -> None:
+    command = f"{launcher_path()} -np 2 --grace 2 sh -c 'while :; do echo x; done' | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split()[-1] == "141"
+
+
+def test_explain_starts_nothing(tmp_path: Path) -> None:
+    done = shell("--explain=json", "-np", "4", "-H", "localhost:4", script=f"touch {tmp_path}/started")
+    plan = json.loads(done.stdout)
+    assert [rank["environment"]["RANK"] for rank in plan["ranks"]] == ["0", "1", "2", "3"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hundred_ranks() -> None:
+    done = shell("-np", "100", script="echo $RANK")
+    assert done.returncode == 0, done.stderr
+    assert sorted(int(line.split()[1]) for line in done.stdout.splitlines()) == list(range(100))
+
+
+READY = 'setsid sleep 300 & echo "ready $RANK $$"; sleep 300'
+
+
+def agent_of(launcher: int) -> int:
+    return int(subprocess.check_output(["pgrep", "-P", str(launcher), "-f", "distrun agent"], text=True).split()[0])
+
+
+def test_nothing_survives_the_launcher(start_job: StartJob) -> None:
+    job = start_job("-np", "3", "sh", "-c", READY)
+    job.ranks(3)
+    job.process.kill()
+    assert job.finish() == -signal.SIGKILL
+
+
+def test_nothing_survives_the_agent(start_job: StartJob) -> None:
+    job = start_job("-np", "3", "sh", "-c", READY)
+    job.ranks(3)
+    os.kill(agent_of(job.process.pid), signal.SIGKILL)
+    assert job.finish() == 75
+    assert "agent" in job.text and "SIGKILL" in job.text
+
+
+def test_ranks_that_ignore_term_are_killed_after_the_grace_period(start_job: StartJob) -> None:
+    job = start_job("-np", "2", "--grace", "1", "sh", "-c", f"trap '' TERM; {READY}")
+    job.ranks(2)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 143
+
+
+def test_second_ctrl_c_kills_at_once(start_job: StartJob) -> None:
+    job = start_job("-np", "2", "--grace", "100", "sh", "-c", f"trap '' TERM; {READY}")
+    job.ranks(2)
+    job.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish() == 130
+
+
+def test_usr1_is_forwarded(start_job: StartJob) -> None:
+    job = start_job("-np", "2", "sh", "-c", 'trap "echo got $RANK; exit 0" USR1; echo "ready $RANK $$"; while :; do sleep 0.1; done')
+    job.ranks(2)
+    job.process.send_signal(signal.SIGUSR1)
+    assert job.finish() == 0, job.text
+    assert "got 0" in job.text and "got 1" in job.text
+
+
+def test_what_a_successful_job_leaves_behind_is_ended(start_job: StartJob) -> None:
+    job = start_job("-np", "1", "--grace", "1.5", "sh", "-c", "setsid sleep 300 & exit 0")
+    assert job.finish() == 0
+    assert "have ended, but not what they started" in job.text
