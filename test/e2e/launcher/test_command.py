@@ -55,7 +55,7 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
 
 
 def test_exit_code_is_that_of_the_first_failing_rank() -> None:
-    done = shell("-np", "3", "--grace", "2", script='[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60')
+    done = shell("-np", "3", "--grace", "2", script="[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60")
     assert done.returncode == 42
     assert "rank 1 on host localhost" in done.stderr and "exited with code 42" in done.stderr
     assert "| broken" in done.stderr
@@ -78,8 +78,8 @@ def test_arguments_arrive_as_typed() -> None:
 
 
 def test_environment_of_ranks() -> None:
-    done = shell("-np", "2", "--tag", "none", "-x", "MINE=1 2", script='echo "$RANK|$WORLD_SIZE|$MINE|$PMIX_RANK|$TF_CONFIG"',
-                 env={"PMIX_RANK": "9"})  # fmt: skip
+    script = 'echo "$RANK|$WORLD_SIZE|$MINE|$PMIX_RANK|$TF_CONFIG"'
+    done = shell("-np", "2", "--tag", "none", "-x", "MINE=1 2", script=script, env={"PMIX_RANK": "9"})
     for line in done.stdout.splitlines():
         rank, size, mine, outer, tf = line.split("|")
         assert (size, mine, outer) == ("2", "1 2", "")
@@ -172,7 +172,8 @@ def test_second_ctrl_c_kills_at_once(start_job: StartJob) -> None:
 
 
 def test_usr1_is_forwarded(start_job: StartJob) -> None:
-    job = start_job("-np", "2", "sh", "-c", 'trap "echo got $RANK; exit 0" USR1; echo "ready $RANK $$"; while :; do sleep 0.1; done')
+    script = 'trap "echo got $RANK; exit 0" USR1; echo "ready $RANK $$"; while :; do sleep 0.1; done'
+    job = start_job("-np", "2", "sh", "-c", script)
     job.ranks(2)
     job.process.send_signal(signal.SIGUSR1)
     assert job.finish() == 0, job.text
