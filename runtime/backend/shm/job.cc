@@ -59,6 +59,7 @@ Job::Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan
       first(first_in),
       unit(size_of(operation_in.dtype)),
       pack_at(operation_in.segments),
+      reduce_at(operation_in.segments),
       unpack_at(operation_in.segments) {
   if (operation.kind != OpKind::kAllgather) return;
   std::size_t at = 0;

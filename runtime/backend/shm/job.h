@@ -33,6 +33,9 @@ class SegmentCursor {
       }
     }
   }
+  void skip(std::size_t count) {
+    advance(count, [](const Segment&, std::size_t, std::size_t) {});
+  }
 
  private:
   std::span<const Segment> segments_;
@@ -88,6 +91,7 @@ struct Job {
   std::uint64_t reduced = 0;
   std::uint64_t unpacked = 0;
   SegmentCursor pack_at;
+  SegmentCursor reduce_at;
   SegmentCursor unpack_at;
   std::vector<std::size_t> offsets;  // allgather: first element of each member's block in the output
 };

@@ -70,6 +70,7 @@ ShmBackend::ShmBackend(const ShmOptions& options)
       self_(options.self),
       window_(options.memory, options.members.size(), options.slot_bytes),
       bells_(options.link, others(options.members, options.self)),
+      rings_late_(options.link->oversubscribed()),
       ready_(window_, &MemberLines::ready, options.self),
       reduced_(window_, &MemberLines::reduced, options.self),
       done_(window_, &MemberLines::done, options.self),
@@ -99,10 +100,12 @@ Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
 bool ShmBackend::progress() {
   if (aborted_.requested()) return fail_all();
   bool moved = false;
-  for (int steps = 0; steps < kStepsPerCall && !jobs_.empty() && step(); ++steps) {
+  // After an abort the next call completes the operations.
+  for (int steps = 0; steps < kStepsPerCall && !jobs_.empty() && !aborted_.requested() && step(); ++steps) {
     moved = true;
-    if (aborted_.requested()) return true;  // the next call completes the operations
+    if (!rings_late_) bells_.ring();
   }
+  bells_.ring();
   return moved;
 }
 
@@ -162,13 +165,13 @@ bool ShmBackend::pack_next() {
   if (job.plan.path == Path::kAllgather) {
     pack_block(job, slot, stream);
   } else {
-    const std::size_t count = job.elements_of(job.packed);
-    timed(job, job.packed, count * job.unit, [&] { pack_elements(job, count, slot, stream); });
+    const std::size_t bytes = job.elements_of(job.packed) * job.unit;
+    timed(job, job.packed, bytes, [&] { pack_chunk(job, slot, stream); });
   }
   ++job.packed;
   ++chunks_packed_;
   if (broadcast) {
-    ready_.publish_and_ring(chunk + 1, bells_);
+    ready_.publish_to_each(chunk + 1, bells_);
   } else {
     ready_.publish(chunk + 1, bells_);
   }
@@ -242,7 +245,7 @@ bool ShmBackend::pack_tiny(Job& job) {
 
 void ShmBackend::publish_tiny(std::uint64_t number) {
   std::atomic_ref<std::uint64_t>(window_.tiny(self_, number).number).store(number, std::memory_order_seq_cst);
-  if (tiny_arrived(number)) bells_.ring();  // the last one in; as in Tally::publish
+  if (tiny_arrived(number)) bells_.note();  // the last one in; as in Tally::publish
 }
 
 bool ShmBackend::tiny_arrived(std::uint64_t number) {
@@ -290,6 +293,19 @@ void ShmBackend::timed(const Job& job, std::uint64_t k, std::size_t bytes, Work&
   choices_[static_cast<std::size_t>(job.stores)].add(job.first_tried + k, bytes, seconds);
 }
 
+// Two-phase: nobody else reads the own part, and reduce_part() takes it from the input.
+void ShmBackend::pack_chunk(Job& job, std::byte* slot, bool stream) {
+  const std::size_t elements = job.elements_of(job.packed);
+  if (job.plan.path != Path::kTwoPhase || job.operation.prescale != 1.0) {
+    pack_elements(job, elements, slot, stream);
+    return;
+  }
+  const Range own = part_of(elements, job.unit, self_, members_.size());
+  pack_elements(job, own.begin, slot, stream);
+  job.pack_at.skip(own.count());
+  pack_elements(job, elements - own.end, slot + own.end * job.unit, stream);
+}
+
 void ShmBackend::pack_elements(Job& job, std::size_t count, std::byte* to, bool stream) {
   const DType dtype = job.operation.dtype;
   const double factor = job.operation.kind == OpKind::kAllreduce ? job.operation.prescale : 1.0;
@@ -332,19 +348,24 @@ void ShmBackend::unpack_one_shot(Job& job) {
   });
 }
 
-// Nobody else reads this part of the slots before it is published, so the result may replace the own contribution.
-void ShmBackend::reduce_part(const Job& job, bool stream) {
+// From all members' contributions into the own output, and from there into the own slot for the others. Nobody else
+// touches this part of the own slot before it is published.
+void ShmBackend::reduce_part(Job& job, bool stream) {
   const std::uint64_t chunk = job.first + job.reduced;
-  const Range part = part_of(job.elements_of(job.reduced), job.unit, self_, members_.size());
+  const std::size_t elements = job.elements_of(job.reduced);
+  const Range own = part_of(elements, job.unit, self_, members_.size());
   const kernels::Reduction what = reduction_of(job.operation, members_.size());
-  const std::size_t step = stream ? block_.size() / job.unit : part.count();
-  for (std::size_t at = part.begin; at < part.end; at += step) {
-    const std::size_t count = std::min(step, part.end - at);
-    std::byte* result = window_.slot(self_, chunk) + at * job.unit;
-    point_sources(chunk, at * job.unit);
-    kernels::reduce(what, sources_, stream ? block_.data() : result, count);
-    if (stream) kernels::stream_copy(result, block_.data(), count * job.unit);
-  }
+  std::size_t at = own.begin * job.unit;
+  job.reduce_at.skip(own.begin);
+  job.reduce_at.advance(own.count(), [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    point_sources(chunk, at);
+    if (job.operation.prescale == 1.0) sources_[self_] = segment.in + offset * job.unit;
+    std::byte* result = segment.out + offset * job.unit;
+    kernels::reduce(what, sources_, result, count);
+    copy(window_.slot(self_, chunk) + at, result, count * job.unit, stream);
+    at += count * job.unit;
+  });
+  job.reduce_at.skip(elements - own.end);
 }
 
 void ShmBackend::unpack_two_phase(Job& job) {
@@ -352,6 +373,10 @@ void ShmBackend::unpack_two_phase(Job& job) {
   const std::size_t elements = job.elements_of(job.unpacked);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Range part = part_of(elements, job.unit, i, members_.size());
+    if (i == self_) {
+      job.unpack_at.skip(part.count());  // there since reduce_part()
+      continue;
+    }
     const std::byte* from = window_.slot(i, chunk) + part.begin * job.unit;
     job.unpack_at.advance(part.count(), [&](const Segment& segment, std::size_t offset, std::size_t count) {
       copy(segment.out + offset * job.unit, from, count * job.unit);

@@ -1,9 +1,9 @@
-// Moves tensors between the ranks of one host through a small cyclic window of shared memory that stays in the cores'
-// caches: pack, scale, reduce, average and unpack touch user memory once each way.
+// Moves tensors between the ranks of one host through a small cyclic window of shared memory: pack, scale, reduce,
+// average and unpack touch user memory once each way.
 //
 // A chunk passes three stages: pack (own input, prescaled, into the own slot), reduce (two-phase only: the own part of
-// all slots into the own slot) and unpack (slots, reduced and finished, into the output). Stages run ahead of each
-// other as far as the window allows, across operations; results leave in order.
+// all slots into the own output and slot) and unpack (slots, reduced and finished, into the output). Stages run ahead
+// of each other as far as the window allows, across operations; results leave in order.
 //
 // Revocable chunk by chunk: no byte of a chunk is written to an output before all members that contribute to it have
 // done so. After an abort in mid-operation the leading chunks of an output may be written and the rest not.
@@ -58,6 +58,7 @@ class ShmBackend final : public Backend {
   bool unpack_tiny(Job& job);
   void publish_tiny(std::uint64_t number);
   bool tiny_arrived(std::uint64_t number);
+  void pack_chunk(Job& job, std::byte* slot, bool stream);
   void pack_elements(Job& job, std::size_t count, std::byte* to, bool stream);
   void pack_block(const Job& job, std::byte* to, bool stream);
   void unpack_one_shot(Job& job);
@@ -65,7 +66,7 @@ class ShmBackend final : public Backend {
   void unpack_broadcast(Job& job);
   void unpack_blocks(const Job& job);
   void collect_blocks(const Job& job, std::size_t from, std::size_t limit);
-  void reduce_part(const Job& job, bool stream);
+  void reduce_part(Job& job, bool stream);
   [[nodiscard]] bool streams(const Job& job, std::uint64_t k) const;
   // Runs a stage of the job's chunk `k`, on the clock while the kinds of stores are being compared.
   template <class Work>
@@ -77,7 +78,8 @@ class ShmBackend final : public Backend {
   const std::vector<int> members_;
   const std::size_t self_;
   const Window window_;
-  const Bells bells_;
+  Bells bells_;
+  const bool rings_late_;  // more ranks than cores
   Tally ready_;
   Tally reduced_;
   Tally done_;
