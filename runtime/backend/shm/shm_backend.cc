@@ -70,7 +70,6 @@ ShmBackend::ShmBackend(const ShmOptions& options)
       self_(options.self),
       window_(options.memory, options.members.size(), options.slot_bytes),
       bells_(options.link, others(options.members, options.self)),
-      rings_late_(options.link->oversubscribed()),
       ready_(window_, &MemberLines::ready, options.self),
       reduced_(window_, &MemberLines::reduced, options.self),
       done_(window_, &MemberLines::done, options.self),
@@ -103,9 +102,7 @@ bool ShmBackend::progress() {
   // After an abort the next call completes the operations.
   for (int steps = 0; steps < kStepsPerCall && !jobs_.empty() && !aborted_.requested() && step(); ++steps) {
     moved = true;
-    if (!rings_late_) bells_.ring();
   }
-  bells_.ring();
   return moved;
 }
 
@@ -171,7 +168,7 @@ bool ShmBackend::pack_next() {
   ++job.packed;
   ++chunks_packed_;
   if (broadcast) {
-    ready_.publish_to_each(chunk + 1, bells_);
+    ready_.publish_and_ring(chunk + 1, bells_);
   } else {
     ready_.publish(chunk + 1, bells_);
   }
@@ -245,7 +242,7 @@ bool ShmBackend::pack_tiny(Job& job) {
 
 void ShmBackend::publish_tiny(std::uint64_t number) {
   std::atomic_ref<std::uint64_t>(window_.tiny(self_, number).number).store(number, std::memory_order_seq_cst);
-  if (tiny_arrived(number)) bells_.note();  // the last one in; as in Tally::publish
+  if (tiny_arrived(number)) bells_.ring();  // the last one in; as in Tally::publish
 }
 
 bool ShmBackend::tiny_arrived(std::uint64_t number) {

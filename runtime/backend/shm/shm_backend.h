@@ -78,8 +78,7 @@ class ShmBackend final : public Backend {
   const std::vector<int> members_;
   const std::size_t self_;
   const Window window_;
-  Bells bells_;
-  const bool rings_late_;  // more ranks than cores
+  const Bells bells_;
   Tally ready_;
   Tally reduced_;
   Tally done_;

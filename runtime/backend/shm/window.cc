@@ -53,15 +53,15 @@ void Tally::store(std::uint64_t value) {
   Atomic(*counters_[self_]).store(value, std::memory_order_seq_cst);
 }
 
-void Tally::publish(std::uint64_t value, Bells& bells) {
+void Tally::publish(std::uint64_t value, const Bells& bells) {
   const std::uint64_t before = seen_[self_];
   store(value);
-  if (others_reached(before + 1)) bells.note();
+  if (others_reached(before + 1)) bells.ring();
 }
 
-void Tally::publish_to_each(std::uint64_t value, Bells& bells) {
+void Tally::publish_and_ring(std::uint64_t value, const Bells& bells) {
   store(value);
-  bells.note();
+  bells.ring();
 }
 
 }  // namespace distrun::backend::shm

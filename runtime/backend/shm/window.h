@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "runtime/net/host_link.h"
@@ -61,22 +60,15 @@ class Window {
   std::size_t slot_bytes_;
 };
 
-// The doorbells of the other members. Rings are noted and carried out together: where ranks outnumber cores, a member
-// that is woken for every single chunk goes back to sleep after each.
+// The doorbells of the other members.
 class Bells {
  public:
   Bells(net::HostLink* link, std::vector<int> peers) : link_(link), peers_(std::move(peers)) {}
-  void note() { noted_ = true; }
-  // After the stores that were noted; before this rank sleeps.
-  void ring() {
-    if (!std::exchange(noted_, false)) return;
-    link_->ring_all(peers_);
-  }
+  void ring() const { link_->ring_all(peers_); }
 
  private:
   net::HostLink* link_;
   std::vector<int> peers_;  // world ranks
-  bool noted_ = false;
 };
 
 // One of the counters over all members, as one member sees it. Others' values are cached: a line is imported from its
@@ -89,11 +81,11 @@ class Tally {
   [[nodiscard]] bool reached(std::size_t member, std::uint64_t value);
   [[nodiscard]] bool all_reached(std::uint64_t value);
   // Raises this member's counter. Others wait for the slowest member, so only a store that may have raised the minimum
-  // notes a ring: in the total order of the seq_cst operations the last store that passes a value is followed by loads
-  // that see all others beyond it. Without this, every store would wake every sleeper once per member.
-  void publish(std::uint64_t value, Bells& bells);
+  // rings: in the total order of the seq_cst operations the last store that passes a value is followed by loads that
+  // see all others beyond it. Without this, every store would wake every sleeper once per member.
+  void publish(std::uint64_t value, const Bells& bells);
   // Where members wait for this one alone.
-  void publish_to_each(std::uint64_t value, Bells& bells);
+  void publish_and_ring(std::uint64_t value, const Bells& bells);
 
  private:
   void store(std::uint64_t value);

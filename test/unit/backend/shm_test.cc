@@ -128,24 +128,20 @@ TEST_CASE("shm tally: rings only when the slowest member has moved") {
     tallies.emplace_back(window, &MemberLines::ready, i);
     bells.emplace_back(&links[i], std::vector<int>{7, 8});
   }
-  const auto publish = [&](std::size_t member, std::uint64_t value) {
-    tallies[member].publish(value, bells[member]);
-    bells[member].ring();
-  };
-  publish(0, 1);
-  publish(0, 2);
-  publish(1, 1);
+  tallies[0].publish(1, bells[0]);
+  tallies[0].publish(2, bells[0]);
+  tallies[1].publish(1, bells[1]);
   CHECK(links[0].rings == 0);
   CHECK(links[1].rings == 0);
   CHECK_FALSE(tallies[0].all_reached(1));
-  publish(2, 1);  // the last: now everybody has 1
+  tallies[2].publish(1, bells[2]);  // the last: now everybody has 1
   CHECK(links[2].rings == 2);
   CHECK(tallies[0].all_reached(1));
   CHECK_FALSE(tallies[0].all_reached(2));
   CHECK(tallies[1].reached(0, 2));
-  publish(2, 5);
+  tallies[2].publish(5, bells[2]);
   CHECK(links[2].rings == 2);
-  publish(1, 4);  // raises the minimum from 1 to 2
+  tallies[1].publish(4, bells[1]);  // raises the minimum from 1 to 2
   CHECK(links[1].rings == 2);
   CHECK(tallies[2].all_reached(2));
 }
