@@ -49,15 +49,23 @@ std::string library_path() {
                         "libdistrun.so");
 }
 
+// An installation first: a virtual environment may lie inside a source tree, whose headers are another version's.
 std::string include_directory() {
-  const std::string header =
-      first_existing({"include", "../runtime/api/include", "../../runtime/api/include"}, "distrun/distrun.h");
+  std::string header = first_existing({"include"}, "distrun/distrun.h");
+  if (header.empty()) {
+    header = first_existing({"../runtime/api/include", "../../runtime/api/include"}, "distrun/distrun.h");
+  }
   return header.empty() ? "" : fs::path(header).parent_path().parent_path().string();
 }
 
 std::string compiler_flags() {
   const std::string directory = include_directory();
-  return directory.empty() ? "" : "-I" + directory;
+  if (directory.empty()) return "";
+  // In an installation the C++ wrapper lies beside the C header; in a source tree it has a folder of its own.
+  const fs::path wrapper = fs::path(directory) / "../../../bindings/cpp/include";
+  std::error_code error;
+  const bool source_tree = fs::exists(wrapper / "distrun/distrun.hpp", error);
+  return "-I" + directory + (source_tree ? " -I" + fs::canonical(wrapper, error).string() : "");
 }
 
 std::string linker_flags() {
