@@ -160,7 +160,7 @@ void Agent::prepare(const Prepare& order) {
 void Agent::start(const Start& order) {
   if (!job_ || started_) return refuse(kInternal, "agent: start before prepare, or twice");
   started_ = true;
-  cgroup_ = RankCgroup::create("/", "distrun-" + job_->job_id + "-" + std::to_string(::getpid()));
+  cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = oom_kills("/");
   const RankSetting setting{
       .common = &job_->common, .program = program_.path, .cgroup = cgroup_.directory(), .key_fd = order.plan.key_fd};

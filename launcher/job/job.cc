@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/plan/text.h"
+#include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
 
@@ -136,6 +137,10 @@ bool Job::finished() {
   if (actions.kill_all) signal_processes(rest, SIGKILL);
   if (actions.give_up) output_->say("some processes cannot be killed, the kernel keeps them in a system call");
   swept_ = actions.done || actions.give_up;
+  for (const auto& agent : agents_) {
+    const int pid = agent->handle.process.pid();
+    if (swept_ && agent->lost) RankCgroup::remove_left_behind("/", rank_cgroup_name(config_.plan.job_id, pid));
+  }
   return swept_;
 }
 

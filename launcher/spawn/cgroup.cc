@@ -57,14 +57,23 @@ long counter(const std::string& path) {
 
 std::string with_root(const std::string& root, const std::string& path) { return root + path.substr(1); }
 
+std::string directory_of(const std::string& root, const std::string& name) {
+  const Mount mount = find_mounts(root);
+  const std::string own = own_cgroup(root, "");
+  if (mount.v2.empty() || own.empty()) return {};
+  return with_root(root, mount.v2) + (own == "/" ? "" : own) + "/" + name;
+}
+
 }  // namespace
+
+std::string rank_cgroup_name(const std::string& job_id, int pid) {
+  return "distrun-" + job_id + "-" + std::to_string(pid);
+}
 
 RankCgroup RankCgroup::create(const std::string& root, const std::string& name) {
   RankCgroup out;
-  const Mount mount = find_mounts(root);
-  const std::string own = own_cgroup(root, "");
-  if (mount.v2.empty() || own.empty()) return out;
-  const std::string directory = with_root(root, mount.v2) + (own == "/" ? "" : own) + "/" + name;
+  const std::string directory = directory_of(root, name);
+  if (directory.empty()) return out;
   if (::mkdir(directory.c_str(), 0700) != 0) return out;
   // Old kernels have no cgroup.kill, and joining may be forbidden although making the directory was not.
   if (::access((directory + "/cgroup.kill").c_str(), W_OK) != 0 ||
@@ -74,6 +83,11 @@ RankCgroup RankCgroup::create(const std::string& root, const std::string& name) 
   }
   out.directory_ = directory;
   return out;
+}
+
+void RankCgroup::remove_left_behind(const std::string& root, const std::string& name) {
+  const std::string directory = directory_of(root, name);
+  if (!directory.empty()) ::rmdir(directory.c_str());
 }
 
 RankCgroup::RankCgroup(RankCgroup&& other) noexcept : directory_(std::exchange(other.directory_, {})) {}

@@ -6,11 +6,16 @@
 
 namespace distrun::launcher {
 
+// The name that the agent `pid` gives to its ranks' cgroup; its head finds it by the same name.
+std::string rank_cgroup_name(const std::string& job_id, int pid);
+
 class RankCgroup {
  public:
   RankCgroup() = default;
   // Below the cgroup this process is in, under `root` ("/" but for tests). Empty if that is not possible.
   static RankCgroup create(const std::string& root, const std::string& name);
+  // Removes the empty one of an owner that was killed before it could.
+  static void remove_left_behind(const std::string& root, const std::string& name);
   RankCgroup(RankCgroup&& other) noexcept;
   RankCgroup& operator=(RankCgroup&& other) noexcept;
   ~RankCgroup();

@@ -150,8 +150,10 @@ def test_nothing_survives_the_launcher(start_job: StartJob) -> None:
 def test_nothing_survives_the_agent(start_job: StartJob) -> None:
     job = start_job("-np", "3", "sh", "-c", READY)
     job.ranks(3)
-    os.kill(agent_of(job.process.pid), signal.SIGKILL)
+    agent = agent_of(job.process.pid)
+    os.kill(agent, signal.SIGKILL)
     assert job.finish() == 75
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/distrun-*-{agent}"))
     assert "agent" in job.text and "SIGKILL" in job.text
 
 
