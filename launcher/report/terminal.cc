@@ -34,7 +34,9 @@ bool Terminal::same_as(const Terminal& other) const {
 }
 
 void Terminal::watch(Poller& poller, std::string& text) {
-  if (text.empty() || closed_) return;
+  // What nobody reads must not pile up: a full backlog stops the reading of agents, and with it the end of the job.
+  if (closed_) text.clear();
+  if (text.empty()) return;
   if (kind_ == Kind::kOther) return flush(text);  // files take what they get
   poller.watch(fd_, POLLOUT, [this, &text](short) { flush(text); });
 }

@@ -115,7 +115,7 @@ def test_output_directory(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_job() -> None:
-    command = f"{launcher_path()} -np 2 --grace 2 sh -c 'while :; do echo x; done' | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{launcher_path()} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.stdout.split()[-1] == "141"
 
