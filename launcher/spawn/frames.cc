@@ -32,7 +32,7 @@ void FramePipe::lose(Status why) {
 }
 
 void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
-  if (closed_ || !out_.valid()) return;
+  if (closed_ || deaf_ || !out_.valid()) return;
   DISTRUN_CHECK(payload.size() <= kMaxFramePayload, "a frame is too large");
   std::vector<std::byte> frame(kHeader + payload.size());
   for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<std::byte>(payload.size() >> (8 * i));
@@ -48,7 +48,10 @@ void FramePipe::flush() {
     const ssize_t n = ::write(out_.get(), front.data() + sent_of_front_, front.size() - sent_of_front_);
     if (n < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) lose(errno_status("write to the other side", errno));
+      if (errno == EAGAIN) return;
+      // Nobody listens any more, but what was said before is still to be read: the end is the end of file.
+      deaf_ = true;
+      queue_.clear();
       return;
     }
     sent_of_front_ += static_cast<std::size_t>(n);

@@ -48,6 +48,7 @@ class FramePipe {
   std::deque<std::vector<std::byte>> queue_;
   std::size_t sent_of_front_ = 0;
   bool closed_ = false;
+  bool deaf_ = false;  // the other side reads no more
   Status fault_;
 };
 
