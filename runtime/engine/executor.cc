@@ -35,6 +35,13 @@ Status no_backend(const ProcessSet& set, const Tensor& tensor) {
                           .tensor = tensor.submission().name});
 }
 
+Status too_large(const Tensor& tensor) {
+  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                          .message = "tensor '" + tensor.submission().name +
+                                     "': the output of the allgather is larger than memory can be; gather less",
+                          .tensor = tensor.submission().name});
+}
+
 // Known to all members alike: their capabilities are the chosen backend's.
 Status check_capabilities(const backend::Backend& backend, const Tensor& tensor) {
   const Signature& signature = tensor.signature();
@@ -149,8 +156,9 @@ Status Executor::segment_of_allgather(const ProcessSet& set, Flight& flight) {
   shape[0] = 0;
   for (const std::int64_t dim : dims) {
     flight.counts.push_back(static_cast<std::size_t>(dim) * row);
-    shape[0] += dim;
+    if (__builtin_add_overflow(shape[0], dim, &shape[0])) return too_large(tensor);
   }
+  if (!fits_in_memory(shape, tensor.signature().dtype)) return too_large(tensor);
   Output& output = tensor.output();
   output.bytes = static_cast<std::size_t>(shape[0]) * row * size_of(tensor.signature().dtype);
   auto memory = allocate(output.bytes, "the output of allgather '" + tensor.submission().name + "'");

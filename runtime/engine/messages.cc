@@ -73,6 +73,7 @@ TensorRef read_ref(WireReader& r) {
   TensorRef ref{.id = r.u32()};
   if (r.boolean()) return ref;
   ref.name = r.string(kMaxName);
+  if (ref.name.empty()) r.fail("a tensor without a name");
   ref.first_dims = r.i64s(kMaxList);
   return ref;
 }

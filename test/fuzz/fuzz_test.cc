@@ -13,7 +13,7 @@ const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
       {"wire", wire, wire_seeds},          {"store", store, store_seeds},
       {"frame", frame, frame_seeds},       {"handshake", handshake, handshake_seeds},
-      {"address", address, address_seeds},
+      {"address", address, address_seeds}, {"engine", engine, engine_seeds},
   };
   return all;
 }
