@@ -28,10 +28,10 @@ struct StoreServerOptions {
 // Something that happened to a rank's connection, in order.
 struct StoreNotice {
   enum class Kind {
-    kJoined,     // `pid` is set
-    kLeft,       // said that it leaves in good order
-    kFailed,     // `text` is the cause that it reported
-    kLeftEarly,  // another rank says so: it left while it was still needed; `rank` is not checked; `text` says for what
+    kJoined,        // `pid` is set
+    kLeft,          // said that it leaves in good order
+    kFailed,        // `text` is the cause that it reported
+    kLeftEarly,     // another rank says so: it left while it was still needed; `text` says for what
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };

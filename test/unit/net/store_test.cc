@@ -171,6 +171,15 @@ TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {
   CHECK(server.wait_for(notice(Kind::kDisconnected, 1)).text.find("closed") != std::string::npos);
 }
 
+TEST_CASE("a rank can tell of another that left while it was needed", "[store]") {
+  StoreThread server(2);
+  const auto client = server.connect(0);
+  REQUIRE(client->report_early_leave(1, "rank 0 still waits for 'grad'").ok());
+  CHECK(server.wait_for(notice(Kind::kLeftEarly, 1)).text == "rank 0 still waits for 'grad'");
+  REQUIRE(client->report_early_leave(2, "nobody").ok());
+  CHECK(server.wait_for(notice(Kind::kDisconnected, 0)).text.find("rank 2, which this job") != std::string::npos);
+}
+
 TEST_CASE("a second process that claims a rank is refused by name and the first is unharmed", "[store]") {
   for (const char* address : {"unix:@", "127.0.0.1:0"}) {
     StoreThread server(2, address);
