@@ -81,7 +81,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
                                                                         const Environment& user) {
   std::vector<std::pair<std::string, std::string>> out;
-  int number = 0;
+  std::size_t number = 0;
   while (!text.empty()) {
     ++number;
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -91,8 +91,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
     const std::size_t equals = line.find('=');
     const std::string name(line.substr(0, equals));
     if (!valid_variable_name(name)) {
-      return Status(Errc::kInvalidArgument,
-                    caret_error(file + ", line " + std::to_string(number), line, 0, "expected NAME=value or NAME"));
+      return Status(Errc::kInvalidArgument, file_error(file, number, line, {.what = "expected NAME=value or NAME"}));
     }
     if (equals != std::string_view::npos) {
       out.emplace_back(name, line.substr(equals + 1));
@@ -115,18 +114,18 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks) {
     const std::string type(item.substr(0, colon));
     if (!contains(kTypes, type)) {
       return Status(Errc::kInvalidArgument,
-                    caret_error("--tf-roles", text, start,
-                                "'" + type +
-                                    "' is no TensorFlow role; write chief, worker, ps or evaluator, each with a "
-                                    "number, as in chief:1,worker:2,ps:1"));
+                    caret_error("--tf-roles", text,
+                                {start, "'" + type +
+                                            "' is no TensorFlow role; write chief, worker, ps or evaluator, each with "
+                                            "a number, as in chief:1,worker:2,ps:1"}));
     }
     const auto count = colon == item.size() ? 1 : parse_number(item.substr(colon + 1), 1, kMaxRanks);
     if (!count) {
       return Status(Errc::kInvalidArgument,
-                    caret_error("--tf-roles", text, start + colon + 1, "expected a number of tasks from 1 on"));
+                    caret_error("--tf-roles", text, {start + colon + 1, "expected a number of tasks from 1 on"}));
     }
     if (type == "chief" && (*count > 1 || next[type] > 0)) {
-      return Status(Errc::kInvalidArgument, caret_error("--tf-roles", text, start, "there can be one chief only"));
+      return Status(Errc::kInvalidArgument, caret_error("--tf-roles", text, {start, "there can be one chief only"}));
     }
     for (int i = 0; i < *count && static_cast<int>(out.size()) <= ranks; ++i) out.push_back({type, next[type]++});
     start = comma + 1;

@@ -7,12 +7,6 @@
 namespace distrun::launcher {
 namespace {
 
-// A fault at a column of the text that is being read.
-struct Fault {
-  std::size_t column = 0;
-  std::string what;
-};
-
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
 }
@@ -116,7 +110,7 @@ Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
     const std::size_t comma = std::min(text.find(',', start), text.size());
     HostSlots host;
     if (auto fault = read_host(text.substr(start, comma - start), start, host)) {
-      return Status(Errc::kInvalidArgument, caret_error("-H", text, fault->column, fault->what));
+      return Status(Errc::kInvalidArgument, caret_error("-H", text, *fault));
     }
     add_host(hosts, host, true);
     start = comma + 1;
@@ -126,7 +120,7 @@ Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
 
 Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::string& file) {
   std::vector<HostSlots> hosts;
-  int number = 0;
+  std::size_t number = 0;
   while (!text.empty()) {
     ++number;
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -137,8 +131,7 @@ Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::
     if (trim(content).empty()) continue;
     HostSlots host;
     if (auto fault = read_line(content, host)) {
-      return Status(Errc::kInvalidArgument,
-                    caret_error(file + ", line " + std::to_string(number), line, fault->column, fault->what));
+      return Status(Errc::kInvalidArgument, file_error(file, number, line, *fault));
     }
     add_host(hosts, host, true);
   }

@@ -5,6 +5,29 @@
 #include <cstdio>
 
 namespace distrun::launcher {
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// The second and later bytes of a character in UTF-8 take no place on the screen.
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+std::string marked(std::string_view text, const Fault& fault) {
+  constexpr std::size_t kAround = 80;
+  const std::size_t column = std::min(fault.column, text.size());
+  std::size_t start = column > kAround ? column - kAround : 0;
+  while (start < column && continues_character(text[start])) ++start;
+  const std::string_view shown = text.substr(start, column - start + kAround);
+  std::string out = start > 0 ? "\n  ..." : "\n  ";
+  for (const char c : shown) out += is_control(c) ? (c == '\t' ? ' ' : '?') : c;
+  if (start + shown.size() < text.size()) out += "...";
+  const auto before = shown.substr(0, column - start);
+  const auto width =
+      before.size() - static_cast<std::size_t>(std::count_if(before.begin(), before.end(), continues_character));
+  return out + "\n  " + std::string(width + (start > 0 ? 3 : 0), ' ') + '^';
+}
+
+}  // namespace
 
 std::string join(const std::vector<std::string>& items, std::string_view separator) {
   std::string out;
@@ -81,12 +104,23 @@ std::string json_quote(std::string_view text) {
   return out + '"';
 }
 
-std::string caret_error(std::string_view where, std::string_view text, std::size_t column, std::string_view what) {
-  std::string out(where);
-  out += ", column " + std::to_string(column + 1) + ": " + std::string(what) + "\n  ";
-  // A tab in the text must not move the caret.
-  for (const char c : text) out += c == '\t' ? ' ' : c;
-  return out + "\n  " + std::string(column, ' ') + '^';
+std::string caret_error(std::string_view where, std::string_view text, const Fault& fault) {
+  return std::string(where) + ", column " + std::to_string(fault.column + 1) + ": " + fault.what + marked(text, fault);
+}
+
+std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault) {
+  return std::string(file) + ':' + std::to_string(number) + ':' + std::to_string(fault.column + 1) + ": " + fault.what +
+         marked(line, fault);
+}
+
+std::string quoted(char c) {
+  if (!is_control(c)) return {'\'', c, '\''};
+  if (c == '\n') return "'\\n'";
+  if (c == '\r') return "'\\r'";
+  if (c == '\t') return "'\\t'";
+  char text[8];
+  std::snprintf(text, sizeof text, "'\\x%02x'", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return text;
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

@@ -20,8 +20,20 @@ std::string_view trim(std::string_view text);
 
 std::string json_quote(std::string_view text);
 
-// "where, column 11: what" and below it the text with a caret under `column` (0-based).
-std::string caret_error(std::string_view where, std::string_view text, std::size_t column, std::string_view what);
+// A fault at a column (0-based) of the text that is being read.
+struct Fault {
+  std::size_t column = 0;
+  std::string what;
+};
+
+// "where, column 11: what" and below it the text with a caret under the column. What a terminal would not show as it is
+// becomes '?', and of a long text only the part around the column is shown.
+std::string caret_error(std::string_view where, std::string_view text, const Fault& fault);
+// The same for line `number` of a file: "file:2:11: what".
+std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault);
+
+// 'x', and a character that a terminal would not show by its code: '\n', '\x1b'.
+std::string quoted(char c);
 
 // Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);

@@ -136,7 +136,7 @@ TEST_CASE("--env-file") {
   CHECK(*read == std::vector<std::pair<std::string, std::string>>{{"A", "1 2"}, {"B", ""}, {"HOME", "/h"}});
   const auto bad = parse_env_file("A=1\n2B=3\n", "f", {});
   REQUIRE_FALSE(bad.ok());
-  CHECK(bad.status().message().find("f, line 2") != std::string::npos);
+  CHECK(bad.status().message().find("f:2:1: ") != std::string::npos);
 }
 
 TEST_CASE("a plan survives the wire, and broken bytes are refused") {

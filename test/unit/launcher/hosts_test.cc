@@ -61,7 +61,7 @@ TEST_CASE("the hostfile dialects") {
 
 TEST_CASE("a fault in a hostfile has file, line and column") {
   const std::string text = fault(parse_hostfile("h1 slots=4\nh2 slots=no\n", "my.hosts"));
-  CHECK(has(text, "my.hosts, line 2, column 10"));
+  CHECK(has(text, "my.hosts:2:10: 'no' is not a number of slots"));
   CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "'cores=4' is not known here"));
   CHECK(has(fault(parse_hostfile("h1 slots=4 max_slots=2\n", "f")), "slots is larger than max_slots"));
   CHECK(has(fault(parse_hostfile("h1 slots\n", "f")), "not a number of slots"));
