@@ -1,0 +1,84 @@
+// launcher/agent/protocol.h: what the head and an agent say to each other. The first byte chooses the message.
+#include "launcher/agent/protocol.h"
+#include "runtime/net/wire.h"
+#include "test/fuzz/targets.h"
+
+namespace distrun::fuzz {
+namespace {
+
+using std::span;
+
+// What can be read can be written, and stays what it is.
+template <class Message>
+void check(Result<Message> (*decode)(span<const std::byte>), span<const std::byte> bytes) {
+  const auto message = decode(bytes);
+  if (!message.ok()) return;
+  const Bytes written = launcher::encode(*message);
+  const auto again = decode(written);
+  require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
+}
+
+constexpr int kMessages = 10;
+
+Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
+
+}  // namespace
+
+int agent(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const auto bytes = as_span(data + 1, size - 1);
+  switch (data[0] % kMessages) {
+    case 0:
+      check(launcher::decode_prepare, bytes);
+      break;
+    case 1:
+      check(launcher::decode_prepared, bytes);
+      break;
+    case 2:
+      check(launcher::decode_refused, bytes);
+      break;
+    case 3:
+      check(launcher::decode_start, bytes);
+      break;
+    case 4:
+      check(launcher::decode_stream_bytes, bytes);
+      break;
+    case 5:
+      check(launcher::decode_credit, bytes);
+      break;
+    case 6:
+      check(launcher::decode_signal_ranks, bytes);
+      break;
+    case 7:
+      check(launcher::decode_stop, bytes);
+      break;
+    case 8:
+      check(launcher::decode_rank_started, bytes);
+      break;
+    default:
+      check(launcher::decode_rank_exited, bytes);
+  }
+  return 0;
+}
+
+std::vector<Bytes> agent_seeds() {
+  launcher::Prepare prepare{.version = "1", .host = "h", .job_id = "j"};
+  prepare.common.command = {"python", "train.py"};
+  prepare.common.environment = {{"PATH", "/bin"}, {"A", ""}};
+  launcher::Start start;
+  start.plan.host = "h";
+  start.plan.ranks = {{.rank = 1, .local_rank = 1, .cpus = {0, 1}, .environment = {{"DISTRUN_RANK", "1"}}}};
+  start.key = Bytes(32, std::byte{7});
+  return {seed(0, launcher::encode(prepare)),
+          seed(1, launcher::encode(launcher::Prepared{})),
+          seed(2, launcher::encode(launcher::Refused{.text = "no"})),
+          seed(3, launcher::encode(start)),
+          seed(4, launcher::encode(launcher::StreamBytes{.rank = 1, .bytes = Bytes(5)})),
+          seed(5, launcher::encode(launcher::Credit{.rank = 1, .bytes = 2})),
+          seed(6, launcher::encode(launcher::SignalRanks{.signal = 15, .whole_group = true})),
+          seed(7, launcher::encode(launcher::Stop{.term_now = {1, 2}, .kill_after = 9})),
+          seed(8, launcher::encode(launcher::RankStarted{.rank = 1, .pid = 2})),
+          seed(9, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true}))};
+}
+
+}  // namespace distrun::fuzz
