@@ -6,16 +6,18 @@
 
 namespace distrun::engine {
 
-void CallBoard::add(int rank, Call call, TimePoint now) {
+void CallBoard::add(int rank, Call call, TimePoint now, const Status& refused) {
   auto& queue = queued_[static_cast<std::size_t>(rank)];
   if (queue.empty()) ++waiting_;
-  queue.push_back({.call = std::move(call), .when = now});
+  queue.push_back({.call = std::move(call), .when = now, .refused = refused});
 }
 
 std::optional<Result<Call>> CallBoard::take(const std::vector<std::string>& hosts) {
   if (waiting_ < queued_.size()) return std::nullopt;
   std::vector<Call> calls;
+  Status refused;
   for (auto& queue : queued_) {
+    if (refused.ok()) refused = queue.front().refused;
     calls.push_back(std::move(queue.front().call));
     queue.pop_front();
     if (queue.empty()) --waiting_;
@@ -26,7 +28,9 @@ std::optional<Result<Call>> CallBoard::take(const std::vector<std::string>& host
     if (party == parties.end()) party = parties.insert(party, {calls[rank], {}});
     party->second.push_back(static_cast<int>(rank));
   }
-  if (parties.size() == 1) return Result<Call>(std::move(parties.front().first));
+  if (parties.size() == 1) {
+    return refused.ok() ? Result<Call>(std::move(parties.front().first)) : Result<Call>(std::move(refused));
+  }
   std::stable_sort(parties.begin(), parties.end(),
                    [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   ErrorInfo error{.code = Errc::kMismatch};

@@ -16,8 +16,9 @@ class CallBoard {
  public:
   explicit CallBoard(int world_size) : queued_(static_cast<std::size_t>(world_size)) {}
 
-  void add(int rank, Call call, TimePoint now);
-  // The oldest call, once every rank has made it: the call, or kMismatch naming the odd ranks.
+  // `refused`: this rank could not do its part, which makes it everybody's outcome.
+  void add(int rank, Call call, TimePoint now, const Status& refused = {});
+  // The oldest call, once every rank has made it: the call, or kMismatch naming the odd ranks, or what refused it.
   std::optional<Result<Call>> take(const std::vector<std::string>& hosts);
 
   [[nodiscard]] bool empty() const { return waiting_ == 0; }
@@ -33,6 +34,7 @@ class CallBoard {
   struct Queued {
     Call call;
     TimePoint when;
+    Status refused;
   };
   std::vector<std::deque<Queued>> queued_;  // by rank
   std::size_t waiting_ = 0;                 // ranks with something queued

@@ -211,9 +211,9 @@ Actions Coordinator::act(std::span<const int> busy) {
 
 // --- calls that all ranks make together ---
 
-void Coordinator::called(int rank, Call call, TimePoint now) {
+void Coordinator::called(int rank, Call call, TimePoint now, const Status& refused) {
   if (finished()) return;
-  calls_.add(rank, std::move(call), now);
+  calls_.add(rank, std::move(call), now, refused);
   if (left_count_ > 0) tick_calls(now);
 }
 

@@ -42,7 +42,8 @@ class Coordinator {
   void submitted(int rank, const message::Submitted& request, TimePoint now);
   void ready(int rank, TensorId id, TimePoint now);
   void has_read(int rank, std::uint64_t index);  // entries read when it sent what follows
-  void called(int rank, Call call, TimePoint now);
+  // `refused`: the rank could not do its part of the call, which fails on all.
+  void called(int rank, Call call, TimePoint now, const Status& refused = {});
   void set_made(int rank, int set, const Status& result);
   void leave(int rank);
   void died(const Status& why);

@@ -107,6 +107,7 @@ class Engine {
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
   [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 
+  // Collective over all ranks. A file that rank 0 cannot write is an error on every rank.
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
 };

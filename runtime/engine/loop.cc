@@ -14,6 +14,9 @@ constexpr Duration kMostSpin = std::chrono::microseconds(100);
 constexpr Duration kLeastSpin = std::chrono::microseconds(3);
 // The engine's thread shares its core with the program.
 constexpr Duration kEngineSpin = std::chrono::microseconds(10);
+// Where ranks outnumber cores, a spin keeps the awaited rank from running; giving up the core a few times lets it run
+// and costs less than a sleep and a wake.
+constexpr int kMostYields = 8;
 // While spinning, the clock is read and the descriptors are asked every so many looks.
 constexpr int kLooksPerCheck = 64;
 // A loop that never blocks because there is always something to do still runs its timers.
@@ -127,26 +130,34 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
   const auto enough = [&] {
     return satisfied() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
   };
-  TimePoint spin_until = TimePoint::min();
+  Patience patience;
   for (;;) {
     const bool moved = turn();
     if (++turns_ % kTurnsPerTimers == 0) run_timers(Clock::now());
     if (enough()) return {};
     if (moved) {
-      spin_until = TimePoint::min();
+      patience = {};
       continue;
     }
-    if (spin(who, spin_until)) continue;
+    if (linger(who, patience, deadline)) continue;
     if (deadline <= Clock::now()) return {Errc::kTimeout, "the deadline passed"};
     if (Status status = block(enough, deadline); status.code() == Errc::kInterrupted) return status;
-    spin_until = TimePoint::min();
+    patience = {};
   }
 }
 
-// Looks at memory until something moves; false when it is time to block. `until` is when, TimePoint::min() at first.
-bool EngineLoop::spin(ProgressToken::Holder who, TimePoint& until) {
+// Puts the block off while that may pay: true to look again.
+bool EngineLoop::linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline) {
   const bool caller = who == ProgressToken::Holder::kCaller;
-  if (!options_.spin || over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
+  if (over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
+  if (options_.spin) return spin(caller, patience.until);
+  if (!caller || ++patience.yields > kMostYields || deadline <= Clock::now()) return false;
+  ::sched_yield();
+  return true;
+}
+
+// Looks at memory until something moves; false when it is time to block. `until` is when, TimePoint::min() at first.
+bool EngineLoop::spin(bool caller, TimePoint& until) {
   const TimePoint now = Clock::now();
   if (until == TimePoint::min()) until = now + (caller ? spin_budget_ : kEngineSpin);
   if (now >= until) {

@@ -56,13 +56,20 @@ class EngineLoop {
   [[nodiscard]] const Status& outcome() const { return outcome_; }  // once over(): ok after a shutdown by all
 
  private:
+  // What an idle loop has spent since something moved.
+  struct Patience {
+    TimePoint until = TimePoint::min();  // the end of the spin; min() before it starts
+    int yields = 0;
+  };
+
   // loop.cc
   bool turn();
   void take_local();
   void announce(std::vector<Message> messages);
   void complete_done();
   Status block(const std::function<bool()>& enough, TimePoint until);
-  bool spin(ProgressToken::Holder who, TimePoint& until);
+  bool linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline);
+  bool spin(bool caller, TimePoint& until);
   // loop_messages.cc
   bool receive();
   void hear(int from, std::uint64_t index, Message& message);
@@ -89,7 +96,8 @@ class EngineLoop {
   void warn(const std::string& text);
   void answer(int from, const message::Ping& ping);
   void hear_answer(int from, const message::Pong& pong);
-  void start_timeline(const std::string& path);
+  Status open_timeline(const std::string& path);
+  void start_timeline();
   void stop_timeline();
   void ship_events();
   void write_events(int rank, const std::vector<TimelineEvent>& events);
@@ -113,6 +121,7 @@ class EngineLoop {
   FailureDetector detector_;
   Watchdog watchdog_;
   TimelineRecorder recorder_;
+  std::unique_ptr<TimelineFile> opened_;    // at the leader; waits for the other ranks to make the call
   std::unique_ptr<TimelineFile> timeline_;  // at the leader; stays open for events that arrive after the stop
   std::vector<ClockOffset> clocks_;         // at the leader, by rank
 

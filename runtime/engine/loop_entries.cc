@@ -37,9 +37,9 @@ void EngineLoop::follow(entry::MakeSet& make) {
   making_ = make.set;
   if (!set.is_member()) return;
   auto backends = options_.make_backends(make.set, make.ranks);
-  if (backends.ok()) set.backends = *std::move(backends);
   std::vector<Message> messages;
   messages.emplace_back(message::SetMade{.set = make.set, .result = backends.status()});
+  if (backends.ok()) set.backends = *std::move(backends);
   announce(std::move(messages));
 }
 
@@ -71,7 +71,7 @@ void EngineLoop::follow(entry::EndCall& end) {
 
 void EngineLoop::follow(entry::Timeline& timeline) {
   stop_timeline();
-  if (!timeline.path.empty()) start_timeline(timeline.path);
+  if (!timeline.path.empty()) start_timeline();
 }
 
 void EngineLoop::follow(entry::Left& left) { detector_.left(left.rank); }

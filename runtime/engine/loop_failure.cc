@@ -27,7 +27,6 @@ Status EngineLoop::open() {
   if (!backends.ok()) return backends.status();
   set.backends = *std::move(backends);
   shared_.table.open_set(0, std::move(world));
-  if (!options_.settings.timeline.empty()) start_timeline(options_.settings.timeline);
   if (options_.job_channel == nullptr) return {};
   DISTRUN_RETURN_IF_ERROR(options_.wait_set->add(options_.job_channel->fd(), EPOLLIN,
                                                  [this](std::uint32_t events) { on_launcher(events); }));

@@ -46,7 +46,10 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
   } else if (const auto* submitted = std::get_if<message::Submitted>(&message)) {
     coordinator_->submitted(rank, *submitted, now);
   } else if (auto* called = std::get_if<message::Called>(&message)) {
-    coordinator_->called(rank, std::move(called->call), now);
+    // Before anybody records: a file that cannot be written is an error of the call, on every rank.
+    const bool opens = rank == 0 && called->call.kind == Call::Kind::kStartTimeline;
+    const Status refused = opens ? open_timeline(called->call.path) : Status();
+    coordinator_->called(rank, std::move(called->call), now, refused);
   } else if (const auto* made = std::get_if<message::SetMade>(&message)) {
     coordinator_->set_made(rank, made->set, made->result);
   } else if (std::holds_alternative<message::Leaving>(message)) {

@@ -84,12 +84,18 @@ void EngineLoop::ask_clock(int rank) {
   outbox_.say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
 }
 
-void EngineLoop::start_timeline(const std::string& path) {
+Status EngineLoop::open_timeline(const std::string& path) {
+  if (timeline_ && timeline_->path() == path) timeline_.reset();  // the new file replaces it
+  auto file = TimelineFile::create(path, options_.hosts);
+  if (!file.ok()) return file.status().with_context("rank 0 on " + options_.hosts.front());
+  opened_ = *std::move(file);
+  return {};
+}
+
+void EngineLoop::start_timeline() {
   executor_.observe(&recorder_);
   if (!leader_) return;
-  auto file = TimelineFile::create(path, options_.hosts);
-  if (!file.ok()) return warn(file.status().message());
-  timeline_ = *std::move(file);
+  timeline_ = std::move(opened_);
   // Each answer brings the next question, until the offset is known well enough.
   for (int rank = 1; rank < options_.world.size; ++rank) {
     clocks_[static_cast<std::size_t>(rank)] = {};

@@ -43,6 +43,8 @@ class TimelineFile {
  public:
   static Result<std::unique_ptr<TimelineFile>> create(const std::string& path, const std::vector<std::string>& hosts);
 
+  [[nodiscard]] const std::string& path() const { return path_; }
+
   // `offset_ns`: the rank's clock minus ours.
   Status write(int rank, const std::vector<TimelineEvent>& events, std::int64_t offset_ns);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -54,6 +55,21 @@ def test_mismatch_is_an_error_on_every_rank_and_the_job_goes_on(faults) -> None:
         len(re.findall(r"raised \d Mismatch ranks=\[1\] tensor=allreduce.dtypes .*float64.*float32", job.text)) == 3
     ), job.text
     assert len(re.findall(r"after \d 3", job.text)) == 3
+
+
+def test_timeline_has_all_ranks(start_job: StartJob, python: str, programs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    job = start_job("-np", "2", "--timeline", str(path), python, programs.parents[2] / "examples/numpy_pi.py")
+    assert job.finish() == 0, job.text
+    events = json.loads(path.read_text())
+    assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
+
+
+def test_timeline_that_cannot_be_written_ends_the_job_at_its_start(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("mismatch", "--timeline", "/does/not/exist.json")
+    assert job.finish() != 0
+    assert "cannot write '/does/not/exist.json'" in job.text
+    assert "Mismatch" not in job.text
 
 
 def test_forgotten_tensor_is_named(faults) -> None:  # type: ignore[no-untyped-def]

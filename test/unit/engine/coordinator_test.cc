@@ -356,6 +356,18 @@ TEST_CASE("calls that differ between ranks fail on all of them, and the next one
   CHECK(ended[1].result.ok());
 }
 
+TEST_CASE("a call that one rank could not do its part of fails on all") {
+  Coordinator c(options(2));
+  const Call call{.kind = Call::Kind::kStartTimeline, .path = "t.json"};
+  c.called(0, call, at(0), {Errc::kSystem, "disk full"});
+  c.called(1, call, at(0));
+  const Actions actions = c.act();
+  CHECK(only<entry::Timeline>(actions).empty());
+  const auto ended = only<entry::EndCall>(actions);
+  REQUIRE(ended.size() == 1);
+  CHECK(has(ended[0].result.message(), "disk full"));
+}
+
 TEST_CASE("calls are reported when they stall, and fail when a rank has left") {
   Coordinator c(options(2));
   c.called(0, {.kind = Call::Kind::kRemoveSet, .set = 1}, at(0));

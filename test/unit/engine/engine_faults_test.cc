@@ -227,7 +227,9 @@ TEST_CASE("a rank that leaves while others need it: RankLeft with rank and host"
       Floats data(4);
       if (rank == 2) {
         while (!leave_first && submitted.load() < 2) std::this_thread::yield();
-        EXPECT_EQ(engine.shutdown(Clock::now()).code(), Errc::kTimeout);
+        const Errc first = engine.shutdown(Clock::now()).code();
+        // Where the others wait already, they may have found out before this call looks again.
+        EXPECT(first == Errc::kTimeout || (!leave_first && first == Errc::kRankLeft));
         left.store(true);
         EXPECT_EQ(engine.shutdown(deadline_after(40)).code(), Errc::kRankLeft);
         return;

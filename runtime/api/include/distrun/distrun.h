@@ -196,7 +196,7 @@ DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t 
                                               uint64_t capacity, uint64_t* count);
 
 /* Chrome trace of all ranks in one file. Collective: every rank calls with the same path. The file can be opened at any
- * time. */
+ * time. If rank 0 cannot write it, every rank gets the error. */
 DISTRUN_API int32_t distrun_timeline_start(distrun_session* session, const char* path);
 DISTRUN_API int32_t distrun_timeline_stop(distrun_session* session);
 
