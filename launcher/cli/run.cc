@@ -147,8 +147,8 @@ Result<Assignment> place_ranks(const Options& options, const std::vector<HostSlo
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
   auto named = read_hosts(options);
   if (!named.ok()) return refused(named.status(), exit_code::kUsage);
-  const auto hosts = keep_local(*named, own_names());
-  if (!hosts.ok()) return refused(hosts.status(), exit_code::kUnusable);
+  const std::vector<std::string> own = own_names();
+  const std::vector<HostSlots> hosts = merge_own_names(*named, own);
   auto base = read_environment(options, environment);
   if (!base.ok()) return refused(base.status(), exit_code::kUsage);
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
@@ -159,11 +159,14 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.timeout = options.timeout;
   config.sysroot = options.sysroot;
   const bool needs_topology =
-      std::any_of(hosts->begin(), hosts->end(), [](const HostSlots& host) { return !host.slots; });
-  auto assignment = place_ranks(options, *hosts, needs_topology ? scan_topology(options.sysroot) : Topology{});
+      std::any_of(hosts.begin(), hosts.end(), [](const HostSlots& host) { return !host.slots; });
+  auto assignment = place_ranks(options, hosts, needs_topology ? scan_topology(options.sysroot) : Topology{});
   if (!assignment.ok()) {
     const bool usage = assignment.status().code() == Errc::kInvalidArgument;
     return refused(assignment.status(), usage ? exit_code::kUsage : exit_code::kUnusable);
+  }
+  if (const Status status = refuse_other_machines(*assignment, own); !status.ok()) {
+    return refused(status, exit_code::kUnusable);
   }
   config.plan.assignment = *std::move(assignment);
   config.plan.bind_to = options.bind_to;

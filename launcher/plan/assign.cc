@@ -66,14 +66,17 @@ void number_ranks(const std::vector<int>& counts, Assignment& out) {
           {.rank = rank++, .host = static_cast<int>(host), .local_rank = local, .local_size = counts[host]});
     }
   }
+  std::vector<int> hosts_with;  // by local rank
   for (Place& place : out.places) {
-    place.cross_size = 0;
-    for (int host = 0; host < static_cast<int>(counts.size()); ++host) {
-      if (counts[static_cast<std::size_t>(host)] <= place.local_rank) continue;
-      if (host < place.host) ++place.cross_rank;
-      ++place.cross_size;
-    }
+    const auto local = static_cast<std::size_t>(place.local_rank);
+    if (local == hosts_with.size()) hosts_with.push_back(0);
+    place.cross_rank = hosts_with[local]++;
   }
+  for (Place& place : out.places) place.cross_size = hosts_with[static_cast<std::size_t>(place.local_rank)];
+}
+
+bool names_this_machine(const std::string& name, const std::string& user, const std::vector<std::string>& own_names) {
+  return user.empty() && std::find(own_names.begin(), own_names.end(), name) != own_names.end();
 }
 
 }  // namespace
@@ -104,6 +107,7 @@ Result<Assignment> assign(const AssignRequest& given) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if ((*counts)[i] == 0) continue;
     out.hosts.push_back(request.hosts[i].name);
+    out.users.push_back(request.hosts[i].user);
     used.push_back((*counts)[i]);
     if ((*counts)[i] > slots[i]) out.oversubscribed = true;
   }
@@ -112,26 +116,31 @@ Result<Assignment> assign(const AssignRequest& given) {
   return out;
 }
 
-Result<std::vector<HostSlots>> keep_local(const std::vector<HostSlots>& hosts,
-                                          const std::vector<std::string>& own_names) {
+std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names) {
   std::vector<HostSlots> out;
+  std::optional<std::size_t> own;
   for (const HostSlots& host : hosts) {
-    const bool local = host.user.empty() && std::find(own_names.begin(), own_names.end(), host.name) != own_names.end();
-    if (!local) {
-      const std::string name = host.user.empty() ? host.name : host.user + "@" + host.name;
-      return Status(Errc::kSystem, "host " + name +
-                                       " is another machine, and this version starts ranks on this machine only; "
-                                       "use -H localhost:N, or leave -H out");
-    }
-    if (out.empty()) {
+    const bool is_own = names_this_machine(host.name, host.user, own_names);
+    if (!is_own || !own) {
+      if (is_own) own = out.size();
       out.push_back(host);
-    } else {
-      // Two names of one machine must not become two hosts: local ranks, GPUs and cores are counted per machine.
-      out[0].slots = out[0].slots.value_or(1) + host.slots.value_or(1);
-      out[0].max_slots = std::max(out[0].max_slots, host.max_slots);
+      continue;
     }
+    HostSlots& first = out[*own];
+    if (first.slots || host.slots) first.slots = first.slots.value_or(1) + host.slots.value_or(1);
+    first.max_slots = std::max(first.max_slots, host.max_slots);
   }
   return out;
+}
+
+Status refuse_other_machines(const Assignment& assignment, const std::vector<std::string>& own_names) {
+  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
+    if (names_this_machine(assignment.hosts[i], assignment.users[i], own_names)) continue;
+    return {Errc::kSystem, "host " + spelt({.name = assignment.hosts[i], .user = assignment.users[i]}) +
+                               " is another machine, and this version starts ranks on this machine only; "
+                               "use -H localhost:N, or leave -H out"};
+  }
+  return {};
 }
 
 }  // namespace distrun::launcher

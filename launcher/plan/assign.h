@@ -22,6 +22,7 @@ struct Place {
 
 struct Assignment {
   std::vector<std::string> hosts;  // those that got ranks, in the user's order
+  std::vector<std::string> users;  // by host: of user@host, or empty
   std::vector<Place> places;       // by rank; the ranks of a host are consecutive
   bool oversubscribed = false;
   std::vector<std::string> reasons;
@@ -40,8 +41,11 @@ struct AssignRequest {
 // hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
 
-// All names of this machine become one host under the first name used; kSystem names the first other host.
-Result<std::vector<HostSlots>> keep_local(const std::vector<HostSlots>& hosts,
-                                          const std::vector<std::string>& own_names);
+// All names of this machine become one host under the first name used: local ranks, GPUs and cores are counted per
+// machine.
+std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names);
+
+// Until agents can be started on other machines: kSystem names the first host that is one.
+Status refuse_other_machines(const Assignment& assignment, const std::vector<std::string>& own_names);
 
 }  // namespace distrun::launcher

@@ -1,5 +1,5 @@
-// Which hosts, with how many slots: -H and the hostfile dialects (Open MPI "h slots=4", "h:4", PBS's repeated lines).
-// Pure: text in, values or an error with line, column and caret out.
+// Which hosts, with how many slots: -H and the hostfile dialects (Open MPI and DeepSpeed "h slots=4", MPICH and Horovod
+// "h:4", PBS's repeated lines). Pure: text in, values or an error with line, column and caret out.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 namespace distrun::launcher {
 
 struct HostSlots {
-  std::string name;          // as the user wrote it, without brackets
+  std::string name;          // a name that check_host_name() accepts, or an IPv6 address without brackets
   std::string user;          // of user@host, or empty
   std::optional<int> slots;  // absent: as many as the host has GPUs, else cores
   int max_slots = 0;         // 0: no limit
@@ -21,9 +21,13 @@ struct HostSlots {
 
 inline constexpr int kMaxRanks = 1 << 20;  // of a job; also the largest slot count
 
-// "h1:4,h2,[::1]:2,me@h3:8"
+// As one writes it in -H, without slots: "me@node1", "[fe80::1]".
+std::string spelt(const HostSlots& host);
+
+// "h1:4,h2,me@node[01-04]:8,[fe80::1]:2,::1". A host that is named again adds its slots.
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text);
-// `file` is only for error texts. Hosts that appear again add their slots.
+// One host or hostlist per line, in any of the dialects. `file` is only for error texts. Where lines are repeated and
+// none gives slots, each line is one slot.
 Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::string& file);
 
 }  // namespace distrun::launcher

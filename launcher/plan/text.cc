@@ -12,6 +12,15 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 // The second and later bytes of a character in UTF-8 take no place on the screen.
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
+std::string escaped(char c) {
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  char text[8];
+  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return text;
+}
+
 std::string marked(std::string_view text, const Fault& fault) {
   constexpr std::size_t kAround = 80;
   const std::size_t column = std::min(fault.column, text.size());
@@ -113,14 +122,11 @@ std::string file_error(std::string_view file, std::size_t number, std::string_vi
          marked(line, fault);
 }
 
-std::string quoted(char c) {
-  if (!is_control(c)) return {'\'', c, '\''};
-  if (c == '\n') return "'\\n'";
-  if (c == '\r') return "'\\r'";
-  if (c == '\t') return "'\\t'";
-  char text[8];
-  std::snprintf(text, sizeof text, "'\\x%02x'", static_cast<unsigned>(static_cast<unsigned char>(c)));
-  return text;
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMost = 60;
+  std::string out = "'";
+  for (const char c : text.substr(0, kMost)) out += is_control(c) ? escaped(c) : std::string(1, c);
+  return out + (text.size() > kMost ? "...'" : "'");
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

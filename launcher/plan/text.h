@@ -32,8 +32,8 @@ std::string caret_error(std::string_view where, std::string_view text, const Fau
 // The same for line `number` of a file: "file:2:11: what".
 std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault);
 
-// 'x', and a character that a terminal would not show by its code: '\n', '\x1b'.
-std::string quoted(char c);
+// In quotes; what a terminal would not show as it is by its code ('\n', '\x1b'), a long text cut.
+std::string quoted(std::string_view text);
 
 // Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);

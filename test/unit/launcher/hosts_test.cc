@@ -12,6 +12,22 @@ std::string fault(const Result<std::vector<HostSlots>>& result) {
   return result.status().message();
 }
 
+using Hosts = std::vector<HostSlots>;
+
+Hosts hosts_of(std::string_view text) {
+  const auto hosts = parse_hosts(text);
+  INFO((hosts.ok() ? "" : hosts.status().message()));
+  REQUIRE(hosts.ok());
+  return *hosts;
+}
+
+Hosts file_of(std::string_view text) {
+  const auto hosts = parse_hostfile(text, "hosts");
+  INFO((hosts.ok() ? "" : hosts.status().message()));
+  REQUIRE(hosts.ok());
+  return *hosts;
+}
+
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST_CASE("-H names hosts and slots") {
@@ -24,11 +40,53 @@ TEST_CASE("-H names hosts and slots") {
   CHECK((*hosts)[3] == HostSlots{.name = "plain"});
 }
 
+TEST_CASE("-H takes hostlists") {
+  CHECK(hosts_of("me@node[01-02,7]:8,x") == Hosts{{.name = "node01", .user = "me", .slots = 8},
+                                                  {.name = "node02", .user = "me", .slots = 8},
+                                                  {.name = "node7", .user = "me", .slots = 8},
+                                                  {.name = "x"}});
+  CHECK(hosts_of("[1-2]:3") == Hosts{{.name = "1", .slots = 3}, {.name = "2", .slots = 3}});
+  CHECK(hosts_of("n[1-2]-ib:2,n1-ib:1") == Hosts{{.name = "n1-ib", .slots = 3}, {.name = "n2-ib", .slots = 2}});
+  CHECK(hosts_of("n[1-100000]").size() == 100000);
+  CHECK(has(fault(parse_hosts("m,n[1-100000]")), "column 3: these are more than 100000 hosts"));
+  CHECK(has(fault(parse_hosts("n[1-2:4")), "column 2: this '[' has no matching ']'"));
+  std::string many;
+  for (int i = 0; i < 11; ++i) many += "n[1-100000],";
+  CHECK(has(fault(parse_hosts(many + "m")), "more than 1048576 slots"));
+}
+
+TEST_CASE("-H takes IPv6 addresses") {
+  CHECK(hosts_of("::1") == Hosts{{.name = "::1"}});
+  CHECK(hosts_of("fe80::1,[fe80::2],me@[fe80::3]:4") ==
+        Hosts{{.name = "fe80::1"}, {.name = "fe80::2"}, {.name = "fe80::3", .user = "me", .slots = 4}});
+  CHECK(hosts_of("fe80::1%eth0,[fe80::1%eth1]:2") ==
+        Hosts{{.name = "fe80::1%eth0"}, {.name = "fe80::1%eth1", .slots = 2}});
+  CHECK(hosts_of("2001:db8:0:0:0:0:0:1") == Hosts{{.name = "2001:db8:0:0:0:0:0:1"}});
+  CHECK(hosts_of("::ffff:10.0.0.1") == Hosts{{.name = "::ffff:10.0.0.1"}});
+  CHECK(has(fault(parse_hosts("::1:4")), "Write [::1:4] or [::1]:4"));
+  CHECK(has(fault(parse_hosts("[::1:4")), "no matching ']'"));
+  CHECK(has(fault(parse_hosts("[::1]4")), "column 6: expected ':'"));
+  CHECK(has(fault(parse_hosts("[::1]:")), "column 7: '' is not a number of slots"));
+  CHECK(has(fault(parse_hosts("[:::1]")), "':::1' is not an IPv6 address"));
+  CHECK(has(fault(parse_hosts("a:2:3")), "'a:2:3' is neither host:slots nor an IPv6 address"));
+  for (const std::string zone : {"", "-x", "a;b", "a b", "a/b"}) {
+    CHECK(has(fault(parse_hosts("[fe80::1%" + zone + "]")), "is not an IPv6 address"));
+  }
+  using namespace std::string_view_literals;
+  CHECK(has(fault(parse_hosts("[::1\0;id]"sv)), "'::1\\x00;id' is not an IPv6 address"));
+}
+
+TEST_CASE("a host is written as -H takes it") {
+  CHECK(spelt({.name = "n1"}) == "n1");
+  CHECK(spelt({.name = "fe80::1", .user = "me"}) == "me@[fe80::1]");
+}
+
 TEST_CASE("a host that is named twice adds its slots") {
-  const auto hosts = parse_hosts("a:4,b:1,a:2");
-  REQUIRE(hosts.ok());
-  REQUIRE(hosts->size() == 2);
-  CHECK((*hosts)[0].slots == 6);
+  CHECK(hosts_of("a:4,b:1,a:2") == Hosts{{.name = "a", .slots = 6}, {.name = "b", .slots = 1}});
+  CHECK(hosts_of("a,b,a") == Hosts{{.name = "a", .slots = 2}, {.name = "b", .slots = 1}});
+  CHECK(hosts_of("a,b:2,a:3,c") == Hosts{{.name = "a", .slots = 4}, {.name = "b", .slots = 2}, {.name = "c"}});
+  CHECK(has(fault(parse_hosts("a:1,me@a:1")), "column 8: a is named before with another user"));
+  CHECK(has(fault(parse_hosts("a:1048576,a:1")), "more than 1048576 slots"));
 }
 
 TEST_CASE("a fault in -H has its column and a caret below it") {
@@ -42,29 +100,66 @@ TEST_CASE("a fault in -H has its column and a caret below it") {
   CHECK(has(fault(parse_hosts("a:0")), "not a number of slots"));
   CHECK(has(fault(parse_hosts("a:-1")), "not a number of slots"));
   CHECK(has(fault(parse_hosts("a:99999999999999")), "not a number of slots"));
-  CHECK(has(fault(parse_hosts("-oProxyCommand=x")), "cannot start with '-'"));
+}
+
+TEST_CASE("no name in -H can be an option, a user's option or a shell's text") {
+  CHECK(has(fault(parse_hosts("-oProxyCommand=x")), "column 1: a host name cannot start with '-'"));
+  CHECK(has(fault(parse_hosts("-x@a")), "column 1: "));
+  CHECK(has(fault(parse_hosts("me@-oProxyCommand=x")), "column 4: a host name cannot start with '-'"));
+  CHECK(has(fault(parse_hosts("@a")), "a user name is missing"));
+  CHECK(has(fault(parse_hosts("a@b@c")), "column 4: '@' cannot be part of a host name"));
   CHECK(has(fault(parse_hosts("a b:1")), "column 2"));
-  CHECK(has(fault(parse_hosts("$(id):1")), "cannot be part of a host name"));
-  CHECK(has(fault(parse_hosts("::1:4")), "needs brackets"));
-  CHECK(has(fault(parse_hosts("[::1:4")), "no matching ']'"));
-  CHECK(has(fault(parse_hosts("[::1]4")), "expected ':'"));
+  CHECK(has(fault(parse_hosts("$(id):1")), "column 1: '$' cannot be part of a host name"));
+  for (const char c : std::string_view(" ;$`'\"\\|&<>(){}*?~!#%/=^\n\r\t\0\x1b\x7f", 28)) {
+    CHECK_FALSE(parse_hosts(std::string("a") + c + "b:1").ok());
+    CHECK_FALSE(parse_hosts(std::string("u") + c + "v@a:1").ok());
+  }
 }
 
-TEST_CASE("the hostfile dialects") {
-  const auto hosts = parse_hostfile("# cluster\r\n\r\nh1 slots=4 max_slots=8 # big\r\nh2:2\nh3\nh3\nh3\n", "hosts");
-  REQUIRE(hosts.ok());
-  REQUIRE(hosts->size() == 3);
-  CHECK((*hosts)[0] == HostSlots{.name = "h1", .slots = 4, .max_slots = 8});
-  CHECK((*hosts)[1].slots == 2);
-  CHECK((*hosts)[2].slots == 3);
+TEST_CASE("Open MPI's, Hydra's, DeepSpeed's and Horovod's hostfiles") {
+  CHECK(file_of("# cluster\r\n\r\nh1 slots=4 max_slots=8 # big\r\nh2:2\nh3\n") ==
+        Hosts{{.name = "h1", .slots = 4, .max_slots = 8}, {.name = "h2", .slots = 2}, {.name = "h3"}});
+  CHECK(file_of("h1 slots = 4  max-slots= 8\n\th2\tcpu =2\nh3 count=1 slots_max=3") ==
+        Hosts{{.name = "h1", .slots = 4, .max_slots = 8},
+              {.name = "h2", .slots = 2},
+              {.name = "h3", .slots = 1, .max_slots = 3}});
+  CHECK(file_of("h1:2 binding=user:0,1\nh2:3 user=me\nh3 username=you slots=1\n") ==
+        Hosts{{.name = "h1", .slots = 2},
+              {.name = "h2", .user = "me", .slots = 3},
+              {.name = "h3", .user = "you", .slots = 1}});
+  CHECK(file_of("worker-0 slots=8\nworker-1 slots=8\n") ==
+        Hosts{{.name = "worker-0", .slots = 8}, {.name = "worker-1", .slots = 8}});
+  CHECK(file_of("\xef\xbb\xbfh1 slots=4\n[fe80::1]:2\nfe80::2 slots=3\nn[1-2] slots=4") ==
+        Hosts{{.name = "h1", .slots = 4},
+              {.name = "fe80::1", .slots = 2},
+              {.name = "fe80::2", .slots = 3},
+              {.name = "n1", .slots = 4},
+              {.name = "n2", .slots = 4}});
 }
 
-TEST_CASE("a fault in a hostfile has file, line and column") {
-  const std::string text = fault(parse_hostfile("h1 slots=4\nh2 slots=no\n", "my.hosts"));
-  CHECK(has(text, "my.hosts:2:10: 'no' is not a number of slots"));
-  CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "'cores=4' is not known here"));
-  CHECK(has(fault(parse_hostfile("h1 slots=4 max_slots=2\n", "f")), "slots is larger than max_slots"));
-  CHECK(has(fault(parse_hostfile("h1 slots\n", "f")), "not a number of slots"));
+TEST_CASE("PBS's nodefile: one slot per line") {
+  CHECK(file_of("h1\nh1\nh2\nh1\n") == Hosts{{.name = "h1", .slots = 3}, {.name = "h2", .slots = 1}});
+  // Every host once: a plain list, whose slots are not known.
+  CHECK(file_of("h1\nh2\n") == Hosts{{.name = "h1"}, {.name = "h2"}});
+}
+
+TEST_CASE("a fault in a hostfile has file, line and column, and the line with its place marked") {
+  const std::string text = fault(parse_hostfile("h1 slots=4\nh2 slots=no # two\n", "my.hosts"));
+  CHECK(text ==
+        "my.hosts:2:10: 'no' is not a number of slots; write a whole number from 1 on, as in host:4\n"
+        "  h2 slots=no # two\n           ^");
+  CHECK(has(fault(parse_hostfile("h1 cores=4\n", "f")), "f:1:4: 'cores' is not known here"));
+  CHECK(has(fault(parse_hostfile("h1 slots=4 max_slots=2\n", "f")), "f:1:1: h1 has more slots than its max_slots"));
+  CHECK(has(fault(parse_hostfile("h1 slots=2 max_slots=3\nh1 slots=2\n", "f")), "f:2:1: h1 has more slots"));
+  CHECK(has(fault(parse_hostfile("h1 slots\n", "f")), "f:1:9: '' is not a number of slots"));
+  CHECK(has(fault(parse_hostfile("h1 slots=\n", "f")), "f:1:10: '' is not a number of slots"));
+  CHECK(has(fault(parse_hostfile("h1 =4\n", "f")), "f:1:4: '' is not known here"));
+  CHECK(has(fault(parse_hostfile("h1:2 slots=2\n", "f")), "f:1:6: the slots of this host are given twice"));
+  CHECK(has(fault(parse_hostfile("me@h1 user=you\n", "f")), "f:1:7: the user of this host is given twice"));
+  CHECK(has(fault(parse_hostfile("h1 user=-x\n", "f")), "f:1:9: "));
+  CHECK(has(fault(parse_hostfile("  -h1\n", "f")), "f:1:3: a host name cannot start with '-'"));
+  CHECK(has(fault(parse_hostfile("h1\nn[3-1]\n", "f")), "f:2:3: this range runs backwards"));
+  CHECK(has(fault(parse_hostfile("h1;id\n", "f")), "f:1:3: ';' cannot be part of a host name"));
   CHECK(has(fault(parse_hostfile("\n# nothing\n", "f")), "names no host"));
 }
 
@@ -131,15 +226,22 @@ TEST_CASE("without hosts there are as many slots as ranks") {
   REQUIRE_FALSE(assign({}).ok());
 }
 
-TEST_CASE("all names of this machine are one host, others are refused") {
+TEST_CASE("all names of this machine are one host") {
   const std::vector<std::string> own = {"localhost", "127.0.0.1", "box"};
-  const auto hosts = keep_local({{.name = "box", .slots = 2}, {.name = "127.0.0.1", .slots = 1}}, own);
-  REQUIRE(hosts.ok());
-  REQUIRE(hosts->size() == 1);
-  CHECK((*hosts)[0].name == "box");
-  CHECK((*hosts)[0].slots == 3);
-  CHECK(has(fault(keep_local({{.name = "node7"}}, own)), "host node7 is another machine"));
-  CHECK(has(fault(keep_local({{.name = "box", .user = "me"}}, own)), "me@box"));
+  CHECK(merge_own_names({{.name = "box", .slots = 2}, {.name = "n7", .slots = 4}, {.name = "127.0.0.1", .slots = 1}},
+                        own) == Hosts{{.name = "box", .slots = 3}, {.name = "n7", .slots = 4}});
+  CHECK(merge_own_names({{.name = "box"}, {.name = "localhost"}}, own) == Hosts{{.name = "box"}});
+  CHECK(merge_own_names({{.name = "box"}, {.name = "box", .user = "me"}}, own).size() == 2);
+}
+
+TEST_CASE("other machines are refused") {
+  const std::vector<std::string> own = {"localhost", "box"};
+  const auto refusal = [&own](const HostSlots& host) {
+    return refuse_other_machines(*assign({.hosts = {host}, .ranks = 1}), own);
+  };
+  CHECK(refusal({.name = "box"}).ok());
+  CHECK(has(refusal({.name = "node7"}).message(), "host node7 is another machine"));
+  CHECK(has(refusal({.name = "box", .user = "me"}).message(), "me@box"));
 }
 
 }  // namespace
