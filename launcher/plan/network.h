@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct Candidate {
   std::string address;
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
+
+inline constexpr std::size_t kMaxCandidates = 256;  // of one host
 
 // "10.0.0.7 (eth0)"
 std::string to_text(const Candidate& candidate);

@@ -44,7 +44,7 @@ struct Stranger {
 class Listener final : public SecureListener {
  public:
   Listener(const JobKey& key, const Hello& self, const Log* log) : key_(key), self_(self), log_(log) {}
-  Status open(const std::string& bind_address);
+  Status open(Fd listening, const Address& address);
 
   [[nodiscard]] const std::string& address() const override { return address_text_; }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
@@ -83,14 +83,10 @@ class Listener final : public SecureListener {
   std::deque<std::unique_ptr<SecureSocket>> peers_;  // of accept_blocking alone
 };
 
-Status Listener::open(const std::string& bind_address) {
-  auto parsed = parse_address(bind_address);
-  if (!parsed.ok()) return parsed.status();
-  auto listener = listen_stream(*parsed);
-  if (!listener.ok()) return listener.status();
-  listener_ = GuardedFd(*std::move(listener));
-  unix_ = parsed->kind == Address::Kind::kUnix;
-  address_text_ = to_string(*parsed);
+Status Listener::open(Fd listening, const Address& address) {
+  listener_ = GuardedFd(std::move(listening));
+  unix_ = address.kind == Address::Kind::kUnix;
+  address_text_ = to_string(address);
   epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
   timer_ = GuardedFd(Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)));
   if (!epoll_.valid() || !timer_.valid()) return errno_status("a listener cannot be made", errno);
@@ -267,8 +263,19 @@ void Listener::set_timer() {
 
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self, const Log* log) {
+  auto address = parse_address(bind_address);
+  if (!address.ok()) return address.status();
+  auto listening = listen_stream(*address);
+  if (!listening.ok()) return listening.status();
+  return listen_secure_on(*std::move(listening), to_string(*address), key, self, log);
+}
+
+Result<std::unique_ptr<SecureListener>> listen_secure_on(Fd listening, const std::string& address, const JobKey& key,
+                                                         const Hello& self, const Log* log) {
+  const auto parsed = parse_address(address);
+  if (!parsed.ok()) return parsed.status();
   auto listener = std::make_unique<Listener>(key, self, log);
-  DISTRUN_RETURN_IF_ERROR(listener->open(bind_address));
+  DISTRUN_RETURN_IF_ERROR(listener->open(std::move(listening), *parsed));
   return std::unique_ptr<SecureListener>(std::move(listener));
 }
 

@@ -29,10 +29,11 @@ inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 // Bound into the handshake's transcript, so that a connection cannot be replayed, reflected or used for another
 // purpose. Texts are at most 128 bytes each.
 struct Hello {
-  std::string purpose;  // "store", "control", "tcp:<group>", "host"
+  std::string purpose;  // "store", "control", "tcp:<group>", "host", "probe"
   std::string job_id;
-  int from = -1;  // world rank of the connecting side, -1 for a launcher or agent
-  int to = -1;    // world rank of the accepting side, -1 for a launcher or agent; checked
+  // World ranks, for the purpose "probe" numbers of hosts; -1 for the launcher.
+  int from = -1;  // the connecting side
+  int to = -1;    // the accepting side; checked
   // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions. This
   // build's own version when empty.
   std::string version;
@@ -90,11 +91,16 @@ class SecureListener {
   virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) = 0;
 };
 
-// `bind_address`: "127.0.0.1:0", "[::1]:0", "unix:@abstract", or "unix:@" for a random abstract name. `self` is what
-// this side says of itself: a peer must name its job_id and version and aim at its `from`; if `purpose` is not empty, a
-// peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the listener and is told about
-// strangers.
+// `bind_address`: "127.0.0.1:0", "[::1]:0", "*:0" (all addresses), "unix:@abstract", or "unix:@" for a random abstract
+// name. `self` is what this side says of itself: a peer must name its job_id and version and aim at its `from`; if
+// `purpose` is not empty, a peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the
+// listener and is told about strangers.
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self, const Log* log = nullptr);
+
+// The same on a socket that listens already (listen_stream), for an owner who gets the key later than it must tell its
+// port: whoever has connected meanwhile is served now. `address` is what listen_stream made of it.
+Result<std::unique_ptr<SecureListener>> listen_secure_on(Fd listening, const std::string& address, const JobKey& key,
+                                                         const Hello& self, const Log* log = nullptr);
 
 }  // namespace distrun::net

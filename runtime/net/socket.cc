@@ -23,6 +23,7 @@ namespace distrun::net {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:@";
+constexpr std::string_view kEverywhere = "*";
 constexpr std::size_t kMaxName = 100;  // sun_path holds 108
 constexpr std::size_t kMaxHost = 255;
 
@@ -95,19 +96,19 @@ bool connected_to_itself(int fd) {
   return local.size == remote.size && std::memcmp(local.get(), remote.get(), local.size) == 0;
 }
 
-Result<Fd> connect_tcp(const addrinfo& info, TimePoint deadline) {
+Result<Fd> begin_connect(const addrinfo& info) {
   auto fd = new_socket(info.ai_family);
   if (!fd.ok()) return fd;
-  if (::connect(fd->get(), info.ai_addr, info.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return errno_status("connecting failed", errno);
-    DISTRUN_RETURN_IF_ERROR(wait_ready(fd->get(), POLLOUT, deadline));
-    int error = 0;
-    socklen_t size = sizeof(error);
-    if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    if (error != 0) return errno_status("connecting failed", error);
-  }
-  if (connected_to_itself(fd->get())) return errno_status("connecting failed", ECONNREFUSED);
-  expect_prompt_peer(fd->get());
+  const bool refused = ::connect(fd->get(), info.ai_addr, info.ai_addrlen) != 0;
+  if (refused && errno != EINPROGRESS && errno != EINTR) return errno_status("connecting failed", errno);
+  return fd;
+}
+
+Result<Fd> connect_tcp(const addrinfo& info, TimePoint deadline) {
+  auto fd = begin_connect(info);
+  if (!fd.ok()) return fd;
+  DISTRUN_RETURN_IF_ERROR(wait_ready(fd->get(), POLLOUT, deadline));
+  DISTRUN_RETURN_IF_ERROR(finish_connect(fd->get()));
   return fd;
 }
 
@@ -141,7 +142,39 @@ Result<Fd> listen_unix(Address& address) {
   return fd;
 }
 
+std::uint16_t port_of(int fd) {
+  SocketAddress local{.storage = {}, .size = sizeof(sockaddr_storage)};
+  ::getsockname(fd, local.get(), &local.size);
+  return ntohs(local.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&local.storage)->sin6_port
+                                                   : reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port);
+}
+
+// One IPv6 socket takes IPv4 connections as well; a kernel without IPv6 has no such socket.
+Result<Fd> listen_everywhere(Address& address) {
+  Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  SocketAddress any;
+  if (fd.valid()) {
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto* in = reinterpret_cast<sockaddr_in6*>(&any.storage);
+    *in = {.sin6_family = AF_INET6, .sin6_port = htons(address.port), .sin6_addr = in6addr_any};
+    any.size = sizeof(*in);
+  }
+  if (!fd.valid() || ::bind(fd.get(), any.get(), any.size) != 0) {
+    fd.reset(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    auto* in = reinterpret_cast<sockaddr_in*>(&any.storage);
+    *in = {.sin_family = AF_INET, .sin_port = htons(address.port), .sin_addr = {.s_addr = htonl(INADDR_ANY)}};
+    any.size = sizeof(*in);
+    if (!fd.valid() || ::bind(fd.get(), any.get(), any.size) != 0) {
+      return errno_status("listening on all addresses failed", errno);
+    }
+  }
+  if (::listen(fd.get(), SOMAXCONN) != 0) return errno_status("listening on all addresses failed", errno);
+  address.port = port_of(fd.get());
+  return fd;
+}
+
 Result<Fd> listen_tcp(Address& address) {
+  if (address.host == kEverywhere) return listen_everywhere(address);
   auto list = resolve(address, AI_PASSIVE);
   if (!list.ok()) return list.status();
   Status error(Errc::kSystem, "the host name '" + address.host + "' has no address");
@@ -150,11 +183,7 @@ Result<Fd> listen_tcp(Address& address) {
     if (!fd.ok()) return fd;
     if (info->ai_family == AF_INET6) set_option(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
     if (::bind(fd->get(), info->ai_addr, info->ai_addrlen) == 0 && ::listen(fd->get(), SOMAXCONN) == 0) {
-      SocketAddress local{.storage = {}, .size = sizeof(sockaddr_storage)};
-      ::getsockname(fd->get(), local.get(), &local.size);
-      const bool v6 = local.storage.ss_family == AF_INET6;
-      address.port = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&local.storage)->sin6_port
-                              : reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port);
+      address.port = port_of(fd->get());
       return fd;
     }
     error = errno_status("listening on " + to_string(address) + " failed", errno);
@@ -237,6 +266,22 @@ Result<Fd> connect_stream(const Address& address, TimePoint deadline) {
     error = fd.status();
   }
   return error;
+}
+
+Result<Fd> begin_connect(const Address& address) {
+  auto list = resolve(address, AI_NUMERICHOST);
+  if (!list.ok()) return list.status();
+  return begin_connect(**list);
+}
+
+Status finish_connect(int fd) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error == 0 && connected_to_itself(fd)) error = ECONNREFUSED;
+  if (error != 0) return errno_status("connecting failed", error);
+  expect_prompt_peer(fd);
+  return {};
 }
 
 Result<Fd> accept_stream(int listener) {

@@ -1,5 +1,6 @@
 // Stream sockets without authentication: addresses, connecting with a deadline, and the options that every one of ours
-// has (non-blocking, close-on-exec, no delay, a silent peer noticed in about 5 s). Used by secure_socket only.
+// has (non-blocking, close-on-exec, no delay, a silent peer noticed in about 5 s). Used by secure_socket and by the
+// launcher's probes, which authenticate with handshake.h.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,13 @@ Result<Address> parse_address(std::string_view text);
 std::string to_string(const Address& address);
 
 // Listens without accepting. Port 0 and an empty unix name are replaced by a free port and a random name in `address`.
+// The host "*" means all addresses of this host, of IPv6 too where the kernel has it.
 Result<Fd> listen_stream(Address& address);
 Result<Fd> connect_stream(const Address& address, TimePoint deadline);
+// For a loop: begins to connect to a numeric TCP address; when the descriptor becomes writable, finish_connect() says
+// what has come of it.
+Result<Fd> begin_connect(const Address& address);
+Status finish_connect(int fd);
 // Next connection of a listener: kOk with an invalid Fd when none waits (or one that gave up already).
 Result<Fd> accept_stream(int listener);
 

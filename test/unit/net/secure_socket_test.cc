@@ -74,6 +74,21 @@ TEST_CASE("an IPv6 listener's address can be connected to", "[secure_socket]") {
   CHECK((*listener)->address().starts_with("[::1]:"));
 }
 
+TEST_CASE("who connects before the listener has its key is served when it has", "[secure_socket]") {
+  const JobKey key = JobKey::generate();
+  Address address{.host = "*"};
+  auto listening = listen_stream(address);
+  REQUIRE(listening.ok());
+  const std::string target = "127.0.0.1:" + std::to_string(address.port);
+  auto client = std::async(std::launch::async, [&] { return connect_secure(target, key, client_hello(3), soon()); });
+  REQUIRE(wait_ready(listening->get(), POLLIN, soon()).ok());
+  auto listener = listen_secure_on(*std::move(listening), to_string(address), key, listener_hello());
+  REQUIRE(listener.ok());
+  CHECK((*listener)->address() == to_string(address));
+  CHECK((*listener)->accept_blocking({}, soon()).ok());
+  CHECK(client.get().ok());
+}
+
 TEST_CASE("descriptors are non-blocking and closed on exec", "[secure_socket]") {
   const Connection pair = connect_pair("127.0.0.1:0");
   for (const int fd : {pair.server->fd(), pair.client->fd()}) {

@@ -101,6 +101,35 @@ TEST_CASE("the interface towards a host is found without sending anything", "[so
   CHECK_FALSE(local_host_towards({.host = "no-such-host.invalid", .port = 9}).ok());
 }
 
+TEST_CASE("a listener on all addresses takes both families and tells its port", "[socket]") {
+  Address everywhere{.host = "*"};
+  const auto listener = listen_stream(everywhere);
+  REQUIRE(listener.ok());
+  REQUIRE(everywhere.port != 0);
+  CHECK(to_string(everywhere) == "*:" + std::to_string(everywhere.port));
+  CHECK(connect_stream({.host = "127.0.0.1", .port = everywhere.port}, deadline_after(30)).ok());
+  CHECK(connect_stream({.host = "127.0.0.2", .port = everywhere.port}, deadline_after(30)).ok());
+  Address v6{.host = "::1"};
+  if (listen_stream(v6).ok()) CHECK(connect_stream({.host = "::1", .port = everywhere.port}, deadline_after(30)).ok());
+  CHECK_FALSE(listen_stream(everywhere).ok());  // taken
+}
+
+TEST_CASE("connecting in two steps does not wait", "[socket]") {
+  Address address{.host = "127.0.0.1"};
+  auto listener = listen_stream(address);
+  REQUIRE(listener.ok());
+  const auto good = begin_connect(address);
+  REQUIRE(good.ok());
+  REQUIRE(wait_ready(good->get(), POLLOUT, deadline_after(30)).ok());
+  CHECK(finish_connect(good->get()).ok());
+  listener->reset();
+  const auto refused = begin_connect(address);
+  REQUIRE(refused.ok());
+  REQUIRE(wait_ready(refused->get(), POLLOUT, deadline_after(30)).ok());
+  CHECK(finish_connect(refused->get()).message().find("refused") != std::string::npos);
+  CHECK_FALSE(begin_connect({.host = "localhost", .port = 9}).ok());  // a name would have to be looked up
+}
+
 TEST_CASE("a wait ends at its deadline, also at one that has passed", "[socket]") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);

@@ -1,0 +1,44 @@
+#include "launcher/agent/addresses.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+namespace distrun::launcher {
+namespace {
+
+std::string address_text(const sockaddr* address) {
+  if (address == nullptr) return {};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address->sa_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(), text.size());
+  } else if (address->sa_family == AF_INET6) {
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text.data(), text.size());
+  }
+  return text.data();
+}
+
+}  // namespace
+
+std::vector<Candidate> scan_addresses() {
+  ifaddrs* list = nullptr;
+  // Without a list there is nothing to try, and whoever chooses will say so.
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  std::vector<Candidate> out;
+  for (const ifaddrs* item = list; item != nullptr && out.size() < kMaxCandidates; item = item->ifa_next) {
+    constexpr unsigned kWorks = IFF_UP | IFF_RUNNING;
+    if ((item->ifa_flags & kWorks) != kWorks) continue;
+    Candidate candidate{.interface = item->ifa_name, .address = address_text(item->ifa_addr)};
+    const bool known = std::find(out.begin(), out.end(), candidate) != out.end();
+    if (!candidate.address.empty() && !known) out.push_back(std::move(candidate));
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

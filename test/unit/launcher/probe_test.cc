@@ -1,0 +1,263 @@
+// Probes between hosts that are objects of this process: each has a listener, and 127.0.0.1, 127.0.0.2, ... are its
+// addresses.
+#include "launcher/agent/probe.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/addresses.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::launcher {
+namespace {
+
+using net::JobKey;
+
+constexpr ProbeLimits kQuick{.each = std::chrono::milliseconds(200)};
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+ProbeListener listener() {
+  auto made = ProbeListener::open();
+  REQUIRE(made.ok());
+  return *std::move(made);
+}
+
+ProbeListener listener(const JobKey& key, const ProbeSelf& self) {
+  ProbeListener made = listener();
+  REQUIRE(made.answer(key, self).ok());
+  return made;
+}
+
+std::string at(const std::string& host, const ProbeListener& listener) {
+  return host + ":" + std::to_string(listener.port());
+}
+
+// One agent's loop with everything in it.
+void run(std::vector<Prober*> probers, const std::vector<ProbeListener*>& listeners) {
+  Poller poller;
+  const TimePoint too_late = deadline_after(60);
+  const auto all_done = [&] {
+    return std::all_of(probers.begin(), probers.end(), [](const Prober* prober) { return prober->done(); });
+  };
+  while (!all_done() && Clock::now() < too_late) {
+    poller.clear();
+    std::optional<TimePoint> deadline = too_late;
+    for (ProbeListener* it : listeners) it->watch(poller);
+    for (Prober* it : probers) {
+      it->watch(poller);
+      deadline = earlier(deadline, it->deadline());
+    }
+    REQUIRE(poller.wait(deadline).ok());
+    for (Prober* it : probers) it->progress(Clock::now());
+  }
+  REQUIRE(all_done());
+}
+
+// The outcome of one probe by host 1.
+std::string probe(const JobKey& key, const ProbeTarget& target, const std::vector<ProbeListener*>& listeners,
+                  const ProbeLimits& limits = {}) {
+  Prober prober(key, {.host = 1, .job_id = "job"}, {target}, limits);
+  run({&prober}, listeners);
+  const auto results = prober.take_results();
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].host == target.host);
+  CHECK(results[0].candidate == target.candidate);
+  return results[0].failure;
+}
+
+// Listens, and a connect to it is never answered: its queue is full.
+struct DeadEnd {
+  DeadEnd() {
+    fd = *net::listen_stream(address);
+    ::listen(fd.get(), 0);
+    for (int i = 0; i < 4; ++i) fillers.push_back(*net::begin_connect(address));
+  }
+  net::Address address{.host = "127.0.0.1"};
+  Fd fd;
+  std::vector<Fd> fillers;
+};
+
+TEST_CASE("hosts and the head reach each other") {
+  const JobKey key = JobKey::generate();
+  std::vector<ProbedHost> hosts;
+  std::vector<ProbeListener> ends;
+  const NetworkFilter loopback = *parse_network("lo");
+  for (int i = 0; i < 4; ++i) {
+    ends.push_back(listener(key, {.host = i, .job_id = "job"}));
+    const std::string name = "127.0.0." + std::to_string(i + 1);
+    hosts.push_back({.name = name, .addresses = eligible({{"lo", name}}, loopback), .port = ends.back().port()});
+  }
+  ends.push_back(listener(key, {.host = kHeadHost, .job_id = "job"}));
+  const ProbedHost head{
+      .name = "head", .addresses = eligible({{"lo", "127.0.0.9"}}, loopback), .port = ends.back().port()};
+  std::vector<std::unique_ptr<Prober>> owners;
+  std::vector<Prober*> probers;
+  std::vector<ProbeListener*> listeners;
+  for (ProbeListener& end : ends) listeners.push_back(&end);
+  for (int i = 0; i < 4; ++i) {
+    owners.push_back(
+        std::make_unique<Prober>(key, ProbeSelf{.host = i, .job_id = "job"}, probe_targets(i, hosts, head)));
+    probers.push_back(owners.back().get());
+  }
+  run(probers, listeners);
+  std::vector<std::vector<ProbeResult>> reports;
+  for (Prober* prober : probers) reports.push_back(prober->take_results());
+  const auto choice = choose_addresses(hosts, head, reports);
+  INFO((choice.ok() ? "" : choice.status().message()));
+  REQUIRE(choice.ok());
+  CHECK(choice->hosts[2].candidate.address == "127.0.0.3");
+  CHECK(choice->head->candidate.address == "127.0.0.9");
+  // The head may try the hosts, too.
+  Prober from_head(key, {.job_id = "job"}, {{.host = 3, .address = at("127.0.0.4", ends[3])}});
+  run({&from_head}, listeners);
+  CHECK(from_head.take_results()[0].failure.empty());
+}
+
+TEST_CASE("an address at which somebody else answers is not reached") {
+  const JobKey key = JobKey::generate();
+  ProbeListener own = listener(key, {.host = 1, .job_id = "job"});
+  ProbeListener other = listener(key, {.host = 2, .job_id = "job"});
+  CHECK(has(probe(key, {.host = 0, .address = at("127.0.0.1", own)}, {&own}), "this host itself answers there"));
+  CHECK(has(probe(key, {.host = 0, .address = at("127.0.0.1", other)}, {&other}), "another host of the job answers"));
+  CHECK(probe(key, {.host = 2, .candidate = 5, .address = at("127.0.0.1", other)}, {&other}).empty());
+}
+
+TEST_CASE("another job's host is not reached") {
+  const JobKey key = JobKey::generate();
+  ProbeListener other_key = listener(JobKey::generate(), {.host = 0, .job_id = "job"});
+  ProbeListener other_job = listener(key, {.host = 0, .job_id = "yesterday"});
+  CHECK(has(probe(key, {.address = at("127.0.0.1", other_key)}, {&other_key}), "refused this process's key or job"));
+  CHECK(has(probe(key, {.address = at("127.0.0.1", other_job)}, {&other_job}), "refused this process's key or job"));
+}
+
+TEST_CASE("a connection for another purpose is turned away") {
+  const JobKey key = JobKey::generate();
+  auto store = net::listen_secure("127.0.0.1:0", key, {.purpose = "store", .job_id = "job", .from = 0});
+  REQUIRE(store.ok());
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = (*store)->address()}});
+  Poller poller;
+  while (!prober.done()) {
+    poller.clear();
+    poller.watch((*store)->fd(), POLLIN, [&](short) {
+      (*store)->progress(Clock::now(), {}, [](const std::unique_ptr<net::SecureSocket>&) { FAIL("taken"); });
+    });
+    prober.watch(poller);
+    REQUIRE(poller.wait(prober.deadline()).ok());
+    prober.progress(Clock::now());
+  }
+  CHECK(has(prober.take_results()[0].failure, "'store'"));
+}
+
+TEST_CASE("a closed port, a dead end, silence and nonsense are told apart") {
+  const JobKey key = JobKey::generate();
+  net::Address closed{.host = "127.0.0.1"};
+  net::listen_stream(closed)->reset();
+  CHECK(has(probe(key, {.address = net::to_string(closed)}, {}), "Connection refused"));
+  const DeadEnd dead_end;
+  CHECK(has(probe(key, {.address = net::to_string(dead_end.address)}, {}, kQuick), "no answer within 0.2 s"));
+  net::Address mute{.host = "127.0.0.1"};
+  const auto listening = net::listen_stream(mute);
+  REQUIRE(listening.ok());
+  CHECK(has(probe(key, {.address = net::to_string(mute)}, {}, kQuick), "takes connections but has said nothing"));
+  CHECK(has(probe(key, {.address = "nonsense"}, {}), "'nonsense' is not an address"));
+  CHECK_FALSE(probe(key, {.address = "no-such-host.invalid:1"}, {}).empty());
+}
+
+TEST_CASE("probes that come before the listener knows whose it is wait for it") {
+  const JobKey key = JobKey::generate();
+  ProbeListener early = listener();
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = at("127.0.0.1", early)}});
+  Poller poller;
+  for (int i = 0; i < 3; ++i) {  // as far as it gets: begun, connected, greeting sent
+    poller.clear();
+    early.watch(poller);
+    prober.watch(poller);
+    REQUIRE(poller.wait(earlier(prober.deadline(), deadline_after(0.05))).ok());
+    prober.progress(Clock::now());
+  }
+  CHECK_FALSE(prober.done());
+  REQUIRE(early.answer(key, {.host = 0, .job_id = "job"}).ok());
+  run({&prober}, {&early});
+  CHECK(prober.take_results()[0].failure.empty());
+}
+
+TEST_CASE("a connection that is dropped without a word is tried again, but not for ever") {
+  const JobKey key = JobKey::generate();
+  net::Address address{.host = "127.0.0.1"};
+  auto door = net::listen_stream(address);
+  REQUIRE(door.ok());
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
+  Poller poller;
+  int slammed = 0;
+  while (!prober.done()) {
+    poller.clear();
+    poller.watch(door->get(), POLLIN, [&](short) { slammed += net::accept_stream(door->get())->valid() ? 1 : 0; });
+    prober.watch(poller);
+    REQUIRE(poller.wait(prober.deadline()).ok());
+    prober.progress(Clock::now());
+  }
+  CHECK(slammed == 8);
+  CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
+}
+
+TEST_CASE("dead ends cost a bounded time, the best addresses first") {
+  const JobKey key = JobKey::generate();
+  const DeadEnd dead_end;
+  const std::string address = net::to_string(dead_end.address);
+  std::vector<ProbeTarget> targets;
+  for (int host = 2; host < 22; ++host) {
+    for (int candidate = 0; candidate < 4; ++candidate) targets.push_back({host, candidate, address});
+  }
+  const auto begun = Clock::now();
+  Prober prober(key, {.host = 1, .job_id = "job"}, targets,
+                {.each = std::chrono::milliseconds(100), .all = std::chrono::milliseconds(300), .at_once = 16});
+  run({&prober}, {});
+  CHECK(Clock::now() - begun < std::chrono::seconds(5));
+  const auto results = prober.take_results();
+  REQUIRE(results.size() == targets.size());
+  std::map<int, int> tried;
+  for (const ProbeResult& result : results) tried[result.candidate] += has(result.failure, "not tried") ? 0 : 1;
+  CHECK(tried[0] == 20);
+  CHECK(tried[3] == 0);
+  CHECK(has(results.back().failure, "not tried: the 0.3 s for all probes were over"));
+}
+
+TEST_CASE("many hosts at once come through the few places of a listener") {
+  const JobKey key = JobKey::generate();
+  ProbeListener busy = listener(key, {.host = 0, .job_id = "job"});
+  std::vector<std::unique_ptr<Prober>> owners;
+  std::vector<Prober*> probers;
+  for (int host = 1; host <= 300; ++host) {
+    owners.push_back(std::make_unique<Prober>(key, ProbeSelf{.host = host, .job_id = "job"},
+                                              std::vector<ProbeTarget>{{0, 0, at("127.0.0.1", busy)}}));
+    probers.push_back(owners.back().get());
+  }
+  run(probers, {&busy});
+  for (Prober* prober : probers) CHECK(prober->take_results().at(0).failure.empty());
+}
+
+TEST_CASE("nothing to probe is done at once") {
+  Prober prober(JobKey::generate(), {.host = 0, .job_id = "job"}, {});
+  CHECK(prober.done());
+  CHECK_FALSE(prober.deadline());
+  CHECK(prober.take_results().empty());
+}
+
+TEST_CASE("the kernel lists loopback, and each address once") {
+  const std::vector<Candidate> found = scan_addresses();
+  const Candidate loopback{"lo", "127.0.0.1"};
+  CHECK(std::count(found.begin(), found.end(), loopback) == 1);
+  CHECK(found.size() <= kMaxCandidates);
+  CHECK(eligible(found, {}).rejected.size() >= 1);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
