@@ -53,11 +53,14 @@ struct Wanted {
 
 void add_start(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_option("-n,--num-proc,--np", raw.ranks, "How many ranks (also spelt -np)")->type_name("N")->group(kStart);
-  app.add_option("-H,--host", options.hosts, "Hosts and slots, as in localhost:4 (this machine only so far)")
+  app.add_option("-H,--host", options.hosts,
+                 "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2 (this machine only so far)")
       ->type_name("HOST[:SLOTS],...")
       ->group(kStart);
   app.add_option("--hostfile", options.hostfile, "The same from a file (host slots=N, or host:N); - is standard input")
       ->type_name("FILE")
+      ->group(kStart);
+  app.add_flag("--no-detect", raw.no_detect, "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in")
       ->group(kStart);
   app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);

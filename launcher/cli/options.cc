@@ -74,6 +74,7 @@ Status check_options(const RawOptions& raw, Options& out) {
       "--gpu-visibility", visibility,
       Choices<GpuVisibility, 2>{{{"all", GpuVisibility::kAll}, {"one", GpuVisibility::kOne}}}, out.gpu_visibility));
   out.tf_config = !raw.no_tf_config;
+  out.detect = !raw.no_detect;
   DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));
   DISTRUN_RETURN_IF_ERROR(read_seconds("--grace", raw.grace, out.grace));
   for (const std::string& item : out.forwarded) {
@@ -92,11 +93,10 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 18> kLater = {{
+  static constexpr std::array<Later, 17> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
       {"--mimic", "use distrun.jax, or set the variables with -x"},
       {"--network", "all ranks run on this machine and talk over its loopback interface"},
-      {"--no-detect", "no allocation (Slurm, PBS, ...) is detected yet, so there is nothing to turn off"},
       {"--insecure", "every connection is authenticated"},
       {"--launcher", "ranks run on this machine only"},
       {"--rsh", "ranks run on this machine only"},

@@ -17,6 +17,7 @@ struct Options {
   int ranks = 0;  // 0: not given
   std::string hosts;
   std::string hostfile;
+  bool detect = true;  // with neither of them: use the allocation that there is
   bool oversubscribe = false;
 
   BindTo bind_to = BindTo::kAuto;
@@ -61,6 +62,7 @@ struct RawOptions {
   std::string ranks, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank", timeout = "0", grace = "10";
   bool tf = false;
   bool no_tf_config = false;
+  bool no_detect = false;
 };
 // Checks and converts; the texts name the option, the value and what is allowed.
 Status check_options(const RawOptions& raw, Options& options);

@@ -1,24 +1,17 @@
 #include "launcher/cli/run.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
-#include <memory>
 
 #include "launcher/agent/preflight.h"
 #include "launcher/agent/scan.h"
 #include "launcher/cli/explain.h"
+#include "launcher/cli/host_source.h"
 #include "launcher/cli/program.h"
 #include "launcher/exit_codes.h"
 #include "launcher/job/job.h"
@@ -30,36 +23,6 @@ namespace {
 int refuse(const Status& status, int code) {
   std::fprintf(stderr, "distrun: %s\n", status.message().c_str());
   return code;
-}
-
-Result<std::string> read_text(const std::string& option, const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_status(option + ": cannot read " + path, errno);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// Every name by which a user may mean this machine.
-std::vector<std::string> own_names() {
-  std::vector<std::string> names = {"localhost", "localhost.localdomain", "ip6-localhost"};
-  char name[HOST_NAME_MAX + 1] = {};
-  if (::gethostname(name, HOST_NAME_MAX) == 0) {
-    names.emplace_back(name);
-    names.push_back(names.back().substr(0, names.back().find('.')));
-  }
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return names;
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    char text[INET6_ADDRSTRLEN] = {};
-    if (at->ifa_addr == nullptr) continue;
-    const void* address = nullptr;
-    if (at->ifa_addr->sa_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
-    if (at->ifa_addr->sa_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-    if (address != nullptr && ::inet_ntop(at->ifa_addr->sa_family, address, text, sizeof text) != nullptr)
-      names.emplace_back(text);
-  }
-  return names;
 }
 
 std::string new_job_id() {
@@ -97,19 +60,11 @@ std::uint64_t raise_open_files() {
   return before;
 }
 
-Result<std::vector<HostSlots>> read_hosts(const Options& options) {
-  if (!options.hosts.empty()) return parse_hosts(options.hosts);
-  if (options.hostfile.empty()) return std::vector<HostSlots>{};
-  auto text = read_text("--hostfile", options.hostfile);
-  if (!text.ok()) return text.status();
-  return parse_hostfile(*text, options.hostfile == "-" ? "standard input" : options.hostfile);
-}
-
 Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
   EnvRequest request{.mode = options.env_mode, .forwarded = options.forwarded};
   if (!options.env_file.empty()) {
-    auto text = read_text("--env-file", options.env_file);
-    if (!text.ok()) return text.status();
+    auto text = read_text(options.env_file);
+    if (!text.ok()) return text.status().with_context("--env-file");
     auto variables = parse_env_file(*text, options.env_file, environment);
     if (!variables.ok()) return variables.status();
     request.from_file = *std::move(variables);
@@ -136,19 +91,31 @@ struct Prospect {
 
 Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
 
-Result<Assignment> place_ranks(const Options& options, const std::vector<HostSlots>& hosts, const Topology& topology) {
-  AssignRequest request{.hosts = hosts, .ranks = options.ranks, .oversubscribe = options.oversubscribe};
+Result<Assignment> place_ranks(const Options& options, const HostSource& source) {
+  const bool needs_topology =
+      std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
+  const Topology topology = needs_topology ? scan_topology(options.sysroot) : Topology{};
+  AssignRequest request{.hosts = source.hosts,
+                        .ranks = options.ranks,
+                        .oversubscribe = options.oversubscribe,
+                        .more_slots = source.more_slots};
   const bool gpus = !topology.gpus.empty();
   request.default_slots = std::max(1, gpus ? static_cast<int>(topology.gpus.size()) : count_cores(topology.cpus));
   request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
-  return assign(request);
+  auto assignment = assign(request);
+  if (!assignment.ok()) return assignment;
+  DISTRUN_RETURN_IF_ERROR(refuse_other_machines(*assignment, source.own_names));
+  if (!source.found.empty()) assignment->reasons.insert(assignment->reasons.begin(), source.found);
+  return assignment;
+}
+
+int code_of(const Status& status) {
+  return status.code() == Errc::kInvalidArgument ? exit_code::kUsage : exit_code::kUnusable;
 }
 
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
-  auto named = read_hosts(options);
-  if (!named.ok()) return refused(named.status(), exit_code::kUsage);
-  const std::vector<std::string> own = own_names();
-  const std::vector<HostSlots> hosts = merge_own_names(*named, own);
+  const auto source = find_hosts(options, environment);
+  if (!source.ok()) return refused(source.status(), code_of(source.status()));
   auto base = read_environment(options, environment);
   if (!base.ok()) return refused(base.status(), exit_code::kUsage);
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
@@ -158,16 +125,10 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.grace = options.grace;
   config.timeout = options.timeout;
   config.sysroot = options.sysroot;
-  const bool needs_topology =
-      std::any_of(hosts.begin(), hosts.end(), [](const HostSlots& host) { return !host.slots; });
-  auto assignment = place_ranks(options, hosts, needs_topology ? scan_topology(options.sysroot) : Topology{});
-  if (!assignment.ok()) {
-    const bool usage = assignment.status().code() == Errc::kInvalidArgument;
-    return refused(assignment.status(), usage ? exit_code::kUsage : exit_code::kUnusable);
-  }
-  if (const Status status = refuse_other_machines(*assignment, own); !status.ok()) {
-    return refused(status, exit_code::kUnusable);
-  }
+  // --explain has it among the reasons.
+  if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
+  auto assignment = place_ranks(options, *source);
+  if (!assignment.ok()) return refused(assignment.status(), code_of(assignment.status()));
   config.plan.assignment = *std::move(assignment);
   config.plan.bind_to = options.bind_to;
   config.plan.frameworks = {

@@ -116,6 +116,22 @@ Result<Assignment> assign(const AssignRequest& given) {
   return out;
 }
 
+std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> out = {"localhost", "localhost.localdomain", "ip6-localhost"};
+  if (name.empty() || name == out.front()) return out;
+  out.push_back(name);
+  if (const std::size_t dot = name.find('.'); dot != std::string::npos) {
+    out.push_back(name.substr(0, dot));
+    return out;
+  }
+  std::vector<std::string> full;
+  for (const HostSlots& host : hosts) {
+    if (host.name.starts_with(name + '.')) full.push_back(host.name);
+  }
+  if (full.size() == 1) out.push_back(full.front());
+  return out;
+}
+
 std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names) {
   std::vector<HostSlots> out;
   std::optional<std::size_t> own;
@@ -138,7 +154,7 @@ Status refuse_other_machines(const Assignment& assignment, const std::vector<std
     if (names_this_machine(assignment.hosts[i], assignment.users[i], own_names)) continue;
     return {Errc::kSystem, "host " + spelt({.name = assignment.hosts[i], .user = assignment.users[i]}) +
                                " is another machine, and this version starts ranks on this machine only; "
-                               "use -H localhost:N, or leave -H out"};
+                               "use -H localhost:N, or --no-detect inside an allocation"};
   }
   return {};
 }

@@ -35,11 +35,16 @@ struct AssignRequest {
   std::string local_name = "localhost";
   int default_slots = 1;  // of a host that names none, and why:
   std::string default_slots_reason;
+  std::string more_slots;  // how to get more of them, a half sentence; empty: with -H
 };
 
 // Fills host after host. More ranks than slots is an error with a table and the cure unless `oversubscribe`; then all
 // hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
+
+// What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that
+// has it with a domain, as in a nodefile with full names; where several have it, none can be told to be this machine.
+std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts);
 
 // All names of this machine become one host under the first name used: local ranks, GPUs and cores are counted per
 // machine.

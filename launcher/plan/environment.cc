@@ -39,6 +39,11 @@ bool kept(std::string_view name, EnvMode mode) {
 
 }  // namespace
 
+std::string value_of(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
 bool names_outer_rank(std::string_view name) {
   if (contains(kOuterNames, name)) return true;
   return std::any_of(kOuterPrefixes.begin(), kOuterPrefixes.end(),

@@ -14,6 +14,9 @@
 
 namespace distrun::launcher {
 
+// The value of a variable; empty also where it is not set.
+std::string value_of(const Environment& environment, const std::string& name);
+
 enum class EnvMode { kDefault, kAll, kNone };
 
 struct EnvRequest {

@@ -253,6 +253,42 @@ std::string spelt(const HostSlots& host) {
   return host.user.empty() ? name : host.user + '@' + name;
 }
 
+std::string as_option(const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < hosts.size();) {
+    const HostSlots& first = hosts[i];
+    const bool address = first.name.find(':') != std::string::npos;
+    std::vector<std::string> names;
+    while (i < hosts.size() && hosts[i].user == first.user && hosts[i].slots == first.slots &&
+           (names.empty() || (!address && hosts[i].name.find(':') == std::string::npos))) {
+      names.push_back(hosts[i++].name);
+    }
+    const std::string user = first.user.empty() ? "" : first.user + '@';
+    const std::string slots = first.slots ? ':' + std::to_string(*first.slots) : "";
+    for (const std::string& item : address ? names : compress_hostlist(names)) {
+      out.push_back(user + (address ? '[' + item + ']' : item) + slots);
+    }
+  }
+  return join(out, ",");
+}
+
+std::vector<HostSlots> merge_same_names(std::vector<HostSlots> hosts) {
+  std::vector<HostSlots> out;
+  std::unordered_map<std::string, std::size_t> index;
+  for (HostSlots& host : hosts) {
+    const auto [known, is_new] = index.emplace(host.name, out.size());
+    if (is_new) {
+      out.push_back(std::move(host));
+    } else {
+      HostSlots& first = out[known->second];
+      if (first.slots || host.slots) {
+        first.slots = std::min(first.slots.value_or(1) + host.slots.value_or(1), kMaxRanks);
+      }
+    }
+  }
+  return out;
+}
+
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
   Collector hosts;
   for (std::size_t start = 0; start <= text.size();) {

@@ -23,6 +23,11 @@ inline constexpr int kMaxRanks = 1 << 20;  // of a job; also the largest slot co
 
 // As one writes it in -H, without slots: "me@node1", "[fe80::1]".
 std::string spelt(const HostSlots& host);
+// A whole list for -H, as short as its order allows: "node[01-04]:8,me@login:2".
+std::string as_option(const std::vector<HostSlots>& hosts);
+
+// Hosts that appear again add their slots.
+std::vector<HostSlots> merge_same_names(std::vector<HostSlots> hosts);
 
 // "h1:4,h2,me@node[01-04]:8,[fe80::1]:2,::1". A host that is named again adds its slots.
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text);

@@ -54,19 +54,6 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     assert text in done.stderr
 
 
-def test_hosts_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
-    hostfile = tmp_path / "hosts"
-    hostfile.write_bytes(b"# this machine\r\n\r\nlocalhost slots=2\r\n127.0.0.1:1\r\n")
-    done = shell("--hostfile", str(hostfile), script="echo $LOCAL_RANK of $LOCAL_WORLD_SIZE")
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} of 3" for rank in range(3)], done.stderr
-    done = shell("--hostfile", "-", script="echo $RANK", stdin="localhost\nlocalhost\n")
-    assert sorted(done.stdout.splitlines()) == ["[0] 0", "[1] 1"], done.stderr
-    done = run("--hostfile", "-", "true", stdin="localhost\nbox slots=x\n")
-    assert done.returncode == 64
-    assert "standard input:2:11: 'x' is not a number of slots" in done.stderr
-    assert done.stderr.endswith("\n  box slots=x\n            ^\n")
-
-
 def test_exit_code_is_that_of_the_first_failing_rank() -> None:
     done = shell("-np", "3", "--grace", "2", script="[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60")
     assert done.returncode == 42

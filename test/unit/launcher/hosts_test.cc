@@ -1,5 +1,6 @@
 #include "launcher/plan/hosts.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/plan/assign.h"
@@ -79,6 +80,14 @@ TEST_CASE("-H takes IPv6 addresses") {
 TEST_CASE("a host is written as -H takes it") {
   CHECK(spelt({.name = "n1"}) == "n1");
   CHECK(spelt({.name = "fe80::1", .user = "me"}) == "me@[fe80::1]");
+}
+
+TEST_CASE("a list is written for -H as short as its order allows") {
+  const auto again = [](std::string_view text) { return as_option(hosts_of(text)); };
+  CHECK(again("n1:4,n2:4,n3:2,me@n4:2,me@n5:2,x") == "n[1-2]:4,n3:2,me@n[4-5]:2,x");
+  CHECK(again("[fe80::1]:2,[fe80::2]:2,n1:2") == "[fe80::1]:2,[fe80::2]:2,n1:2");
+  CHECK(again("a:1,b:1") == "a:1,b:1");
+  CHECK(as_option({}).empty());
 }
 
 TEST_CASE("a host that is named twice adds its slots") {
@@ -232,6 +241,20 @@ TEST_CASE("all names of this machine are one host") {
                         own) == Hosts{{.name = "box", .slots = 3}, {.name = "n7", .slots = 4}});
   CHECK(merge_own_names({{.name = "box"}, {.name = "localhost"}}, own) == Hosts{{.name = "box"}});
   CHECK(merge_own_names({{.name = "box"}, {.name = "box", .user = "me"}}, own).size() == 2);
+}
+
+TEST_CASE("what a machine is called") {
+  const auto has_name = [](const std::vector<std::string>& names, const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const Hosts full = {{.name = "n1.cluster"}, {.name = "n10.cluster"}};
+  CHECK(has_name(names_of_host("n1", full), "n1"));
+  CHECK(has_name(names_of_host("n1", full), "n1.cluster"));
+  CHECK_FALSE(has_name(names_of_host("n1", full), "n10.cluster"));
+  CHECK_FALSE(has_name(names_of_host("n1", {{.name = "n1.a"}, {.name = "n1.b"}}), "n1.a"));
+  CHECK(has_name(names_of_host("n1.a", {}), "n1"));
+  CHECK_FALSE(has_name(names_of_host("n1.a", {{.name = "n1.b"}}), "n1.b"));
+  CHECK_FALSE(has_name(names_of_host("localhost", {{.name = "localhost.b"}}), "localhost.b"));
 }
 
 TEST_CASE("other machines are refused") {

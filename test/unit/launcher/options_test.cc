@@ -73,10 +73,14 @@ TEST_CASE("bad values are refused with what is allowed") {
 TEST_CASE("what is not there is refused, not swallowed") {
   CHECK(has(refused({"--nope", "-np", "1", "p"}), "--nope is not an option of distrun"));
   CHECK(has(refused({"-np", "1", "--nop=3", "p"}), "--nop=3 is not an option"));
-  for (const char* later :
-       {"--mpi", "--mimic=openmpi", "--network", "--insecure", "--no-detect", "--ssh-port", "--min-np"}) {
+  for (const char* later : {"--mpi", "--mimic=openmpi", "--network", "--insecure", "--ssh-port", "--min-np"}) {
     CHECK(has(refused({later, "p"}), "is not available in this version"));
   }
+}
+
+TEST_CASE("--no-detect leaves an allocation aside") {
+  CHECK(parsed({"p"}).detect);
+  CHECK_FALSE(parsed({"--no-detect", "p"}).detect);
 }
 
 TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {

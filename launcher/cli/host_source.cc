@@ -1,0 +1,90 @@
+#include "launcher/cli/host_source.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <climits>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "launcher/plan/allocation.h"
+#include "launcher/plan/assign.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
+}
+
+void add_addresses(std::vector<std::string>& names) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    char text[INET6_ADDRSTRLEN] = {};
+    if (at->ifa_addr == nullptr) continue;
+    const void* address = nullptr;
+    if (at->ifa_addr->sa_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
+    if (at->ifa_addr->sa_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+    if (address != nullptr && ::inet_ntop(at->ifa_addr->sa_family, address, text, sizeof text) != nullptr) {
+      names.emplace_back(text);
+    }
+  }
+}
+
+Status read_hostfile(const std::string& path, HostSource& out) {
+  auto text = read_text(path);
+  if (!text.ok()) return Status(Errc::kInvalidArgument, text.status().with_context("--hostfile").message());
+  const std::string name = path == "-" ? "standard input" : path;
+  auto hosts = parse_hostfile(*text, name);
+  if (!hosts.ok()) return hosts.status();
+  out.hosts = *std::move(hosts);
+  out.more_slots = "write more slots into " + name;
+  return {};
+}
+
+Status read_allocation(const Environment& environment, HostSource& out) {
+  auto found = detect_allocation(environment, read_text);
+  if (!found.ok()) return found.status();
+  if (!*found) return {};
+  out.found = found_text(**found);
+  if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
+  out.more_slots = (*found)->more_slots;
+  out.hosts = std::move((*found)->hosts);
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_status("cannot read " + path, errno);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Result<HostSource> find_hosts(const Options& options, const Environment& environment) {
+  HostSource out;
+  if (!options.hosts.empty()) {
+    auto hosts = parse_hosts(options.hosts);
+    if (!hosts.ok()) return hosts.status();
+    out.hosts = *std::move(hosts);
+  } else if (!options.hostfile.empty()) {
+    DISTRUN_RETURN_IF_ERROR(read_hostfile(options.hostfile, out));
+  } else if (options.detect) {
+    DISTRUN_RETURN_IF_ERROR(read_allocation(environment, out));
+  }
+  const std::string name = host_name();
+  for (const std::string& own : names_of_host(name, out.hosts)) out.own_names.push_back(own);
+  add_addresses(out.own_names);
+  out.hosts = merge_own_names(out.hosts, out.own_names);
+  return out;
+}
+
+}  // namespace distrun::launcher

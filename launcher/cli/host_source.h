@@ -1,0 +1,28 @@
+// Where hosts come from: -H, --hostfile, or the allocation that distrun was started in. Reads files, the machine's own
+// names and nothing else; the parsing is in plan/.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/cli/options.h"
+#include "launcher/plan/hosts.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+struct HostSource {
+  std::vector<HostSlots> hosts;        // empty: this machine, with as many slots as ranks
+  std::vector<std::string> own_names;  // every name by which they may mean this machine
+  std::string found;                   // a sentence about the allocation, or empty
+  std::string more_slots;              // how to get more of them, a half sentence, or empty
+};
+
+// kSystem: there is an allocation, but it cannot be used.
+Result<HostSource> find_hosts(const Options& options, const Environment& environment);
+
+// "-" is standard input.
+Result<std::string> read_text(const std::string& path);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,36 @@
+// The allocation that distrun was started in, as its scheduler tells it: Slurm, PBS, LSF, Grid Engine, the hostfile of
+// the Kubernetes MPI operator, and the default hostfiles of Open MPI, MPICH and Intel MPI. Pure: the environment and a
+// reader of files in, hosts or a reason why not out. Flux has no host list in its environment; docs/launch.md has the
+// command.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/hosts.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+struct Allocation {
+  std::string source;  // "Slurm job 4711"
+  std::vector<HostSlots> hosts;
+  std::string slots_are;   // "one per task"; empty where hosts have none
+  std::string own_name;    // what the scheduler calls this machine, if it says so
+  std::string more_slots;  // how to get more of them, a half sentence
+  friend bool operator==(const Allocation&, const Allocation&) = default;
+};
+
+// The text of a file, or a status that names it.
+using ReadFile = std::function<Result<std::string>(const std::string& path)>;
+
+// Nothing outside of an allocation; kSystem where there is one that cannot be read, naming the variable and the cure.
+Result<std::optional<Allocation>> detect_allocation(const Environment& environment, const ReadFile& read_file);
+
+// One sentence about what was found.
+std::string found_text(const Allocation& allocation);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,171 @@
+#include "launcher/plan/slurm.h"
+
+#include <algorithm>
+
+#include "launcher/plan/environment.h"
+#include "launcher/plan/hostlist.h"
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+using Counts = std::vector<int>;
+
+bool is_set(const Environment& environment, const std::string& name) { return !value_of(environment, name).empty(); }
+
+// "2" or "2(x3)".
+std::optional<Fault> read_count(std::string_view text, Counts& counts) {
+  const std::size_t open = std::min(text.find("(x"), text.size());
+  const auto count = parse_number(text.substr(0, open), 1, kMaxRanks);
+  std::optional<int> times = 1;
+  if (open < text.size()) {
+    const bool closed = text.ends_with(')');
+    times = closed ? parse_number(text.substr(open + 2, text.size() - open - 3), 1, kMaxHosts) : std::nullopt;
+  }
+  if (!count || !times) return Fault{0, quoted(text) + " is not a number for each host, as in 2(x3),1"};
+  if (counts.size() + static_cast<std::size_t>(*times) > kMaxHosts)
+    return Fault{0, "these are numbers for too many hosts"};
+  counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
+  return std::nullopt;
+}
+
+// Inside a step (srun) some variables describe the step and not the job.
+bool in_step(const Environment& environment) { return is_set(environment, "SLURM_STEP_NODELIST"); }
+
+// One component of a job; all but heterogeneous jobs have just one, whose variables have no suffix.
+class Component {
+ public:
+  Component(const Environment& environment, std::string suffix)
+      : environment_(environment), suffix_(std::move(suffix)) {}
+
+  Result<std::vector<HostSlots>> hosts() {
+    const std::string variable = "SLURM_JOB_NODELIST" + suffix_;
+    auto names = parse_hostlist(value_of(environment_, variable), variable);
+    if (!names.ok()) return names.status();
+    auto slots = slots_of(names->size());
+    if (!slots.ok()) return slots.status();
+    std::vector<HostSlots> out;
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      out.push_back({.name = std::move((*names)[i])});
+      if (!slots->empty()) out.back().slots = (*slots)[i];
+    }
+    return out;
+  }
+
+  [[nodiscard]] const std::string& slots_are() const { return slots_are_; }
+
+ private:
+  // A variable with one number per host, or nothing: it is not there, or it is a step's on some of the hosts.
+  Result<std::optional<Counts>> counts(const std::string& name, std::size_t hosts) const {
+    const std::string text = value_of(environment_, name + suffix_);
+    if (text.empty()) return std::optional<Counts>();
+    auto counts = parse_slurm_counts(text, name + suffix_);
+    if (!counts.ok()) return counts.status();
+    if (counts->size() == hosts) return std::optional<Counts>(*std::move(counts));
+    if (in_step(environment_)) return std::optional<Counts>();
+    return Status(Errc::kInvalidArgument, name + suffix_ + "=" + text + " is for " + counted(counts->size(), "host") +
+                                              ", but SLURM_JOB_NODELIST" + suffix_ + " names " + std::to_string(hosts));
+  }
+
+  Result<Counts> slots_of(std::size_t hosts) {
+    auto tasks = counts("SLURM_TASKS_PER_NODE", hosts);
+    if (!tasks.ok()) return tasks.status();
+    const auto per_node = parse_number(value_of(environment_, "SLURM_NTASKS_PER_NODE" + suffix_), 1, kMaxRanks);
+    if (!*tasks && per_node) *tasks = Counts(hosts, *per_node);
+    const bool asked = per_node || is_set(environment_, "SLURM_NTASKS" + suffix_);
+    // One task per host is how a job for a launcher is asked for, and also the default: it says nothing about ranks.
+    const bool several = *tasks && std::any_of((*tasks)->begin(), (*tasks)->end(), [](int n) { return n > 1; });
+    const int gpus = asked && several ? 0 : gpus_per_host(hosts);
+    if (gpus > 0) {
+      slots_are_ = "one per GPU";
+      return Counts(hosts, gpus);
+    }
+    if (*tasks) {
+      slots_are_ = "one per task";
+      return **std::move(tasks);
+    }
+    return slots_by_cpus(hosts);
+  }
+
+  Result<Counts> slots_by_cpus(std::size_t hosts) {
+    auto cpus = counts("SLURM_JOB_CPUS_PER_NODE", hosts);
+    if (!cpus.ok()) return cpus.status();
+    if (!*cpus) return Counts();
+    const int per_task =
+        parse_number(value_of(environment_, "SLURM_CPUS_PER_TASK" + suffix_), 1, kMaxRanks).value_or(1);
+    slots_are_ = per_task == 1 ? "one per CPU" : "one per " + std::to_string(per_task) + " CPUs";
+    for (int& count : **cpus) count = std::max(1, count / per_task);
+    return **std::move(cpus);
+  }
+
+  // 0: none, or not the same on every host as far as Slurm tells.
+  [[nodiscard]] int gpus_per_host(std::size_t hosts) const {
+    if (const std::string text = value_of(environment_, "SLURM_GPUS_PER_NODE" + suffix_); !text.empty()) {
+      return sum_of_types(text);
+    }
+    const int here = parse_number(value_of(environment_, "SLURM_GPUS_ON_NODE"), 1, kMaxRanks).value_or(0);
+    const std::string total = value_of(environment_, "SLURM_GPUS" + suffix_);
+    if (total.empty()) return here;
+    return static_cast<std::size_t>(sum_of_types(total)) == static_cast<std::size_t>(here) * hosts ? here : 0;
+  }
+
+  // "8", "a100:8", "a100:4,v100:4"; 0 for anything else.
+  static int sum_of_types(std::string_view text) {
+    int sum = 0;
+    while (!text.empty()) {
+      const std::size_t comma = std::min(text.find(','), text.size());
+      const std::string_view part = text.substr(0, comma);
+      const auto number = parse_number(part.substr(part.rfind(':') + 1), 0, kMaxRanks);
+      if (!number || sum > kMaxRanks) return 0;
+      sum += *number;
+      text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    return sum;
+  }
+
+  const Environment& environment_;
+  std::string suffix_;
+  std::string slots_are_;
+};
+
+std::vector<std::string> suffixes(const Environment& environment) {
+  const auto components = parse_number(value_of(environment, "SLURM_HET_SIZE"), 1, 1000);
+  if (!components || !is_set(environment, "SLURM_JOB_NODELIST_HET_GROUP_0")) return {""};
+  std::vector<std::string> out;
+  for (int i = 0; i < *components; ++i) out.push_back("_HET_GROUP_" + std::to_string(i));
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<int>> parse_slurm_counts(const std::string& text, const std::string& where) {
+  Counts out;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    if (auto fault = read_count(std::string_view(text).substr(start, comma - start), out)) {
+      fault->column += start;
+      return Status(Errc::kInvalidArgument, caret_error(where, text, *fault));
+    }
+    start = comma + 1;
+  }
+  return out;
+}
+
+Result<std::optional<Allocation>> slurm_allocation(const Environment& environment) {
+  const std::vector<std::string> components = suffixes(environment);
+  if (!is_set(environment, "SLURM_JOB_NODELIST" + components.front())) return std::optional<Allocation>();
+  Allocation out{.source = "Slurm job " + value_of(environment, "SLURM_JOB_ID"),
+                 .own_name = value_of(environment, "SLURMD_NODENAME"),
+                 .more_slots = "ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node)"};
+  for (const std::string& suffix : components) {
+    Component component(environment, suffix);
+    auto hosts = component.hosts();
+    if (!hosts.ok()) return hosts.status();
+    out.hosts.insert(out.hosts.end(), hosts->begin(), hosts->end());
+    if (out.slots_are.empty()) out.slots_are = component.slots_are();
+  }
+  out.hosts = merge_same_names(std::move(out.hosts));
+  return std::optional<Allocation>(std::move(out));
+}
+
+}  // namespace distrun::launcher

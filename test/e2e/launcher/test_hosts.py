@@ -1,0 +1,85 @@
+"""Where hosts come from: files, standard input and the allocation that the command is typed in."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from .test_command import run, shell
+
+THIS = socket.gethostname()
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "alone",
+    "SLURM_NTASKS": "3",
+    "SLURM_TASKS_PER_NODE": "3",
+    "SLURMD_NODENAME": "alone",
+}
+
+
+def ranks_of(output: str) -> list[str]:
+    return sorted(line.split(maxsplit=1)[1] for line in output.splitlines())
+
+
+def test_hosts_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_bytes(b"# this machine\r\n\r\nlocalhost slots=2\r\n127.0.0.1:1\r\n")
+    done = shell("--hostfile", str(hostfile), script="echo $LOCAL_RANK of $LOCAL_WORLD_SIZE")
+    assert ranks_of(done.stdout) == [f"{rank} of 3" for rank in range(3)], done.stderr
+    done = shell("--hostfile", "-", script="echo $RANK", stdin="localhost\nlocalhost\n")
+    assert ranks_of(done.stdout) == ["0", "1"], done.stderr
+    done = run("--hostfile", "-", "true", stdin="localhost\nbox slots=x\n")
+    assert done.returncode == 64
+    assert "standard input:2:11: 'x' is not a number of slots" in done.stderr
+    assert done.stderr.endswith("\n  box slots=x\n            ^\n")
+
+
+def test_a_hostfile_that_is_not_there() -> None:
+    done = run("--hostfile", "/no/such/hosts", "true")
+    assert done.returncode == 64
+    assert "--hostfile: cannot read /no/such/hosts: No such file" in done.stderr
+
+
+def test_an_allocation_of_this_machine_is_a_local_run_with_its_slots() -> None:
+    done = shell(script="echo $RANK of $WORLD_SIZE at $DISTRUN_HOST", env=SLURM)
+    assert ranks_of(done.stdout) == [f"{rank} of 3 at alone" for rank in range(3)], done.stderr
+    assert "distrun: found Slurm job 7: 1 host and 3 slots (one per task)" in done.stderr
+    assert shell("-np", "2", script="true", env=SLURM).returncode == 0
+
+
+def test_a_nodefile_with_full_names(tmp_path: Path) -> None:
+    name = THIS if "." in THIS else f"{THIS}.cluster.example"
+    (tmp_path / "nodes").write_text(f"{name}\n{name}\n")
+    done = shell(script="echo $RANK of $WORLD_SIZE", env={"PBS_NODEFILE": str(tmp_path / "nodes"), "PBS_JOBID": "7"})
+    assert ranks_of(done.stdout) == ["0 of 2", "1 of 2"], done.stderr
+    assert "found PBS job 7: 1 host and 2 slots" in done.stderr
+
+
+def test_what_is_typed_counts_more_than_an_allocation() -> None:
+    for options in (["-H", "localhost:1"], ["--no-detect", "-np", "1"]):
+        done = shell(*options, script="echo $RANK of $WORLD_SIZE", env=SLURM)
+        assert ranks_of(done.stdout) == ["0 of 1"], done.stderr
+        assert "found" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"SLURM_JOB_NODELIST": "node[1-"}, "SLURM_JOB_NODELIST, column 5: this '[' has no matching ']'"),
+        ({"SLURM_TASKS_PER_NODE": "3(x2)"}, "SLURM_TASKS_PER_NODE=3(x2) is for 2 hosts"),
+        ({"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": "/no/such/nodes"}, "PBS_NODEFILE cannot be used: cannot read"),
+    ],
+)
+def test_a_broken_allocation_names_the_variable(changed: dict[str, str], text: str) -> None:
+    done = run("-np", "1", "true", env={**SLURM, **changed})
+    assert done.returncode == 69
+    assert text in done.stderr and "--no-detect" in done.stderr
+    assert run("--no-detect", "-np", "1", "true", env={**SLURM, **changed}).returncode == 0
+
+
+def test_explain_says_where_the_hosts_come_from() -> None:
+    done = run("--explain", "true", env=SLURM)
+    assert "found Slurm job 7: 1 host and 3 slots" in done.stdout
+    assert done.stderr == ""

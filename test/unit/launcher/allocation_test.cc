@@ -1,0 +1,97 @@
+#include "launcher/plan/allocation.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/plan/slurm.h"
+
+namespace distrun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Environment environment_of(const fs::path& file) {
+  Environment out;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find('=');
+    out[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return out;
+}
+
+// A case's files lie beside its environment, whatever folder the environment says.
+ReadFile reader_of(const fs::path& folder) {
+  return [folder](const std::string& path) -> Result<std::string> {
+    const fs::path file = folder / fs::path(path).filename();
+    if (!fs::exists(file)) return Status(Errc::kSystem, "cannot read " + path + ": No such file or directory");
+    return read(file);
+  };
+}
+
+std::string shown(const Result<std::optional<Allocation>>& found) {
+  if (!found.ok()) return "error: " + found.status().message() + "\n";
+  if (!*found) return "nothing\n";
+  const Allocation& allocation = **found;
+  std::string out = found_text(allocation) + "\n";
+  for (const HostSlots& host : allocation.hosts) {
+    out += spelt(host) + " " + (host.slots ? std::to_string(*host.slots) : "?");
+    out += host.max_slots > 0 ? " of " + std::to_string(host.max_slots) + "\n" : "\n";
+  }
+  if (!allocation.own_name.empty()) out += "this machine: " + allocation.own_name + "\n";
+  return out + "more: " + allocation.more_slots + "\n";
+}
+
+// golden/slurm_*: what Slurm 22.05 set in jobs of these shapes, where the job number is below 16; the others follow the
+// schedulers' documentation.
+TEST_CASE("allocations are found as the golden files say") {
+  int cases = 0;
+  for (const auto& entry : fs::directory_iterator(DISTRUN_GOLDEN)) {
+    const fs::path folder = entry.path();
+    INFO(folder.filename());
+    const auto found = detect_allocation(environment_of(folder / "environment"), reader_of(folder));
+    CHECK(shown(found) == read(folder / "expected"));
+    if (!found.ok()) CHECK(found.status().code() == Errc::kSystem);
+    ++cases;
+  }
+  CHECK(cases > 30);
+}
+
+// Not run by default: launcher_plan_test "[.golden]" after a change of the texts; look at the difference.
+TEST_CASE("the golden files are written anew", "[.golden]") {
+  for (const auto& entry : fs::directory_iterator(DISTRUN_GOLDEN)) {
+    const auto found = detect_allocation(environment_of(entry.path() / "environment"), reader_of(entry.path()));
+    std::ofstream(entry.path() / "expected") << shown(found);
+  }
+}
+
+TEST_CASE("Slurm's numbers by host") {
+  const auto counts = parse_slurm_counts("2(x3),1,16(x2)", "V");
+  REQUIRE(counts.ok());
+  CHECK(*counts == std::vector<int>{2, 2, 2, 1, 16, 16});
+  for (const char* text : {"", ",", "2,", "x", "2(x3", "2(3)", "2(x)", "2(x0)", "0", "-1", "2(x3)1", "99999999999"}) {
+    INFO(text);
+    CHECK_FALSE(parse_slurm_counts(text, "V").ok());
+  }
+  CHECK_FALSE(parse_slurm_counts("1(x100000),1(x100000)", "V").ok());
+  CHECK(parse_slurm_counts("2(x3),1(y)", "V").status().message().starts_with("V, column 7: '1(y)' is not"));
+}
+
+TEST_CASE("a long list of hosts is cut in the sentence") {
+  Allocation allocation{.source = "X", .slots_are = "one per task"};
+  for (int i = 0; i < 200; ++i) allocation.hosts.push_back({.name = "h" + std::to_string(7 * i), .slots = 2});
+  const std::string text = found_text(allocation);
+  CHECK(text.size() < 300);
+  CHECK(text.find("200 hosts and 400 slots (one per task)") != std::string::npos);
+  CHECK(text.find("...") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
