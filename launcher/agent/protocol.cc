@@ -7,6 +7,9 @@ using net::WireWriter;
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxPorts = 65536;
 constexpr std::size_t kMaxKey = 1024;
+constexpr std::size_t kMaxAddress = 128;  // also of an interface's name
+constexpr std::size_t kMaxTargets = 1 << 20;
+constexpr std::size_t kMaxFailure = 4096;
 
 template <class Message>
 Result<Message> done(WireReader& reader, Message message, const char* what) {
@@ -18,7 +21,11 @@ Result<Message> done(WireReader& reader, Message message, const char* what) {
 std::vector<std::byte> encode(const Prepare& message) {
   WireWriter writer;
   writer.u32(message.protocol).string(message.version).string(message.host).string(message.job_id);
-  writer.string(message.sysroot).i32(message.ports).f64(message.grace).bytes(to_bytes(message.common));
+  writer.string(message.sysroot)
+      .i32(message.ports)
+      .f64(message.grace)
+      .boolean(message.probe)
+      .bytes(to_bytes(message.common));
   return writer.take();
 }
 
@@ -34,6 +41,7 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
   out.sysroot = reader.string(kMaxText);
   out.ports = reader.i32();
   out.grace = reader.f64();
+  out.probe = reader.boolean();
   auto common = job_common_from(reader.view(kMaxFramePayload));
   if (!common.ok()) return common.status();
   out.common = *std::move(common);
@@ -45,6 +53,9 @@ std::vector<std::byte> encode(const Prepared& message) {
   write_topology(writer, message.facts.topology);
   writer.list(message.facts.ports, [](WireWriter& w, std::uint16_t port) { w.u16(port); });
   writer.string(message.facts.address);
+  writer.list(message.facts.candidates,
+              [](WireWriter& w, const Candidate& item) { w.string(item.interface).string(item.address); });
+  writer.u16(message.facts.probe_port);
   return writer.take();
 }
 
@@ -54,6 +65,13 @@ Result<Prepared> decode_prepared(std::span<const std::byte> bytes) {
   out.facts.topology = read_topology(reader);
   out.facts.ports = reader.list<std::uint16_t>(kMaxPorts, 2, [](WireReader& r) { return r.u16(); });
   out.facts.address = reader.string(kMaxText);
+  out.facts.candidates = reader.list<Candidate>(kMaxCandidates, 8, [](WireReader& r) {
+    Candidate item;
+    item.interface = r.string(kMaxAddress);
+    item.address = r.string(kMaxAddress);
+    return item;
+  });
+  out.facts.probe_port = reader.u16();
   return done(reader, std::move(out), "prepared");
 }
 
@@ -85,6 +103,51 @@ Result<Start> decode_start(std::span<const std::byte> bytes) {
   out.plan = *std::move(plan);
   out.key = reader.bytes(kMaxKey);
   return done(reader, std::move(out), "start");
+}
+
+std::vector<std::byte> encode(const Probe& message) {
+  WireWriter writer;
+  writer.bytes(message.key).i32(message.host);
+  writer.list(message.targets, [](WireWriter& w, const ProbeTarget& target) {
+    w.i32(target.host).i32(target.candidate).string(target.address);
+  });
+  return writer.take();
+}
+
+Result<Probe> decode_probe(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Probe out;
+  out.key = reader.bytes(kMaxKey);
+  out.host = reader.i32();
+  out.targets = reader.list<ProbeTarget>(kMaxTargets, 12, [](WireReader& r) {
+    ProbeTarget target;
+    target.host = r.i32();
+    target.candidate = r.i32();
+    target.address = r.string(kMaxAddress);
+    return target;
+  });
+  return done(reader, std::move(out), "probe");
+}
+
+std::vector<std::byte> encode(const Probed& message) {
+  WireWriter writer;
+  writer.list(message.results, [](WireWriter& w, const ProbeResult& result) {
+    w.i32(result.host).i32(result.candidate).string(result.failure);
+  });
+  return writer.take();
+}
+
+Result<Probed> decode_probed(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Probed out;
+  out.results = reader.list<ProbeResult>(kMaxTargets, 12, [](WireReader& r) {
+    ProbeResult result;
+    result.host = r.i32();
+    result.candidate = r.i32();
+    result.failure = r.string(kMaxFailure);
+    return result;
+  });
+  return done(reader, std::move(out), "probed");
 }
 
 std::vector<std::byte> encode(const StreamBytes& message) {

@@ -39,7 +39,8 @@ struct Prepare {
   std::string job_id;
   std::string sysroot = "/";
   std::int32_t ports = 0;
-  double grace = 10;  // seconds
+  double grace = 10;   // seconds
+  bool probe = false;  // list this host's addresses and listen for probes
   JobCommon common;
 };
 
@@ -56,6 +57,17 @@ struct Refused {
 struct Start {
   HostPlan plan;
   std::vector<std::byte> key;  // the job's key, for the ranks' sealed descriptors
+};
+
+// What this host is to try, and under which number; from here on it also answers the others.
+struct Probe {
+  std::vector<std::byte> key;
+  std::int32_t host = 0;
+  std::vector<ProbeTarget> targets;
+};
+
+struct Probed {
+  std::vector<ProbeResult> results;
 };
 
 struct StreamBytes {  // kOutput
@@ -100,6 +112,8 @@ std::vector<std::byte> encode(const Prepare& message);
 std::vector<std::byte> encode(const Prepared& message);
 std::vector<std::byte> encode(const Refused& message);
 std::vector<std::byte> encode(const Start& message);
+std::vector<std::byte> encode(const Probe& message);
+std::vector<std::byte> encode(const Probed& message);
 std::vector<std::byte> encode(const StreamBytes& message);
 std::vector<std::byte> encode(const Credit& message);
 std::vector<std::byte> encode(const SignalRanks& message);
@@ -111,6 +125,8 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes);
 Result<Prepared> decode_prepared(std::span<const std::byte> bytes);
 Result<Refused> decode_refused(std::span<const std::byte> bytes);
 Result<Start> decode_start(std::span<const std::byte> bytes);
+Result<Probe> decode_probe(std::span<const std::byte> bytes);
+Result<Probed> decode_probed(std::span<const std::byte> bytes);
 Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes);
 Result<Credit> decode_credit(std::span<const std::byte> bytes);
 Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/plan/environment.h"
+#include "launcher/plan/network.h"
 
 namespace distrun::launcher {
 
@@ -48,8 +49,10 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes);
 // What one agent found out about its host before anything starts there.
 struct HostFacts {
   Topology topology;
-  std::vector<std::uint16_t> ports;  // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
-  std::string address;               // what other ranks connect to
+  std::vector<std::uint16_t> ports;   // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
+  std::string address;                // what other ranks connect to
+  std::vector<Candidate> candidates;  // its addresses, when a probe was asked for
+  std::uint16_t probe_port = 0;       // where it answers probes; 0: it does not
 };
 
 struct PlanRequest {

@@ -18,7 +18,7 @@ void check(Result<Message> (*decode)(span<const std::byte>), span<const std::byt
   require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
 }
 
-constexpr int kMessages = 10;
+constexpr int kMessages = 12;
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
 
@@ -55,6 +55,12 @@ int agent(const std::uint8_t* data, std::size_t size) {
     case 8:
       check(launcher::decode_rank_started, bytes);
       break;
+    case 9:
+      check(launcher::decode_probe, bytes);
+      break;
+    case 10:
+      check(launcher::decode_probed, bytes);
+      break;
     default:
       check(launcher::decode_rank_exited, bytes);
   }
@@ -69,8 +75,12 @@ std::vector<Bytes> agent_seeds() {
   start.plan.host = "h";
   start.plan.ranks = {{.rank = 1, .local_rank = 1, .cpus = {0, 1}, .environment = {{"DISTRUN_RANK", "1"}}}};
   start.key = Bytes(32, std::byte{7});
+  launcher::Prepared prepared;
+  prepared.facts.candidates = {{"eth0", "10.0.0.7"}};
+  prepared.facts.probe_port = 4711;
+  launcher::Probe probe{.key = Bytes(32, std::byte{7}), .host = 1, .targets = {{0, 1, "10.0.0.7:4711"}}};
   return {seed(0, launcher::encode(prepare)),
-          seed(1, launcher::encode(launcher::Prepared{})),
+          seed(1, launcher::encode(prepared)),
           seed(2, launcher::encode(launcher::Refused{.text = "no"})),
           seed(3, launcher::encode(start)),
           seed(4, launcher::encode(launcher::StreamBytes{.rank = 1, .bytes = Bytes(5)})),
@@ -78,7 +88,9 @@ std::vector<Bytes> agent_seeds() {
           seed(6, launcher::encode(launcher::SignalRanks{.signal = 15, .whole_group = true})),
           seed(7, launcher::encode(launcher::Stop{.term_now = {1, 2}, .kill_after = 9})),
           seed(8, launcher::encode(launcher::RankStarted{.rank = 1, .pid = 2})),
-          seed(9, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true}))};
+          seed(9, launcher::encode(probe)),
+          seed(10, launcher::encode(launcher::Probed{.results = {{0, 1, "no answer"}, {2, 0, ""}}})),
+          seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true}))};
 }
 
 }  // namespace distrun::fuzz

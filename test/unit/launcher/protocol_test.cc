@@ -57,6 +57,35 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK_FALSE(decode_stream_bytes(bad).ok());
 }
 
+TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
+  Prepared prepared;
+  prepared.facts.candidates = {{"eth0", "10.0.0.7"}, {"ib0", "fd00::7"}};
+  prepared.facts.probe_port = 4711;
+  const auto facts = decode_prepared(encode(prepared));
+  REQUIRE(facts.ok());
+  CHECK(facts->facts.candidates == prepared.facts.candidates);
+  CHECK(facts->facts.probe_port == 4711);
+  refuses_prefixes(encode(prepared), [](auto bytes) { return decode_prepared(bytes); });
+  prepared.facts.candidates.assign(kMaxCandidates + 1, {"eth0", "10.0.0.7"});
+  CHECK_FALSE(decode_prepared(encode(prepared)).ok());
+
+  Prepare prepare{.probe = true};
+  prepare.common.command = {"true"};
+  CHECK(decode_prepare(encode(prepare))->probe);
+
+  const Probe probe{.key = bytes_of("0123"), .host = 2, .targets = {{kHeadHost, 0, "10.0.0.9:1"}, {3, 1, "[::1]:2"}}};
+  REQUIRE(decode_probe(encode(probe)).ok());
+  CHECK(decode_probe(encode(probe))->key == probe.key);
+  CHECK(decode_probe(encode(probe))->host == 2);
+  CHECK(decode_probe(encode(probe))->targets == probe.targets);
+  refuses_prefixes(encode(probe), [](auto bytes) { return decode_probe(bytes); });
+
+  const Probed probed{.results = {{kHeadHost, 0, ""}, {3, 1, "no answer within 3 s"}}};
+  REQUIRE(decode_probed(encode(probed)).ok());
+  CHECK(decode_probed(encode(probed))->results == probed.results);
+  refuses_prefixes(encode(probed), [](auto bytes) { return decode_probed(bytes); });
+}
+
 TEST_CASE("a head of another version is told by its number, whatever else it sends") {
   net::WireWriter writer;
   writer.u32(kAgentProtocol + 1).string("9.9").string("unknown things");
