@@ -1,0 +1,46 @@
+"""Clusters in a box for tests; a machine that cannot have them skips, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from .rig import Cluster, Unavailable
+
+MakeCluster = Callable[..., Cluster]
+
+
+def started(stack: ExitStack, count: int, **options: Any) -> Cluster:
+    try:
+        return stack.enter_context(Cluster(count, **options))
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[MakeCluster]:
+    """make_cluster(3, shm_bytes=65536, ...): a running cluster, ended with the test."""
+    with ExitStack() as stack:
+        yield lambda count, **options: started(stack, count, **options)
+
+
+@pytest.fixture(scope="session")
+def common_cluster() -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield started(stack, 4)
+
+
+@pytest.fixture
+def cluster(common_cluster: Cluster) -> Iterator[Cluster]:
+    """Four hosts that tests share. Cut them as you like, they are healed; to kill one, make your own cluster. What a
+    test leaves running fails it."""
+    yield common_cluster
+    for host in [*common_cluster.hosts, common_cluster.head]:
+        host.heal()
+        strays = host.strays()
+        for process in strays:
+            host.run(["kill", "-9", str(process.pid)])
+        assert not strays, f"left on {host.name}: {strays}"

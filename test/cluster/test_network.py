@@ -1,0 +1,156 @@
+"""Cutting, losing, killing: what the faults do to the one host, and that they do nothing to the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import MakeCluster
+from .rig import Cluster, Host, HostDown
+
+REACH = "import socket, sys; socket.create_connection((sys.argv[1], 22), 1).recv(1)"
+RECEIVE = """
+import socket, sys
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+receiver.bind(("0.0.0.0", 7000))
+print("bound", flush=True)
+receiver.settimeout(1)
+count = 0
+try:
+    while receiver.recv(100) != b"last":
+        count += 1
+except TimeoutError:
+    pass
+print(count)
+"""
+SEND = """
+import socket, sys
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(int(sys.argv[2])):
+    sender.sendto(b"x", (sys.argv[1], 7000))
+for number in range(20):
+    sender.sendto(b"last", (sys.argv[1], 7000))
+"""
+HOLD = """
+import socket, sys
+listener = socket.create_server(("0.0.0.0", 7000))
+print("listening", flush=True)
+held = listener.accept()
+print("accepted", flush=True)
+sys.stdin.read()
+"""
+WATCH = """
+import socket, sys
+peer = socket.create_connection((sys.argv[1], 7000), 5)
+print("connected", flush=True)
+peer.settimeout(float(sys.argv[2]))
+try:
+    print("heard", peer.recv(1), flush=True)
+except TimeoutError:
+    print("silence", flush=True)
+"""
+
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def reaches(source: Host, target: Host) -> bool:
+    return source.run([*python(REACH), target.address]).returncode == 0
+
+
+def received(source: Host, target: Host, count: int) -> int:
+    """How many of `count` datagrams from source arrive at target."""
+    receiver = target.popen(python(RECEIVE), stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout is not None and receiver.stdout.readline() == "bound\n"
+    source.run([*python(SEND), target.address, str(count)], check=True)
+    return int(receiver.communicate(timeout=10)[0])
+
+
+def test_link_down_cuts_and_up_mends(cluster: Cluster) -> None:
+    cut, other = cluster["h1"], cluster["h2"]
+    assert reaches(cluster.head, cut)
+    cut.link_down()
+    assert not reaches(cluster.head, cut) and not reaches(cut, other)
+    assert cut.run(["cat", "/sys/class/net/eth0/carrier"]).stdout.strip() == "0"
+    assert reaches(cluster.head, other) and reaches(other, cluster["h3"])
+    cut.link_up()
+    assert reaches(cluster.head, cut) and reaches(cut, other)
+
+
+def test_link_down_takes_every_network(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1, second_interface="eth1")
+    look = ["cat", "/sys/class/net/eth0/carrier", "/sys/class/net/eth1/carrier"]
+    cluster["h1"].link_down()
+    assert cluster["h1"].run(look).stdout.split() == ["0", "0"]
+
+
+@pytest.mark.parametrize("direction, to, back", [("out", 0, 50), ("in", 50, 0), ("both", 0, 0)])
+def test_one_way_drop_is_one_way(cluster: Cluster, direction: str, to: int, back: int) -> None:
+    victim, peer = cluster["h1"], cluster["h2"]
+    # Each must know the other's hardware address: the question for it would be dropped too.
+    assert received(victim, peer, 50) == 50 and received(peer, victim, 50) == 50
+    victim.drop(direction)  # type: ignore[arg-type]
+    assert (received(victim, peer, 50), received(peer, victim, 50)) == (to, back)
+    assert reaches(cluster.head, peer)
+    victim.heal()
+    assert received(victim, peer, 50) == 50
+
+
+def test_two_hosts_are_cut_from_each_other_only(cluster: Cluster) -> None:
+    one, two, three = cluster.hosts[:3]
+    one.drop("both", peer="h2")
+    assert not reaches(one, two) and not reaches(two, one)
+    assert reaches(one, three) and reaches(two, three) and reaches(cluster.head, one) and reaches(cluster.head, two)
+
+
+def test_loss_loses_about_that_much(cluster: Cluster) -> None:
+    lossy, peer = cluster["h3"], cluster["h4"]
+    assert received(lossy, peer, 1000) == 1000
+    lossy.loss(30)
+    assert 600 < received(lossy, peer, 1000) < 800
+    assert 600 < received(peer, lossy, 1000) < 800
+    lossy.loss(5)
+    assert cluster.head.run(["ssh", "h3", "hostname"], check=True).stdout == "h3\n"
+
+
+def test_a_killed_host_says_no_goodbye_and_the_others_live(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    victim = cluster["h2"]
+    held = victim.popen(python(HOLD), **PIPES)
+    assert held.stdout is not None and held.stdout.readline() == "listening\n"
+    watch = cluster.head.popen([*python(WATCH), victim.address, "2"], **PIPES)
+    assert watch.stdout is not None and watch.stdout.readline() == "connected\n"
+    assert held.stdout.readline() == "accepted\n"
+    bystander = cluster["h1"].popen(["sleep", "1000"])
+    before = time.monotonic()
+    victim.kill()
+    assert time.monotonic() - before < 2
+    assert held.wait(1) == -9 and not victim.alive
+    assert watch.stdout.readline() == "silence\n"
+    with pytest.raises(HostDown, match="h2 was killed"):
+        victim.run(["true"])
+    assert bystander.poll() is None and cluster["h1"].alive
+    assert reaches(cluster["h1"], cluster["h3"]) and reaches(cluster.head, cluster["h3"])
+    for process in (held, watch):
+        process.communicate(timeout=5)
+
+
+def test_a_running_host_that_dies_says_goodbye(cluster: Cluster) -> None:
+    """What the silence above is to be compared with."""
+    held = cluster["h2"].popen(python(HOLD), **PIPES)
+    assert held.stdout is not None and held.stdout.readline() == "listening\n"
+    watch = cluster.head.popen([*python(WATCH), cluster["h2"].address, "5"], **PIPES)
+    assert watch.stdout is not None and watch.stdout.readline() == "connected\n"
+    assert held.stdout.readline() == "accepted\n"
+    held.kill()
+    assert watch.stdout.readline() == "heard b''\n"
+    for process in (held, watch):
+        process.communicate(timeout=5)
