@@ -39,9 +39,30 @@ missing_packages() {
   done
 }
 
+# Symlinks by which a service starts at boot.
+boot_links() { find /etc/systemd/system -type l -path '*.wants/*' 2>/dev/null | sort; }
+
+# Installs packages; services that come with them (sshd, munged, slurmd) start neither now nor at the next boot.
 apt_install() {
+  local policy=/usr/sbin/policy-rc.d before link status=0
   as_root apt-get update -q || true # one unreachable third-party source must not stop the rest
-  as_root apt-get install -y -q --no-install-recommends "$@"
+  before="$(boot_links)"
+  if [ -e "$policy" ]; then
+    as_root apt-get install -y -q --no-install-recommends "$@" || status=$?
+  else
+    (
+      trap 'as_root rm -f "$policy"' EXIT
+      printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+      as_root chmod 755 "$policy"
+      as_root apt-get install -y -q --no-install-recommends "$@"
+    ) || status=$?
+  fi
+  if command -v systemctl >/dev/null; then
+    comm -13 <(printf '%s\n' "$before") <(boot_links) | while read -r link; do
+      as_root systemctl disable --quiet "$(basename "$link")" || true
+    done
+  fi
+  return "$status"
 }
 
 # Installs the Debian or Ubuntu packages that are not there yet.
