@@ -99,7 +99,7 @@ def test_nothing_outside_can_be_reached(cluster: Cluster) -> None:
 def test_process_tables_are_private(cluster: Cluster) -> None:
     first = cluster["h1"].popen(["sleep", "1000"])
     try:
-        wait_until(lambda: cluster["h1"].strays()[-1].argv == ("sleep", "1000"))
+        wait_until(lambda: [process.argv for process in cluster["h1"].strays()] == [("sleep", "1000")])
         tables = {name: cluster[name].processes() for name in ("h1", "h2")}
         assert [table[0].pid for table in tables.values()] == [1, 1]
         assert any(process.argv == ("sleep", "1000") for process in tables["h1"])
