@@ -1,5 +1,6 @@
 // The only file that knows the command-line library (it costs 10 s of compile time per file that includes it).
 #include <CLI/CLI.hpp>
+#include <array>
 
 #include "launcher/cli/options.h"
 #include "launcher/cli/paths.h"
@@ -53,11 +54,16 @@ struct Wanted {
 
 void add_start(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_option("-n,--num-proc,--np", raw.ranks, "How many ranks (also spelt -np)")->type_name("N")->group(kStart);
-  app.add_option("-H,--host", options.hosts,
+  app.add_option("--nproc-per-node,--nproc_per_node,--ppn", raw.ranks_per_host,
+                 "How many ranks on each host (also spelt -ppn)")
+      ->type_name("N")
+      ->group(kStart);
+  app.add_option("-H,--host,--hosts", options.hosts,
                  "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2 (this machine only so far)")
       ->type_name("HOST[:SLOTS],...")
       ->group(kStart);
-  app.add_option("--hostfile", options.hostfile, "The same from a file (host slots=N, or host:N); - is standard input")
+  app.add_option("--hostfile,--machinefile", options.hostfile,
+                 "The same from a file (host slots=N, or host:N); - is standard input")
       ->type_name("FILE")
       ->group(kStart);
   app.add_flag("--no-detect", raw.no_detect, "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in")
@@ -168,19 +174,28 @@ Status take_settings(const CLI::App& app, const std::vector<std::string>& values
   return {};
 }
 
-// `-np 4` is what everybody types, but a word with one dash means single letters to the library.
-std::vector<std::string> spell_out(const std::vector<std::string>& arguments) {
-  std::vector<std::string> out;
-  for (const std::string& word : arguments) {
-    if (word == "-np") {
-      out.emplace_back("--num-proc");
-    } else if (word.starts_with("-np") && word.size() > 3 && (word[3] == '=' || (word[3] >= '0' && word[3] <= '9'))) {
-      out.push_back("--num-proc=" + word.substr(word[3] == '=' ? 4 : 3));
-    } else {
-      out.push_back(word);
-    }
+// What people type after years of mpirun and its relatives, but a word with one dash means single letters to the
+// library.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOneDash = {{
+    {"-np", "--num-proc"},
+    {"-ppn", "--nproc-per-node"},
+    {"-host", "--host"},
+    {"-hosts", "--host"},
+    {"-hostfile", "--hostfile"},
+    {"-machinefile", "--hostfile"},
+}};
+
+// "-np", "-np=4" and "-np4"; other words stay as they are.
+std::string spell_out(const std::string& word) {
+  for (const auto& [dash, option] : kOneDash) {
+    if (!word.starts_with(dash)) continue;
+    const std::string rest = word.substr(dash.size());
+    if (rest.empty()) return std::string(option);
+    if (rest.front() == '=') return std::string(option) + rest;
+    const bool number = dash == "-np" || dash == "-ppn";
+    if (number && rest.front() >= '0' && rest.front() <= '9') return std::string(option) + "=" + rest;
   }
-  return out;
+  return word;
 }
 
 constexpr char kFooter[] =
@@ -270,7 +285,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   add_end(app, raw);
   add_settings(app, settings);
   add_about(app, options, wanted);
-  std::vector<std::string> words = spell_out(arguments);
+  std::vector<std::string> words;
+  for (const std::string& word : arguments) words.push_back(spell_out(word));
   const auto start = program_start(app, words);
   if (!start.ok()) return wrong(start.status().message());
   words.resize(std::min(*start, words.size()));

@@ -37,17 +37,22 @@ Status read_seconds(std::string_view option, const std::string& text, double& ou
   return {};
 }
 
+Status read_ranks(const std::string& option, const std::string& text, int& out) {
+  if (text.empty()) return {};
+  const auto ranks = parse_number(text, 1, kMaxRanks);
+  if (!ranks) {
+    return {Errc::kInvalidArgument,
+            option + " " + text + ": " + quoted(text) + " is not a number of ranks; write a whole number from 1 on"};
+  }
+  out = *ranks;
+  return {};
+}
+
 }  // namespace
 
 Status check_options(const RawOptions& raw, Options& out) {
-  if (!raw.ranks.empty()) {
-    const auto ranks = parse_number(raw.ranks, 1, kMaxRanks);
-    if (!ranks) {
-      return {Errc::kInvalidArgument,
-              "-np " + raw.ranks + ": '" + raw.ranks + "' is not a number of ranks; write a whole number from 1 on"};
-    }
-    out.ranks = *ranks;
-  }
+  DISTRUN_RETURN_IF_ERROR(read_ranks("-np", raw.ranks, out.ranks));
+  DISTRUN_RETURN_IF_ERROR(read_ranks("--nproc-per-node", raw.ranks_per_host, out.ranks_per_host));
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
                                                      {"core", BindTo::kCore},
@@ -93,7 +98,7 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 17> kLater = {{
+  static constexpr std::array<Later, 22> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
       {"--mimic", "use distrun.jax, or set the variables with -x"},
       {"--network", "all ranks run on this machine and talk over its loopback interface"},
@@ -104,6 +109,11 @@ std::string not_available(const std::string& word) {
       {"--ssh-port", "ranks run on this machine only"},
       {"-p", "ranks run on this machine only"},
       {"--ssh-identity-file", "ranks run on this machine only"},
+      {"--nnodes", "type distrun once and name all hosts with -H or --hostfile"},
+      {"--node-rank", "type distrun once and name all hosts with -H or --hostfile"},
+      {"--node_rank", "type distrun once and name all hosts with -H or --hostfile"},
+      {"--rdzv-endpoint", "type distrun once and name all hosts with -H or --hostfile"},
+      {"--rdzv_endpoint", "type distrun once and name all hosts with -H or --hostfile"},
       {"--min-np", "the number of ranks is fixed: use -np"},
       {"--max-np", "the number of ranks is fixed: use -np"},
       {"--host-discovery-script", "the hosts are fixed: use -H or --hostfile"},

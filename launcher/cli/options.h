@@ -14,7 +14,8 @@
 namespace distrun::launcher {
 
 struct Options {
-  int ranks = 0;  // 0: not given
+  int ranks = 0;           // 0: not given
+  int ranks_per_host = 0;  // 0: not given
   std::string hosts;
   std::string hostfile;
   bool detect = true;  // with neither of them: use the allocation that there is
@@ -59,7 +60,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 
 // The strings of the command line, before they are checked.
 struct RawOptions {
-  std::string ranks, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank", timeout = "0", grace = "10";
+  std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
+                                     timeout = "0", grace = "10";
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;

@@ -97,6 +97,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source)
   const Topology topology = needs_topology ? scan_topology(options.sysroot) : Topology{};
   AssignRequest request{.hosts = source.hosts,
                         .ranks = options.ranks,
+                        .ranks_per_host = options.ranks_per_host,
                         .oversubscribe = options.oversubscribe,
                         .more_slots = source.more_slots};
   const bool gpus = !topology.gpus.empty();

@@ -7,44 +7,81 @@
 namespace distrun::launcher {
 namespace {
 
-int total(const std::vector<int>& counts) {
-  int sum = 0;
-  for (const int count : counts) sum += count;
+using Counts = std::vector<int>;
+
+std::string number(std::size_t value) { return std::to_string(value); }
+
+std::size_t total(const Counts& counts) {
+  std::size_t sum = 0;
+  for (const int count : counts) sum += static_cast<std::size_t>(count);
   return sum;
 }
 
-Status too_many(const AssignRequest& request, const std::vector<int>& slots, bool by_max_slots) {
-  std::vector<std::vector<std::string>> rows = {{"host", by_max_slots ? "max_slots" : "slots"}};
-  std::vector<std::string> more;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const HostSlots& host = request.hosts[i];
-    rows.push_back({host.name, by_max_slots ? std::to_string(host.max_slots) : std::to_string(slots[i])});
-    more.push_back(
-        host.name + ":" +
-        std::to_string((request.ranks + static_cast<int>(slots.size()) - 1) / static_cast<int>(slots.size())));
+std::string shortened(std::string text) {
+  constexpr std::size_t kMost = 100;
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+// "node[01-04]   8 each": one row for neighbours with the same number, and not more rows than a screen has.
+std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, const std::string& heading) {
+  constexpr std::size_t kMostRows = 20;
+  std::vector<std::vector<std::string>> rows = {{"host", heading}};
+  std::size_t i = 0;
+  while (i < hosts.size() && rows.size() <= kMostRows) {
+    std::vector<HostSlots> same;
+    const int count = counts[i];
+    for (; i < hosts.size() && counts[i] == count; ++i) same.push_back({.name = hosts[i].name, .user = hosts[i].user});
+    rows.push_back({shortened(as_option(same)), std::to_string(count) + (same.size() > 1 ? " each" : "")});
   }
-  const int have = total(slots);
-  rows.push_back({"total", std::to_string(have)});
-  std::string text = counted(static_cast<std::size_t>(request.ranks), "rank") + " do not fit into " +
-                     counted(static_cast<std::size_t>(have), "slot") + ":\n" + table(rows);
-  if (by_max_slots) {
-    text += "Use at most " + std::to_string(have) + " ranks (-np " + std::to_string(have) + "), or raise max_slots.";
-  } else {
-    text += "Give more slots (-H " + join(more, ",") + "), use fewer ranks (-np " + std::to_string(have) +
-            "), or add --oversubscribe to run several ranks on one slot.";
-  }
-  return {Errc::kSystem, text};
+  if (i < hosts.size()) rows.push_back({"... and " + counted(hosts.size() - i, "host"), ""});
+  rows.push_back({"total", number(total(counts))});
+  return table(rows);
+}
+
+// "Give more slots (-H a:3,b:3)", or what the source of the hosts says of itself.
+std::string more_slots(const AssignRequest& request, std::size_t each) {
+  if (!request.more_slots.empty()) return request.more_slots;
+  std::vector<HostSlots> hosts = request.hosts;
+  for (HostSlots& host : hosts) host.slots = static_cast<int>(each);
+  return "give more slots (-H " + shortened(as_option(hosts)) + ")";
+}
+
+std::string sentence(std::string text) {
+  if (text.front() >= 'a' && text.front() <= 'z') text.front() = static_cast<char>(text.front() - 'a' + 'A');
+  return text;
+}
+
+Status too_many(const AssignRequest& request, const Counts& slots, std::size_t ranks) {
+  const std::size_t have = total(slots);
+  return {Errc::kSystem, counted(ranks, "rank") + " do not fit into " + counted(have, "slot") + ":\n" +
+                             table_of(request.hosts, slots, "slots") +
+                             sentence(more_slots(request, (ranks + slots.size() - 1) / slots.size())) +
+                             ", use fewer ranks (-np " + number(have) +
+                             "), or add --oversubscribe to run several ranks on one slot."};
+}
+
+Status beyond_max_slots(const AssignRequest& request, const Counts& most, std::size_t ranks) {
+  return {Errc::kSystem, counted(ranks, "rank") + " do not fit, even with --oversubscribe:\n" +
+                             table_of(request.hosts, most, "max_slots") + "Use at most " + number(total(most)) +
+                             " ranks (-np " + number(total(most)) + "), or raise max_slots."};
+}
+
+Status too_many_per_host(const AssignRequest& request, const Counts& slots) {
+  const auto each = static_cast<std::size_t>(request.ranks_per_host);
+  return {Errc::kSystem, counted(each, "rank") + " on each host, as --nproc-per-node asks, do not fit:\n" +
+                             table_of(request.hosts, slots, "slots") + sentence(more_slots(request, each)) +
+                             ", ask for fewer on each host, or add --oversubscribe to run several ranks on one slot."};
 }
 
 // How many ranks each host gets.
-Result<std::vector<int>> share_out(const AssignRequest& request, const std::vector<int>& slots, int ranks) {
-  std::vector<int> counts(slots.size(), 0);
+Result<Counts> share_out(const AssignRequest& request, const Counts& slots, int ranks) {
+  Counts counts(slots.size(), 0);
   int left = ranks;
   for (std::size_t i = 0; i < slots.size() && left > 0; ++i) {
     counts[i] = std::min(slots[i], left);
     left -= counts[i];
   }
-  if (left > 0 && !request.oversubscribe) return too_many(request, slots, false);
+  if (left > 0 && !request.oversubscribe) return too_many(request, slots, static_cast<std::size_t>(ranks));
   while (left > 0) {
     const int before = left;
     for (std::size_t i = 0; i < slots.size() && left > 0; ++i) {
@@ -53,12 +90,50 @@ Result<std::vector<int>> share_out(const AssignRequest& request, const std::vect
       ++counts[i];
       --left;
     }
-    if (left == before) return too_many(request, counts, true);
+    if (left == before) return beyond_max_slots(request, counts, static_cast<std::size_t>(ranks));
   }
   return counts;
 }
 
-void number_ranks(const std::vector<int>& counts, Assignment& out) {
+// The same number on each host, as many hosts as that takes.
+Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, int ranks) {
+  const int each = request.ranks_per_host;
+  Counts counts(slots.size(), 0);
+  int left = ranks;
+  for (std::size_t i = 0; i < slots.size() && left > 0; ++i) {
+    const int most = request.hosts[i].max_slots;
+    counts[i] = std::min(each, left);
+    left -= counts[i];
+    const bool fits = counts[i] <= slots[i] || (request.oversubscribe && (most == 0 || counts[i] <= most));
+    if (!fits) return too_many_per_host(request, slots);
+  }
+  if (left == 0) return counts;
+  const auto fitting = static_cast<std::size_t>(ranks - left);
+  return Status(Errc::kSystem, counted(static_cast<std::size_t>(ranks), "rank") + " with " + std::to_string(each) +
+                                   " on each host need " +
+                                   counted(static_cast<std::size_t>((ranks + each - 1) / each), "host") +
+                                   ", and there " + (slots.size() == 1 ? "is " : "are ") + number(slots.size()) +
+                                   ". Name more hosts, or use fewer ranks (-np " + number(fitting) + ").");
+}
+
+// A host that names no slots has those that --nproc-per-node asks for, else the default.
+Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
+  const int otherwise = request.ranks_per_host > 0 ? request.ranks_per_host : request.default_slots;
+  Counts slots;
+  std::vector<HostSlots> without;
+  for (const HostSlots& host : request.hosts) {
+    slots.push_back(host.slots.value_or(otherwise));
+    if (!host.slots) without.push_back({.name = host.name, .user = host.user});
+  }
+  if (!without.empty() && request.ranks_per_host == 0) {
+    reasons.push_back(shortened(as_option(without)) + (without.size() == 1 ? " has " : " have ") +
+                      counted(static_cast<std::size_t>(otherwise), "slot") + (without.size() == 1 ? ": " : " each: ") +
+                      request.default_slots_reason);
+  }
+  return slots;
+}
+
+void number_ranks(const Counts& counts, Assignment& out) {
   int rank = 0;
   for (std::size_t host = 0; host < counts.size(); ++host) {
     for (int local = 0; local < counts[host]; ++local) {
@@ -85,25 +160,28 @@ Result<Assignment> assign(const AssignRequest& given) {
   AssignRequest request = given;
   Assignment out;
   if (request.hosts.empty()) {
-    if (request.ranks == 0) {
+    const int slots = request.ranks_per_host > 0 ? request.ranks_per_host : request.ranks;
+    if (slots == 0) {
       return Status(Errc::kInvalidArgument, "how many ranks? Give -np N, or hosts with slots (-H localhost:4)");
     }
-    request.hosts.push_back({.name = request.local_name, .slots = request.ranks});
+    request.hosts.push_back({.name = request.local_name, .slots = slots});
     out.reasons.push_back("no hosts were given: all ranks run on this machine, one slot each");
   }
-  std::vector<int> slots;
-  for (const HostSlots& host : request.hosts) {
-    slots.push_back(host.slots.value_or(request.default_slots));
-    if (!host.slots) {
-      out.reasons.push_back(host.name + " has " + counted(static_cast<std::size_t>(slots.back()), "slot") + ": " +
-                            request.default_slots_reason);
-    }
+  const Counts slots = slots_of(request, out.reasons);
+  const bool even = request.ranks_per_host > 0;
+  const std::size_t wanted = request.ranks > 0 ? static_cast<std::size_t>(request.ranks)
+                             : even            ? static_cast<std::size_t>(request.ranks_per_host) * slots.size()
+                                               : total(slots);
+  if (wanted > static_cast<std::size_t>(kMaxRanks)) {
+    return Status(Errc::kSystem, number(wanted) + " ranks are more than distrun can number; use at most -np " +
+                                     std::to_string(kMaxRanks));
   }
-  const int ranks = request.ranks > 0 ? request.ranks : total(slots);
-  if (request.ranks == 0) out.reasons.push_back("-np was not given: one rank for each slot");
-  auto counts = share_out(request, slots, ranks);
+  if (request.ranks == 0 && !even) out.reasons.push_back("-np was not given: one rank for each slot");
+  if (even) out.reasons.push_back(counted(static_cast<std::size_t>(request.ranks_per_host), "rank") + " on each host");
+  const int ranks = static_cast<int>(wanted);
+  auto counts = even ? share_evenly(request, slots, ranks) : share_out(request, slots, ranks);
   if (!counts.ok()) return counts.status();
-  std::vector<int> used;
+  Counts used;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if ((*counts)[i] == 0) continue;
     out.hosts.push_back(request.hosts[i].name);

@@ -31,6 +31,7 @@ struct Assignment {
 struct AssignRequest {
   std::vector<HostSlots> hosts;  // empty: this machine, with as many slots as ranks
   int ranks = 0;                 // 0: one for every slot
+  int ranks_per_host = 0;        // 0: as many as the host has slots
   bool oversubscribe = false;
   std::string local_name = "localhost";
   int default_slots = 1;  // of a host that names none, and why:
@@ -38,8 +39,8 @@ struct AssignRequest {
   std::string more_slots;  // how to get more of them, a half sentence; empty: with -H
 };
 
-// Fills host after host. More ranks than slots is an error with a table and the cure unless `oversubscribe`; then all
-// hosts take one more rank in turn, up to max_slots.
+// Fills host after host, each up to its slots or `ranks_per_host`. More ranks than slots is an error with a table and
+// the cure unless `oversubscribe`; then all hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
 
 // What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that

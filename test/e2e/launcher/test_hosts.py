@@ -83,3 +83,38 @@ def test_explain_says_where_the_hosts_come_from() -> None:
     done = run("--explain", "true", env=SLURM)
     assert "found Slurm job 7: 1 host and 3 slots" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("option", ["--nproc-per-node", "--nproc_per_node", "-ppn", "--ppn"])
+def test_ranks_per_host_alone_are_those_of_this_machine(option: str) -> None:
+    done = shell(option, "3", script="echo $RANK of $WORLD_SIZE")
+    assert ranks_of(done.stdout) == [f"{rank} of 3" for rank in range(3)], done.stderr
+
+
+@pytest.mark.parametrize("option", ["-n", "-np", "--np"])
+def test_how_many(option: str) -> None:
+    assert ranks_of(shell(option, "2", script="echo $RANK").stdout) == ["0", "1"]
+
+
+@pytest.mark.parametrize("option", ["-hostfile", "--hostfile", "-machinefile", "--machinefile"])
+def test_a_hostfile_by_any_name(option: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    assert ranks_of(shell(option, str(tmp_path / "hosts"), script="echo $RANK").stdout) == ["0", "1"]
+
+
+@pytest.mark.parametrize("option", ["-H", "-host", "-hosts", "--host", "--hosts"])
+def test_hosts_by_any_name(option: str) -> None:
+    assert ranks_of(shell(option, "localhost:2", script="echo $RANK").stdout) == ["0", "1"]
+
+
+def test_ranks_that_do_not_fit_show_the_table_and_the_cure(tmp_path: Path) -> None:
+    done = run("-np", "4", "true", env=SLURM)
+    assert done.returncode == 69
+    assert "4 ranks do not fit into 3 slots:\n  host   slots\n  alone  3\n  total  3\n" in done.stderr
+    assert "Ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node), use fewer ranks (-np 3)" in done.stderr
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    done = run("-np", "4", "--hostfile", str(tmp_path / "hosts"), "true")
+    assert f"Write more slots into {tmp_path}/hosts, use fewer ranks (-np 2), or add --oversubscribe" in done.stderr
+    done = run("--nproc-per-node", "3", "-H", "localhost:2", "true")
+    assert done.returncode == 69
+    assert "3 ranks on each host, as --nproc-per-node asks, do not fit" in done.stderr

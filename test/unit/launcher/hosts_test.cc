@@ -214,6 +214,48 @@ TEST_CASE("more ranks than slots need --oversubscribe") {
   CHECK(plan->places[5].local_size == 3);
 }
 
+TEST_CASE("ranks that do not fit are an error with a table and the cure") {
+  CHECK(assign({.hosts = hosts_of("node[01-03]:2,login"), .ranks = 9, .default_slots = 1}).status().message() ==
+        "9 ranks do not fit into 7 slots:\n"
+        "  host         slots\n"
+        "  node[01-03]  2 each\n"
+        "  login        1\n"
+        "  total        7\n"
+        "Give more slots (-H node[01-03]:3,login:3), use fewer ranks (-np 7), or add --oversubscribe to run several "
+        "ranks on one slot.");
+  const auto told = assign({.hosts = hosts_of("a:1"), .ranks = 2, .more_slots = "ask Slurm for more (--ntasks)"});
+  CHECK(has(told.status().message(), "\nAsk Slurm for more (--ntasks), use fewer ranks (-np 1), or add --oversub"));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += (i > 0 ? ",h" : "h") + std::to_string(i) + ":" + std::to_string(1 + i % 2);
+  const std::string text = assign({.hosts = hosts_of(many), .ranks = 2000}).status().message();
+  CHECK(has(text, "... and 980 hosts"));
+  CHECK(has(text, "total              1500\n"));
+  CHECK(text.size() < 1500);
+  CHECK(has(assign({.hosts = hosts_of("n[1-100000]:1000")}).status().message(), "100000000 ranks are more than"));
+}
+
+TEST_CASE("the same number of ranks on each host") {
+  const auto counts = [](const AssignRequest& request) {
+    const auto plan = assign(request);
+    INFO((plan.ok() ? "" : plan.status().message()));
+    REQUIRE(plan.ok());
+    std::vector<int> out(plan->hosts.size());
+    for (const Place& place : plan->places) ++out[static_cast<std::size_t>(place.host)];
+    return out;
+  };
+  using Counts = std::vector<int>;
+  CHECK(counts({.ranks_per_host = 3}) == Counts{3});
+  CHECK(counts({.hosts = hosts_of("a,b"), .ranks_per_host = 3}) == Counts{3, 3});
+  CHECK(counts({.hosts = hosts_of("a:4,b:4,c:1"), .ranks = 4, .ranks_per_host = 2}) == Counts{2, 2});
+  CHECK(counts({.hosts = hosts_of("a:4,b:4"), .ranks = 3, .ranks_per_host = 2}) == Counts{2, 1});
+  CHECK(counts({.hosts = hosts_of("a:1,b:1"), .ranks_per_host = 2, .oversubscribe = true}) == Counts{2, 2});
+  CHECK(has(assign({.hosts = hosts_of("a:4,b:1"), .ranks_per_host = 2}).status().message(),
+            "2 ranks on each host, as --nproc-per-node asks, do not fit:\n  host   slots\n  a      4\n  b      1\n"));
+  CHECK(has(assign({.hosts = hosts_of("a:2,b:2"), .ranks = 5, .ranks_per_host = 2}).status().message(),
+            "5 ranks with 2 on each host need 3 hosts, and there are 2. Name more hosts, or use fewer ranks (-np 4)."));
+  CHECK(has(assign({.ranks = 3, .ranks_per_host = 2}).status().message(), "need 2 hosts, and there is 1."));
+}
+
 TEST_CASE("max_slots holds even with --oversubscribe") {
   const AssignRequest request{.hosts = {{.name = "a", .slots = 1, .max_slots = 2}, {.name = "b", .slots = 1}},
                               .ranks = 5,

@@ -39,6 +39,39 @@ TEST_CASE("-np in all its spellings") {
   }
 }
 
+TEST_CASE("mpirun's, Hydra's, torchrun's and horovodrun's ways to say how many on each host") {
+  for (const auto& words : std::vector<std::vector<std::string>>{{"-ppn", "3", "p"},
+                                                                 {"-ppn=3", "p"},
+                                                                 {"-ppn3", "p"},
+                                                                 {"--ppn", "3", "p"},
+                                                                 {"--nproc-per-node", "3", "p"},
+                                                                 {"--nproc-per-node=3", "p"},
+                                                                 {"--nproc_per_node=3", "p"}}) {
+    CHECK(parsed(words).ranks_per_host == 3);
+    CHECK(parsed(words).ranks == 0);
+    CHECK(parsed(words).program == std::vector<std::string>{"p"});
+  }
+  CHECK(parsed({"p", "-ppn", "3"}).ranks_per_host == 0);
+  CHECK(has(refused({"-ppn", "0", "p"}), "--nproc-per-node 0: '0' is not a number of ranks"));
+  CHECK(has(refused({"--nproc-per-node", "gpu", "p"}), "'gpu' is not a number of ranks"));
+}
+
+TEST_CASE("mpirun's, Hydra's and horovodrun's ways to name hosts") {
+  for (const char* option : {"-H", "-host", "--host", "-hosts", "--hosts"}) {
+    CHECK(parsed({option, "a:2,b", "p"}).hosts == "a:2,b");
+  }
+  for (const char* option : {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}) {
+    CHECK(parsed({option, "f", "p"}).hostfile == "f");
+    CHECK(parsed({std::string(option) + "=f", "p"}).hostfile == "f");
+  }
+}
+
+TEST_CASE("torchrun's ways to start the same command on every host are explained") {
+  for (const char* option : {"--nnodes=2", "--node-rank", "--node_rank", "--rdzv-endpoint=h:1", "--rdzv_endpoint"}) {
+    CHECK(has(refused({option, "p"}), "type distrun once and name all hosts with -H or --hostfile"));
+  }
+}
+
 TEST_CASE("what follows the program is the program's") {
   CHECK(parsed({"-np", "1", "prog", "-np", "7", "--timeout", "x", "--", "-m"}).program ==
         std::vector<std::string>{"prog", "-np", "7", "--timeout", "x", "--", "-m"});
