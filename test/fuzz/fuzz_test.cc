@@ -14,7 +14,7 @@ const std::vector<Target>& targets() {
       {"wire", wire, wire_seeds},          {"store", store, store_seeds},
       {"frame", frame, frame_seeds},       {"handshake", handshake, handshake_seeds},
       {"address", address, address_seeds}, {"engine", engine, engine_seeds},
-      {"agent", agent, agent_seeds},
+      {"agent", agent, agent_seeds},       {"network", network, network_seeds},
   };
   return all;
 }

@@ -33,6 +33,8 @@ int engine(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> engine_seeds();
 int agent(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> agent_seeds();
+int network(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> network_seeds();
 
 // Throws, which ends a libFuzzer run and fails the unit test.
 void require(bool holds, const char* invariant);
