@@ -1,6 +1,7 @@
 // The table of the demo backend. It moves data through distrun's store, which is slow and works everywhere; a real one
 // would use the store to exchange addresses only. Its calls block, so it does not claim DISTRUN_BACKEND_ASYNCHRONOUS
 // and distrun gives every group a thread.
+#include <atomic>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace {
 
-const distrun_backend_host* host = nullptr;
+std::atomic<const distrun_backend_host*> host{nullptr};  // distrun_backend_open may run on several threads
 
 demo::Group* group_of(distrun_backend_group* group) { return reinterpret_cast<demo::Group*>(group); }
 
@@ -26,7 +27,7 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
 int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
                      distrun_backend_group** group, char* error, uint64_t error_size) {
   try {
-    auto made = std::make_unique<demo::Group>(*spec, host, host_group);
+    auto made = std::make_unique<demo::Group>(*spec, host.load(), host_group);
     *group = reinterpret_cast<distrun_backend_group*>(made.release());
     return DISTRUN_BACKEND_OK;
   } catch (const std::exception& failure) {
@@ -66,8 +67,7 @@ int32_t distrun_backend_open(uint32_t version, const distrun_backend_host* given
                                                    nullptr,  // progress: start() does it all
                                                    nullptr,  // wait_fd
                                                    abort_group,
-                                                   destroy,
-                                                   nullptr};  // close
+                                                   destroy};
   *table = &demo_table;
   return DISTRUN_BACKEND_OK;
 }

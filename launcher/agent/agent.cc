@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "launcher/agent/guard.h"
 #include "launcher/agent/scan.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/descendants.h"
@@ -43,9 +44,10 @@ RankProcess::OnOutput Agent::forward_output() {
 int Agent::run() {
   while (!finished_) {
     watch();
-    if (const Status status = poller_.wait(ending_.deadline()); !status.ok()) {
+    if (const Status status = poller_.wait(deadline()); !status.ok()) {
       refuse(kInternal, status.message());
     }
+    beat(Clock::now());
     const Ending::View view{
         .started = started_, .ranks_alive = ranks_alive(), .any_child = any_child_, .now = Clock::now()};
     act(ending_.next(view));
@@ -89,7 +91,23 @@ void Agent::watch() {
   }
 }
 
+std::optional<TimePoint> Agent::deadline() const {
+  const bool speaks = heart_.on() && !head_.closed() && !held_;
+  return speaks ? earlier(ending_.deadline(), heart_.deadline()) : ending_.deadline();
+}
+
+void Agent::beat(TimePoint now) {
+  if (head_.closed() || held_) return;
+  if (heart_.speak(now)) head_.send(static_cast<std::uint8_t>(FromAgent::kAlive), {});
+  if (!heart_.silent(now)) return;
+  // The head or the network to it is gone; nobody looks after these ranks any more.
+  head_.abandon();
+  ending_.kill_now(now);
+}
+
 void Agent::receive() {
+  heart_.heard(Clock::now());
+  held_ = false;
   for (const Frame& frame : head_.receive()) handle(frame);
   // Whether the head closed its end or was killed: it cannot look after these ranks any more.
   if (head_.closed()) ending_.kill_now(Clock::now());
@@ -122,6 +140,8 @@ void Agent::handle(const Frame& frame) {
       });
     case ToAgent::kStop:
       return use(decode_stop(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
+    case ToAgent::kAlive:
+      return use(decode_alive(frame.payload), [this](const Alive& word) { held_ = word.hold; });
     case ToAgent::kInput:
     case ToAgent::kInputEnd:
       return input(frame);
@@ -144,6 +164,7 @@ void Agent::prepare(const Prepare& order) {
   }
   job_ = order;
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
+  heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
   program_ = find_program(order.common, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
   auto ports = HeldPorts::hold(order.ports);
@@ -204,11 +225,14 @@ bool Agent::ranks_alive() const {
   return false;
 }
 
-int agent_main() {
+int agent_main(bool guard) {
   if (::isatty(0) != 0) {
     constexpr char kText[] = "distrun agent: this is started by distrun itself, on each host; type distrun --help\n";
     [[maybe_unused]] const ssize_t n = ::write(2, kText, sizeof kText - 1);
     return kUsage;
+  }
+  if (guard) {
+    if (const std::optional<int> code = stand_guard()) return *code;
   }
   // Away from 0 and 1, so that no library can write into the messages by accident.
   Fd in(::fcntl(0, F_DUPFD_CLOEXEC, 3));

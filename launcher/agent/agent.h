@@ -15,6 +15,7 @@
 #include "launcher/agent/rank_process.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/frames.h"
+#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
 
@@ -31,6 +32,8 @@ class Agent {
   Agent(FramePipe head, SignalSource signals);
 
   void receive();
+  void beat(TimePoint now);
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
   void handle(const Frame& frame);
   void prepare(const Prepare& order);
   void start(const Start& order);
@@ -56,12 +59,14 @@ class Agent {
 
   FramePipe head_;
   SignalSource signals_;
+  Heartbeat heart_;
   Poller poller_;
   std::optional<Prepare> job_;
   Program program_;
   HeldPorts ports_;
   RankCgroup cgroup_;
   std::map<int, RankProcess> ranks_;  // by rank
+  bool held_ = false;                 // the head has told that it will be silent
   std::set<int> undrained_;           // have ended, but their last output has not been told complete
   Ending ending_{Duration::zero()};
   long oom_kills_ = -1;
@@ -73,7 +78,8 @@ class Agent {
   bool finished_ = false;  // and the head has been told everything
 };
 
-// The whole of `distrun agent`.
-int agent_main();
+// The whole of `distrun agent`. `guard`: a process above it ends what is below it if the agent itself is killed; for
+// hosts where nobody else would.
+int agent_main(bool guard);
 
 }  // namespace distrun::launcher

@@ -25,6 +25,7 @@ std::vector<std::byte> encode(const Prepare& message) {
       .i32(message.ports)
       .f64(message.grace)
       .boolean(message.probe)
+      .f64(message.lease)
       .bytes(to_bytes(message.common));
   return writer.take();
 }
@@ -42,6 +43,7 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
   out.ports = reader.i32();
   out.grace = reader.f64();
   out.probe = reader.boolean();
+  out.lease = reader.f64();
   auto common = job_common_from(reader.view(kMaxFramePayload));
   if (!common.ok()) return common.status();
   out.common = *std::move(common);
@@ -207,6 +209,19 @@ Result<Stop> decode_stop(std::span<const std::byte> bytes) {
   out.term_after = reader.u32();
   out.kill_after = reader.u32();
   return done(reader, std::move(out), "stop");
+}
+
+std::vector<std::byte> encode(const Alive& message) {
+  WireWriter writer;
+  writer.u8(message.hold ? 1 : 0);
+  return writer.take();
+}
+
+Result<Alive> decode_alive(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Alive out;
+  out.hold = reader.u8() != 0;
+  return done(reader, out, "alive");
 }
 
 std::vector<std::byte> encode(const RankStarted& message) {

@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kAgentProtocol = 1;
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
 inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
 
-enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop };
+enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop, kAlive };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
   kRefused,
@@ -28,7 +28,8 @@ enum class FromAgent : std::uint8_t {
   kDrained,
   kInputTaken,
   kNote,
-  kDone
+  kDone,
+  kAlive
 };
 
 // Facts to find, and what must be true before anything starts.
@@ -40,6 +41,7 @@ struct Prepare {
   std::string sysroot = "/";
   std::int32_t ports = 0;
   double grace = 10;   // seconds
+  double lease = 0;    // the agent ends its ranks when it hears nothing for so many seconds, and speaks; 0: it does not
   bool probe = false;  // list this host's addresses and listen for probes
   JobCommon common;
 };
@@ -94,6 +96,11 @@ struct Stop {
   std::uint32_t kill_after = 0;  // then SIGKILL, for all and everything below them
 };
 
+// A sign of life, every second where there is a lease.
+struct Alive {
+  bool hold = false;  // the head is going to be stopped: no lease until its next word
+};
+
 struct RankStarted {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
@@ -118,6 +125,7 @@ std::vector<std::byte> encode(const StreamBytes& message);
 std::vector<std::byte> encode(const Credit& message);
 std::vector<std::byte> encode(const SignalRanks& message);
 std::vector<std::byte> encode(const Stop& message);
+std::vector<std::byte> encode(const Alive& message);
 std::vector<std::byte> encode(const RankStarted& message);
 std::vector<std::byte> encode(const RankExited& message);
 
@@ -131,6 +139,7 @@ Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes);
 Result<Credit> decode_credit(std::span<const std::byte> bytes);
 Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);
 Result<Stop> decode_stop(std::span<const std::byte> bytes);
+Result<Alive> decode_alive(std::span<const std::byte> bytes);
 Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes);
 Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes);
 

@@ -13,6 +13,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr char kStart[] = "Start ranks";
+constexpr char kReach[] = "Reach other hosts";
 constexpr char kPlace[] = "Place ranks on cores and GPUs";
 constexpr char kEnv[] = "Environment of the ranks";
 constexpr char kFrameworks[] = "Frameworks";
@@ -58,8 +59,7 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
                  "How many ranks on each host (also spelt -ppn)")
       ->type_name("N")
       ->group(kStart);
-  app.add_option("-H,--host,--hosts", options.hosts,
-                 "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2 (this machine only so far)")
+  app.add_option("-H,--host,--hosts", options.hosts, "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2")
       ->type_name("HOST[:SLOTS],...")
       ->group(kStart);
   app.add_option("--hostfile,--machinefile", options.hostfile,
@@ -72,6 +72,24 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
   app.config_formatter(std::make_shared<ConfigFile>());
   app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("--ssh-port", raw.ssh_port, "Port of the ssh servers (default: as ssh's own configuration says)")
+      ->type_name("PORT")
+      ->group(kReach);
+  app.add_option("--ssh-identity", options.ssh.identity, "Private key for ssh")->type_name("FILE")->group(kReach);
+  app.add_option("--ssh-option", options.ssh.options, "As ssh's -o NAME=VALUE (may be repeated)")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group(kReach);
+  app.add_option(
+         "--launch-with", options.launch_with,
+         "Instead of ssh: a command that starts {agent} on {host}, as in 'kubectl exec -i {host} -- sh -c {agent}'")
+      ->type_name("COMMAND")
+      ->group(kReach);
 }
 
 void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
@@ -278,6 +296,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   app.formatter(std::make_shared<HelpText>());
   app.get_formatter()->column_width(38);
   add_start(app, raw, options);
+  add_reach(app, raw, options);
   add_placement(app, raw, options);
   add_environment(app, raw, options);
   add_frameworks(app, raw, options);

@@ -17,7 +17,8 @@ int run(int argc, char** argv) {
   namespace launcher = distrun::launcher;
   const std::string_view first = argc > 1 ? argv[1] : "";
   // Before anything else: an agent pays for nothing that it does not need.
-  if (first == "agent" && argc == 2) return launcher::agent_main();
+  if (first == "agent" && argc == 2) return launcher::agent_main(false);
+  if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (first == "check") return launcher::check_main({arguments.begin() + 1, arguments.end()});
   const launcher::ParseOutcome outcome = launcher::parse_arguments(arguments);

@@ -53,6 +53,14 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
 Status check_options(const RawOptions& raw, Options& out) {
   DISTRUN_RETURN_IF_ERROR(read_ranks("-np", raw.ranks, out.ranks));
   DISTRUN_RETURN_IF_ERROR(read_ranks("--nproc-per-node", raw.ranks_per_host, out.ranks_per_host));
+  if (!raw.ssh_port.empty()) {
+    const auto port = parse_number(raw.ssh_port, 1, 65535);
+    if (!port) {
+      return {Errc::kInvalidArgument, "--ssh-port " + raw.ssh_port + " is not a port; write a number from 1 to 65535"};
+    }
+    out.ssh.port = *port;
+  }
+  if (!out.launch_with.empty()) DISTRUN_RETURN_IF_ERROR(launch_argv(out.launch_with, "host", "agent").status());
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
                                                      {"core", BindTo::kCore},
@@ -98,17 +106,16 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 22> kLater = {{
+  static constexpr std::array<Later, 21> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
       {"--mimic", "use distrun.jax, or set the variables with -x"},
       {"--network", "all ranks run on this machine and talk over its loopback interface"},
       {"--insecure", "every connection is authenticated"},
-      {"--launcher", "ranks run on this machine only"},
-      {"--rsh", "ranks run on this machine only"},
-      {"--rsh-agent", "ranks run on this machine only"},
-      {"--ssh-port", "ranks run on this machine only"},
-      {"-p", "ranks run on this machine only"},
-      {"--ssh-identity-file", "ranks run on this machine only"},
+      {"--launcher", "hosts are reached by ssh, or by --launch-with"},
+      {"--rsh", "use --launch-with"},
+      {"--rsh-agent", "use --launch-with"},
+      {"-p", "use --ssh-port"},
+      {"--ssh-identity-file", "use --ssh-identity"},
       {"--nnodes", "type distrun once and name all hosts with -H or --hostfile"},
       {"--node-rank", "type distrun once and name all hosts with -H or --hostfile"},
       {"--node_rank", "type distrun once and name all hosts with -H or --hostfile"},

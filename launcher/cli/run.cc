@@ -86,6 +86,7 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
 // A job, or the exit code with which it is refused.
 struct Prospect {
   JobConfig config;
+  SpawnOptions spawn;
   int refused = 0;
 };
 
@@ -105,7 +106,6 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source)
   request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
-  DISTRUN_RETURN_IF_ERROR(refuse_other_machines(*assignment, source.own_names));
   if (!source.found.empty()) assignment->reasons.insert(assignment->reasons.begin(), source.found);
   return assignment;
 }
@@ -122,6 +122,10 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
 
   Prospect out;
+  out.spawn = {.environment = environment,
+               .own_names = source->own_names,
+               .ssh = options.ssh,
+               .launch_with = options.launch_with};
   JobConfig& config = out.config;
   config.grace = options.grace;
   config.timeout = options.timeout;
@@ -171,12 +175,6 @@ int explain(const Options& options, JobConfig config) {
   return 0;
 }
 
-std::vector<std::string> as_list(const Environment& environment) {
-  std::vector<std::string> out;
-  for (const auto& [name, value] : environment) out.push_back(name + "=" + value);
-  return out;
-}
-
 }  // namespace
 
 int run_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
@@ -187,7 +185,7 @@ int run_command(const Options& options, const Environment& environment, const st
   ::umask(mask);
   prepared.config.common.umask = mask;
   prepared.config.common.open_files = raise_open_files();
-  const auto spawner = make_local_spawner(as_list(environment));
+  const auto spawner = make_spawner(prepared.spawn);
   auto job = Job::create(prepared.config, *spawner);
   if (!job.ok()) return refuse(job.status(), exit_code::kUnusable);
   return (*job)->run();

@@ -6,21 +6,36 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "launcher/plan/text.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
-#include "launcher/version.h"
 
 namespace distrun::launcher {
+namespace {
+
+std::vector<int> hosts_of(const Assignment& assignment) {
+  std::vector<int> out;
+  for (const Place& place : assignment.places) out.push_back(place.host);
+  return out;
+}
+
+double random_fraction() {
+  std::random_device device;
+  return std::uniform_real_distribution<double>(0, 1)(device);
+}
+
+}  // namespace
 
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key)
     : config_(config),
       spawner_(spawner),
       signals_(std::move(signals)),
       key_(key),
-      verdict_({.hosts = config.output.hosts, .grace = config.grace}) {}
+      verdict_({.hosts = config.output.hosts, .host_of = hosts_of(config.plan.assignment), .grace = config.grace}),
+      queue_(config.plan.assignment.hosts.size(), config.start, random_fraction) {}
 
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
   auto signals = SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
@@ -47,31 +62,9 @@ void Job::tell_all(ToAgent type, const Message& message) {
   for (auto& agent : agents_) agent->handle.pipe.send(static_cast<std::uint8_t>(type), encode(message));
 }
 
-Status Job::start_agents() {
-  // Before the first child: what exists now is none of ours and must never be touched.
-  not_ours_ = current_children();
-  become_subreaper();
-  const auto& hosts = config_.plan.assignment.hosts;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    auto handle = spawner_.start(hosts[i]);
-    if (!handle.ok()) return handle.status();
-    agents_.push_back(std::make_unique<Agent>(Agent{.handle = *std::move(handle), .host = hosts[i]}));
-    Prepare order;
-    order.version = kVersion;
-    order.host = hosts[i];
-    order.job_id = config_.plan.job_id;
-    order.sysroot = config_.sysroot;
-    order.ports = ports_needed(config_.plan, static_cast<int>(i));
-    order.grace = config_.grace;
-    order.common = config_.common;
-    agents_.back()->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
-  }
-  return {};
-}
-
 int Job::run() {
   if (config_.timeout > 0) end_by_ = deadline_after(config_.timeout);
-  if (const Status status = start_agents(); !status.ok()) fail_start(exit_code::kUnusable, status.message());
+  open_start(Clock::now());
   while (!finished()) {
     watch();
     if (const Status status = poller_.wait(deadline()); !status.ok())
@@ -87,12 +80,8 @@ void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
-  for (auto& owned : agents_) {
-    Agent* const agent = owned.get();
-    FramePipe& pipe = agent->handle.pipe;
-    if (pipe.closed()) continue;
-    poller_.watch(pipe.in(), POLLIN, [this, agent](short) { receive(*agent); });
-    if (pipe.wants_write()) poller_.watch(pipe.out(), POLLOUT, [&pipe](short) { pipe.flush(); });
+  for (auto& agent : agents_) {
+    if (agent->up) watch_agent(*agent);
   }
   output_->watch(poller_);
   input_.watch(poller_, [this](std::vector<std::byte> bytes) {
@@ -101,13 +90,31 @@ void Job::watch() {
   });
 }
 
+void Job::watch_agent(Agent& agent) {
+  Agent* const it = &agent;
+  if (agent.handle.errors.valid()) {
+    poller_.watch(agent.handle.errors.get(), POLLIN, [this, it](short) { take_errors(*it); });
+  }
+  FramePipe& pipe = agent.handle.pipe;
+  if (pipe.closed()) return;
+  poller_.watch(pipe.in(), POLLIN, [this, it](short) { receive(*it); });
+  if (pipe.wants_write()) poller_.watch(pipe.out(), POLLOUT, [&pipe](short) { pipe.flush(); });
+}
+
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
-  return earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
+  auto next = earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
+  if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
+  for (const auto& agent : agents_) {
+    if (agent->up && !agent->done && agent->heart.on()) next = earlier(next, agent->heart.deadline());
+  }
+  return next;
 }
 
 void Job::after_round() {
   const TimePoint now = Clock::now();
+  if (queue_.pending() && !verdict_.ending()) start_agents(now);
+  beat(now);
   output_->tick(now);
   for (const Credit& credit : output_->take_credits()) {
     const auto host =
@@ -125,7 +132,7 @@ void Job::after_round() {
 // looked after, and that is ended here.
 bool Job::finished() {
   if (!std::all_of(agents_.begin(), agents_.end(),
-                   [](const auto& agent) { return agent->gone && agent->handle.pipe.closed(); })) {
+                   [](const auto& agent) { return !agent->up || (agent->gone && agent->handle.pipe.closed()); })) {
     return false;
   }
   if (swept_) return true;
@@ -148,11 +155,12 @@ void Job::reap() {
   bool none_left = false;
   for (const Reaped& child : reap_children(none_left)) {
     for (auto& agent : agents_) {
-      if (agent->handle.process.pid() != child.pid || agent->gone) continue;
+      if (!agent->up || agent->gone || agent->handle.process.pid() != child.pid) continue;
       agent->gone = true;
       agent->wait_status = child.status;
       agent->handle.process.reaped();
       if (agent->lost) tell_agent_lost(*agent);
+      break;
     }
   }
 }
@@ -171,6 +179,7 @@ void Job::on_signals() {
         suspend();
         break;
       case SIGCONT:
+        tell_all(ToAgent::kAlive, Alive{});
         tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
         input_.resume();
         break;
@@ -188,8 +197,12 @@ void Job::on_signals() {
 
 // Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
 void Job::suspend() {
+  tell_all(ToAgent::kAlive, Alive{.hold = true});
   tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
+  for (auto& agent : agents_) agent->handle.pipe.flush();
   ::raise(SIGSTOP);
+  // Nothing was read meanwhile.
+  for (auto& agent : agents_) agent->heart.heard(Clock::now());
 }
 
 void Job::rendezvous() {

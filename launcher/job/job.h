@@ -10,10 +10,12 @@
 #include "launcher/agent/ending.h"
 #include "launcher/agent/protocol.h"
 #include "launcher/job/input.h"
+#include "launcher/job/start_queue.h"
 #include "launcher/job/verdict.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/report/output.h"
 #include "launcher/spawn/agent_spawner.h"
+#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/signals.h"
 #include "runtime/net/store_server.h"
 #include "runtime/net/world.h"
@@ -27,7 +29,13 @@ struct JobConfig {
   double grace = 10;
   double timeout = 0;  // seconds for the whole job; 0: none
   std::string sysroot = "/";
+  StartQueue::Limits start;
 };
+
+// A host from which nothing has come for so long is lost; agents say something every second.
+inline constexpr std::chrono::duration<double> kHostSilence{4.0};
+// Agents of other hosts end their ranks when nothing has come from the head for so long.
+inline constexpr std::chrono::duration<double> kLease{15.0};
 
 class Job {
  public:
@@ -38,19 +46,42 @@ class Job {
 
  private:
   struct Agent {
-    AgentHandle handle;
     std::string host;
-    std::optional<HostFacts> facts;
-    bool done = false;  // it has said that nothing is left on its host
-    bool gone = false;  // its process has been reaped
-    bool lost = false;  // it ended, or its connection did, before it had said so
+    std::size_t index = 0;
+    bool up = false;  // started; what follows is of this attempt
+    AgentHandle handle{};
+    std::optional<HostFacts> facts{};
+    Heartbeat heart{};
+    std::string printed{};  // the end of what carries it wrote to its standard error
+    bool done = false;      // it has said that nothing is left on its host
+    bool gone = false;      // its process has been reaped
+    bool lost = false;      // it ended, or its connection did, before it had said so
     int wait_status = 0;
+    std::string silence{};  // it was given up because nothing came from it
     bool expected = false;  // lost while the job was being ended anyway
+  };
+  // Why the job cannot start on one host.
+  struct StartFault {
+    int code = 0;
+    std::string text;
+    bool program = false;  // concerns the user's program, not the host
   };
   Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key);
 
-  Status start_agents();
+  // job_start.cc
+  void open_start(TimePoint now);
+  void start_agents(TimePoint now);
+  void start_agent(Agent& agent, TimePoint now);
+  void answered(Agent& agent, const Prepared& answer);
+  void refused(Agent& agent, const Refused& why);
+  void start_failed(Agent& agent);
+  void go_on();
+  void start_ranks();
+  void refuse_start();
+
+  // job.cc
   void watch();
+  void watch_agent(Agent& agent);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   void after_round();
   bool finished();
@@ -58,10 +89,10 @@ class Job {
   void receive(Agent& agent);
   void handle(Agent& agent, const Frame& frame);
   void handle_exit(const RankExited& event);
-  void prepared(Agent& agent, const Prepared& answer);
-  void start_ranks();
   void agent_lost(Agent& agent);
-  void tell_agent_lost(const Agent& agent);
+  void take_errors(Agent& agent);
+  void beat(TimePoint now);
+  void tell_agent_lost(Agent& agent);
   void reap();
   void on_signals();
   void suspend();
@@ -83,9 +114,11 @@ class Job {
   Poller poller_;
   Input input_;
   std::vector<std::unique_ptr<Agent>> agents_;  // by host
-  std::vector<pid_t> not_ours_;                 // children that this process had before it became distrun
-  Ending sweep_{Duration::zero()};              // of what is left when the agents are gone
-  std::optional<TimePoint> end_by_;             // --timeout
+  StartQueue queue_;
+  std::vector<StartFault> faults_;
+  std::vector<pid_t> not_ours_;      // children that this process had before it became distrun
+  Ending sweep_{Duration::zero()};   // of what is left when the agents are gone
+  std::optional<TimePoint> end_by_;  // --timeout
   bool started_ = false;
   bool reported_ = false;  // the first cause has been shown
   bool swept_ = false;

@@ -1,14 +1,26 @@
 // The job's conversation with its agents, and what it tells the user about ranks.
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "launcher/job/job.h"
+#include "launcher/plan/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 
 namespace distrun::launcher {
+namespace {
+
+std::string lost_text(const std::string& host, const std::string& silence) {
+  return "host " + host + " is lost" + (silence.empty() ? "" : ": " + silence);
+}
+
+}  // namespace
 
 void Job::receive(Agent& agent) {
+  agent.heart.heard(Clock::now());
   for (const Frame& frame : agent.handle.pipe.receive()) handle(agent, frame);
   if (agent.handle.pipe.closed() && !agent.done) agent_lost(agent);
 }
@@ -23,9 +35,11 @@ void Job::handle(Agent& agent, const Frame& frame) {
   };
   switch (static_cast<FromAgent>(frame.type)) {
     case FromAgent::kPrepared:
-      return use(decode_prepared(frame.payload), [&](const Prepared& answer) { prepared(agent, answer); });
+      return use(decode_prepared(frame.payload), [&](const Prepared& answer) { answered(agent, answer); });
     case FromAgent::kRefused:
-      return use(decode_refused(frame.payload), [&](const Refused& why) { fail_start(why.exit_code, why.text); });
+      return use(decode_refused(frame.payload), [&](const Refused& why) { refused(agent, why); });
+    case FromAgent::kAlive:
+      return;
     case FromAgent::kStarted:
       return use(decode_rank_started(frame.payload), [&](const RankStarted& event) { verdict_.started(event); });
     case FromAgent::kOutput:
@@ -60,29 +74,6 @@ void Job::handle_exit(const RankExited& event) {
   act(verdict_.exited(event));
 }
 
-void Job::prepared(Agent& agent, const Prepared& answer) {
-  agent.facts = answer.facts;
-  for (const auto& other : agents_) {
-    if (!other->facts) return;
-  }
-  start_ranks();
-}
-
-void Job::start_ranks() {
-  if (started_ || verdict_.ending()) return;
-  started_ = true;
-  std::vector<HostFacts> facts;
-  for (const auto& agent : agents_) facts.push_back(*agent->facts);
-  const auto plan = make_plan(config_.plan, facts);
-  if (!plan.ok()) return fail_start(exit_code::kUsage, plan.status().message());
-  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    const Start order{.plan = plan->hosts[i], .key = {key, key + net::JobKey::kBytes}};
-    agents_[i]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kStart), encode(order));
-  }
-  input_.allow();
-}
-
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
   agent.lost = true;
@@ -90,16 +81,48 @@ void Job::agent_lost(Agent& agent) {
   agent.handle.process.signal(SIGKILL);
   agent.expected = verdict_.ending();
   if (agent.gone) tell_agent_lost(agent);
-  act(verdict_.broken(started_ ? exit_code::kHostLost : exit_code::kUnusable));
+  if (started_) act(verdict_.host_lost(static_cast<int>(agent.index), lost_text(agent.host, agent.silence)));
 }
 
-void Job::tell_agent_lost(const Agent& agent) {
+void Job::tell_agent_lost(Agent& agent) {
+  take_errors(agent);
   if (agent.expected) return;
+  if (!started_) return start_failed(agent);
+  if (agent.handle.remote) {
+    const std::string why =
+        agent.silence.empty() ? ssh_failure(WEXITSTATUS(agent.wait_status), agent.printed) : agent.silence;
+    return output_->say("host " + agent.host + " is lost: " + why + "; its ranks are counted dead");
+  }
   const bool by_signal = WIFSIGNALED(agent.wait_status);
   const std::string why = by_signal ? cause_of_end(WTERMSIG(agent.wait_status), 0, false)
                                     : cause_of_end(0, WEXITSTATUS(agent.wait_status), false);
   output_->say("the agent on host " + agent.host + " (pid " + std::to_string(agent.handle.process.pid()) + ") " +
                (by_signal ? "was " : "") + why + ", so all ranks there are ended");
+}
+
+// The end of it explains a failure; what an agent says while all is well is for the user.
+void Job::take_errors(Agent& agent) {
+  constexpr std::size_t kKept = 4096;
+  char buffer[4096];
+  while (agent.handle.errors.valid()) {
+    const ssize_t n = ::read(agent.handle.errors.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) return agent.handle.errors.reset();
+    agent.printed.append(buffer, static_cast<std::size_t>(n));
+    if (agent.printed.size() > kKept) agent.printed.erase(0, agent.printed.size() - kKept);
+  }
+}
+
+void Job::beat(TimePoint now) {
+  for (auto& agent : agents_) {
+    if (!agent->up || agent->done || agent->handle.pipe.closed()) continue;
+    if (agent->heart.speak(now)) agent->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{}));
+    if (!agent->heart.silent(now)) continue;
+    agent->silence = "nothing has come from it for " + seconds_text(kHostSilence.count()) + " s";
+    agent_lost(*agent);
+    agent->handle.pipe.abandon();
+  }
 }
 
 void Job::report_first_cause(bool exit_known) {

@@ -116,6 +116,19 @@ JobActions Verdict::broken(int code) {
   return {.stop = Stop{.kill_after = grace_ms()}};
 }
 
+JobActions Verdict::host_lost(int host, const std::string& cause) {
+  JobActions out = ending_ ? JobActions{} : broken(exit_code::kHostLost);
+  if (out.stop) *out.stop = stop_after_failure();
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (config_.host_of[i] != host || ranks_[i].end) continue;
+    out.publish.push_back({.kind = net::JobEvent::Kind::kRankFailed,
+                           .rank = static_cast<int>(i),
+                           .host = config_.hosts[i],
+                           .cause = cause});
+  }
+  return out;
+}
+
 int Verdict::code_of_failure() const {
   if (failure_->left_early) return exit_code::kRankLeft;
   const auto& end = end_of(failure_->rank);

@@ -23,6 +23,7 @@ class Verdict {
  public:
   struct Config {
     std::vector<std::string> hosts;  // by rank
+    std::vector<int> host_of;        // by rank
     double grace = 10;
   };
   explicit Verdict(Config config);
@@ -36,6 +37,8 @@ class Verdict {
   JobActions interrupted(int signal);  // SIGINT, SIGTERM, SIGHUP to the launcher
   JobActions timed_out();
   JobActions reader_gone();
+  // All ranks of a host are gone with it. `host` is the index that `Config::host_of` uses.
+  JobActions host_lost(int host, const std::string& cause);
   // The job cannot go on for a reason that is no rank's: refused by an agent, agent lost.
   JobActions broken(int code);
 

@@ -150,10 +150,6 @@ void number_ranks(const Counts& counts, Assignment& out) {
   for (Place& place : out.places) place.cross_size = hosts_with[static_cast<std::size_t>(place.local_rank)];
 }
 
-bool names_this_machine(const std::string& name, const std::string& user, const std::vector<std::string>& own_names) {
-  return user.empty() && std::find(own_names.begin(), own_names.end(), name) != own_names.end();
-}
-
 }  // namespace
 
 Result<Assignment> assign(const AssignRequest& given) {
@@ -210,6 +206,10 @@ std::vector<std::string> names_of_host(const std::string& name, const std::vecto
   return out;
 }
 
+bool names_this_machine(const std::string& name, const std::string& user, const std::vector<std::string>& own_names) {
+  return user.empty() && std::find(own_names.begin(), own_names.end(), name) != own_names.end();
+}
+
 std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names) {
   std::vector<HostSlots> out;
   std::optional<std::size_t> own;
@@ -225,16 +225,6 @@ std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, cons
     first.max_slots = std::max(first.max_slots, host.max_slots);
   }
   return out;
-}
-
-Status refuse_other_machines(const Assignment& assignment, const std::vector<std::string>& own_names) {
-  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
-    if (names_this_machine(assignment.hosts[i], assignment.users[i], own_names)) continue;
-    return {Errc::kSystem, "host " + spelt({.name = assignment.hosts[i], .user = assignment.users[i]}) +
-                               " is another machine, and this version starts ranks on this machine only; "
-                               "use -H localhost:N, or --no-detect inside an allocation"};
-  }
-  return {};
 }
 
 }  // namespace distrun::launcher

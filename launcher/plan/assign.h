@@ -51,7 +51,6 @@ std::vector<std::string> names_of_host(const std::string& name, const std::vecto
 // machine.
 std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names);
 
-// Until agents can be started on other machines: kSystem names the first host that is one.
-Status refuse_other_machines(const Assignment& assignment, const std::vector<std::string>& own_names);
+bool names_this_machine(const std::string& host, const std::string& user, const std::vector<std::string>& own_names);
 
 }  // namespace distrun::launcher

@@ -1,11 +1,15 @@
-// Starts the agent of one host. Locally by fork and exec; ssh, srun or any command come as further implementations.
+// Starts the agent of one host: by fork and exec here, by ssh, srun or any command elsewhere. All give the same pair of
+// pipes to its standard input and output.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/process.h"
+#include "launcher/spawn/remote_command.h"
+#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -13,16 +17,25 @@ namespace distrun::launcher {
 struct AgentHandle {
   Process process;  // the agent itself, or what carries it (ssh)
   FramePipe pipe;
+  Fd errors;            // standard error of what carries it, non-blocking; invalid for a local agent, which has ours
+  bool remote = false;  // the pipe's end alone does not tell soon that the host is gone
 };
 
 class AgentSpawner {
  public:
   virtual ~AgentSpawner() = default;
-  // Does not wait for the agent to answer.
-  virtual Result<AgentHandle> start(const std::string& host) = 0;
+  // Does not wait for the agent to answer. `user`: of user@host, or empty.
+  virtual Result<AgentHandle> start(const std::string& host, const std::string& user) = 0;
 };
 
-// Runs this very binary as `distrun agent` on this machine.
-std::unique_ptr<AgentSpawner> make_local_spawner(const std::vector<std::string>& environment);
+struct SpawnOptions {
+  Environment environment;             // of the local agent, and of ssh
+  std::vector<std::string> own_names;  // that mean this machine
+  SshOptions ssh;
+  std::string launch_with;  // how agents of other hosts start instead of by ssh, with {host} and {agent}
+};
+
+// This very binary runs as the agent of this machine, and on other hosts if it lies at the same path there.
+std::unique_ptr<AgentSpawner> make_spawner(const SpawnOptions& options);
 
 }  // namespace distrun::launcher

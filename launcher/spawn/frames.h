@@ -36,6 +36,8 @@ class FramePipe {
   void flush();
   // Whole frames that have arrived. After end of file or a fault: closed().
   std::vector<Frame> receive();
+  // The other side is taken to be gone: closed(), and nothing is sent any more.
+  void abandon() { lose({}); }
   // Tells the other side that nothing more comes.
   void close_out();
 

@@ -72,7 +72,6 @@ Status Library::open(const std::string& name) {
 }
 
 Library::~Library() {
-  if (table_ != nullptr && table_->close != nullptr) table_->close();
   if (handle_ != nullptr) ::dlclose(handle_);
 }
 

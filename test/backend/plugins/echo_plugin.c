@@ -96,16 +96,15 @@ static void destroy(distrun_backend_group* group) {
 
 int32_t distrun_backend_open(uint32_t version, const distrun_backend_host* given, const distrun_backend_table** table,
                              char* error, uint64_t error_size) {
-  static const distrun_backend_table kTable = {sizeof(kTable), PLUGIN_VERSION, PLUGIN_NAME, capabilities,
-                                               create_group,   start,          progress,    wait_fd,
-                                               abort_group,    destroy,        NULL};
+  static const distrun_backend_table kTable = {sizeof(kTable), PLUGIN_VERSION, PLUGIN_NAME, capabilities, create_group,
+                                               start,          progress,       wait_fd,     abort_group,  destroy};
   if (version != DISTRUN_BACKEND_VERSION || error_size == 0) return DISTRUN_BACKEND_UNSUPPORTED;
   error[0] = '\0';
   if (strcmp(PLUGIN_NAME, "moody") == 0) {
     strncpy(error, "not today", error_size);
     return DISTRUN_BACKEND_UNSUPPORTED;
   }
-  host = given;
+  __atomic_store_n(&host, given, __ATOMIC_RELEASE); /* may run on several threads */
   *table = &kTable;
   return DISTRUN_BACKEND_OK;
 }

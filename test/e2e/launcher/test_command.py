@@ -41,7 +41,7 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["--mpi", "true"], 64, "--mpi is not available in this version"),
         (["--nope", "true"], 64, "--nope is not an option"),
         (["-np", "6", "-H", "localhost:4", "true"], 69, "--oversubscribe"),
-        (["-np", "2", "-H", "node7:2", "true"], 69, "node7 is another machine"),
+        (["-np", "2", "-H", "nowhere.invalid:2", "true"], 69, "check the name"),
         (["-np", "2", "no-such-program"], 127, "no-such-program was not found"),
         (["-np", "2", "./no/such.py"], 127, "no/such.py"),
         (["-np", "2", "/etc/passwd"], 126, "may not be executed"),

@@ -299,15 +299,5 @@ TEST_CASE("what a machine is called") {
   CHECK_FALSE(has_name(names_of_host("localhost", {{.name = "localhost.b"}}), "localhost.b"));
 }
 
-TEST_CASE("other machines are refused") {
-  const std::vector<std::string> own = {"localhost", "box"};
-  const auto refusal = [&own](const HostSlots& host) {
-    return refuse_other_machines(*assign({.hosts = {host}, .ranks = 1}), own);
-  };
-  CHECK(refusal({.name = "box"}).ok());
-  CHECK(has(refusal({.name = "node7"}).message(), "host node7 is another machine"));
-  CHECK(has(refusal({.name = "box", .user = "me"}).message(), "me@box"));
-}
-
 }  // namespace
 }  // namespace distrun::launcher

@@ -182,12 +182,12 @@ typedef struct distrun_backend_table {
   void (*abort)(distrun_backend_group* group, int32_t code, const char* cause);
   /* After this returns the plug-in calls nothing for the group any more. Operations still in flight are dropped. */
   void (*destroy)(distrun_backend_group* group);
-  /* Before the library is closed; no group exists any more. May be NULL. */
-  void (*close)(void);
 } distrun_backend_table;
 
-/* The one exported function. Returns 0 and the table, which stays valid until close; or an error with its text. A
- * plug-in refuses (DISTRUN_BACKEND_UNSUPPORTED) a version that it does not know. `host` is valid until close. */
+/* The one exported function. Returns 0 and the table, which stays valid for the process's life; or an error with
+ * its text. A plug-in refuses (DISTRUN_BACKEND_UNSUPPORTED) a version that it does not know. `host` stays valid too.
+ * May be called more than once and on several threads, always with the same host: each session of the process opens its
+ * plug-ins, and a library that was opened is never unloaded. */
 typedef int32_t distrun_backend_open_function(uint32_t version, const distrun_backend_host* host,
                                               const distrun_backend_table** table, char* error, uint64_t error_size);
 

@@ -1,0 +1,65 @@
+#include "launcher/job/start_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::launcher {
+
+StartQueue::StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random)
+    : limits_(limits), random_(std::move(random)), hosts_(hosts), open_(hosts) {}
+
+std::vector<std::size_t> StartQueue::due(TimePoint now) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < hosts_.size() && running_ < limits_.at_a_time; ++i) {
+    Host& host = hosts_[i];
+    if (host.state != State::kWaiting || host.when > now) continue;
+    host = {.state = State::kStarted, .attempts = host.attempts + 1, .when = now + limits_.answer};
+    ++running_;
+    out.push_back(i);
+  }
+  return out;
+}
+
+void StartQueue::close(Host& host) {
+  if (host.state == State::kClosed) return;
+  if (host.state == State::kStarted) --running_;
+  host.state = State::kClosed;
+  --open_;
+}
+
+void StartQueue::answered(std::size_t host) { close(hosts_.at(host)); }
+
+bool StartQueue::failed(std::size_t index, bool may_pass, TimePoint now) {
+  Host& host = hosts_.at(index);
+  if (host.state == State::kClosed) return false;
+  if (!may_pass || host.attempts >= limits_.attempts) {
+    close(host);
+    return false;
+  }
+  if (host.state == State::kStarted) --running_;
+  const double times = static_cast<double>(1 << (host.attempts - 1)) + random_();
+  host.state = State::kWaiting;
+  host.when = now + std::chrono::duration_cast<Duration>(limits_.pause * times);
+  return true;
+}
+
+std::vector<std::size_t> StartQueue::overdue(TimePoint now) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].state != State::kStarted || hosts_[i].when > now) continue;
+    close(hosts_[i]);
+    out.push_back(i);
+  }
+  return out;
+}
+
+TimePoint StartQueue::deadline() const {
+  TimePoint next = TimePoint::max();
+  for (const Host& host : hosts_) {
+    const bool full = host.state == State::kWaiting && running_ >= limits_.at_a_time;
+    if (host.state != State::kClosed && !full) next = std::min(next, host.when);
+  }
+  return next;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,52 @@
+// When which agent is started: so many at a time, again after what may pass (an ssh server that turns connections
+// away), given up after a time limit. Pure.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace distrun::launcher {
+
+class StartQueue {
+ public:
+  struct Limits {
+    int at_a_time = 32;
+    int attempts = 3;
+    Duration answer = std::chrono::seconds(60);  // from the start of an agent to its first answer
+    Duration pause = std::chrono::seconds(1);    // before the second attempt; doubles, with jitter
+  };
+  // `random`: in [0, 1), for the jitter, so that many hosts do not come back at the same moment.
+  StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random);
+
+  // Hosts whose agent is to be started now. They count as started.
+  std::vector<std::size_t> due(TimePoint now);
+  void answered(std::size_t host);
+  // The agent ended, or could not be started, before it answered. True if it will be due again.
+  bool failed(std::size_t host, bool may_pass, TimePoint now);
+  // Hosts that were started too long ago without an answer; each is named once and counts as failed for good.
+  std::vector<std::size_t> overdue(TimePoint now);
+
+  [[nodiscard]] bool pending() const { return open_ > 0; }  // some host has neither answered nor failed for good
+  [[nodiscard]] TimePoint deadline() const;
+
+ private:
+  enum class State { kWaiting, kStarted, kClosed };
+  struct Host {
+    State state = State::kWaiting;
+    int attempts = 0;
+    TimePoint when = TimePoint::min();  // due, or overdue
+  };
+  void close(Host& host);
+
+  Limits limits_;
+  std::function<double()> random_;
+  std::vector<Host> hosts_;
+  std::size_t open_;
+  int running_ = 0;
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,120 @@
+#include "launcher/spawn/agent_spawner.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <optional>
+#include <utility>
+
+#include "launcher/plan/assign.h"
+
+namespace distrun::launcher {
+namespace {
+
+struct Pipes {
+  Fd child_in;
+  Fd child_out;
+  FramePipe pipe;
+};
+
+Result<Pipes> make_pipes() {
+  auto down = make_pipe();
+  if (!down.ok()) return down.status();
+  auto up = make_pipe();
+  if (!up.ok()) return up.status();
+  return Pipes{std::move(down->first), std::move(up->second), FramePipe(std::move(up->first), std::move(down->second))};
+}
+
+// The file that this process runs, as others could run it; of a file that was replaced since, the new one.
+std::string own_binary() {
+  constexpr std::string_view kDeleted = " (deleted)";
+  char path[PATH_MAX];
+  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+  std::string out(path, n > 0 ? static_cast<std::size_t>(n) : 0);
+  if (out.ends_with(kDeleted)) out.resize(out.size() - kDeleted.size());
+  return out;
+}
+
+std::optional<std::string> find_in_path(const std::string& name, const Environment& environment) {
+  if (name.find('/') != std::string::npos) return name;
+  const auto path = environment.find("PATH");
+  std::string rest = path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    std::string candidate = rest.substr(0, colon) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    rest.erase(0, colon + 1);
+  }
+  return std::nullopt;
+}
+
+class Spawner final : public AgentSpawner {
+ public:
+  explicit Spawner(SpawnOptions options) : options_(std::move(options)) {
+    for (const auto& [name, value] : options_.environment) environment_.push_back(name + "=" + value);
+  }
+
+  Result<AgentHandle> start(const std::string& host, const std::string& user) override {
+    if (names_this_machine(host, user, options_.own_names)) return here();
+    const std::string command = agent_command(own_binary());
+    if (!options_.launch_with.empty()) {
+      auto argv = launch_argv(options_.launch_with, host, command);
+      if (!argv.ok()) return argv.status();
+      return elsewhere(*std::move(argv));
+    }
+    return elsewhere(ssh_argv(options_.ssh, user, host, command));
+  }
+
+ private:
+  Result<AgentHandle> here() {
+    auto pipes = make_pipes();
+    if (!pipes.ok()) return pipes.status();
+    ProcessSpec spec;
+    // The file that runs now, even if the one on the disk has been replaced since.
+    spec.program = "/proc/self/exe";
+    spec.argv = {"distrun", "agent"};
+    spec.environment = environment_;
+    spec.descriptors = {{pipes->child_in.get(), 0}, {pipes->child_out.get(), 1}, {2, 2}};
+    // Signals of the terminal are for the head, which tells the agent what to do.
+    spec.ignore_terminal = true;
+    auto process = start_process(spec);
+    if (!process.ok()) return process.status();
+    return AgentHandle{.process = *std::move(process), .pipe = std::move(pipes->pipe), .errors = {}};
+  }
+
+  // In a session of its own: without a terminal, ssh cannot ask what nobody would see.
+  Result<AgentHandle> elsewhere(std::vector<std::string> argv) {
+    const auto program = find_in_path(argv.front(), options_.environment);
+    if (!program) {
+      return Status(Errc::kSystem, argv.front() + " was not found in PATH; it starts the agents on other hosts");
+    }
+    auto pipes = make_pipes();
+    if (!pipes.ok()) return pipes.status();
+    auto errors = make_pipe();
+    if (!errors.ok()) return errors.status();
+    ::fcntl(errors->first.get(), F_SETFL, O_NONBLOCK);
+    ProcessSpec spec;
+    spec.program = *program;
+    spec.argv = std::move(argv);
+    spec.environment = environment_;
+    spec.descriptors = {{pipes->child_in.get(), 0}, {pipes->child_out.get(), 1}, {errors->second.get(), 2}};
+    spec.ignore_terminal = true;
+    auto process = start_process(spec);
+    if (!process.ok()) return process.status();
+    return AgentHandle{.process = *std::move(process),
+                       .pipe = std::move(pipes->pipe),
+                       .errors = std::move(errors->first),
+                       .remote = true};
+  }
+
+  SpawnOptions options_;
+  std::vector<std::string> environment_;
+};
+
+}  // namespace
+
+std::unique_ptr<AgentSpawner> make_spawner(const SpawnOptions& options) { return std::make_unique<Spawner>(options); }
+
+}  // namespace distrun::launcher

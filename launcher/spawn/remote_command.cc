@@ -1,0 +1,149 @@
+#include "launcher/spawn/remote_command.h"
+
+#include <algorithm>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Long enough for a host under load, short enough that a dead one is reported while the user still looks.
+constexpr const char* kConnectTimeout = "ConnectTimeout=10";
+constexpr int kNoSuchCommand = 127;
+constexpr int kSshItself = 255;
+
+bool replace(std::string& text, std::string_view what, const std::string& by) {
+  bool any = false;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
+    text.replace(at, what.size(), by);
+    any = true;
+  }
+  return any;
+}
+
+// The last lines are the ones that matter: before them come banners.
+std::string last_lines(std::string_view printed) {
+  constexpr std::size_t kMost = 600;
+  std::string_view text = trim(printed);
+  if (text.size() > kMost) text.remove_prefix(text.size() - kMost);
+  std::string out(text);
+  std::erase(out, '\r');
+  return out;
+}
+
+std::string cure_of(std::string_view printed) {
+  const auto says = [printed](std::string_view text) { return printed.find(text) != std::string_view::npos; };
+  if (says("Host key verification failed")) {
+    return "its key is not known here: connect once by hand, or give --ssh-option StrictHostKeyChecking=accept-new";
+  }
+  if (says("Permission denied")) {
+    return "`ssh` to this host must work without a password: see ssh-copy-id, ssh-agent, or give --ssh-identity";
+  }
+  if (says("Could not resolve hostname")) return "check the name in -H or the hostfile";
+  if (says("timed out") || says("No route to host")) return "is the host up, and is its network?";
+  if (says("Connection refused")) return "is an ssh server running there, and on this port (--ssh-port)?";
+  return "";
+}
+
+}  // namespace
+
+std::string shell_quote(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+Result<std::vector<std::string>> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  bool in_word = false;
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool blank = c == ' ' || c == '\t' || c == '\n';
+    if (quote == 0 && blank) {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = 0;
+    } else if (c == '\\' && quote != '\'' && i + 1 < text.size()) {
+      words.back() += text[++i];
+    } else {
+      words.back() += c;
+    }
+  }
+  if (quote != 0) return Status(Errc::kInvalidArgument, std::string("the quote ") + quote + " is not closed");
+  return words;
+}
+
+std::string agent_command(const std::string& binary) {
+  const std::string path = shell_quote(binary);
+  const std::string script =
+      "if [ -x " + path + " ]; then exec " + path + " agent --guard; else exec distrun agent --guard; fi";
+  return "exec /bin/sh -c " + shell_quote(script);
+}
+
+std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
+                                  const std::string& command) {
+  // No terminal, no forwarding, no question that nobody could answer. The user's own -o options come first: the first
+  // one counts.
+  std::vector<std::string> argv = {"ssh", "-T", "-x", "-a"};
+  for (const std::string& option : options.options) argv.insert(argv.end(), {"-o", option});
+  for (const char* option : {"BatchMode=yes", kConnectTimeout, "ClearAllForwardings=yes", "PermitLocalCommand=no"}) {
+    argv.insert(argv.end(), {"-o", option});
+  }
+  if (options.port != 0) argv.insert(argv.end(), {"-p", std::to_string(options.port)});
+  if (!options.identity.empty()) argv.insert(argv.end(), {"-i", options.identity});
+  if (!user.empty()) argv.insert(argv.end(), {"-l", user});
+  argv.insert(argv.end(), {"--", host, command});
+  return argv;
+}
+
+Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& host,
+                                             const std::string& command) {
+  auto words = split_words(pattern);
+  if (!words.ok()) return words.status().with_context("--launch-with");
+  bool agent = false;
+  for (std::string& word : *words) {
+    agent = replace(word, "{agent}", command) || agent;
+    replace(word, "{host}", host);
+  }
+  if (!agent) {
+    return Status(Errc::kInvalidArgument,
+                  "--launch-with: {agent} is missing; write the command that starts a program on {host}, as in "
+                  "--launch-with 'kubectl exec -i {host} -- sh -c {agent}'");
+  }
+  return words;
+}
+
+bool ssh_may_pass(int exit_code, std::string_view printed) {
+  if (exit_code != kSshItself) return false;
+  constexpr std::string_view kSigns[] = {"kex_exchange_identification", "banner exchange", "Connection reset",
+                                         "Connection closed", "Exceeded MaxStartups"};
+  return std::any_of(std::begin(kSigns), std::end(kSigns),
+                     [printed](std::string_view sign) { return printed.find(sign) != std::string_view::npos; });
+}
+
+std::string ssh_failure(int exit_code, std::string_view printed) {
+  const std::string text = last_lines(printed);
+  if (exit_code == kNoSuchCommand) {
+    return "distrun is not installed there: the same path does not exist, and PATH has none; install the same wheel" +
+           (text.empty() ? "" : " (" + text + ")");
+  }
+  const std::string why =
+      text.empty() ? (exit_code == kSshItself ? "ssh failed" : "ended with code " + std::to_string(exit_code)) : text;
+  const std::string cure = cure_of(printed);
+  return cure.empty() ? why : why + "; " + cure;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,44 @@
+// The command lines by which an agent is started elsewhere. Pure. Host names and options are single words of argv,
+// never text that a shell reads; what the remote shell does read is constant but for one quoted path.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+// One word for a POSIX shell, whatever the bytes are (but for NUL, which no argument can hold).
+std::string shell_quote(std::string_view text);
+
+// The words of a command as a shell would split them: blanks, '...', "..." and backslashes; nothing is expanded. An
+// unfinished quote is an error.
+Result<std::vector<std::string>> split_words(std::string_view text);
+
+// What runs on a host: `binary agent --guard` if that file exists there, else the distrun on PATH. Any login shell can
+// run it.
+std::string agent_command(const std::string& binary);
+
+struct SshOptions {
+  int port = 0;                      // 0: as ssh's own configuration says
+  std::string identity;              // empty: likewise
+  std::vector<std::string> options;  // each as after ssh's -o
+};
+
+// {"ssh", ...}; ssh's configuration and host-key policy are the user's.
+std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
+                                  const std::string& command);
+
+// --launch-with: the words of `pattern` with {host} and {agent} replaced inside them. An error says which is missing.
+Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& host,
+                                             const std::string& command);
+
+// Whether it is worth another try: a server that turns connections away for a moment.
+bool ssh_may_pass(int exit_code, std::string_view printed);
+// What is the matter with a host that ssh could not start an agent on, and what to do, from its exit code and what it
+// printed.
+std::string ssh_failure(int exit_code, std::string_view printed);
+
+}  // namespace distrun::launcher

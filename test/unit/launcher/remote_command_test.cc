@@ -1,0 +1,95 @@
+#include "launcher/spawn/remote_command.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "launcher/spawn/process.h"
+
+namespace distrun::launcher {
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// What a real shell makes of a command line: the words, each ended by NUL.
+std::string shell_words(const std::string& line) {
+  auto pipe = make_pipe();
+  REQUIRE(pipe.ok());
+  ProcessSpec spec{.program = "/bin/sh",
+                   .argv = {"sh", "-c", "for word in " + line + "; do printf '%s\\0' \"$word\"; done"}};
+  spec.descriptors.emplace_back(pipe->second.get(), 1);
+  auto process = start_process(spec);
+  REQUIRE(process.ok());
+  pipe->second.reset();
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::read(pipe->first.get(), buffer, sizeof buffer)) > 0;) {
+    out.append(buffer, static_cast<std::size_t>(n));
+  }
+  int status = 0;
+  ::waitpid(process->pid(), &status, 0);
+  return out;
+}
+
+TEST_CASE("quoted text reaches a shell's program byte by byte") {
+  std::mt19937 random(7);
+  const std::string nasty = "'\"\\$`;|&<>(){}[]*?~#!-= \t\n\r\x01\x7f\xc3\xa9/a";
+  for (int round = 0; round < 40; ++round) {
+    std::string line;
+    std::string expected;
+    for (int word = 0; word < 20; ++word) {
+      std::string text;
+      for (std::size_t i = 0, n = random() % 12; i < n; ++i) text += nasty[random() % nasty.size()];
+      line += " " + shell_quote(text);
+      expected += text + '\0';
+    }
+    CHECK(shell_words(line) == expected);
+  }
+}
+
+TEST_CASE("words are split as a shell does, and nothing is expanded") {
+  const auto words = split_words("kubectl exec  -i 'a b' \"c \\\" d\" e\\ f '' -- $HOME");
+  REQUIRE(words.ok());
+  CHECK(*words == std::vector<std::string>{"kubectl", "exec", "-i", "a b", "c \" d", "e f", "", "--", "$HOME"});
+  CHECK_FALSE(split_words("a 'b").ok());
+}
+
+TEST_CASE("ssh gets the host as one word after --, and its options before") {
+  const SshOptions options{.port = 2222, .identity = "/k ey", .options = {"StrictHostKeyChecking=no"}};
+  const auto argv = ssh_argv(options, "me", "h1", "command");
+  CHECK(argv.front() == "ssh");
+  CHECK(std::vector<std::string>(argv.end() - 3, argv.end()) == std::vector<std::string>{"--", "h1", "command"});
+  const auto at = [&](const std::string& word) { return std::find(argv.begin(), argv.end(), word); };
+  CHECK(*(at("-p") + 1) == "2222");
+  CHECK(*(at("-i") + 1) == "/k ey");
+  CHECK(*(at("-l") + 1) == "me");
+  CHECK(at("StrictHostKeyChecking=no") < at("BatchMode=yes"));
+}
+
+TEST_CASE("the agent's command survives two shells") {
+  const std::string command = agent_command("/a dir/it's/distrun");
+  CHECK(has(command, "exec /bin/sh -c "));
+  const std::string inner = shell_words(command.substr(sizeof("exec /bin/sh -c ") - 1));
+  CHECK(has(inner, "exec '/a dir/it'\\''s/distrun' agent --guard"));
+}
+
+TEST_CASE("--launch-with puts host and agent into its words") {
+  const auto argv = launch_argv("docker exec -i box-{host} sh -c {agent}", "h1", "exec distrun agent");
+  REQUIRE(argv.ok());
+  CHECK(*argv == std::vector<std::string>{"docker", "exec", "-i", "box-h1", "sh", "-c", "exec distrun agent"});
+  CHECK(has(launch_argv("docker exec {host}", "h", "a").status().message(), "{agent}"));
+}
+
+TEST_CASE("what ssh says comes with a cure") {
+  CHECK(has(ssh_failure(255, "banner\r\nme@h: Permission denied (publickey).\r\n"), "ssh-copy-id"));
+  CHECK(has(ssh_failure(255, "Host key verification failed.\n"), "StrictHostKeyChecking"));
+  CHECK(has(ssh_failure(255, "ssh: connect to host h port 22: Connection refused"), "--ssh-port"));
+  CHECK(has(ssh_failure(127, "sh: 1: exec: distrun: not found"), "install the same wheel"));
+  CHECK(ssh_failure(255, "") == "ssh failed");
+}
+
+}  // namespace
+}  // namespace distrun::launcher

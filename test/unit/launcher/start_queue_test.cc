@@ -1,0 +1,73 @@
+#include "launcher/job/start_queue.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/spawn/heartbeat.h"
+
+namespace distrun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Hosts = std::vector<std::size_t>;
+
+TimePoint at(int ms) { return TimePoint() + milliseconds(ms); }
+double half() { return 0.5; }
+
+TEST_CASE("agents start so many at a time, and the next when one has answered") {
+  StartQueue queue(4, {.at_a_time = 2}, half);
+  CHECK(queue.due(at(0)) == Hosts{0, 1});
+  CHECK(queue.due(at(0)).empty());
+  queue.answered(0);
+  CHECK(queue.due(at(1)) == Hosts{2});
+  CHECK_FALSE(queue.failed(1, false, at(2)));
+  CHECK(queue.due(at(2)) == Hosts{3});
+  queue.answered(2);
+  CHECK(queue.pending());
+  queue.answered(3);
+  CHECK_FALSE(queue.pending());
+  CHECK(queue.deadline() == TimePoint::max());
+}
+
+TEST_CASE("what may pass is tried again, later each time and not at the same moment") {
+  StartQueue queue(1, {.attempts = 3, .pause = seconds(1)}, half);
+  CHECK(queue.due(at(0)) == Hosts{0});
+  CHECK(queue.failed(0, true, at(100)));
+  CHECK(queue.deadline() == at(1600));
+  CHECK(queue.due(at(1599)).empty());
+  CHECK(queue.due(at(1600)) == Hosts{0});
+  CHECK(queue.failed(0, true, at(1600)));
+  CHECK(queue.due(at(4100)) == Hosts{0});
+  CHECK_FALSE(queue.failed(0, true, at(4200)));
+  CHECK_FALSE(queue.pending());
+}
+
+TEST_CASE("an agent that never answers is given up once") {
+  StartQueue queue(2, {.answer = seconds(5)}, half);
+  CHECK(queue.due(at(0)).size() == 2);
+  queue.answered(0);
+  CHECK(queue.deadline() == at(5000));
+  CHECK(queue.overdue(at(4999)).empty());
+  CHECK(queue.overdue(at(5000)) == Hosts{1});
+  CHECK(queue.overdue(at(5001)).empty());
+  CHECK_FALSE(queue.failed(1, true, at(5002)));
+  CHECK_FALSE(queue.pending());
+}
+
+TEST_CASE("silence is death, and a side that has nothing to say says so every second") {
+  Heartbeat heart(seconds(4), at(0));
+  CHECK_FALSE(heart.speak(at(999)));
+  CHECK(heart.speak(at(1000)));
+  CHECK_FALSE(heart.speak(at(1001)));
+  CHECK(heart.deadline() == at(2000));
+  heart.heard(at(3000));
+  CHECK_FALSE(heart.silent(at(6999)));
+  CHECK(heart.silent(at(7000)));
+  Heartbeat off;
+  CHECK_FALSE(off.speak(at(100000)));
+  CHECK_FALSE(off.silent(at(100000)));
+  CHECK(off.deadline() == TimePoint::max());
+}
+
+}  // namespace
+}  // namespace distrun::launcher
