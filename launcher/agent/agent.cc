@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "launcher/agent/addresses.h"
 #include "launcher/agent/guard.h"
 #include "launcher/agent/scan.h"
 #include "launcher/exit_codes.h"
@@ -48,6 +49,7 @@ int Agent::run() {
       refuse(kInternal, status.message());
     }
     beat(Clock::now());
+    probe_more(Clock::now());
     const Ending::View view{
         .started = started_, .ranks_alive = ranks_alive(), .any_child = any_child_, .now = Clock::now()};
     act(ending_.next(view));
@@ -68,6 +70,8 @@ void Agent::watch() {
     poller_.watch(head_.in(), POLLIN, [this](short) { receive(); });
     if (head_.wants_write()) poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
   }
+  if (listener_) listener_->watch(poller_);
+  if (prober_) prober_->watch(poller_);
   poller_.watch(signals_.fd(), POLLIN, [this](short) {
     for (const int number : signals_.take()) {
       if (number == SIGTERM && job_) {
@@ -93,7 +97,8 @@ void Agent::watch() {
 
 std::optional<TimePoint> Agent::deadline() const {
   const bool speaks = heart_.on() && !head_.closed() && !held_;
-  return speaks ? earlier(ending_.deadline(), heart_.deadline()) : ending_.deadline();
+  auto next = speaks ? earlier(ending_.deadline(), heart_.deadline()) : ending_.deadline();
+  return prober_ ? earlier(next, prober_->deadline()) : next;
 }
 
 void Agent::beat(TimePoint now) {
@@ -124,6 +129,8 @@ void Agent::handle(const Frame& frame) {
   switch (static_cast<ToAgent>(frame.type)) {
     case ToAgent::kPrepare:
       return use(decode_prepare(frame.payload), [this](const Prepare& order) { prepare(order); });
+    case ToAgent::kProbe:
+      return use(decode_probe(frame.payload), [this](const Probe& order) { probe(order); });
     case ToAgent::kStart:
       return use(decode_start(frame.payload), [this](const Start& order) { start(order); });
     case ToAgent::kCredit:
@@ -173,14 +180,40 @@ void Agent::prepare(const Prepare& order) {
   Prepared answer;
   answer.facts.topology = scan_topology(order.sysroot);
   answer.facts.ports = ports_.numbers();
-  // One host: everybody is reached over the loopback interface. With several, the head will ask for a probed address.
+  // One host: everybody is reached over the loopback interface. With several, probes will tell.
   answer.facts.address = "127.0.0.1";
+  if (order.probe) {
+    auto listener = ProbeListener::open();
+    if (!listener.ok()) return refuse(kUnusable, "host " + order.host + ": " + listener.status().message());
+    listener_.emplace(*std::move(listener));
+    answer.facts.candidates = scan_addresses();
+    answer.facts.probe_port = listener_->port();
+  }
   send(FromAgent::kPrepared, answer);
+}
+
+void Agent::probe(const Probe& order) {
+  const auto key = net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order.key.data()), order.key.size());
+  if (!key.ok() || !job_ || !listener_ || prober_) return refuse(kInternal, "agent: a probe at the wrong time");
+  const ProbeSelf self{.host = order.host, .job_id = job_->job_id};
+  if (const Status status = listener_->answer(*key, self); !status.ok()) {
+    return refuse(kUnusable, "host " + job_->host + ": " + status.message());
+  }
+  prober_ = std::make_unique<Prober>(*key, self, order.targets);
+}
+
+void Agent::probe_more(TimePoint now) {
+  if (!prober_) return;
+  prober_->progress(now);
+  if (!prober_->done()) return;
+  send(FromAgent::kProbed, Probed{.results = prober_->take_results()});
+  prober_.reset();
 }
 
 void Agent::start(const Start& order) {
   if (!job_ || started_) return refuse(kInternal, "agent: start before prepare, or twice");
   started_ = true;
+  listener_.reset();
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = oom_kills("/");
   const RankSetting setting{

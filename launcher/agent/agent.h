@@ -11,6 +11,7 @@
 
 #include "launcher/agent/ending.h"
 #include "launcher/agent/preflight.h"
+#include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
 #include "launcher/agent/rank_process.h"
 #include "launcher/spawn/cgroup.h"
@@ -36,6 +37,8 @@ class Agent {
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   void handle(const Frame& frame);
   void prepare(const Prepare& order);
+  void probe(const Probe& order);
+  void probe_more(TimePoint now);
   void start(const Start& order);
   void start_rank(const RankPlan& plan, const RankSetting& setting, const std::vector<std::byte>& key);
   void input(const Frame& frame);
@@ -64,6 +67,8 @@ class Agent {
   std::optional<Prepare> job_;
   Program program_;
   HeldPorts ports_;
+  std::optional<ProbeListener> listener_;  // until ranks start
+  std::unique_ptr<Prober> prober_;
   RankCgroup cgroup_;
   std::map<int, RankProcess> ranks_;  // by rank
   bool held_ = false;                 // the head has told that it will be silent

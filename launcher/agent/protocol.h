@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kAgentProtocol = 1;
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
 inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
 
-enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop, kAlive };
+enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop, kAlive, kProbe };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
   kRefused,
@@ -29,7 +29,8 @@ enum class FromAgent : std::uint8_t {
   kInputTaken,
   kNote,
   kDone,
-  kAlive
+  kAlive,
+  kProbed
 };
 
 // Facts to find, and what must be true before anything starts.

@@ -75,6 +75,9 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
 }
 
 void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
+  app.add_option("--network", raw.network, "Use these interfaces or networks only, as in eth0,ib*,10.0.0.0/8")
+      ->type_name("NAMES")
+      ->group(kReach);
   app.add_option("--ssh-port", raw.ssh_port, "Port of the ssh servers (default: as ssh's own configuration says)")
       ->type_name("PORT")
       ->group(kReach);

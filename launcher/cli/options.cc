@@ -60,6 +60,11 @@ Status check_options(const RawOptions& raw, Options& out) {
     }
     out.ssh.port = *port;
   }
+  if (!raw.network.empty()) {
+    auto network = parse_network(raw.network);
+    if (!network.ok()) return network.status();
+    out.network = *std::move(network);
+  }
   if (!out.launch_with.empty()) DISTRUN_RETURN_IF_ERROR(launch_argv(out.launch_with, "host", "agent").status());
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
@@ -106,10 +111,9 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 21> kLater = {{
+  static constexpr std::array<Later, 20> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
       {"--mimic", "use distrun.jax, or set the variables with -x"},
-      {"--network", "all ranks run on this machine and talk over its loopback interface"},
       {"--insecure", "every connection is authenticated"},
       {"--launcher", "hosts are reached by ssh, or by --launch-with"},
       {"--rsh", "use --launch-with"},

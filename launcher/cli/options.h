@@ -8,6 +8,7 @@
 
 #include "launcher/plan/bind.h"
 #include "launcher/plan/environment.h"
+#include "launcher/plan/network.h"
 #include "launcher/report/output.h"
 #include "launcher/spawn/remote_command.h"
 #include "runtime/base/status.h"
@@ -22,6 +23,7 @@ struct Options {
   bool detect = true;  // with neither of them: use the allocation that there is
   bool oversubscribe = false;
   SshOptions ssh;
+  NetworkFilter network;
   std::string launch_with;
 
   BindTo bind_to = BindTo::kAuto;
@@ -64,7 +66,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 // The strings of the command line, before they are checked.
 struct RawOptions {
   std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
-                                     timeout = "0", grace = "10", ssh_port;
+                                     timeout = "0", grace = "10", ssh_port, network;
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;

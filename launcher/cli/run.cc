@@ -134,6 +134,11 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
   auto assignment = place_ranks(options, *source);
   if (!assignment.ok()) return refused(assignment.status(), code_of(assignment.status()));
+  for (std::size_t i = 0; i < assignment->hosts.size(); ++i) {
+    const bool here = names_this_machine(assignment->hosts[i], assignment->users[i], source->own_names);
+    config.several_machines = config.several_machines || !here;
+  }
+  config.network = options.network;
   config.plan.assignment = *std::move(assignment);
   config.plan.bind_to = options.bind_to;
   config.plan.frameworks = {

@@ -50,6 +50,7 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   net::StoreServerOptions options;
   options.job_id = config.plan.job_id;
   options.size = static_cast<int>(config.output.hosts.size());
+  if (config.several_machines) options.bind_address = "*:0";
   auto store = net::StoreServer::create(job->key_, options);
   if (!store.ok()) return store.status();
   job->store_ = *std::move(store);
@@ -80,6 +81,7 @@ void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
+  if (listener_) listener_->watch(poller_);
   for (auto& agent : agents_) {
     if (agent->up) watch_agent(*agent);
   }

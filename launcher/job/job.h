@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/agent/ending.h"
+#include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
 #include "launcher/job/input.h"
 #include "launcher/job/start_queue.h"
@@ -30,6 +31,8 @@ struct JobConfig {
   double timeout = 0;  // seconds for the whole job; 0: none
   std::string sysroot = "/";
   StartQueue::Limits start;
+  bool several_machines = false;  // some host is not this machine: addresses are probed
+  NetworkFilter network;          // --network
 };
 
 // A host from which nothing has come for so long is lost; agents say something every second.
@@ -51,6 +54,7 @@ class Job {
     bool up = false;  // started; what follows is of this attempt
     AgentHandle handle{};
     std::optional<HostFacts> facts{};
+    std::optional<std::vector<ProbeResult>> probes{};
     Heartbeat heart{};
     std::string printed{};  // the end of what carries it wrote to its standard error
     bool done = false;      // it has said that nothing is left on its host
@@ -76,6 +80,9 @@ class Job {
   void refused(Agent& agent, const Refused& why);
   void start_failed(Agent& agent);
   void go_on();
+  void open_probes();
+  void probed(Agent& agent, const Probed& answer);
+  void choose();
   void start_ranks();
   void refuse_start();
 
@@ -116,6 +123,10 @@ class Job {
   std::vector<std::unique_ptr<Agent>> agents_;  // by host
   StartQueue queue_;
   std::vector<StartFault> faults_;
+  std::optional<ProbeListener> listener_;  // where hosts look for this one, until ranks start
+  std::vector<ProbedHost> probed_hosts_;   // by host
+  std::optional<ProbedHost> probed_head_;
+  bool probing_ = false;
   std::vector<pid_t> not_ours_;      // children that this process had before it became distrun
   Ending sweep_{Duration::zero()};   // of what is left when the agents are gone
   std::optional<TimePoint> end_by_;  // --timeout

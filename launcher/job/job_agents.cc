@@ -38,6 +38,8 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return use(decode_prepared(frame.payload), [&](const Prepared& answer) { answered(agent, answer); });
     case FromAgent::kRefused:
       return use(decode_refused(frame.payload), [&](const Refused& why) { refused(agent, why); });
+    case FromAgent::kProbed:
+      return use(decode_probed(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
     case FromAgent::kAlive:
       return;
     case FromAgent::kStarted:

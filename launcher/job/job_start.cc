@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/agent/addresses.h"
 #include "launcher/job/job.h"
 #include "launcher/plan/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::launcher {
 
@@ -54,6 +56,7 @@ void Job::start_agent(Agent& agent, TimePoint now) {
   order.sysroot = config_.sysroot;
   order.ports = ports_needed(config_.plan, static_cast<int>(agent.index));
   order.grace = config_.grace;
+  order.probe = config_.several_machines;
   order.lease = agent.handle.remote ? kLease.count() : 0;
   order.common = config_.common;
   agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
@@ -96,6 +99,60 @@ void Job::start_failed(Agent& agent) {
 void Job::go_on() {
   if (queue_.pending() || started_ || verdict_.ending()) return;
   if (!faults_.empty()) return refuse_start();
+  if (!config_.several_machines) return start_ranks();
+  if (!probing_) open_probes();
+}
+
+void Job::open_probes() {
+  probing_ = true;
+  auto listener = ProbeListener::open();
+  if (listener.ok()) {
+    listener_.emplace(*std::move(listener));
+    if (const Status status = listener_->answer(key_, {.job_id = config_.plan.job_id}); !status.ok()) {
+      return fail_start(exit_code::kUnusable, status.message());
+    }
+  } else {
+    return fail_start(exit_code::kUnusable, listener.status().message());
+  }
+  probed_head_ = ProbedHost{
+      .name = "this machine", .addresses = eligible(scan_addresses(), config_.network), .port = listener_->port()};
+  for (const auto& agent : agents_) {
+    probed_hosts_.push_back({.name = agent->host,
+                             .addresses = eligible(agent->facts->candidates, config_.network),
+                             .port = agent->facts->probe_port});
+  }
+  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
+  for (const auto& agent : agents_) {
+    const int host = static_cast<int>(agent->index);
+    const Probe order{.key = {key, key + net::JobKey::kBytes},
+                      .host = host,
+                      .targets = probe_targets(host, probed_hosts_, probed_head_)};
+    agent->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kProbe), encode(order));
+  }
+}
+
+void Job::probed(Agent& agent, const Probed& answer) {
+  agent.probes = answer.results;
+  const bool all = std::all_of(agents_.begin(), agents_.end(), [](const auto& one) { return one->probes.has_value(); });
+  if (all && !started_ && !verdict_.ending()) choose();
+}
+
+void Job::choose() {
+  std::vector<std::vector<ProbeResult>> reports;
+  for (const auto& agent : agents_) reports.push_back(*agent->probes);
+  const auto choice = choose_addresses(probed_hosts_, probed_head_, reports);
+  if (!choice.ok()) return fail_start(exit_code::kUnusable, choice.status().message());
+  for (const auto& agent : agents_) {
+    const ChosenAddress& chosen = choice->hosts[agent->index];
+    agent->facts->address = chosen.candidate.address;
+    agent->facts->interface = chosen.candidate.interface;
+    config_.plan.assignment.reasons.push_back(chosen.reason);
+  }
+  auto store = net::parse_address(store_->address());
+  if (!store.ok()) return fail_start(exit_code::kInternal, store.status().message());
+  store->host = choice->head->candidate.address;
+  config_.plan.store = net::to_string(*store);
+  listener_.reset();
   start_ranks();
 }
 

@@ -62,6 +62,7 @@ struct JobFacts {
   std::vector<Place> places;            // by rank
   std::vector<std::string> hosts;       // names, by host
   std::vector<std::string> address;     // by host: what other ranks connect to
+  std::vector<std::string> interface;   // by host: that has the address; empty when all ranks are on one host
   std::vector<std::uint16_t> tf_ports;  // by rank, empty without TF_CONFIG
   std::uint16_t master_port = 0;
   std::uint16_t jax_port = 0;

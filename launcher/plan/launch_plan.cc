@@ -53,6 +53,7 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   std::vector<std::vector<std::uint16_t>> ports;
   for (const HostFacts& host : facts) {
     out.address.push_back(host.address);
+    out.interface.push_back(host.interface);
     ports.push_back(host.ports);
   }
   if (ports[0].size() >= kRankZeroPorts) {

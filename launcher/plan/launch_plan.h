@@ -51,6 +51,7 @@ struct HostFacts {
   Topology topology;
   std::vector<std::uint16_t> ports;   // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
   std::string address;                // what other ranks connect to
+  std::string interface;              // that has the address; empty when all ranks are on one host
   std::vector<Candidate> candidates;  // its addresses, when a probe was asked for
   std::uint16_t probe_port = 0;       // where it answers probes; 0: it does not
 };

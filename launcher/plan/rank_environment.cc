@@ -18,6 +18,11 @@ const std::string& address_of(const JobFacts& facts, std::size_t rank) {
   return facts.address[static_cast<std::size_t>(facts.places[rank].host)];
 }
 
+std::string interface_of(const JobFacts& facts, const Place& place) {
+  const auto host = static_cast<std::size_t>(place.host);
+  return host < facts.interface.size() ? facts.interface[host] : "";
+}
+
 using Variables = std::vector<Variable>;
 
 void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
@@ -31,6 +36,7 @@ void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
   world.host = facts.hosts[static_cast<std::size_t>(place.host)];
   world.job_id = facts.job_id;
   world.store = facts.store;
+  if (!interface_of(facts, place).empty()) world.address = facts.address[static_cast<std::size_t>(place.host)];
   for (const auto& [name, value] : net::to_environment(world))
     out.push_back({name, value, "distrun's own runtime reads it"});
   out.push_back({"DISTRUN_KEY_FD", std::to_string(facts.key_fd), "the descriptor that holds the job's key"});
@@ -106,6 +112,11 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
       {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);
+  if (const std::string interface = interface_of(facts, place); !interface.empty()) {
+    for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+      add_default(base, {name, interface, "the interface on which the hosts reach each other"}, out);
+    }
+  }
   add_default(base, {"OMP_NUM_THREADS", std::to_string(binding.threads), "cores / ranks"}, out);
   add_default(base, {"PYTHONUNBUFFERED", "1", "lines of Python programs appear when they are written"}, out);
   add_default(base, {"PYTHONFAULTHANDLER", "1", "a crash of a Python program shows where it was"}, out);

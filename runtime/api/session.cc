@@ -155,6 +155,11 @@ Status Session::start_engine() {
   return {};
 }
 
+std::string Session::own_address() const {
+  if (!world_.address.empty()) return world_.address;
+  return channel_ ? channel_->local_host() : std::string();
+}
+
 Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(int process_set,
                                                                               const std::vector<int>& members) {
   backend::GroupSpec group = {.id = "set" + std::to_string(process_set), .members = members, .index = 0};
@@ -170,7 +175,7 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .wait_set = wait_set_.get(),
                                       .host_link = host_link_.get(),
                                       .host_link_error = host_link_error_,
-                                      .local_host = channel_ ? channel_->local_host() : std::string()};
+                                      .local_host = own_address()};
   auto chosen =
       choose_backend(DeviceType::kCpu, group, factories_, services, hosts, deadline_after(settings().start_timeout));
   if (!chosen.ok()) return chosen.status().with_context("process set " + std::to_string(process_set));

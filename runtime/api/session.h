@@ -45,6 +45,9 @@ class Session {
   Status start_engine();
   Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
                                                                        const std::vector<int>& members);
+  // The address at which other ranks reach this one.
+  [[nodiscard]] std::string own_address() const;
+
   // In the order of construction; destroyed in reverse, so that nothing outlives what it uses.
   SettingsReport settings_;
   net::World world_;

@@ -186,8 +186,9 @@ std::string missing_text(const std::vector<int>& members, const std::vector<std:
   return text;
 }
 
-// Where others can reach this process: the interface that leads to the launcher.
+// Where others can reach this process: as the launcher found out, or the interface that leads to it.
 Result<std::string> bind_address(const World& world) {
+  if (!world.address.empty()) return to_string(Address{.host = world.address});
   auto store = parse_address(world.store);
   if (!store.ok() || store->kind == Address::Kind::kUnix) return std::string("127.0.0.1:0");
   auto host = local_host_towards(*store);

@@ -24,8 +24,10 @@ struct TextRow {
   const char* variable;
   std::string World::*field;
 };
-constexpr std::array<TextRow, 3> kTexts = {
-    {{"DISTRUN_HOST", &World::host}, {"DISTRUN_JOB_ID", &World::job_id}, {"DISTRUN_STORE", &World::store}}};
+constexpr std::array<TextRow, 4> kTexts = {{{"DISTRUN_HOST", &World::host},
+                                            {"DISTRUN_JOB_ID", &World::job_id},
+                                            {"DISTRUN_STORE", &World::store},
+                                            {"DISTRUN_ADDRESS", &World::address}}};
 
 // Variables by which other launchers tell that they started several tasks. PMIX_RANK says only which one this is.
 constexpr std::array<const char*, 4> kOtherSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",

@@ -20,6 +20,7 @@ struct World {
   std::string host = "localhost";  // as the user named it
   std::string job_id;              // empty in a world of one that no launcher started
   std::string store;               // "address:port" of the rendezvous; empty in a world of one
+  std::string address;             // this host's, as the other hosts reach it; empty: the one that leads to the store
   friend bool operator==(const World&, const World&) = default;
 };
 
