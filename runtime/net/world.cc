@@ -92,7 +92,9 @@ Status check(const World& world) {
 Environment to_environment(const World& world) {
   Environment environment;
   for (const NumberRow& row : kNumbers) environment[row.variable] = std::to_string(world.*row.field);
-  for (const TextRow& row : kTexts) environment[row.variable] = world.*row.field;
+  for (const TextRow& row : kTexts) {
+    if (!(world.*row.field).empty()) environment[row.variable] = world.*row.field;
+  }
   return environment;
 }
 
