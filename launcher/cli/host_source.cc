@@ -56,6 +56,7 @@ Status read_allocation(const Environment& environment, HostSource& out) {
   out.found = found_text(**found);
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
+  out.launch_with = (*found)->launch_with;
   out.hosts = std::move((*found)->hosts);
   return {};
 }

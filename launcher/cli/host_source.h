@@ -16,6 +16,7 @@ struct HostSource {
   std::vector<HostSlots> hosts;        // empty: this machine, with as many slots as ranks
   std::vector<std::string> own_names;  // every name by which they may mean this machine
   std::string found;                   // a sentence about the allocation, or empty
+  std::string launch_with;             // how agents start on them if not by ssh
   std::string more_slots;              // how to get more of them, a half sentence, or empty
 };
 

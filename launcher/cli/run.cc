@@ -125,7 +125,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   out.spawn = {.environment = environment,
                .own_names = source->own_names,
                .ssh = options.ssh,
-               .launch_with = options.launch_with};
+               .launch_with = options.launch_with.empty() ? source->launch_with : options.launch_with};
   JobConfig& config = out.config;
   config.grace = options.grace;
   config.timeout = options.timeout;

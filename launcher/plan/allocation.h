@@ -18,9 +18,10 @@ namespace distrun::launcher {
 struct Allocation {
   std::string source;  // "Slurm job 4711"
   std::vector<HostSlots> hosts;
-  std::string slots_are;   // "one per task"; empty where hosts have none
-  std::string own_name;    // what the scheduler calls this machine, if it says so
-  std::string more_slots;  // how to get more of them, a half sentence
+  std::string slots_are;    // "one per task"; empty where hosts have none
+  std::string own_name;     // what the scheduler calls this machine, if it says so
+  std::string more_slots;   // how to get more of them, a half sentence
+  std::string launch_with;  // how a program starts on one of the hosts (--launch-with); empty: by ssh
   friend bool operator==(const Allocation&, const Allocation&) = default;
 };
 

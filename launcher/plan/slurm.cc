@@ -9,6 +9,12 @@
 namespace distrun::launcher {
 namespace {
 
+// A step of one task beside whatever else the job runs, with all that the job has on the node: binding is the agent's
+// business. Without MPI support, or the agent would be taken for an MPI task. No ssh: clusters often forbid it.
+constexpr const char* kSrun =
+    "srun --overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered --quiet "
+    "/bin/sh -c {agent}";
+
 using Counts = std::vector<int>;
 
 bool is_set(const Environment& environment, const std::string& name) { return !value_of(environment, name).empty(); }
@@ -156,7 +162,8 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
   if (!is_set(environment, "SLURM_JOB_NODELIST" + components.front())) return std::optional<Allocation>();
   Allocation out{.source = "Slurm job " + value_of(environment, "SLURM_JOB_ID"),
                  .own_name = value_of(environment, "SLURMD_NODENAME"),
-                 .more_slots = "ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node)"};
+                 .more_slots = "ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node)",
+                 .launch_with = kSrun};
   for (const std::string& suffix : components) {
     Component component(environment, suffix);
     auto hosts = component.hosts();

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "launcher/plan/slurm.h"
+#include "launcher/spawn/remote_command.h"
 
 namespace distrun::launcher {
 namespace {
@@ -70,6 +72,22 @@ TEST_CASE("the golden files are written anew", "[.golden]") {
     const auto found = detect_allocation(environment_of(entry.path() / "environment"), reader_of(entry.path()));
     std::ofstream(entry.path() / "expected") << shown(found);
   }
+}
+
+TEST_CASE("inside Slurm agents start by srun, elsewhere by ssh") {
+  const auto no_file = [](const std::string& path) -> Result<std::string> { return errno_status(path, ENOENT); };
+  const auto slurm = detect_allocation({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}}, no_file);
+  REQUIRE(slurm.ok());
+  REQUIRE(slurm->has_value());
+  const auto argv = launch_argv((*slurm)->launch_with, "n2", "exec it");
+  REQUIRE(argv.ok());
+  CHECK(argv->front() == "srun");
+  CHECK(std::find(argv->begin(), argv->end(), "--nodelist=n2") != argv->end());
+  CHECK(argv->back() == "exec it");
+  const auto lsf = detect_allocation({{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", "a 2 b 2"}}, no_file);
+  REQUIRE(lsf.ok());
+  REQUIRE(lsf->has_value());
+  CHECK((*lsf)->launch_with.empty());
 }
 
 TEST_CASE("Slurm's numbers by host") {
