@@ -88,6 +88,15 @@ void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
       ->take_all()
       ->allow_extra_args(false)
       ->group(kReach);
+  app.add_option("--agents", raw.agents, "Start none, wait for so many `distrun agent --connect` from anywhere")
+      ->type_name("N")
+      ->group(kReach);
+  app.add_option("--listen", raw.listen, "Where they connect to, with --agents (default: a free port)")
+      ->type_name("[ADDRESS:]PORT")
+      ->group(kReach);
+  app.add_option("--key-file", options.key_file, "32 bytes that head and agents share, with --agents")
+      ->type_name("FILE")
+      ->group(kReach);
   app.add_option(
          "--launch-with", options.launch_with,
          "Instead of ssh: a command that starts {agent} on {host}, as in 'kubectl exec -i {host} -- sh -c {agent}'")

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
+#include "launcher/agent/dial.h"
 #include "launcher/cli/check.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/run.h"
@@ -20,6 +21,9 @@ int run(int argc, char** argv) {
   if (first == "agent" && argc == 2) return launcher::agent_main(false);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (first == "agent") {
+    return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());
+  }
   if (first == "check") return launcher::check_main({arguments.begin() + 1, arguments.end()});
   const launcher::ParseOutcome outcome = launcher::parse_arguments(arguments);
   if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);

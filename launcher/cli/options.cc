@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "launcher/plan/text.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::launcher {
 namespace {
@@ -64,6 +65,22 @@ Status check_options(const RawOptions& raw, Options& out) {
     auto network = parse_network(raw.network);
     if (!network.ok()) return network.status();
     out.network = *std::move(network);
+  }
+  DISTRUN_RETURN_IF_ERROR(read_ranks("--agents", raw.agents, out.agents));
+  if (!raw.listen.empty()) {
+    const bool port_alone = parse_number(raw.listen, 0, 65535).has_value();
+    out.listen = port_alone ? "*:" + raw.listen : raw.listen;
+    if (const auto address = net::parse_address(out.listen); !address.ok()) {
+      return address.status().with_context("--listen");
+    }
+  }
+  if (out.agents > 0 && out.key_file.empty()) {
+    return {Errc::kInvalidArgument,
+            "--agents needs --key-file, the same on all hosts: head -c 32 /dev/urandom > FILE; chmod 600 FILE"};
+  }
+  if (out.agents > 0 && !(out.hosts.empty() && out.hostfile.empty())) {
+    return {Errc::kInvalidArgument,
+            "--agents and -H or --hostfile exclude each other: the agents that dial in are the hosts"};
   }
   if (!out.launch_with.empty()) DISTRUN_RETURN_IF_ERROR(launch_argv(out.launch_with, "host", "agent").status());
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,

@@ -25,6 +25,9 @@ struct Options {
   SshOptions ssh;
   NetworkFilter network;
   std::string launch_with;
+  int agents = 0;  // so many dial in; 0: we start them
+  std::string listen = "*:0";
+  std::string key_file;
 
   BindTo bind_to = BindTo::kAuto;
   GpuVisibility gpu_visibility = GpuVisibility::kAll;
@@ -66,7 +69,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 // The strings of the command line, before they are checked.
 struct RawOptions {
   std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
-                                     timeout = "0", grace = "10", ssh_port, network;
+                                     timeout = "0", grace = "10", ssh_port, network, agents, listen;
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;

@@ -14,6 +14,7 @@
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/program.h"
 #include "launcher/exit_codes.h"
+#include "launcher/job/dial_in.h"
 #include "launcher/job/job.h"
 #include "launcher/plan/text.h"
 
@@ -86,9 +87,22 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
 // A job, or the exit code with which it is refused.
 struct Prospect {
   JobConfig config;
-  SpawnOptions spawn;
+  std::unique_ptr<AgentSpawner> spawner;
   int refused = 0;
 };
+
+// The agents of --agents, which are the hosts then.
+Result<HostSource> await_agents(const Options& options, DialIn& door) {
+  std::fprintf(stderr, "distrun: waiting for %s at %s\n",
+               counted(static_cast<std::size_t>(options.agents), "agent").c_str(), door.address().c_str());
+  DISTRUN_RETURN_IF_ERROR(door.wait(static_cast<std::size_t>(options.agents), TimePoint::max()));
+  HostSource out;
+  const int each = options.ranks_per_host > 0 ? options.ranks_per_host
+                                              : std::max(1, (options.ranks + options.agents - 1) / options.agents);
+  for (const std::string& host : door.hosts()) out.hosts.push_back({.name = host, .slots = each});
+  out.found = counted(static_cast<std::size_t>(options.agents), "agent") + " have dialled in";
+  return out;
+}
 
 Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
 
@@ -114,18 +128,38 @@ int code_of(const Status& status) {
   return status.code() == Errc::kInvalidArgument ? exit_code::kUsage : exit_code::kUnusable;
 }
 
+// Nothing unless agents dial in.
+Result<std::optional<DialIn>> open_door(const Options& options) {
+  if (options.agents == 0) return std::optional<DialIn>();
+  if (!options.explain.empty()) {
+    return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
+  }
+  const auto key = net::JobKey::from_environment({{"DISTRUN_KEY_FILE", options.key_file}});
+  if (!key.ok()) return key.status();
+  auto door = DialIn::listen(options.listen, *key);
+  if (!door.ok()) return door.status().with_context("--listen");
+  return std::optional<DialIn>(*std::move(door));
+}
+
+std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSource& source,
+                                         const Environment& environment) {
+  return make_spawner({.environment = environment,
+                       .own_names = source.own_names,
+                       .ssh = options.ssh,
+                       .launch_with = options.launch_with.empty() ? source.launch_with : options.launch_with});
+}
+
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
-  const auto source = find_hosts(options, environment);
+  auto door = open_door(options);
+  if (!door.ok()) return refused(door.status(), code_of(door.status()));
+  const auto source = *door ? await_agents(options, **door) : find_hosts(options, environment);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   auto base = read_environment(options, environment);
   if (!base.ok()) return refused(base.status(), exit_code::kUsage);
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
 
   Prospect out;
-  out.spawn = {.environment = environment,
-               .own_names = source->own_names,
-               .ssh = options.ssh,
-               .launch_with = options.launch_with.empty() ? source->launch_with : options.launch_with};
+  out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
   JobConfig& config = out.config;
   config.grace = options.grace;
   config.timeout = options.timeout;
@@ -190,8 +224,7 @@ int run_command(const Options& options, const Environment& environment, const st
   ::umask(mask);
   prepared.config.common.umask = mask;
   prepared.config.common.open_files = raise_open_files();
-  const auto spawner = make_spawner(prepared.spawn);
-  auto job = Job::create(prepared.config, *spawner);
+  auto job = Job::create(prepared.config, *prepared.spawner);
   if (!job.ok()) return refuse(job.status(), exit_code::kUnusable);
   return (*job)->run();
 }

@@ -91,8 +91,10 @@ void Job::tell_agent_lost(Agent& agent) {
   if (agent.expected) return;
   if (!started_) return start_failed(agent);
   if (agent.handle.remote) {
-    const std::string why =
-        agent.silence.empty() ? ssh_failure(WEXITSTATUS(agent.wait_status), agent.printed) : agent.silence;
+    const bool dialled = agent.handle.process.pid() < 0;
+    const std::string ended =
+        dialled ? "its connection ended" : ssh_failure(WEXITSTATUS(agent.wait_status), agent.printed);
+    const std::string why = agent.silence.empty() ? ended : agent.silence;
     return output_->say("host " + agent.host + " is lost: " + why + "; its ranks are counted dead");
   }
   const bool by_signal = WIFSIGNALED(agent.wait_status);

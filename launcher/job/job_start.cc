@@ -49,6 +49,7 @@ void Job::start_agent(Agent& agent, TimePoint now) {
     return;
   }
   agent = Agent{.host = agent.host, .index = agent.index, .up = true, .handle = *std::move(handle)};
+  agent.gone = agent.handle.process.pid() < 0;  // it is nobody's child here
   Prepare order;
   order.version = kVersion;
   order.host = agent.host;

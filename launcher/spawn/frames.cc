@@ -25,15 +25,25 @@ FramePipe::FramePipe(Fd in, Fd out) : in_(std::move(in)), out_(std::move(out)) {
   set_nonblocking(out_.get());
 }
 
+FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection_(std::move(connection)) {}
+
 void FramePipe::lose(Status why) {
   closed_ = true;
+  connection_.reset();
   fault_ = std::move(why);
   queue_.clear();
 }
 
 void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
-  if (closed_ || deaf_ || !out_.valid()) return;
+  if (closed_ || deaf_ || (!connection_ && !out_.valid())) return;
   DISTRUN_CHECK(payload.size() <= kMaxFramePayload, "a frame is too large");
+  if (connection_) {
+    std::vector<std::byte> frame = {static_cast<std::byte>(type)};
+    frame.insert(frame.end(), payload.begin(), payload.end());
+    // What the other side said before it went is still to be read; that end tells.
+    deaf_ = !connection_->send_frame(frame).ok();
+    return flush();
+  }
   std::vector<std::byte> frame(kHeader + payload.size());
   for (std::size_t i = 0; i < 4; ++i) frame[i] = static_cast<std::byte>(payload.size() >> (8 * i));
   frame[4] = static_cast<std::byte>(type);
@@ -43,6 +53,10 @@ void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
 }
 
 void FramePipe::flush() {
+  if (connection_) {
+    deaf_ = !connection_->flush().ok() || deaf_;
+    return;
+  }
   while (!queue_.empty()) {
     const std::vector<std::byte>& front = queue_.front();
     const ssize_t n = ::write(out_.get(), front.data() + sent_of_front_, front.size() - sent_of_front_);
@@ -61,7 +75,28 @@ void FramePipe::flush() {
   }
 }
 
+std::vector<Frame> FramePipe::receive_from_connection() {
+  std::vector<Frame> frames;
+  std::vector<std::byte> bytes;
+  // All that is there: of frames that are kept back, poll() would not tell. Credits bound what can come at once.
+  for (;;) {
+    const auto whole = connection_->receive_frame(bytes);
+    if (!whole.ok()) {
+      lose(whole.status());
+      return frames;
+    }
+    if (!*whole) return frames;
+    if (bytes.empty()) {
+      lose({Errc::kProtocol, "an empty frame"});
+      return frames;
+    }
+    frames.push_back({std::to_integer<std::uint8_t>(bytes.front()), {bytes.begin() + 1, bytes.end()}});
+  }
+}
+
 std::vector<Frame> FramePipe::receive() {
+  if (connection_) return receive_from_connection();
+  if (closed_) return {};
   // One read of this size per call keeps the loop fair to its other descriptors.
   constexpr std::size_t kChunk = 256 * 1024;
   std::vector<Frame> frames;
@@ -90,6 +125,7 @@ std::vector<Frame> FramePipe::receive() {
 
 void FramePipe::close_out() {
   flush();
+  if (connection_) return lose({});
   if (in_.get() != out_.get()) out_.reset();
 }
 

@@ -1,16 +1,19 @@
-// Framed messages over a pair of descriptors: how the head and an agent talk, locally over a socket pair and later over
-// ssh's standard input and output. Never blocks. A frame is u32 length, u8 type, payload.
+// Framed messages over a pair of descriptors: how the head and an agent talk, over pipes (ssh's standard input and
+// output included) or over an authenticated connection. Never blocks. On a pipe a frame is u32 length, u8 type,
+// payload; on a connection it is a frame of that, u8 type and payload.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/fd.h"
 #include "runtime/base/status.h"
+#include "runtime/net/secure_socket.h"
 
 namespace distrun::launcher {
 
@@ -19,16 +22,17 @@ struct Frame {
   std::vector<std::byte> payload;
 };
 
-inline constexpr std::size_t kMaxFramePayload = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxFramePayload = net::kMaxFrame - 1;  // the type's byte
 
 class FramePipe {
  public:
   FramePipe() = default;
   FramePipe(Fd in, Fd out);  // sets both non-blocking
+  explicit FramePipe(std::unique_ptr<net::SecureSocket> connection);
 
-  [[nodiscard]] int in() const { return in_.get(); }
-  [[nodiscard]] int out() const { return out_.get(); }
-  [[nodiscard]] bool wants_write() const { return !queue_.empty(); }
+  [[nodiscard]] int in() const { return connection_ ? connection_->fd() : in_.get(); }
+  [[nodiscard]] int out() const { return connection_ ? connection_->fd() : out_.get(); }
+  [[nodiscard]] bool wants_write() const { return connection_ ? connection_->wants_write() : !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }
 
@@ -43,7 +47,9 @@ class FramePipe {
 
  private:
   void lose(Status why);
+  std::vector<Frame> receive_from_connection();
 
+  std::unique_ptr<net::SecureSocket> connection_;  // or the two descriptors
   Fd in_;
   Fd out_;
   std::vector<std::byte> input_;

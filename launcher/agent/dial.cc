@@ -1,0 +1,90 @@
+#include "launcher/agent/dial.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <map>
+
+#include "launcher/agent/agent.h"
+#include "launcher/agent/guard.h"
+#include "launcher/exit_codes.h"
+#include "launcher/plan/text.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr char kUsageText[] =
+    "Usage: distrun agent --connect HEAD:PORT --key-file FILE [--host NAME] [--timeout SECONDS]\n"
+    "Joins the job of `distrun --agents N --listen PORT --key-file FILE` with this host. The key file has 32 bytes\n"
+    "(head -c 32 /dev/urandom > FILE; chmod 600 FILE) and is the same everywhere.\n";
+
+int wrong(const std::string& text) {
+  std::fprintf(stderr, "distrun agent: %s\n%s", text.c_str(), kUsageText);
+  return exit_code::kUsage;
+}
+
+int unusable(const std::string& text) {
+  std::fprintf(stderr, "distrun agent: %s\n", text.c_str());
+  return exit_code::kUnusable;
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "host";
+}
+
+// The head may be started later. What is wrong for good (the key, the version) is not tried again.
+Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const net::JobKey& key,
+                                                const std::string& host, TimePoint deadline) {
+  const net::Hello hello{.purpose = kDialPurpose + host, .job_id = kDialJob};
+  for (;;) {
+    auto socket = net::connect_secure(head, key, hello, std::min(deadline, deadline_after(5)));
+    const bool may_come = socket.status().code() == Errc::kRankLost || socket.status().code() == Errc::kTimeout ||
+                          socket.status().code() == Errc::kSystem;
+    if (socket.ok() || !may_come || Clock::now() >= deadline) return socket;
+    ::poll(nullptr, 0, 500);  // nothing tells when somebody begins to listen
+  }
+}
+
+}  // namespace
+
+int dial_main(const std::vector<std::string>& arguments, const Environment& environment) {
+  std::map<std::string, std::string> given = {{"--host", host_name()}, {"--timeout", "300"}};
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    const std::string& name = arguments[i];
+    if (name != "--connect" && name != "--key-file" && name != "--host" && name != "--timeout") {
+      return wrong(name + " is not an option of distrun agent");
+    }
+    if (i + 1 == arguments.size()) return wrong(name + " needs a value");
+    given[name] = arguments[i + 1];
+  }
+  if (given["--connect"].empty()) return wrong("--connect is missing");
+  if (const auto head = net::parse_address(given["--connect"]); !head.ok()) return wrong(head.status().message());
+  const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
+  if (!seconds) return wrong("--timeout " + given["--timeout"] + " is not a number of seconds");
+  if (given["--host"].empty() || given["--host"].size() > HOST_NAME_MAX) return wrong("--host needs a host's name");
+  Environment source;
+  const auto inherited = environment.find("DISTRUN_KEY_FILE");
+  if (!given["--key-file"].empty()) {
+    source["DISTRUN_KEY_FILE"] = given["--key-file"];
+  } else if (inherited != environment.end()) {
+    source["DISTRUN_KEY_FILE"] = inherited->second;
+  } else {
+    return wrong("--key-file is missing");
+  }
+  const auto key = net::JobKey::from_environment(source);
+  if (!key.ok()) return unusable(key.status().message());
+  ::signal(SIGPIPE, SIG_IGN);
+  if (const std::optional<int> code = stand_guard()) return *code;
+  auto socket = dial(given["--connect"], *key, given["--host"], deadline_after(*seconds));
+  if (!socket.ok()) return unusable(socket.status().message());
+  auto agent = Agent::create(FramePipe(*std::move(socket)));
+  return agent.ok() ? (*agent)->run() : exit_code::kInternal;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,96 @@
+#include "launcher/job/dial_in.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "launcher/agent/dial.h"
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The digits at `at`, without leading zeros; `at` moves behind them.
+std::string_view number_at(const std::string& text, std::size_t& at) {
+  std::size_t end = at;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  std::size_t begin = at;
+  while (begin + 1 < end && text[begin] == '0') ++begin;
+  at = end;
+  return std::string_view(text).substr(begin, end - begin);
+}
+
+class DialedSpawner final : public AgentSpawner {
+ public:
+  explicit DialedSpawner(std::map<std::string, std::unique_ptr<net::SecureSocket>> agents)
+      : agents_(std::move(agents)) {}
+
+  Result<AgentHandle> start(const std::string& host, const std::string&) override {
+    const auto found = agents_.find(host);
+    if (found == agents_.end() || !found->second) return Status(Errc::kInternal, "its agent has not dialled in");
+    return AgentHandle{.process = {}, .pipe = FramePipe(std::move(found->second)), .errors = {}, .remote = true};
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;
+};
+
+}  // namespace
+
+bool before_by_number(const std::string& a, const std::string& b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const std::string_view x = number_at(a, i);
+      const std::string_view y = number_at(b, j);
+      if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+      continue;
+    }
+    if (a[i] != b[j]) return a[i] < b[j];
+    ++i;
+    ++j;
+  }
+  return a.size() - i < b.size() - j;
+}
+
+Result<DialIn> DialIn::listen(const std::string& address, const net::JobKey& key) {
+  auto listener = net::listen_secure(address, key, {.purpose = {}, .job_id = kDialJob});
+  if (!listener.ok()) return listener.status();
+  return DialIn(*std::move(listener));
+}
+
+Status DialIn::wait(std::size_t agents, TimePoint deadline) {
+  const std::string_view purpose = kDialPurpose;
+  while (agents_.size() < agents) {
+    const auto accept = [&](const net::Hello& peer) -> std::string {
+      if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
+      const std::string host = peer.purpose.substr(purpose.size());
+      if (!agents_.contains(host)) return "";
+      return "an agent of host " + host + " is here already; give each its own --host NAME";
+    };
+    auto agent = listener_->accept_blocking(accept, deadline);
+    if (agent.status().code() == Errc::kTimeout) {
+      const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
+      return {Errc::kTimeout, std::to_string(agents_.size()) + " of " + counted(agents, "agent") + " have dialled in" +
+                                  come + "; start distrun agent --connect on each host, with the same key file"};
+    }
+    if (!agent.ok()) return agent.status();
+    agents_[(*agent)->peer().purpose.substr(purpose.size())] = *std::move(agent);
+  }
+  return {};
+}
+
+std::vector<std::string> DialIn::hosts() const {
+  std::vector<std::string> out;
+  for (const auto& [host, agent] : agents_) out.push_back(host);
+  std::sort(out.begin(), out.end(), before_by_number);
+  return out;
+}
+
+std::unique_ptr<AgentSpawner> DialIn::spawner() { return std::make_unique<DialedSpawner>(std::move(agents_)); }
+
+}  // namespace distrun::launcher

@@ -1,0 +1,40 @@
+// Agents that come by themselves: `distrun agent --connect` on hosts that something else starts (Kubernetes, Ray, a
+// batch system). The head waits until all have come; from then on they are agents like any other.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/spawn/agent_spawner.h"
+#include "runtime/base/clock.h"
+#include "runtime/net/secure_socket.h"
+#include "runtime/net/world.h"
+
+namespace distrun::launcher {
+
+class DialIn {
+ public:
+  // `address`: "*:7000", or ":0" parts as listen_secure takes them.
+  static Result<DialIn> listen(const std::string& address, const net::JobKey& key);
+  [[nodiscard]] const std::string& address() const { return listener_->address(); }
+
+  // Blocks until `agents` of them have come. kTimeout names those that have.
+  Status wait(std::size_t agents, TimePoint deadline);
+  // In the order of their names, node2 before node10.
+  [[nodiscard]] std::vector<std::string> hosts() const;
+  // Hands out the connections; once.
+  std::unique_ptr<AgentSpawner> spawner();
+
+ private:
+  explicit DialIn(std::unique_ptr<net::SecureListener> listener) : listener_(std::move(listener)) {}
+
+  std::unique_ptr<net::SecureListener> listener_;
+  std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host
+};
+
+// True if `a` comes before `b`, numbers in them counting as numbers.
+bool before_by_number(const std::string& a, const std::string& b);
+
+}  // namespace distrun::launcher

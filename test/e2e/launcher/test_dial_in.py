@@ -1,0 +1,133 @@
+"""Agents that something else starts: `distrun --agents N` and `distrun agent --connect`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..conftest import launcher_path
+
+StartAgent = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_bytes(bytes(range(32)))
+    return path
+
+
+class Head:
+    """A head that waits for its agents; `address` is where."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [launcher_path(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        found = re.search(r"waiting for \d+ agents? at \S*:(\d+)", line)
+        assert found, line
+        self.address = f"127.0.0.1:{found[1]}"
+
+
+@pytest.fixture
+def start() -> Iterator[StartAgent]:
+    running: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        running.append(
+            subprocess.Popen([launcher_path(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return running[-1]
+
+    yield run
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def agent(start: StartAgent, head: Head, key: Path, host: str) -> subprocess.Popen[str]:
+    return start("agent", "--connect", head.address, "--key-file", str(key), "--host", host)
+
+
+def test_the_job_starts_when_all_agents_have_come(start: StartAgent, key: Path) -> None:
+    script = "echo $DISTRUN_RANK of $DISTRUN_SIZE on $DISTRUN_HOST"
+    head = Head("-np", "4", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script)
+    second = agent(start, head, key, "n10")
+    time.sleep(0.2)
+    assert head.process.poll() is None
+    first = agent(start, head, key, "n2")
+    output, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    lines = sorted(line.split("] ")[1] for line in output.splitlines())
+    assert lines == ["0 of 4 on n2", "1 of 4 on n2", "2 of 4 on n10", "3 of 4 on n10"]
+    assert first.wait(10) == 0
+    assert second.wait(10) == 0
+
+
+def test_an_agent_may_come_before_its_head(start: StartAgent, key: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    early = start("agent", "--connect", f"127.0.0.1:{port}", "--key-file", str(key), "--host", "h")
+    time.sleep(0.7)
+    head = Head("-np", "1", "--agents", "1", "--listen", f"127.0.0.1:{port}", "--key-file", str(key), "true")
+    assert head.process.wait(30) == 0
+    assert early.wait(10) == 0
+
+
+def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "sleep", "1000.25")
+    agents = [agent(start, head, key, name) for name in ("n1", "n2")]
+    children = ["pgrep", "-P", str(agents[1].pid)]
+    deadline = time.monotonic() + 20
+    while subprocess.run(["pgrep", "-f", "^sleep 1000.25"], capture_output=True).stdout.count(b"\n") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    agent_below_guard = int(subprocess.run(children, capture_output=True, text=True).stdout.split()[0])
+    subprocess.run(["kill", "-9", str(agent_below_guard)], check=True)
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 75, errors
+    assert "host n2 is lost" in errors
+    assert agents[0].wait(15) == 0
+    assert agents[1].wait(15) == 128 + signal.SIGKILL
+    assert subprocess.run(["pgrep", "-f", "^sleep 1000.25"], capture_output=True).returncode == 1
+
+
+def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.touch(mode=0o600)
+    wrong.write_bytes(bytes(32))
+    head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
+    stranger = agent(start, head, wrong, "h")
+    assert stranger.wait(20) == 69
+    assert head.process.poll() is None
+    agent(start, head, key, "h")
+    assert head.process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["-np", "1", "--agents", "1", "true"], 64, "--key-file"),
+        (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "/does/not/exist"),
+        (["-np", "1", "--agents", "x", "--key-file", "k", "true"], 64, "--agents x"),
+        (["agent", "--connect", "h:1", "--nonsense", "1"], 64, "--nonsense"),
+        (["agent", "--key-file", "k"], 64, "--connect is missing"),
+        (["agent", "--connect", "127.0.0.1:1"], 64, "--key-file is missing"),
+        (["agent", "--connect", "127.0.0.1:1", "--key-file", "/does/not/exist"], 69, "/does/not/exist"),
+    ],
+)
+def test_refusals(arguments: list[str], code: int, text: str) -> None:
+    done = subprocess.run([launcher_path(), *arguments], capture_output=True, text=True, timeout=30)
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
