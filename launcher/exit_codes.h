@@ -1,4 +1,4 @@
-// What distrun itself answers with; every other code is that of the first failing rank. docs/launcher.md explains each.
+// What distrun itself answers with; every other code is that of the first failing rank. docs/launch.md explains each.
 #pragma once
 
 namespace distrun::launcher::exit_code {
