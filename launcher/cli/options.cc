@@ -49,11 +49,7 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   return {};
 }
 
-}  // namespace
-
-Status check_options(const RawOptions& raw, Options& out) {
-  DISTRUN_RETURN_IF_ERROR(read_ranks("-np", raw.ranks, out.ranks));
-  DISTRUN_RETURN_IF_ERROR(read_ranks("--nproc-per-node", raw.ranks_per_host, out.ranks_per_host));
+Status check_reach(const RawOptions& raw, Options& out) {
   if (!raw.ssh_port.empty()) {
     const auto port = parse_number(raw.ssh_port, 1, 65535);
     if (!port) {
@@ -66,6 +62,10 @@ Status check_options(const RawOptions& raw, Options& out) {
     if (!network.ok()) return network.status();
     out.network = *std::move(network);
   }
+  return out.launch_with.empty() ? Status() : launch_argv(out.launch_with, "host", "agent").status();
+}
+
+Status check_agents(const RawOptions& raw, Options& out) {
   DISTRUN_RETURN_IF_ERROR(read_ranks("--agents", raw.agents, out.agents));
   if (!raw.listen.empty()) {
     const bool port_alone = parse_number(raw.listen, 0, 65535).has_value();
@@ -82,7 +82,16 @@ Status check_options(const RawOptions& raw, Options& out) {
     return {Errc::kInvalidArgument,
             "--agents and -H or --hostfile exclude each other: the agents that dial in are the hosts"};
   }
-  if (!out.launch_with.empty()) DISTRUN_RETURN_IF_ERROR(launch_argv(out.launch_with, "host", "agent").status());
+  return {};
+}
+
+}  // namespace
+
+Status check_options(const RawOptions& raw, Options& out) {
+  DISTRUN_RETURN_IF_ERROR(read_ranks("-np", raw.ranks, out.ranks));
+  DISTRUN_RETURN_IF_ERROR(read_ranks("--nproc-per-node", raw.ranks_per_host, out.ranks_per_host));
+  DISTRUN_RETURN_IF_ERROR(check_reach(raw, out));
+  DISTRUN_RETURN_IF_ERROR(check_agents(raw, out));
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
                                                      {"core", BindTo::kCore},
