@@ -31,6 +31,7 @@ from typing import Any
 from . import kernel
 from .faults import Direction, Faults, rules
 from .plan import GUEST, HEAD, HOMES, PATH, ClusterPlan, HostPlan, Setup, host_plans
+from .slurm import Slurm, why_no_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -125,6 +126,7 @@ class Host:
         self._cluster = cluster
         self._init = init  # a pidfd
         self._started: list[subprocess.Popen[Any]] = []
+        self.services = {"sshd:"}  # programs that are no strays
         self._pid = pid_of(init)
 
     def __repr__(self) -> str:
@@ -217,8 +219,8 @@ class Host:
         return sorted(found, key=lambda process: process.pid)
 
     def strays(self) -> list[Process]:
-        """Processes that are neither the host's first one nor sshd's: what a job has left, once it is over."""
-        return [each for each in self.processes() if each.pid != 1 and not each.argv[0].startswith("sshd:")]
+        """Processes that are neither the host's first one nor its services': what a job has left, once it is over."""
+        return [each for each in self.processes() if each.pid != 1 and each.argv[0].split()[0] not in self.services]
 
     def kill(self) -> None:
         """As if its power were cut: its cables are dead first, so that no goodbye gets out, then all its processes."""
@@ -405,6 +407,14 @@ class Cluster:
             self._keeper = None
         if self.plan.cgroup:
             remove_old_cgroups(Path(self.plan.cgroup).parent)
+
+    def slurm(self, cpus: int = 2, node_timeout: int = 10) -> Slurm:
+        """Starts Slurm with all hosts but the head as its nodes; a node that says nothing for `node_timeout` seconds is
+        down."""
+        reason = why_no_slurm()
+        if reason:
+            raise Unavailable(reason)
+        return Slurm(self, cpus, node_timeout)
 
     def change_faults(self, change: Any) -> None:
         with self._lock:
