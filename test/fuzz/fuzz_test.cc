@@ -11,10 +11,16 @@ namespace {
 
 const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
-      {"wire", wire, wire_seeds},          {"store", store, store_seeds},
-      {"frame", frame, frame_seeds},       {"handshake", handshake, handshake_seeds},
-      {"address", address, address_seeds}, {"engine", engine, engine_seeds},
-      {"agent", agent, agent_seeds},       {"network", network, network_seeds},
+      {"wire", wire, wire_seeds},
+      {"store", store, store_seeds},
+      {"frame", frame, frame_seeds},
+      {"handshake", handshake, handshake_seeds},
+      {"address", address, address_seeds},
+      {"engine", engine, engine_seeds},
+      {"agent", agent, agent_seeds},
+      {"network", network, network_seeds},
+      {"hostlist", hostlist, hostlist_seeds},
+      {"hostfile", hostfile, hostfile_seeds},
   };
   return all;
 }

@@ -35,6 +35,10 @@ int agent(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> agent_seeds();
 int network(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> network_seeds();
+int hostlist(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> hostlist_seeds();
+int hostfile(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> hostfile_seeds();
 
 // Throws, which ends a libFuzzer run and fails the unit test.
 void require(bool holds, const char* invariant);
