@@ -107,8 +107,11 @@ Result<HostSource> await_agents(const Options& options, DialIn& door) {
 Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
 
 Result<Assignment> place_ranks(const Options& options, const HostSource& source) {
-  const bool needs_topology =
-      std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
+  const auto without_slots = [](const HostSlots& host) { return !host.slots; };
+  const bool needs_topology = std::any_of(source.hosts.begin(), source.hosts.end(), without_slots);
+  const bool elsewhere = std::any_of(source.hosts.begin(), source.hosts.end(), [&](const HostSlots& host) {
+    return without_slots(host) && !names_this_machine(host.name, host.user, source.own_names);
+  });
   const Topology topology = needs_topology ? scan_topology(options.sysroot) : Topology{};
   AssignRequest request{.hosts = source.hosts,
                         .ranks = options.ranks,
@@ -118,6 +121,8 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source)
   const bool gpus = !topology.gpus.empty();
   request.default_slots = std::max(1, gpus ? static_cast<int>(topology.gpus.size()) : count_cores(topology.cpus));
   request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
+  // No agent runs before ranks have places.
+  if (elsewhere) request.default_slots_reason += " here, and other machines are taken to be like this one";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
   if (!source.found.empty()) assignment->reasons.insert(assignment->reasons.begin(), source.found);
