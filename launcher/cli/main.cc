@@ -1,4 +1,7 @@
 // The distrun command: which of its faces is wanted.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -13,6 +16,14 @@
 #include "launcher/exit_codes.h"
 
 namespace {
+
+// Started with 0, 1 or 2 closed (by a daemon, `<&-`), our own descriptors would take those numbers: a rank's input
+// would come from one of them, and its output would be written into it.
+void occupy_standard_descriptors() {
+  int fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd < 2) fd = ::open("/dev/null", O_RDWR);
+  if (fd > 2) ::close(fd);
+}
 
 int run(int argc, char** argv) {
   namespace launcher = distrun::launcher;
@@ -34,6 +45,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

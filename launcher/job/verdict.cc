@@ -85,6 +85,12 @@ JobActions Verdict::exited(const RankExited& event) {
   if (!known(event.rank)) return {};
   at(event.rank).end = event;
   at(event.rank).pid = event.pid;
+  // It left in good order, others missed it, and only now its code tells that it had failed: sys.exit(3) leaves first.
+  if (failure_ && failure_->rank == event.rank && failure_->left_early && !event.by_agent &&
+      (event.signal != 0 || event.exit_code != 0)) {
+    failure_->left_early = false;
+    failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
+  }
   if (ending_) return {};
   if (event.signal == 0 && event.exit_code == 0) return look_for_early_leaver();
   return fail(event.rank, {.kind = net::JobEvent::Kind::kRankFailed,

@@ -55,6 +55,8 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
     std::vector<std::string> overrides;
     if (options != nullptr) {
       DISTRUN_RETURN_IF_ERROR(check_struct(options, "options"));
+      if (options->settings == nullptr && options->num_settings != 0)
+        return {Errc::kInvalidArgument, "options.settings is NULL, but num_settings is not 0"};
       overrides.assign(options->settings, options->settings + options->num_settings);
     }
     auto opened = distrun::api::Session::open(distrun::process_environment(), overrides);

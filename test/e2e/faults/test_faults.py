@@ -39,6 +39,12 @@ def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     assert time.monotonic() - begin < 15
 
 
+def test_giving_up_with_a_code_is_no_early_leave(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("exits")
+    assert job.finish() == 3, job.text
+    assert "rank 1 on host" in job.text and "exited with code 3. This ended the job" in job.text, job.text
+
+
 def test_vanishing_with_code_0_is_a_failure(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("vanishes")
     assert job.finish() == 76, job.text

@@ -94,6 +94,12 @@ def test_standard_input_goes_to_rank_0() -> None:
     assert sorted(done.stdout.splitlines()) == ["[0] 0 got hello", "[1] 1 got "]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_descriptors_are_empty_ones(closed: str) -> None:
+    command = ["sh", "-c", f'"$0" -np 2 sh -c "cat; echo done" {closed}', launcher_path()]
+    assert subprocess.run(command, capture_output=True, timeout=30).returncode == 0
+
+
 def test_lines_stay_whole() -> None:
     script = 'i=0; while [ $i -lt 200 ]; do printf "r$RANK-"; printf "%0500d\\n" $i; i=$((i+1)); done; printf last'
     done = shell("-np", "4", script=script)

@@ -48,6 +48,14 @@ def leaves() -> None:
         raise
 
 
+def exits() -> None:
+    """Rank 1 gives up with a code of its own; the others need it."""
+    hvd.init()
+    if hvd.rank() == 1:
+        sys.exit(3)
+    hvd.allreduce(np.ones(4, np.float32), name="needed")
+
+
 def vanishes() -> None:
     """Rank 1 exits with 0 without leaving."""
     hvd.init()
@@ -198,7 +206,7 @@ def threads() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims, threads
+        raises, leaves, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims, threads
     )
 }  # fmt: skip
 

@@ -75,6 +75,28 @@ TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") 
   CHECK(job.exit_code() == 1);
 }
 
+TEST_CASE("who leaves early and fails gives its own code") {
+  SECTION("in good order, but with a code of its own") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    job.joined(1);
+    job.left_early(1, "left");
+    job.exited({.rank = 0, .exit_code = 1});
+    CHECK(quiet(job.exited({.rank = 1, .exit_code = 3})));
+    CHECK(job.exit_code() == 3);
+    CHECK_FALSE(job.failure()->left_early);
+    CHECK(job.failure()->cause == "exited with code 3");
+  }
+  SECTION("in good order, and ended by us later") {
+    Verdict job = job_of(2);
+    job.joined(0);
+    job.joined(1);
+    job.left_early(1, "left");
+    CHECK(quiet(job.exited({.rank = 1, .signal = 15, .by_agent = true})));
+    CHECK(job.exit_code() == 76);
+  }
+}
+
 TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays") {
   SECTION("without having left its session") {
     Verdict job = job_of(2);
