@@ -223,6 +223,9 @@ void Job::rendezvous() {
       case net::StoreNotice::Kind::kLeftEarly:
         act(verdict_.left_early(notice.rank, notice.text));
         break;
+      case net::StoreNotice::Kind::kStalled:
+        act(verdict_.stalled(notice.rank, notice.text));
+        break;
       case net::StoreNotice::Kind::kRefused:
         output_->say(notice.text);
         break;

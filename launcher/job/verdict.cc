@@ -81,6 +81,11 @@ JobActions Verdict::left_early(int rank, const std::string& cause) {
   return fail(rank, {.kind = net::JobEvent::Kind::kRankLeft, .cause = cause});
 }
 
+JobActions Verdict::stalled(int rank, const std::string& cause) {
+  if (ending_ || !known(rank) || at(rank).end) return {};
+  return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .cause = "held the others up: " + cause});
+}
+
 JobActions Verdict::exited(const RankExited& event) {
   if (!known(event.rank)) return {};
   at(event.rank).end = event;

@@ -33,6 +33,7 @@ class Verdict {
   JobActions left(int rank);                                  // shut its session down in good order
   JobActions reported(int rank, const std::string& cause);    // says that it ends because of an uncaught error
   JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
+  JobActions stalled(int rank, const std::string& cause);     // other ranks say that it holds them up
   JobActions exited(const RankExited& event);
   JobActions interrupted(int signal);  // SIGINT, SIGTERM, SIGHUP to the launcher
   JobActions timed_out();

@@ -37,6 +37,7 @@ std::string first_cause_report(const FirstCause& failure) {
   } else {
     out += (failure.cause.starts_with("killed")   ? " was "
             : failure.cause.starts_with("exited") ? " "
+            : failure.cause.starts_with("held")   ? " "
                                                   : " failed: ") +
            failure.cause;
   }

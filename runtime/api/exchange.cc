@@ -1,5 +1,7 @@
 #include "runtime/api/exchange.h"
 
+#include <algorithm>
+#include <chrono>
 #include <span>
 
 #include "runtime/net/wire.h"
@@ -9,29 +11,58 @@ namespace {
 
 constexpr std::size_t kMaxMembers = 1 << 20;
 constexpr std::size_t kMaxBlob = 1 << 16;
+// Whoever waits gives the store time for an answer even if earlier steps have used up the deadline, and member 0, which
+// knows who is missing, time to say so.
+constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-std::string pack(const std::vector<std::string>& blobs) {
+std::string pack(const std::vector<int>& missing, const std::vector<std::string>& blobs) {
   net::WireWriter writer;
+  writer.list(missing, [](net::WireWriter& to, int rank) { to.i32(rank); });
   writer.list(blobs, [](net::WireWriter& to, const std::string& blob) { to.string(blob); });
   const std::span<const std::byte> bytes = writer.view();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected) {
+Status missing_error(const std::vector<int>& missing, const std::string& topic) {
+  std::string names;
+  for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  return Status(ErrorInfo{.code = Errc::kTimeout,
+                          .message = (missing.size() == 1 ? "rank " : "ranks ") + names + " did not come in time (" +
+                                     topic +
+                                     "); still starting, stopped, or stuck before init? start_timeout sets how long to wait",
+                          .ranks = missing});
+}
+
+Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {
   net::WireReader reader(net::as_bytes(all));
+  const auto missing = reader.list<int>(kMaxMembers, 4, [](net::WireReader& from) { return from.i32(); });
   auto blobs = reader.list<std::string>(kMaxMembers, 4, [](net::WireReader& from) { return from.string(kMaxBlob); });
-  if (blobs.size() != expected) reader.fail("the list has not one entry per member");
+  if (missing.empty() && blobs.size() != expected) reader.fail("the list has not one entry per member");
   DISTRUN_RETURN_IF_ERROR(reader.finish("the members' list"));
+  if (!missing.empty()) return missing_error(missing, topic);
   return blobs;
 }
 
-Status name_missing(const Status& status, const std::string& topic, int rank) {
-  if (status.code() != Errc::kTimeout) return status;
-  ErrorInfo info = status.info();
-  info.ranks = {rank};
-  info.message = "rank " + std::to_string(rank) + " did not come in time (" + topic +
-                 "); is it still starting, or stuck before init? start_timeout sets how long to wait";
-  return Status(std::move(info));
+// Member 0's part.
+Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int>& ranks, const std::string& topic,
+                                        const std::string& mine, TimePoint deadline) {
+  std::vector<std::string> blobs = {mine};
+  std::vector<int> missing;
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    const TimePoint until = missing.empty() ? deadline : deadline + kAnswerTime;
+    Result<std::string> blob = store.get(topic + "/" + std::to_string(ranks[i]), until);
+    if (blob.ok()) {
+      blobs.push_back(*std::move(blob));
+    } else if (blob.status().code() == Errc::kTimeout) {
+      missing.push_back(ranks[i]);
+    } else {
+      return blob.status();
+    }
+  }
+  if (!missing.empty()) blobs.clear();
+  DISTRUN_RETURN_IF_ERROR(store.set(topic + "/all", pack(missing, blobs)));
+  if (!missing.empty()) return missing_error(missing, topic);
+  return blobs;
 }
 
 }  // namespace
@@ -40,22 +71,13 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
                                           const std::string& mine, TimePoint deadline) {
   const std::size_t size = members.ranks.size();
   if (size == 1) return std::vector<std::string>{mine};
-  const std::string all_key = topic + "/all";
-  if (members.index != 0) {
-    const int self = members.ranks[static_cast<std::size_t>(members.index)];
-    DISTRUN_RETURN_IF_ERROR(store.set(topic + "/" + std::to_string(self), mine));
-    Result<std::string> all = store.get(all_key, deadline);
-    if (!all.ok()) return name_missing(all.status(), topic, members.ranks[0]);
-    return unpack(*all, size);
-  }
-  std::vector<std::string> blobs = {mine};
-  for (std::size_t i = 1; i < size; ++i) {
-    Result<std::string> blob = store.get(topic + "/" + std::to_string(members.ranks[i]), deadline);
-    if (!blob.ok()) return name_missing(blob.status(), topic, members.ranks[i]);
-    blobs.push_back(*std::move(blob));
-  }
-  DISTRUN_RETURN_IF_ERROR(store.set(all_key, pack(blobs)));
-  return blobs;
+  const TimePoint until = std::max(deadline, Clock::now() + kAnswerTime);
+  if (members.index == 0) return gather(store, members.ranks, topic, mine, until);
+  const int self = members.ranks[static_cast<std::size_t>(members.index)];
+  DISTRUN_RETURN_IF_ERROR(store.set(topic + "/" + std::to_string(self), mine));
+  Result<std::string> all = store.get(topic + "/all", until + 3 * kAnswerTime);
+  if (all.ok()) return unpack(*all, size, topic);
+  return all.status().code() == Errc::kTimeout ? missing_error({members.ranks[0]}, topic) : all.status();
 }
 
 }  // namespace distrun::api

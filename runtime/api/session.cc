@@ -38,16 +38,26 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
   for (const std::string& warning : session->settings_.warnings) session->log_->warning(warning);
 
-  const TimePoint deadline = deadline_after(session->settings().start_timeout);
+  const Status started = session->start(environment);
+  if (started.ok()) return session;
+  const std::vector<int>& missing = started.info().ranks;
+  if (started.code() == Errc::kTimeout && session->channel_ && !missing.empty()) {
+    const Status told = session->channel_->report_stall(missing.front(), started.message());
+    if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
+  }
+  return started;
+}
+
+Status Session::start(const Environment& environment) {
+  const TimePoint deadline = deadline_after(settings().start_timeout);
   auto wait_set = net::WaitSet::create();
   if (!wait_set.ok()) return wait_set.status();
-  session->wait_set_ = *std::move(wait_set);
-  session->hosts_ = {session->world_.host};
-  if (session->world_.size > 1) DISTRUN_RETURN_IF_ERROR(session->join_job(environment, deadline));
-  session->log_->info("settings " + start_up_line(session->settings_));
-  session->find_backends();
-  DISTRUN_RETURN_IF_ERROR(session->start_engine());
-  return session;
+  wait_set_ = *std::move(wait_set);
+  hosts_ = {world_.host};
+  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(join_job(environment, deadline));
+  log_->info("settings " + start_up_line(settings_));
+  find_backends();
+  return start_engine();
 }
 
 Session::~Session() = default;
@@ -201,7 +211,13 @@ std::string Session::describe(const std::string& what) const {
 }
 
 Status Session::shutdown() {
-  const Status drained = engine_->shutdown(deadline_after(settings().shutdown_timeout));
+  TimePoint deadline;
+  {
+    const MutexLock lock(mutex_);
+    if (!leave_by_) leave_by_ = deadline_after(settings().shutdown_timeout);
+    deadline = *leave_by_;
+  }
+  const Status drained = engine_->shutdown(deadline);
   if (channel_ && drained.ok()) return channel_->leave();
   return drained;
 }

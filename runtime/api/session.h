@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class Session {
  private:
   Session() = default;
 
+  Status start(const Environment& environment);
   Status join_job(const Environment& environment, TimePoint deadline);
   Result<std::string> refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline);
   Status choose_control(TimePoint deadline);
@@ -63,6 +65,7 @@ class Session {
   std::unique_ptr<net::ControlPlane> control_plane_;
   std::vector<std::unique_ptr<backend::Factory>> factories_;
   mutable Mutex mutex_;
+  std::optional<TimePoint> leave_by_ DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
   std::vector<std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // one line per choice, for describe("why")
   std::unique_ptr<engine::Engine> engine_;
 };

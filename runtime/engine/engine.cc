@@ -12,6 +12,8 @@
 namespace distrun::engine {
 namespace {
 
+// So long may the leader take to confirm that this rank has left; one that is alive needs milliseconds.
+constexpr double kConfirmSeconds = 5;
 constexpr int kSpinsForToken = 4000;  // about as long as the engine's thread needs to wake up and give the token back
 
 EngineOptions completed(EngineOptions options) {
@@ -80,6 +82,7 @@ class EngineImpl final : public Engine {
   void run();
   Status wait_until(const std::function<bool()>& satisfied, TimePoint deadline);
   Status wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline);
+  Status go_before_others();
   Status call(Call call, TimePoint deadline, int* set);
 
   const EngineOptions options_;
@@ -134,13 +137,24 @@ Status EngineImpl::shutdown(TimePoint deadline) {
     requests_.put({.kind = Request::Kind::kLeave});
     loop_.poke();
   }
-  const Status waited = wait_until([this] { return loop_.over(); }, deadline);
-  if (waited.code() == Errc::kTimeout) {
-    return {Errc::kTimeout,
-            "shutdown: other ranks have not left within the time limit (shutdown_timeout); "
-            "they may still be working, or never call shutdown"};
-  }
+  Status waited = wait_until([this] { return loop_.over(); }, deadline);
+  if (waited.code() == Errc::kTimeout) waited = go_before_others();
   return waited.ok() ? loop_.outcome() : waited;
+}
+
+Status EngineImpl::go_before_others() {
+  auto ticket = std::make_shared<CallTicket>();
+  requests_.put({.kind = Request::Kind::kGo, .ticket = ticket});
+  loop_.poke();
+  const Status waited =
+      wait_until([&] { return ticket->done() || loop_.over(); }, deadline_after(kConfirmSeconds));
+  if (waited.code() == Errc::kTimeout) {
+    return {Errc::kTimeout, "shutdown: rank 0 (" + options_.hosts.front() +
+                                ") has not confirmed that this rank leaves; it may be stopped, overloaded or unreachable"};
+  }
+  if (!waited.ok()) return waited;
+  if (ticket->done()) DISTRUN_RETURN_IF_ERROR(ticket->status());
+  return wait_until([this] { return loop_.over(); }, TimePoint::max());
 }
 
 Status EngineImpl::call(Call call, TimePoint deadline, int* set) {

@@ -96,7 +96,10 @@ void EngineLoop::take_local() {
       fail(request.why, true);
     } else if (request.kind == Request::Kind::kLeave) {
       ship_events();
+      left_at_ = Clock::now();
       messages.emplace_back(message::Leaving{});
+    } else if (request.kind == Request::Kind::kGo) {
+      going_ = std::move(request.ticket);
     } else if (!failed_.ok()) {
       request.ticket->finish(failed_, -1);
       shared_.token.news().change_and_wake();

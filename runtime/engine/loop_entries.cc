@@ -74,7 +74,11 @@ void EngineLoop::follow(entry::Timeline& timeline) {
   if (!timeline.path.empty()) start_timeline();
 }
 
-void EngineLoop::follow(entry::Left& left) { detector_.left(left.rank); }
+void EngineLoop::follow(entry::Left& left) {
+  detector_.left(left.rank);
+  watchdog_.left(left.rank);
+  if (leader_ && left.rank != 0) options_.control_plane->may_go(left.rank);
+}
 
 void EngineLoop::follow(entry::Shutdown&) { log_ended_ = true; }
 

@@ -6,6 +6,8 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/loop.h"
+#include "runtime/engine/mismatch.h"
+#include "runtime/engine/stall.h"
 
 namespace distrun::engine {
 namespace {
@@ -46,10 +48,14 @@ void EngineLoop::on_launcher(std::uint32_t) {
   detector_.launcher_gone(events.status());
 }
 
-// Only the leader knows that a rank which left in good order is still needed; the exit code is the launcher's.
+// Only the ranks know that one which left in good order is still needed, or that one holds the others up; the report and
+// the exit code are the launcher's.
 void EngineLoop::tell_launcher(const Status& why) {
-  if (options_.job_channel == nullptr || why.code() != Errc::kRankLeft || why.info().ranks.empty()) return;
-  const Status told = options_.job_channel->report_early_leave(why.info().ranks.front(), why.message());
+  const bool left = why.code() == Errc::kRankLeft;
+  if (options_.job_channel == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;
+  const int rank = why.info().ranks.front();
+  const Status told = left ? options_.job_channel->report_early_leave(rank, why.message())
+                           : options_.job_channel->report_stall(rank, why.message());
   if (!told.ok() && options_.log != nullptr) options_.log->debug("the launcher could not be told: " + told.message());
 }
 
@@ -72,8 +78,7 @@ bool EngineLoop::check_health() {
 
 void EngineLoop::suspect_lost_peers(TimePoint now) {
   const auto* plane = options_.control_plane;
-  // Only the leader can miss a rank that has left; without the leader nobody can go on.
-  if (plane != nullptr && plane->lost() && !(leader_ && detector_.has_left(*plane->lost()))) {
+  if (plane != nullptr && plane->lost()) {
     detector_.suspect(*plane->lost(), "its control connection ended", now);
   }
   for (auto& [id, set] : sets_.all()) {
@@ -107,8 +112,43 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());
 }
 
+// shutdown_timeout has passed. Nobody needs a member that the log says has left and that has nothing in flight. The
+// leader is needed until the last one has left, for the log is here.
+void EngineLoop::go_if_confirmed() {
+  const auto answer = [this](Status status) {
+    std::exchange(going_, nullptr)->finish(std::move(status), -1);
+    shared_.token.news().change_and_wake();
+  };
+  if (!failed_.ok() || log_ended_) return answer({});
+  if (!detector_.has_left(options_.world.rank)) return;
+  if (const auto in_flight = shared_.table.all_in_flight(); !in_flight.empty()) {
+    const std::string& name = in_flight.front()->submission().name;
+    return answer(Status(ErrorInfo{.code = Errc::kTimeout,
+                                   .message = "shutdown: '" + name +
+                                              "' was submitted here and has not completed within shutdown_timeout; "
+                                              "submit it on every rank, or wait for it before shutdown",
+                                   .tensor = name}));
+  }
+  std::vector<int> working;
+  for (int rank = 0; rank < options_.world.size; ++rank) {
+    if (!detector_.has_left(rank)) working.push_back(rank);
+  }
+  if (working.empty()) return answer({});  // the end of the log is on its way
+  const std::string names = describe_ranks(working, options_.hosts);
+  if (!leader_) {
+    warn("shutdown: " + names + " did not leave within " + seconds_text(Clock::now() - *left_at_) +
+         " (shutdown_timeout); still working, it seems. This rank leaves without waiting any longer");
+    log_ended_ = true;
+  } else if (!std::exchange(stays_, true)) {
+    warn("shutdown: " + names + " did not leave within " + seconds_text(Clock::now() - *left_at_) +
+         " (shutdown_timeout); still working, it seems. Rank 0 coordinates the job, so it waits for them");
+  }
+  answer({});
+}
+
 bool EngineLoop::end_if_done() {
   if (!retiring_.empty()) retire_sets();
+  if (going_) go_if_confirmed();
   if ((failed_.ok() && !log_ended_) || over_.load(std::memory_order_relaxed)) return false;
   if (!executor_.idle()) return false;
   if (!failed_.ok()) {

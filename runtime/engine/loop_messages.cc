@@ -88,7 +88,10 @@ bool EngineLoop::decide() {
     if (options_.control_plane != nullptr) options_.control_plane->progress();
     for (Entry& entry : actions.entries) read(entry);
   }
-  if (!actions.abort.ok()) {
+  if (actions.abort.code() == Errc::kTimeout) {
+    // A rank may miss a tensor only because it waits itself for one that does not answer: that one is the cause.
+    watchdog_.end(actions.abort);
+  } else if (!actions.abort.ok()) {
     tell_launcher(actions.abort);
     fail(actions.abort, true);
   }

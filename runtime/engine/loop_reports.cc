@@ -11,6 +11,7 @@ namespace {
 // What a ping is for, in its number.
 constexpr std::uint64_t kAlive = 0;
 constexpr std::uint64_t kClock = 1;
+constexpr std::uint64_t kOverdue = 2;  // as kAlive; something at the asking side is past stall_shutdown_time
 
 }  // namespace
 
@@ -34,10 +35,13 @@ void EngineLoop::run_timers(TimePoint now) {
   if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
   const Watchdog::Actions actions = watchdog_.check(oldest_work(), now);
   for (const int rank : actions.ping) {
-    say(rank, message::Ping{.number = kAlive, .sent_ns = nanoseconds(now)});
+    say(rank, message::Ping{.number = actions.overdue ? kOverdue : kAlive, .sent_ns = nanoseconds(now)});
   }
   for (const std::string& warning : actions.warnings) warn(warning);
-  if (!actions.abort.ok()) fail(actions.abort, true);
+  if (!actions.abort.ok()) {
+    tell_launcher(actions.abort);
+    fail(actions.abort, true);
+  }
   if (recorder_.due().value_or(TimePoint::max()) <= now) ship_events();
 }
 
@@ -50,6 +54,7 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
     return OldestWork{.what = name(*running), .since = since, .running = true};
   }
   const TensorPtr waiting = member_.oldest();
+  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
   if (!waiting) return std::nullopt;
   return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
 }
@@ -68,11 +73,11 @@ void EngineLoop::say(int rank, Message message) {
 void EngineLoop::answer(int from, const message::Ping& ping) {
   const TimePoint now = Clock::now();
   say(from, message::Pong{.number = ping.number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)});
-  if (leader_) watchdog_.asked(now);
+  if (leader_ && ping.number != kClock) watchdog_.asked(now, ping.number == kOverdue);
 }
 
 void EngineLoop::hear_answer(int from, const message::Pong& pong) {
-  if (pong.number == kAlive) return watchdog_.answered(from);
+  if (pong.number != kClock) return watchdog_.answered(from);
   if (!leader_) return;
   auto& clock = clocks_.at(static_cast<std::size_t>(from));
   if (clock.measured(pong.sent_ns, pong.here_ns, nanoseconds(Clock::now()))) ask_clock(from);

@@ -1,4 +1,4 @@
-// What callers ask of the engine besides running tensors: collective calls, leaving, aborting. Any thread puts, the
+// What callers ask of the engine besides running tensors: collective calls, leaving, going before the others, aborting. Any thread puts, the
 // holder of the progress token takes.
 #pragma once
 
@@ -32,10 +32,10 @@ class CallTicket {
 };
 
 struct Request {
-  enum class Kind { kCall, kLeave, kAbort };
+  enum class Kind { kCall, kLeave, kGo, kAbort };
   Kind kind = Kind::kCall;
   Call call;                           // kCall
-  std::shared_ptr<CallTicket> ticket;  // kCall
+  std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
 };
 

@@ -7,6 +7,12 @@
 #include "runtime/engine/stall.h"
 
 namespace distrun::engine {
+namespace {
+
+// The leader asks everybody when a member is past the limit, and is given a second more to end the job.
+constexpr int kLeaderRounds = 2;
+
+}  // namespace
 
 Watchdog::Watchdog(WatchdogOptions options) : options_(std::move(options)) {
   const int size = static_cast<int>(options_.hosts.size());
@@ -16,7 +22,24 @@ Watchdog::Watchdog(WatchdogOptions options) : options_(std::move(options)) {
 
 void Watchdog::answered(int rank) { std::erase(silent_, rank); }
 
-void Watchdog::asked(TimePoint now) { wanted_ = now - last_ >= kAnswerTime; }
+void Watchdog::asked(TimePoint now, bool overdue) {
+  wanted_ = wanted_ || now - last_ >= kAnswerTime;
+  asked_overdue_ = asked_overdue_ || overdue;
+}
+
+void Watchdog::end(const Status& why) {
+  ending_ = why;
+  wanted_ = !asked_at_;
+}
+
+void Watchdog::left(int rank) {
+  std::erase(peers_, rank);
+  std::erase(silent_, rank);
+}
+
+bool Watchdog::over(const std::optional<OldestWork>& work, TimePoint now) const {
+  return work && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
+}
 
 std::optional<TimePoint> Watchdog::next_question(const OldestWork& work) const {
   std::optional<TimePoint> next;
@@ -37,15 +60,15 @@ std::optional<TimePoint> Watchdog::next(const std::optional<OldestWork>& work) c
 Watchdog::Actions Watchdog::check(const std::optional<OldestWork>& work, TimePoint now) {
   if (asked_at_) return now >= *asked_at_ + kAnswerTime ? conclude(work, now) : Actions{};
   const auto question = work ? next_question(*work) : std::nullopt;
-  return wanted_ || (question && *question <= now) ? ask(now) : Actions{};
+  return wanted_ || (question && *question <= now) ? ask(work, now) : Actions{};
 }
 
-Watchdog::Actions Watchdog::ask(TimePoint now) {
+Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint now) {
   wanted_ = false;
   last_ = now;
   asked_at_ = now;
   silent_ = peers_;
-  return {.ping = peers_};
+  return {.ping = peers_, .overdue = over(work, now)};
 }
 
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
@@ -54,22 +77,41 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   const std::string silence = silent_.empty() ? ""
                                               : describe_ranks(silent_, options_.hosts) + " did not answer for " +
                                                     seconds_text(kAnswerTime) + " (stopped, overloaded or unreachable)";
-  const bool stuck = work && work->running;
-  if (stuck) {
+  const std::string nobody = options_.rank == 0 ? "; all ranks that could be asked answer" : "; rank 0 answers";
+  if (work && work->running) {
     actions.warnings.push_back(work->what + " has been running for " + seconds_text(now - work->since) +
-                               (silence.empty() ? "; all ranks that could be asked answer" : "; " + silence));
+                               (silence.empty() ? nobody : "; " + silence));
   } else if (!silent_.empty()) {
     actions.warnings.push_back(silence + (work ? " while " + work->what + " waits" : ""));
   }
-  const bool over = work && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
-  // What the ranks have not agreed on is the leader's to end, unless the leader is the one that is silent.
-  if (!over || !(stuck || (options_.rank != 0 && !silent_.empty()))) return actions;
-  ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
-  if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
-  error.message = work->what + " has not completed for " + seconds_text(now - work->since) +
-                  ", longer than stall_shutdown_time" + (silence.empty() ? "" : "; " + silence);
-  actions.abort = Status(std::move(error));
+  actions.abort = judge(work, silence, now);
+  asked_overdue_ = false;
   return actions;
+}
+
+// What the ranks have not agreed on is the leader's to end, and so is what only runs too long: a member sees the leader
+// only and could not say who holds it up. It ends the job itself if the leader is silent, or lets it wait for too long.
+Status Watchdog::judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now) {
+  const bool late = over(work, now);
+  if (!late) answered_overdue_ = 0;
+  std::string what = late ? work->what + " has not completed for " + seconds_text(now - work->since) +
+                                ", longer than stall_shutdown_time"
+                          : "another rank has waited longer than stall_shutdown_time";
+  if (!ending_.ok()) {
+    if (silent_.empty()) return ending_;
+    what = ending_.message();
+  } else if (silent_.empty()) {
+    if (!late || !work->running) return {};
+    wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
+    if (wanted_) return {};
+  } else if (!(late && (work->running || work->leaving || options_.rank != 0)) && !asked_overdue_) {
+    return {};
+  }
+  ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
+  if (!ending_.ok()) error.tensor = ending_.info().tensor;
+  if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
+  error.message = silence.empty() ? what : silence + ": " + what;
+  return Status(std::move(error));
 }
 
 }  // namespace distrun::engine

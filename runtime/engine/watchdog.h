@@ -24,6 +24,7 @@ struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
   bool running = false;  // agreed on, and its data moves (or does not)
+  bool leaving = false;  // nothing else is: the others have not left yet
 };
 
 class Watchdog {
@@ -34,6 +35,7 @@ class Watchdog {
 
   struct Actions {
     std::vector<int> ping;  // ranks to ask
+    bool overdue = false;   // of the ping
     std::vector<std::string> warnings;
     Status abort;
   };
@@ -42,12 +44,19 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
-  // At the leader: a member asked, so it misses something; look who else is silent.
-  void asked(TimePoint now);
+  // At the leader: a member asked, so it misses something; look who else is silent. `overdue`: past the limit, so that
+  // a silent rank ends the job although nothing here may be waiting for it.
+  void asked(TimePoint now, bool overdue = false);
+  // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
+  void end(const Status& why);
+  // Nobody waits for this rank any more.
+  void left(int rank);
 
  private:
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
-  Actions ask(TimePoint now);
+  Actions ask(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] Status judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now);
+  [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
 
   const WatchdogOptions options_;
@@ -56,6 +65,9 @@ class Watchdog {
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   bool wanted_ = false;
+  bool asked_overdue_ = false;
+  int answered_overdue_ = 0;  // at a member: times that the leader answered past the limit and let things be
+  Status ending_;             // the coordinator's
 };
 
 }  // namespace distrun::engine

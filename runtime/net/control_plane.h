@@ -34,7 +34,11 @@ class ControlPlane {
   virtual bool progress() = 0;
   // True while messages queued here have not been handed to the peer yet.
   [[nodiscard]] virtual bool pending() const = 0;
-  // The first member whose connection ended, if any. Only the leader sees every member; members see the leader.
+  // Leader only: `member` has left in good order. The end of its connection is no loss, and what it does not read any
+  // more is dropped.
+  virtual void may_go(int member) = 0;
+  // The first member whose connection ended, if any, but for those that may go. Only the leader sees every member;
+  // members see the leader.
   [[nodiscard]] virtual std::optional<int> lost() const = 0;
 };
 

@@ -33,6 +33,8 @@ class JobChannel {
   virtual Status report_failure(const std::string& cause) = 0;
   // The leader: `rank` left in good order while others still need it, and the job ends because of that.
   virtual Status report_early_leave(int rank, const std::string& cause) = 0;
+  // `rank` holds the others up for longer than they may wait, and the job ends because of that.
+  virtual Status report_stall(int rank, const std::string& cause) = 0;
 };
 
 }  // namespace distrun::net

@@ -159,6 +159,7 @@ struct Peer {
   int rank = -1;
   Outgoing out;
   Incoming in;
+  bool may_go = false;
 };
 
 class ShmControl final : public ControlPlane {
@@ -180,8 +181,9 @@ class ShmControl final : public ControlPlane {
   bool receive(Received& out) override;
   bool progress() override;
   [[nodiscard]] bool pending() const override {
-    return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.out.waiting(); });
+    return std::any_of(peers_.begin(), peers_.end(), [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
   }
+  void may_go(int member) override { peers_[static_cast<std::size_t>(member - 1)].may_go = true; }
   [[nodiscard]] std::optional<int> lost() const override;
 
  private:
@@ -206,6 +208,7 @@ Status ShmControl::send(int to, std::span<const std::byte> message) {
                                         std::to_string(rank_) + " to rank " + std::to_string(to)};
   DISTRUN_RETURN_IF_ERROR(check_size(message.size()));
   Peer& peer = peers_[static_cast<std::size_t>(index)];
+  if (ended(peer) && peer.may_go) return {};
   if (ended(peer))
     return Status(ErrorInfo{.code = Errc::kRankLost,
                             .message = "the control connection to rank " + std::to_string(peer.rank) + " has ended",
@@ -253,7 +256,7 @@ bool ShmControl::progress() {
 
 std::optional<int> ShmControl::lost() const {
   for (const Peer& peer : peers_)
-    if (ended(peer) && !peer.in.ready() && !peer.in.pullable()) return peer.rank;
+    if (!peer.may_go && ended(peer) && !peer.in.ready() && !peer.in.pullable()) return peer.rank;
   return std::nullopt;
 }
 

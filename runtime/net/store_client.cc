@@ -52,6 +52,9 @@ class Client final : public StoreClient {
   Status report_early_leave(int rank, const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kEarlyLeave, .value = cause, .rank = rank});
   }
+  Status report_stall(int rank, const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .value = cause, .rank = rank});
+  }
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
  private:

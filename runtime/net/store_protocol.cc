@@ -49,6 +49,7 @@ std::vector<std::byte> encode(const StoreRequest& request) {
       writer.string(request.value.substr(0, kMaxCause));
       break;
     case Kind::kEarlyLeave:
+    case Kind::kStall:
       writer.i32(request.rank).string(request.value.substr(0, kMaxCause));
       break;
   }
@@ -66,7 +67,7 @@ Result<StoreRequest> decode_request(std::span<const std::byte> bytes) {
   }
   if (request.kind == Kind::kSet) request.value = reader.string(kMaxStoreValue);
   if (request.kind == Kind::kAdd) request.delta = reader.i64();
-  if (request.kind == Kind::kEarlyLeave) request.rank = reader.i32();
+  if (request.kind >= Kind::kEarlyLeave) request.rank = reader.i32();
   if (request.kind >= Kind::kFailure) request.value = reader.string(kMaxCause);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a store request"));
   return request;

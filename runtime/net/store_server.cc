@@ -131,11 +131,12 @@ void Server::serve(int rank) {
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) return note(StoreNotice::Kind::kLeft, rank, 0, {});
   if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
-  if (request.kind == StoreRequest::Kind::kEarlyLeave) {
+  if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {
     if (request.rank < 0 || request.rank >= options_.size) {
       return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
     }
-    return note(StoreNotice::Kind::kLeftEarly, request.rank, 0, request.value);
+    const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
+    return note(left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled, request.rank, 0, request.value);
   }
   for (const auto& out : table_.handle(rank, request)) {
     send(out.rank, out.reply);

@@ -32,6 +32,7 @@ struct StoreNotice {
     kLeft,          // said that it leaves in good order
     kFailed,        // `text` is the cause that it reported
     kLeftEarly,     // another rank says so: it left while it was still needed; `text` says for what
+    kStalled,       // another rank says so: it holds the others up; `text` says how
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };

@@ -33,6 +33,7 @@ std::vector<StoreTable::Outgoing> StoreTable::handle(int rank, const StoreReques
     case StoreRequest::Kind::kLeave:
     case StoreRequest::Kind::kFailure:
     case StoreRequest::Kind::kEarlyLeave:
+    case StoreRequest::Kind::kStall:
       break;
   }
   return {};

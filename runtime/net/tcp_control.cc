@@ -19,6 +19,7 @@ struct Peer {
   std::unique_ptr<SecureSocket> socket;  // null for this member itself, and on a member for everybody but the leader
   std::uint32_t watched = 0;             // what epoll is told; 0 once the connection has ended
   Status lost;
+  bool may_go = false;
 };
 
 class TcpControl final : public ControlPlane {
@@ -37,7 +38,8 @@ class TcpControl final : public ControlPlane {
   bool receive(Received& out) override;
   bool progress() override;
   [[nodiscard]] bool pending() const override;
-  [[nodiscard]] std::optional<int> lost() const override { return first_lost_; }
+  void may_go(int member) override;
+  [[nodiscard]] std::optional<int> lost() const override { return lost_; }
 
  private:
   bool flush(int member);
@@ -51,7 +53,7 @@ class TcpControl final : public ControlPlane {
   std::vector<Peer> peers_;
   std::vector<int> unsent_;  // members with queued bytes; each at most once
   std::deque<Received> inbox_;
-  std::optional<int> first_lost_;
+  std::optional<int> lost_;
   GuardedFd epoll_;  // all sockets; itself in the wait set. One call finds what is ready among many members
 };
 
@@ -84,7 +86,7 @@ Status TcpControl::send(int to, std::span<const std::byte> message) {
   DISTRUN_CHECK(to >= 0 && to < size() && to != rank_, "a control message to a member that does not exist");
   Peer& target = peer(to);
   DISTRUN_CHECK(target.socket, "a member sends to the leader only");
-  DISTRUN_RETURN_IF_ERROR(target.lost);
+  if (!target.lost.ok()) return target.may_go ? Status() : target.lost;
   const bool idle = !target.socket->wants_write();
   DISTRUN_RETURN_IF_ERROR(target.socket->send_frame(message));
   if (idle) unsent_.push_back(to);
@@ -169,7 +171,15 @@ void TcpControl::lose(int member, const Status& how) {
   of.watched = 0;
   of.lost = how;
   std::erase(unsent_, member);
-  if (!first_lost_) first_lost_ = member;
+  if (!lost_ && !of.may_go) lost_ = member;
+}
+
+void TcpControl::may_go(int member) {
+  peer(member).may_go = true;
+  if (lost_ != member) return;
+  const auto next =
+      std::find_if(peers_.begin(), peers_.end(), [](const Peer& one) { return !one.lost.ok() && !one.may_go; });
+  lost_ = next == peers_.end() ? std::nullopt : std::optional<int>(static_cast<int>(next - peers_.begin()));
 }
 
 std::string store_key(const TcpControlOptions& options) { return "control/" + options.name; }
@@ -178,11 +188,18 @@ Hello hello(const TcpControlOptions& options, int to) {
   return {.purpose = "control:" + options.name, .job_id = options.world->job_id, .from = options.world->rank, .to = to};
 }
 
-std::string missing_text(const std::vector<int>& members, const std::vector<std::unique_ptr<SecureSocket>>& sockets) {
-  std::string text;
+std::vector<int> missing_of(const std::vector<int>& members,
+                            const std::vector<std::unique_ptr<SecureSocket>>& sockets) {
+  std::vector<int> missing;
   for (std::size_t i = 1; i < members.size(); ++i) {
-    if (!sockets[i]) text += (text.empty() ? "" : ", ") + std::to_string(members[i]);
+    if (!sockets[i]) missing.push_back(members[i]);
   }
+  return missing;
+}
+
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
 }
 
@@ -217,9 +234,11 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   for (std::size_t missing = members.size() - 1; missing > 0;) {
     auto socket = (*listener)->accept_blocking(accept, options.deadline);
     if (!socket.ok()) {
-      return Status(socket.status().code(), "waiting for rank(s) " + missing_text(members, sockets) +
-                                                " on the control plane '" + options.name +
-                                                "': " + socket.status().message());
+      ErrorInfo info = socket.status().info();
+      info.ranks = missing_of(members, sockets);
+      info.message = "waiting for rank(s) " + text_of(info.ranks) + " on the control plane '" + options.name +
+                     "': " + info.message;
+      return Status(std::move(info));
     }
     const std::size_t index = index_of((*socket)->peer().from);
     // Two connections of one rank can both be welcome in one turn of the listener; the first one counts.

@@ -21,6 +21,7 @@ namespace distrun::test {
 struct FakeBackendOptions {
   bool scatter_gather = true;
   bool polls_memory = true;
+  int hangs = -1;  // this rank's data never comes
 };
 
 // What the backends of all ranks and groups share; outlives them.
@@ -71,7 +72,7 @@ class FakeFabric {
 class FakeBackend final : public backend::Backend {
  public:
   FakeBackend(FakeFabric& fabric, int group, std::vector<int> members, int rank, FakeBackendOptions options)
-      : fabric_(fabric), group_(group), members_(std::move(members)), rank_(rank) {
+      : fabric_(fabric), group_(group), members_(std::move(members)), rank_(rank), hangs_(options.hangs == rank) {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
@@ -84,7 +85,8 @@ class FakeBackend final : public backend::Backend {
     {
       const MutexLock lock(fabric_.mutex_);
       if (!aborted_.ok()) return aborted_;
-      fabric_.slots_[{group_, next_}].inputs[rank_] = contribution(operation);
+      auto& slot = fabric_.slots_[{group_, next_}];
+      if (!hangs_) slot.inputs[rank_] = contribution(operation);
       fabric_.most_segments_ = std::max(fabric_.most_segments_, operation.segments.size());
       if (rank_ == members_.front()) ++fabric_.operations_;
     }
@@ -194,6 +196,7 @@ class FakeBackend final : public backend::Backend {
   const int group_;
   const std::vector<int> members_;
   const int rank_;
+  const bool hangs_;
   backend::Capabilities capabilities_;
   std::deque<Queued> queue_;
   std::uint64_t next_ = 0;

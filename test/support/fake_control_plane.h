@@ -54,6 +54,7 @@ class FakeControlGroup {
     std::deque<std::pair<int, net::Received>> outbox;  // destination, message
     std::function<void()> wake;
     bool dead = false;
+    bool may_go = false;
     int lost = -1;  // what lost() returns, -1 for nothing
   };
   Member& at(int member) DISTRUN_REQUIRES(mutex_) { return members_.at(static_cast<std::size_t>(member)); }
@@ -62,6 +63,7 @@ class FakeControlGroup {
     const MutexLock lock(mutex_);
     if (to != 0 && from != 0) return {Errc::kInvalidArgument, "control plane: a member sends to the leader only"};
     if (bytes.size() > std::size_t{16} << 20) return {Errc::kInvalidArgument, "control plane: a message over 16 MiB"};
+    if (from == 0 && at(to).dead && at(to).may_go) return {};
     if (at(from).dead || at(to).dead) {
       return {Errc::kRankLost, "control plane: the connection to member " + std::to_string(to) + " has ended"};
     }
@@ -100,9 +102,15 @@ class FakeControlGroup {
     return !at(member).outbox.empty();
   }
 
+  void may_go(int member) {
+    const MutexLock lock(mutex_);
+    at(member).may_go = true;
+  }
+
   int lost(int member) {
     const MutexLock lock(mutex_);
-    return at(member).lost;
+    const int lost = at(member).lost;
+    return member == 0 && lost > 0 && at(lost).may_go ? -1 : lost;
   }
 
   Mutex mutex_;
@@ -127,6 +135,7 @@ class FakeControlPlane : public net::ControlPlane {
   bool receive(net::Received& out) override { return group_.take(member_, out); }
   bool progress() override { return group_.deliver(member_); }
   [[nodiscard]] bool pending() const override { return group_.has_outgoing(member_); }
+  void may_go(int member) override { group_.may_go(member); }
   [[nodiscard]] std::optional<int> lost() const override {
     const int member = group_.lost(member_);
     return member < 0 ? std::nullopt : std::optional<int>(member);

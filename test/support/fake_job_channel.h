@@ -42,6 +42,16 @@ class FakeJobChannel final : public net::JobChannel {
   Status leave() override { return {}; }
   Status report_failure(const std::string&) override { return {}; }
   Status report_early_leave(int, const std::string&) override { return {}; }
+  Status report_stall(int rank, const std::string&) override {
+    const MutexLock lock(mutex_);
+    stalled_.push_back(rank);
+    return {};
+  }
+  // Whom this rank has reported.
+  [[nodiscard]] std::vector<int> stalled() const {
+    const MutexLock lock(mutex_);
+    return stalled_;
+  }
 
  private:
   void ring() {
@@ -49,7 +59,8 @@ class FakeJobChannel final : public net::JobChannel {
     [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
   }
   Fd event_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;
 };

@@ -90,8 +90,10 @@ class Session:
     def close(self) -> None:
         """Leaves the job, completes every handle and frees the native session.
 
-        A time-out of the other ranks is raised as Timeout; a job that has ended already is what the caller knows.
+        What this rank has submitted and never completed is raised as Timeout; a job that has ended already is what the
+        caller knows, unless it ended only now.
         """
+        known = errors.end_told()
         error = self._leave_job()
         for handle in list(self.in_flight.values()):
             handle.settle_if_complete()
@@ -102,8 +104,9 @@ class Session:
         if drained:
             library().distrun_close(self.pointer)
             self.in_flight.clear()
-        if error is not None and not isinstance(error, errors.JobEnded):
-            raise error
+        if error is None or isinstance(error, errors.JobEnded) or (known and not error.usable):
+            return
+        raise error
 
     def _leave_job(self) -> errors.DistrunError | None:
         with self.calling() as pointer:
@@ -114,8 +117,10 @@ class Session:
                 if code != _abi.Code.INTERRUPTED:
                     break
             error = errors.last_error()
-            # Nobody waits for what is still in flight: complete it, so that its memory can be let go.
-            library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
+            # Nobody waits for what is still in flight: complete it, so that its memory can be let go. A job that has
+            # ended already has done that, and leaving it is no failure of this rank's.
+            if error.usable:
+                library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
             return error
 
 

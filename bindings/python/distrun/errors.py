@@ -114,15 +114,24 @@ _CLASSES: dict[int, type[DistrunError]] = {
 
 
 _own_rank = -1
+_end_told = False
 
 
 def set_own_rank(rank: int) -> None:
     """Called by init: an abort by another rank is that rank's loss, an abort by this one is not."""
-    global _own_rank
+    global _own_rank, _end_told
     _own_rank = rank
+    _end_told = False
+
+
+def end_told() -> bool:
+    """True once an error has said that the job of this session has ended."""
+    return _end_told
 
 
 def _from_struct(error: ErrorStruct) -> DistrunError:
+    global _end_told
+    _end_told = _end_told or not error.usable
     kind = _CLASSES.get(error.code, DistrunError)
     # Whether a rank's exception arrives from that rank or from the launcher is a matter of microseconds.
     if error.code == Code.ABORTED and error.num_ranks and _own_rank not in error.ranks[: error.num_ranks]:

@@ -39,6 +39,26 @@ def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     assert time.monotonic() - begin < 15
 
 
+@pytest.mark.parametrize("control", ["shm", "tcp"])
+@pytest.mark.parametrize("explicit", ["", "1"])
+@pytest.mark.parametrize("late", ["", "1"])
+@pytest.mark.parametrize("apart", ["0", "2"])
+def test_leaving_far_apart_is_no_failure(faults, apart: str, late: str, explicit: str, control: str) -> None:  # type: ignore[no-untyped-def]
+    """One rank leaves long before or after the others: a warning that names who has not left, and a job that worked."""
+    variables = {"APART": apart, "APART_LATE": late, "APART_EXPLICIT": explicit, "SIZE": "3"}
+    settings = {"DISTRUN_SHUTDOWN_TIMEOUT": "0.5", "DISTRUN_CONTROL": control}
+    passed = [word for name, value in {**variables, **settings}.items() for word in ("-x", f"{name}={value}")]
+    job = faults("apart", "--backend", control, *passed, size=3)
+    assert job.finish() == 0, job.text
+    assert "left early" not in job.text and "error" not in job.text.lower(), job.text
+    working = f"rank {apart} " if late else ("ranks 1" if apart == "0" else "ranks 0")
+    assert re.search(rf"{working}.*did not leave within 0\.\d s", job.text), job.text
+    if apart == "0" and not late:
+        assert "Rank 0 coordinates the job, so it waits for them" in job.text, job.text
+    else:
+        assert "leaves without waiting any longer" in job.text, job.text
+
+
 def test_giving_up_with_a_code_is_no_early_leave(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("exits")
     assert job.finish() == 3, job.text

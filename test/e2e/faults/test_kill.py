@@ -51,26 +51,3 @@ def test_killed_while_starting_or_ending(start_job: StartJob, python: str, progr
     job = start_job("-np", str(size), "--oversubscribe", python, programs / "victim.py", str(0.15 * phase), "1")
     assert job.finish() == 137, job.text
     assert_survivors_name(job.text, 1)
-
-
-def test_stopped_rank_is_reported_then_ends_the_job(start_job: StartJob, python: str, programs: Path) -> None:
-    job = start_job(
-        "-np", "2", "-x", "DISTRUN_STALL_WARNING_TIME=1", "-x", "DISTRUN_STALL_SHUTDOWN_TIME=3", python,
-        programs / "loop.py",
-    )  # fmt: skip
-    pids = job.ranks(2)
-    os.kill(pids[1], signal.SIGSTOP)
-    code = job.finish()
-    assert code != 0
-    assert "rank 1" in job.text or "ranks 1" in job.text, job.text
-    assert re.search(r"raised 0 \w+ ranks=\[1\]", job.text), job.text
-
-
-def test_stopped_for_a_while_is_no_failure(start_job: StartJob, python: str, programs: Path) -> None:
-    job = start_job("-np", "2", python, programs / "loop.py", "400", "0.002")
-    pids = job.ranks(2)
-    os.kill(pids[1], signal.SIGSTOP)
-    time.sleep(1.5)
-    os.kill(pids[1], signal.SIGCONT)
-    assert job.finish() == 0, job.text
-    assert len(job.wait_lines(r"done \d")) == 2

@@ -48,6 +48,24 @@ def leaves() -> None:
         raise
 
 
+def apart() -> None:
+    """APART=rank leaves 2.5 s before, or with APART_LATE=1 after, all others, which work in the meantime."""
+    others = [rank for rank in range(int(os.environ["SIZE"])) if rank != int(os.environ["APART"])]
+    hvd.init()
+    workers = hvd.add_process_set(others)
+    hvd.allreduce(np.ones(4, np.float32), name="together")
+    alone = hvd.rank() == int(os.environ["APART"])
+    begin = time.monotonic()
+    if alone == bool(os.environ.get("APART_LATE")):
+        while time.monotonic() - begin < 2.5:
+            time.sleep(0.05)
+        if not alone:
+            hvd.allreduce(np.ones(4, np.float32), name="among the others", process_set=workers)
+    if os.environ.get("APART_EXPLICIT"):
+        hvd.shutdown()
+    print(f"leaves {hvd.is_initialized()} {os.environ['RANK']} after {time.monotonic() - begin:.1f}", flush=True)
+
+
 def exits() -> None:
     """Rank 1 gives up with a code of its own; the others need it."""
     hvd.init()
@@ -206,7 +224,8 @@ def threads() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims, threads
+        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims,
+        threads,
     )
 }  # fmt: skip
 

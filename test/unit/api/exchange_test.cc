@@ -47,9 +47,20 @@ TEST_CASE("a member that does not come is named by its rank", "[api]") {
   CHECK(all.status().message().find("rank 9 did not come in time (offers)") == 0);
 }
 
+TEST_CASE("every member names the ones that do not come, also when the time was up before", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(3, [&](int rank) {
+    if (rank == 1) return;
+    const auto all = exchange(store, {first_ranks(3), rank}, "control", "mine", deadline_after(rank == 0 ? 0.05 : 0));
+    EXPECT(!all.ok());
+    EXPECT_EQ(all.status().code(), Errc::kTimeout);
+    EXPECT_EQ(all.status().info().ranks, std::vector<int>{1});
+  });
+}
+
 TEST_CASE("a damaged list is refused", "[api]") {
   test::FakeStore store;
-  const std::string good("\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 14);
+  const std::string good("\0\0\0\0\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 18);
   for (std::size_t length = 0; length < good.size(); ++length) {
     REQUIRE(store.set("topic/all", good.substr(0, length)).ok());
     const auto all = exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1));

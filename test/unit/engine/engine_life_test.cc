@@ -176,6 +176,42 @@ TEST_CASE("a rank that does not answer is named: a member by the leader, the lea
   }
 }
 
+TEST_CASE("whichever rank is silent, in whatever the others do, all of them name it") {
+  enum class Phase { kAgreeing, kRunning, kLeaving };
+  for (const Phase phase : {Phase::kAgreeing, Phase::kRunning, Phase::kLeaving}) {
+    for (const int silent : {0, 1, 2}) {
+      EngineJob job({.ranks = 3,
+                     .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
+                     .background_thread = false,  // so a rank that does not wait is as good as stopped
+                     .backend = {.hangs = phase == Phase::kRunning ? silent : -1},
+                     .shut_down = false});
+      std::atomic<int> over{0};
+      job.run([&](int rank, Engine& engine) {
+        std::vector<float> memory(4, 1);
+        const Submission one{.name = "x", .shape = {4}, .input = memory.data(), .output = memory.data()};
+        std::vector<HandlePtr> handles;
+        const bool takes_part = phase == Phase::kRunning || (phase == Phase::kAgreeing && rank != silent);
+        if (takes_part) handles = *engine.submit(std::span(&one, 1));
+        if (rank == silent) {
+          // Long enough to agree on what is in flight, and then no more.
+          if (takes_part) (void)engine.wait_all(handles, deadline_after(0.15));
+          while (over.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          return;
+        }
+        const Status waited =
+            takes_part ? engine.wait_all(handles, deadline_after(40)) : engine.shutdown(deadline_after(40));
+        const Status status = takes_part ? handles.front()->status() : waited;
+        over.fetch_add(1);
+        EXPECT_EQ(status.code(), Errc::kTimeout);
+        EXPECT_EQ(status.info().ranks, std::vector<int>{silent});
+        EXPECT_EQ(status.info().host, EngineJob::host_of(silent));
+      });
+      const int teller = silent == 0 ? 1 : 0;
+      CHECK(job.channel(teller).stalled() == std::vector<int>{silent});
+    }
+  }
+}
+
 TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
   char path[] = "/tmp/distrun-timeline-XXXXXX";
   ::close(::mkstemp(path));

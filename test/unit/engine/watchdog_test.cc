@@ -77,6 +77,53 @@ TEST_CASE("at the limit a silent leader ends the job on every member") {
   CHECK(abort.info().ranks == std::vector<int>{0});
 }
 
+TEST_CASE("a member whose leader answers leaves it to the leader to say who is silent") {
+  Watchdog dog(options(2, 15));
+  dog.check(work(true), at(15));
+  for (int second = 16; second < 18; ++second) {
+    dog.answered(0);
+    CHECK(dog.check(work(true), at(second)).abort.ok());
+    CHECK(dog.check(work(true), at(second)).overdue);  // asks again at once
+  }
+  dog.answered(0);
+  const Status abort = dog.check(work(true), at(18)).abort;
+  REQUIRE_FALSE(abort.ok());
+  CHECK(abort.info().ranks.empty());
+  CHECK_FALSE(has(abort.message(), "all ranks"));
+}
+
+TEST_CASE("at the leader a member that is past the limit is enough, where somebody is silent") {
+  Watchdog dog(options(0, 15));
+  dog.asked(at(20), true);
+  CHECK(dog.check(std::nullopt, at(20)).ping.size() == 2);
+  dog.answered(2);
+  const Status abort = dog.check(std::nullopt, at(21)).abort;
+  REQUIRE_FALSE(abort.ok());
+  CHECK(abort.info().ranks == std::vector<int>{1});
+  CHECK(abort.info().host == "node0");
+}
+
+TEST_CASE("the coordinator's end waits for the answers, and names who gives none") {
+  const Status stall(ErrorInfo{.code = Errc::kTimeout, .message = "'x' waits", .tensor = "x", .ranks = {1, 2}});
+  for (const bool all_answer : {true, false}) {
+    Watchdog dog(options(0, 15));
+    dog.end(stall);
+    CHECK(dog.check(work(false), at(15)).ping.size() == 2);
+    dog.answered(1);
+    if (all_answer) dog.answered(2);
+    const Status abort = dog.check(work(false), at(16)).abort;
+    CHECK(abort.info().tensor == "x");
+    CHECK(abort.info().ranks == (all_answer ? std::vector<int>{1, 2} : std::vector<int>{2}));
+    CHECK(has(abort.message(), "'x' waits"));
+  }
+}
+
+TEST_CASE("who has left is not asked") {
+  Watchdog dog(options(0, 15));
+  dog.left(1);
+  CHECK(dog.check(work(true), at(10)).ping == std::vector<int>{2});
+}
+
 TEST_CASE("a member's question makes the leader look for others that are silent, once a second at most") {
   Watchdog dog(options(0));
   dog.asked(at(0));

@@ -75,6 +75,21 @@ TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") 
   CHECK(job.exit_code() == 1);
 }
 
+TEST_CASE("a rank that holds the others up is the first cause, whatever the others then end with") {
+  Verdict job = job_of(2);
+  job.joined(0);
+  job.joined(1);
+  const JobActions actions = job.stalled(1, "no answer");
+  REQUIRE(actions.publish.size() == 1);
+  CHECK(actions.publish[0].rank == 1);
+  CHECK(quiet(job.stalled(1, "no answer")));
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
+  CHECK(job.failure()->rank == 1);
+  CHECK(job.failure()->cause == "held the others up: no answer");
+  job.exited({.rank = 1, .signal = 9, .by_agent = true});
+  CHECK(job.exit_code() == 1);
+}
+
 TEST_CASE("who leaves early and fails gives its own code") {
   SECTION("in good order, but with a code of its own") {
     Verdict job = job_of(2);

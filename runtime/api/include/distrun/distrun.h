@@ -154,7 +154,9 @@ DISTRUN_API void distrun_last_error(distrun_error* error);
  * ranks at most start_timeout. `options` may be NULL. A second session in one process is refused while one is open. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
- * can be submitted. May be called again (no effect). */
+ * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
+ * the same, except on rank 0, which the others need until they have left and which waits for them without a limit
+ * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. May be called again. */
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);

@@ -1,0 +1,94 @@
+"""A rank that is stopped (SIGSTOP): every other rank and the launcher's report name it, and the job ends at the limit."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Job, StartJob
+
+# Short limits, and a launcher that does not wait long for a rank that cannot end by itself.
+LIMITS = {"DISTRUN_STALL_WARNING_TIME": "0.5", "DISTRUN_STALL_SHUTDOWN_TIME": "1.5", "DISTRUN_START_TIMEOUT": "15"}
+RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause="
+MOMENTS = 10  # for each backend
+
+
+def arguments(size: int, backend: str, *more: str) -> list[str]:
+    settings = [word for name, value in LIMITS.items() for word in ("-x", f"{name}={value}")]
+    return ["-np", str(size), "--oversubscribe", "--grace", "2", "--backend", backend, *settings, *more]
+
+
+def assert_named(job: Job, victim: int, all_of: int | None = None) -> None:
+    """All that raised named the victim alone; the report does, as the first cause; `all_of` so many ranks raised."""
+    code = job.finish(60)
+    assert code not in (0, 70), job.text
+    assert re.search(rf"rank {victim} on host \S+ \(pid \d+\) held the others up: ", job.text), job.text
+    raised = [match for match in re.finditer(RAISED, job.text) if int(match[1]) != victim]
+    for match in raised:
+        assert match[2] in ("Timeout", "RankLost") and match[3] == str(victim), job.text
+    assert all_of is None or len(raised) == all_of - 1, job.text
+    assert "failed: shutdown failed" not in job.text, job.text
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Path, backend: str, size: int) -> None:
+    """With DataLoader workers alive; rank 0, which coordinates, and another one."""
+    for victim in (0, size - 1):
+        job = start_job(
+            *arguments(size, backend), "-x", "FAULTS_WORKERS", python, programs / "loop.py", env={"FAULTS_WORKERS": "1"}
+        )
+        pids = job.ranks(size)
+        time.sleep(0.1)
+        os.kill(pids[victim], signal.SIGSTOP)
+        assert_named(job, victim, size)
+
+
+@pytest.mark.parametrize("phase", ["idle", "shutdown"])
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_stopped_while_nothing_runs(start_job: StartJob, python: str, programs: Path, phase: str, victim: int) -> None:
+    job = start_job(*arguments(3, "shm"), python, programs / "stopped.py", phase, str(victim))
+    assert_named(job, victim)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, victim: int) -> None:
+    more = ("-x", "DISTRUN_START_TIMEOUT=4")
+    job = start_job(*arguments(3, "tcp"), *more, python, programs / "stopped.py", "init", str(victim))
+    assert_named(job, victim, 3)
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
+    """Sessions follow each other, so the moments fall into init, operations and shutdown alike."""
+
+    def run(moment: int) -> None:
+        chance = random.Random(f"{backend}{moment}")
+        size = chance.choice([2, 3, 5])
+        victim = chance.randrange(size)
+        job = start_job(*arguments(size, backend), python, programs / "stopped.py", "sessions", str(victim))
+        pids = job.ranks(size)
+        time.sleep(chance.uniform(0.0, 0.5))
+        os.kill(pids[victim], signal.SIGSTOP)
+        assert_named(job, victim)
+
+    # They wait for their limits most of the time.
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(run, range(MOMENTS)))
+
+
+def test_stopped_for_a_while_is_no_failure(start_job: StartJob, python: str, programs: Path) -> None:
+    job = start_job("-np", "2", python, programs / "loop.py", "400", "0.002")
+    pids = job.ranks(2)
+    os.kill(pids[1], signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(pids[1], signal.SIGCONT)
+    assert job.finish() == 0, job.text
+    assert len(job.wait_lines(r"done \d")) == 2
