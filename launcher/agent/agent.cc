@@ -227,7 +227,7 @@ void Agent::start_rank(const RankPlan& plan, const RankSetting& setting, const s
   const auto job_key = net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(key.data()), key.size());
   if (!job_key.ok()) return refuse(kInternal, job_key.status().message());
   // A descriptor of its own for each rank, because readers of a shared one would share its position.
-  auto descriptor = job_key->to_sealed_memfd();
+  auto descriptor = job_key->to_descriptor();
   if (!descriptor.ok()) return refuse(kUnusable, descriptor.status().message());
   auto rank = RankProcess::start(plan, setting, *std::move(descriptor));
   if (!rank.ok()) {

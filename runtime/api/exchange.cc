@@ -26,11 +26,11 @@ std::string pack(const std::vector<int>& missing, const std::vector<std::string>
 Status missing_error(const std::vector<int>& missing, const std::string& topic) {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-  return Status(ErrorInfo{.code = Errc::kTimeout,
-                          .message = (missing.size() == 1 ? "rank " : "ranks ") + names + " did not come in time (" +
-                                     topic +
-                                     "); still starting, stopped, or stuck before init? start_timeout sets how long to wait",
-                          .ranks = missing});
+  return Status(
+      ErrorInfo{.code = Errc::kTimeout,
+                .message = (missing.size() == 1 ? "rank " : "ranks ") + names + " did not come in time (" + topic +
+                           "); still starting, stopped, or stuck before init? start_timeout sets how long to wait",
+                .ranks = missing});
 }
 
 Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {

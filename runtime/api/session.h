@@ -65,7 +65,8 @@ class Session {
   std::unique_ptr<net::ControlPlane> control_plane_;
   std::vector<std::unique_ptr<backend::Factory>> factories_;
   mutable Mutex mutex_;
-  std::optional<TimePoint> leave_by_ DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
+  std::optional<TimePoint> leave_by_
+      DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
   std::vector<std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // one line per choice, for describe("why")
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -146,11 +146,11 @@ Status EngineImpl::go_before_others() {
   auto ticket = std::make_shared<CallTicket>();
   requests_.put({.kind = Request::Kind::kGo, .ticket = ticket});
   loop_.poke();
-  const Status waited =
-      wait_until([&] { return ticket->done() || loop_.over(); }, deadline_after(kConfirmSeconds));
+  const Status waited = wait_until([&] { return ticket->done() || loop_.over(); }, deadline_after(kConfirmSeconds));
   if (waited.code() == Errc::kTimeout) {
-    return {Errc::kTimeout, "shutdown: rank 0 (" + options_.hosts.front() +
-                                ") has not confirmed that this rank leaves; it may be stopped, overloaded or unreachable"};
+    return {Errc::kTimeout,
+            "shutdown: rank 0 (" + options_.hosts.front() +
+                ") has not confirmed that this rank leaves; it may be stopped, overloaded or unreachable"};
   }
   if (!waited.ok()) return waited;
   if (ticket->done()) DISTRUN_RETURN_IF_ERROR(ticket->status());

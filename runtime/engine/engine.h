@@ -97,9 +97,9 @@ class Engine {
   virtual Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
   virtual Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
 
-  // Leaves: returns when all ranks have left and operations in flight are done. At the deadline a warning names the ranks
-  // that have not left; then a member goes alone, and the leader stays until they have. kTimeout if something of this
-  // rank's is still in flight by then.
+  // Leaves: returns when all ranks have left and operations in flight are done. At the deadline a warning names the
+  // ranks that have not left; then a member goes alone, and the leader stays until they have. kTimeout if something of
+  // this rank's is still in flight by then.
   virtual Status shutdown(TimePoint deadline) = 0;
   // Ends the job: every handle completes with `why` once nothing touches its tensor any more; peers are told.
   virtual void abort(const Status& why) = 0;

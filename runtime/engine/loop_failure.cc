@@ -48,8 +48,8 @@ void EngineLoop::on_launcher(std::uint32_t) {
   detector_.launcher_gone(events.status());
 }
 
-// Only the ranks know that one which left in good order is still needed, or that one holds the others up; the report and
-// the exit code are the launcher's.
+// Only the ranks know that one which left in good order is still needed, or that one holds the others up; the report
+// and the exit code are the launcher's.
 void EngineLoop::tell_launcher(const Status& why) {
   const bool left = why.code() == Errc::kRankLeft;
   if (options_.job_channel == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;

@@ -1,5 +1,5 @@
-// What callers ask of the engine besides running tensors: collective calls, leaving, going before the others, aborting. Any thread puts, the
-// holder of the progress token takes.
+// What callers ask of the engine besides running tensors: collective calls, leaving, going before the others, aborting.
+// Any thread puts, the holder of the progress token takes.
 #pragma once
 
 #include <atomic>

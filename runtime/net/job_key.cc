@@ -1,6 +1,8 @@
-// JobKey: made by the launcher, handed down in a sealed memfd, read once. (Declared in world.h.)
+// JobKey: made by the launcher, handed down in a descriptor, read once. (Declared in world.h.)
 #include <fcntl.h>
+#include <poll.h>
 #include <sodium.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,10 +22,23 @@ Status refused(const std::string& variable, const std::string& value, const std:
   return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
 }
 
+// Sealed memory, or a pipe that holds a key's bytes and that nobody can write to any more.
+bool is_handed_down(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals >= 0) return (seals & kSeals) == kSeals;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return false;
+  int waiting = 0;
+  pollfd end{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::ioctl(fd, FIONREAD, &waiting) == 0 && waiting == static_cast<int>(JobKey::kBytes) &&
+         ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+}
+
 // Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
 Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
   unsigned char bytes[JobKey::kBytes + 1];
-  const ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
+  ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
+  if (n < 0 && errno == ESPIPE) n = ::read(fd, bytes, sizeof(bytes));
   Result<JobKey> key = n == static_cast<ssize_t>(JobKey::kBytes)
                            ? JobKey::from_bytes(bytes, JobKey::kBytes)
                            : Result<JobKey>(refused(variable, value, "it does not hold exactly 32 bytes"));
@@ -38,11 +53,10 @@ Result<JobKey> key_from_fd(const std::string& value) {
     return refused("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
   }
   // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
-  // memfd, because a child that inherited the variable may have given the number to something of its own.
-  const int seals = ::fcntl(number, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) {
+  // descriptor, because a child that inherited the variable may have given the number to something of its own.
+  if (!is_handed_down(number)) {
     return refused("DISTRUN_KEY_FD", value,
-                   "the descriptor is not the sealed memory that distrun hands down. It is read once, by the first "
+                   "the descriptor is not the one that distrun hands down. It is read once, by the first "
                    "process of a rank: start other processes of this rank without the DISTRUN_* variables");
   }
   const Fd owned(number);
@@ -93,14 +107,25 @@ Result<JobKey> JobKey::from_environment(const Environment& environment) {
 }
 
 // Close-on-exec: whoever starts a rank clears the flag in the child alone.
-Result<Fd> JobKey::to_sealed_memfd() const {
+Result<Fd> JobKey::to_descriptor() const {
   Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return errno_status("memory for the job's key cannot be made", errno);
+  if (!fd.valid()) return to_pipe();
   if (::write(fd.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
     return errno_status("the job's key cannot be written", errno);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return errno_status("the job's key cannot be sealed", errno);
   return fd;
+}
+
+Result<Fd> JobKey::to_pipe() const {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_status("a pipe for the job's key cannot be made", errno);
+  Fd reading(ends[0]);
+  const Fd writing(ends[1]);
+  if (::write(writing.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
+    return errno_status("the job's key cannot be written", errno);
+  }
+  return reading;
 }
 
 }  // namespace distrun::net

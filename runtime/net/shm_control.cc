@@ -181,7 +181,8 @@ class ShmControl final : public ControlPlane {
   bool receive(Received& out) override;
   bool progress() override;
   [[nodiscard]] bool pending() const override {
-    return std::any_of(peers_.begin(), peers_.end(), [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
   }
   void may_go(int member) override { peers_[static_cast<std::size_t>(member - 1)].may_go = true; }
   [[nodiscard]] std::optional<int> lost() const override;

@@ -38,17 +38,20 @@ class JobKey {
   static constexpr std::size_t kBytes = 32;
   static JobKey generate();
   static Result<JobKey> from_bytes(const unsigned char* data, std::size_t size);
-  // Reads the key from the sealed memfd that the launcher hands down (DISTRUN_KEY_FD), and closes it; or from
+  // Reads the key from the descriptor that the launcher hands down (DISTRUN_KEY_FD), and closes it; or from
   // DISTRUN_KEY_FILE, which must be a regular file of this user with mode 0600 or stricter.
   static Result<JobKey> from_environment(const Environment& environment);
   JobKey(const JobKey&) = default;
   JobKey& operator=(const JobKey&) = default;
   ~JobKey();
-  [[nodiscard]] Result<Fd> to_sealed_memfd() const;
+  // What a rank is handed: sealed memory, or where memfd is refused (a container's seccomp profile) a pipe that holds
+  // the key and has no writer.
+  [[nodiscard]] Result<Fd> to_descriptor() const;
   [[nodiscard]] const unsigned char* data() const { return bytes_; }
 
  private:
   JobKey() = default;
+  [[nodiscard]] Result<Fd> to_pipe() const;
   unsigned char bytes_[kBytes] = {};
 };
 

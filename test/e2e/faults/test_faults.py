@@ -8,12 +8,13 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob
+from ..conftest import Job, StartJob, launcher_path
 
 
 @pytest.fixture
@@ -155,16 +156,27 @@ def test_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no
     assert "tcp" in job.text
 
 
+@pytest.mark.parametrize("whole_job", [True, False])
+def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole_job: bool) -> None:
+    """For the launcher too, which hands the job's key down, or for the ranks alone."""
+    refuse = [python, str(programs / "without_memfd.py")]
+    job = [launcher_path(), "-np", "2", "-x", "DISTRUN_LOG_LEVEL=info"]
+    program = [python, str(programs / "faults.py"), "no_memfd"]
+    command = [*refuse, *job, *program] if whole_job else [*job, *refuse, *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert len(re.findall(r"sum 2$", done.stdout, re.MULTILINE)) == 2, text
+    assert "memfd_create" in text and "cpu: tcp" in text, text
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root to mount a small /dev/shm")
 def test_tiny_dev_shm_does_not_matter(start_job: StartJob, python: str, programs: Path) -> None:
     script = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"'
-    from ..conftest import launcher_path
-
     job = start_job(
         "-np", "2", "-x", "DISTRUN_LOG_LEVEL=info", "unshare", "-m", "sh", "-c", script, python,
         programs / "faults.py", "threads",
     )  # fmt: skip
-    assert launcher_path()
     assert job.finish() == 0, job.text
     assert "cpu: shm" in job.text, job.text
 

@@ -1,4 +1,4 @@
-"""A rank that is stopped (SIGSTOP): every other rank and the launcher's report name it, and the job ends at the limit."""
+"""A stopped rank (SIGSTOP): every other rank and the launcher's report name it, and the job ends at the limit."""
 
 from __future__ import annotations
 

@@ -142,6 +142,12 @@ def limited() -> None:
     print(f"sum {total[-1]:g}", flush=True)
 
 
+def no_memfd() -> None:
+    """The sum, with the reason why it was not made in shared memory."""
+    hvd.init()
+    print(f"sum {hvd.allreduce(np.ones(1000, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
 def open_things() -> tuple[int, int, int]:
     threads = len(list(Path("/proc/self/task").iterdir()))
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -224,7 +230,7 @@ def threads() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, again, forks, claims,
+        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again, forks, claims,
         threads,
     )
 }  # fmt: skip

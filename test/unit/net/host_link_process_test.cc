@@ -38,7 +38,7 @@ struct Pipe {
 class Ranks {
  public:
   Ranks(int size, const std::string& task, double seconds = 60) : store_(size) {
-    auto key = store_.key().to_sealed_memfd();
+    auto key = store_.key().to_descriptor();
     REQUIRE(key.ok());
     for (int rank = 0; rank < size; ++rank) start(rank, task, std::to_string(seconds), key->get());
     input_.read.reset();

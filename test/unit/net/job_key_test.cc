@@ -1,12 +1,20 @@
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "runtime/net/world.h"
 
@@ -43,7 +51,7 @@ TEST_CASE("a key has 32 bytes", "[job_key]") {
 
 TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after reading", "[job_key]") {
   const JobKey key = JobKey::generate();
-  auto fd = key.to_sealed_memfd();
+  auto fd = key.to_descriptor();
   REQUIRE(fd.ok());
   CHECK(::write(fd->get(), "x", 1) == -1);
   CHECK(::ftruncate(fd->get(), 0) == -1);
@@ -55,6 +63,49 @@ TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after 
   CHECK(::fcntl(number, F_GETFD) == -1);
   // The second reader (a child with an inherited environment) is told why it gets none.
   CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
+}
+
+// As a container's seccomp profile does; for this thread only, and for good.
+void refuse_memfd() {
+  std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter{.len = program.size(), .filter = program.data()};
+  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+TEST_CASE("where memfd is refused the key goes through a pipe, once", "[job_key]") {
+  const JobKey key = JobKey::generate();
+  std::jthread([&key] {
+    refuse_memfd();
+    auto fd = key.to_descriptor();
+    REQUIRE(fd.ok());
+    CHECK(::write(fd->get(), "x", 1) == -1);
+    const int number = fd->release();
+    const Environment environment{{"DISTRUN_KEY_FD", std::to_string(number)}};
+    const auto read = JobKey::from_environment(environment);
+    REQUIRE(read.ok());
+    CHECK(same(*read, key));
+    CHECK(::fcntl(number, F_GETFD) == -1);
+    CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
+  }).join();
+}
+
+TEST_CASE("pipes that a program made are not taken for the key's", "[job_key]") {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{31}, std::size_t{32}, std::size_t{33}}) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const Fd reading(ends[0]);
+    Fd writing(ends[1]);
+    const std::string content(bytes, 'k');
+    REQUIRE(::write(writing.get(), content.data(), bytes) == static_cast<ssize_t>(bytes));
+    if (bytes != JobKey::kBytes) writing.reset();  // of the right size, but somebody may still write
+    CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FD", std::to_string(reading.get())}}).ok());
+    std::string left(bytes + 1, '\0');
+    CHECK((bytes == 0 || ::read(reading.get(), left.data(), left.size()) == static_cast<ssize_t>(bytes)));
+  }
 }
 
 TEST_CASE("a descriptor that is not the launcher's is refused and left open", "[job_key]") {
