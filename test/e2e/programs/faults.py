@@ -230,8 +230,8 @@ def threads() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again, forks, claims,
-        threads,
+        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again,
+        forks, claims, threads,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`without_memfd.py PROGRAM ARGS...`: PROGRAM where memfd_create is refused, as by some containers' seccomp profiles."""
+"""`without_memfd.py PROGRAM ARGS...`: PROGRAM where memfd_create is refused, as by containers' seccomp profiles."""
 
 from __future__ import annotations
 
