@@ -14,9 +14,9 @@ constexpr Duration kMostSpin = std::chrono::microseconds(100);
 constexpr Duration kLeastSpin = std::chrono::microseconds(3);
 // The engine's thread shares its core with the program.
 constexpr Duration kEngineSpin = std::chrono::microseconds(10);
-// Where ranks outnumber cores, a spin keeps the awaited rank from running; giving up the core a few times lets it run
-// and costs less than a sleep and a wake.
-constexpr int kMostYields = 8;
+// Where ranks outnumber cores, a spin keeps the awaited rank from running; giving up the core lets it run and costs
+// less than a sleep and a wake. At least so often, then as long as the budget allows.
+constexpr int kLeastYields = 8;
 // While spinning, the clock is read and the descriptors are asked every so many looks.
 constexpr int kLooksPerCheck = 64;
 // A loop that never blocks because there is always something to do still runs its timers.
@@ -139,6 +139,7 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
     if (++turns_ % kTurnsPerTimers == 0) run_timers(Clock::now());
     if (enough()) return {};
     if (moved) {
+      if (patience.yields > 0) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
       patience = {};
       continue;
     }
@@ -154,7 +155,17 @@ bool EngineLoop::linger(ProgressToken::Holder who, Patience& patience, TimePoint
   const bool caller = who == ProgressToken::Holder::kCaller;
   if (over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
   if (options_.spin) return spin(caller, patience.until);
-  if (!caller || ++patience.yields > kMostYields || deadline <= Clock::now()) return false;
+  return caller && give_up_core(patience, deadline);
+}
+
+bool EngineLoop::give_up_core(Patience& patience, TimePoint deadline) {
+  const TimePoint now = Clock::now();
+  if (deadline <= now) return false;
+  if (patience.yields == 0) patience.until = now + spin_budget_;
+  if (++patience.yields > kLeastYields && now >= patience.until) {
+    spin_budget_ = std::max(spin_budget_ / 2, kLeastSpin);
+    return false;
+  }
   ::sched_yield();
   return true;
 }

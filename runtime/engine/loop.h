@@ -69,6 +69,7 @@ class EngineLoop {
   void complete_done();
   Status block(const std::function<bool()>& enough, TimePoint until);
   bool linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline);
+  bool give_up_core(Patience& patience, TimePoint deadline);
   bool spin(bool caller, TimePoint& until);
   // loop_messages.cc
   bool receive();

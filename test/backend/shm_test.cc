@@ -9,6 +9,8 @@ namespace {
 
 // Small slots: everything that happens to large tensors happens to small ones, also under sanitizers.
 constexpr std::size_t kSlot = 4096;
+// Built twice: members that outnumber the cores work in chains, others in two phases.
+constexpr bool kCrowded = DISTRUN_SHM_CROWDED;
 
 std::vector<int> members_of(int size) {
   std::vector<int> members;
@@ -19,7 +21,10 @@ std::vector<int> members_of(int size) {
 class Threads final : public GroupFixture {
  public:
   explicit Threads(int size)
-      : members_(members_of(size)), host_(size), wait_sets_(members_.size()), links_(members_.size()) {
+      : members_(members_of(size)),
+        host_(size, {.oversubscribed = kCrowded}),
+        wait_sets_(members_.size()),
+        links_(members_.size()) {
     settings_.shm_window = kSlot;
   }
 

@@ -20,22 +20,29 @@ std::size_t total_elements(const Operation& operation) {
   return total;
 }
 
-Path path_of(const Operation& operation, std::size_t bytes, std::size_t members) {
+// A chain stores partial results in the tensor's own dtype: the same bits as one sweep, where that dtype is also what
+// sums are held in. Contributions are taken as they are.
+bool may_chain(const Operation& operation) {
+  return operation.prescale == 1.0 && operation.dtype != DType::kF16 && operation.dtype != DType::kBF16;
+}
+
+Path path_of(const Operation& operation, std::size_t bytes, std::size_t members, bool crowded) {
   if (operation.kind == OpKind::kBarrier) return Path::kTiny;
   if (bytes == 0) return Path::kNothing;
   if (operation.kind == OpKind::kBroadcast) return Path::kBroadcast;
   if (bytes <= TinyLine::kPayload) return Path::kTiny;
   if (operation.kind == OpKind::kAllgather) return Path::kAllgather;
-  return members <= 2 || bytes <= kOneShotBytes ? Path::kOneShot : Path::kTwoPhase;
+  if (members <= 2 || bytes <= kOneShotBytes) return Path::kOneShot;
+  return crowded && may_chain(operation) ? Path::kChain : Path::kTwoPhase;
 }
 
 }  // namespace
 
-Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes) {
+Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes, bool crowded) {
   const std::size_t unit = size_of(operation.dtype);
   Plan plan = {.elements = total_elements(operation)};
   const std::size_t bytes = plan.elements * unit;
-  plan.path = path_of(operation, bytes, members);
+  plan.path = path_of(operation, bytes, members, crowded);
   if (plan.path == Path::kNothing) return plan;
   if (plan.path == Path::kTiny) {
     plan.chunks = 1;

@@ -48,6 +48,7 @@ enum class Path {
   kTiny,       // fits into one cache line per member
   kOneShot,    // every member reduces every chunk from all slots
   kTwoPhase,   // member p reduces part p of every chunk in its slot; all collect the parts
+  kChain,      // a chunk goes through all members, each adds its own; all read the result
   kBroadcast,  // the root's slot goes to everybody
   kAllgather,  // every slot goes to everybody
 };
@@ -60,7 +61,9 @@ struct Plan {
   std::size_t elements = 0;  // allreduce, broadcast: in all segments; allgather: of the largest block
 };
 
-Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes);
+// `crowded`: the host has fewer cores than ranks, so members take turns anyway. A chain then costs each member two
+// sweeps over memory instead of three, in one member's window, which stays in the cache.
+Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes, bool crowded = false);
 
 // Elements [begin, end) of a chunk of `elements` that member `part` reduces; whole cache lines but for the last.
 struct Range {

@@ -68,6 +68,7 @@ ShmBackend::ShmBackend(const ShmOptions& options)
     : link_(options.link),
       members_(options.members),
       self_(options.self),
+      crowded_(options.crowded),
       window_(options.memory, options.members.size(), options.slot_bytes),
       bells_(options.link, others(options.members, options.self)),
       ready_(window_, &MemberLines::ready, options.self),
@@ -80,7 +81,7 @@ Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
   if (operation.device.type != DeviceType::kCpu) {
     return {Errc::kUnsupported, "The backend shm works on CPU memory only; copy the tensor to the CPU first."};
   }
-  const Plan plan = plan_of(operation, members_.size(), window_.slot_bytes());
+  const Plan plan = plan_of(operation, members_.size(), window_.slot_bytes(), crowded_);
   if (plan.path == Path::kTiny) {
     jobs_.emplace_back(operation, token, plan, next_tiny_++);
   } else {
@@ -156,6 +157,13 @@ bool ShmBackend::pack_next() {
     return true;
   }
   const std::uint64_t chunk = job.first + job.packed;
+  if (job.plan.path == Path::kChain) {
+    if (!chain_ready(chunk)) return false;
+    add_to_chain(job, chunk);
+    ++job.packed;
+    ++chunks_packed_;
+    return true;
+  }
   if (chunk >= kSlots && !done_.all_reached(chunk - kSlots + 1)) return false;
   std::byte* slot = window_.slot(self_, chunk);
   const bool stream = streams(job, job.packed);
@@ -199,6 +207,10 @@ bool ShmBackend::unpack_next() {
     case Path::kOneShot:
       if (!ready_.all_reached(chunk + 1)) return false;
       timed(job, job.unpacked, 0, [&] { unpack_one_shot(job); });
+      break;
+    case Path::kChain:
+      if (!ready_.reached(members_.size() - 1, chunk + 1)) return false;
+      unpack_chain(job);
       break;
     case Path::kTwoPhase:
       if (!reduced_.all_reached(chunk + 1)) return false;
@@ -363,6 +375,43 @@ void ShmBackend::reduce_part(Job& job, bool stream) {
     at += count * job.unit;
   });
   job.reduce_at.skip(elements - own.end);
+}
+
+// The first member starts a chunk when its slot is free, each other one when the one before it has added its own.
+bool ShmBackend::chain_ready(std::uint64_t chunk) {
+  if (self_ > 0) return ready_.reached(self_ - 1, chunk + 1);
+  return chunk < kSlots || done_.all_reached(chunk - kSlots + 1);
+}
+
+void ShmBackend::add_to_chain(Job& job, std::uint64_t chunk) {
+  const bool last = self_ + 1 == members_.size();
+  kernels::Reduction what = reduction_of(job.operation, members_.size());
+  if (!last) what.finish = {};
+  std::byte* slot = window_.slot(0, chunk);
+  job.pack_at.advance(job.elements_of(job.packed), [&](const Segment& segment, std::size_t offset, std::size_t count) {
+    const std::byte* own = segment.in + offset * job.unit;
+    const std::array<const std::byte*, 2> sources = {slot, own};
+    if (self_ == 0) {
+      copy(slot, own, count * job.unit);
+    } else {
+      kernels::reduce(what, sources, slot, count);
+    }
+    slot += count * job.unit;
+  });
+  if (last) {
+    ready_.publish_and_ring(chunk + 1, bells_);
+  } else {
+    ready_.publish_to(chunk + 1, bells_, members_[self_ + 1]);
+  }
+}
+
+void ShmBackend::unpack_chain(Job& job) {
+  const std::byte* from = window_.slot(0, job.first + job.unpacked);
+  job.unpack_at.advance(job.elements_of(job.unpacked),
+                        [&](const Segment& segment, std::size_t offset, std::size_t count) {
+                          copy(segment.out + offset * job.unit, from, count * job.unit);
+                          from += count * job.unit;
+                        });
 }
 
 void ShmBackend::unpack_two_phase(Job& job) {

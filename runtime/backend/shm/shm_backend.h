@@ -1,9 +1,10 @@
 // Moves tensors between the ranks of one host through a small cyclic window of shared memory: pack, scale, reduce,
 // average and unpack touch user memory once each way.
 //
-// A chunk passes three stages: pack (own input, prescaled, into the own slot), reduce (two-phase only: the own part of
-// all slots into the own output and slot) and unpack (slots, reduced and finished, into the output). Stages run ahead
-// of each other as far as the window allows, across operations; results leave in order.
+// A chunk passes three stages: pack (own input, prescaled, into the own slot; in a chain it is added to what the
+// members before this one have put together), reduce (two-phase only: the own part of all slots into the own output and
+// slot) and unpack (slots, reduced and finished, into the output). Stages run ahead of each other as far as the window
+// allows, across operations; results leave in order.
 //
 // Revocable chunk by chunk: no byte of a chunk is written to an output before all members that contribute to it have
 // done so. After an abort in mid-operation the leading chunks of an output may be written and the rest not.
@@ -30,6 +31,7 @@ struct ShmOptions {
   std::size_t self = 0;           // index of this rank in `members`
   std::span<std::byte> memory;    // Window::bytes_for() bytes, zeroed, shared by the members
   std::size_t slot_bytes = 0;
+  bool crowded = false;  // fewer cores than ranks; alike on all members
 };
 
 class ShmBackend final : public Backend {
@@ -67,6 +69,9 @@ class ShmBackend final : public Backend {
   void unpack_blocks(const Job& job);
   void collect_blocks(const Job& job, std::size_t from, std::size_t limit);
   void reduce_part(Job& job, bool stream);
+  [[nodiscard]] bool chain_ready(std::uint64_t chunk);
+  void add_to_chain(Job& job, std::uint64_t chunk);
+  void unpack_chain(Job& job);
   [[nodiscard]] bool streams(const Job& job, std::uint64_t k) const;
   // Runs a stage of the job's chunk `k`, on the clock while the kinds of stores are being compared.
   template <class Work>
@@ -77,6 +82,7 @@ class ShmBackend final : public Backend {
   net::HostLink* const link_;
   const std::vector<int> members_;
   const std::size_t self_;
+  const bool crowded_;
   const Window window_;
   const Bells bells_;
   Tally ready_;

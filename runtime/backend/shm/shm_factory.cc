@@ -67,7 +67,8 @@ class ShmFactory final : public Factory {
                                                           .members = group.members,
                                                           .self = static_cast<std::size_t>(group.index),
                                                           .memory = *memory,
-                                                          .slot_bytes = slot}));
+                                                          .slot_bytes = slot,
+                                                          .crowded = services.host_link->oversubscribed()}));
   }
 };
 

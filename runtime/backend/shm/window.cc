@@ -59,6 +59,11 @@ void Tally::publish(std::uint64_t value, const Bells& bells) {
   if (others_reached(before + 1)) bells.ring();
 }
 
+void Tally::publish_to(std::uint64_t value, const Bells& bells, int rank) {
+  store(value);
+  bells.ring_one(rank);
+}
+
 void Tally::publish_and_ring(std::uint64_t value, const Bells& bells) {
   store(value);
   bells.ring();

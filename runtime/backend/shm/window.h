@@ -1,5 +1,6 @@
 // The shared memory of one group: per member three counters, two lines for tiny payloads and a cyclic window of slots.
-// Everything of a member is written by that member only.
+// Everything of a member is written by that member only, but for the first member's slots in a chain, which go through
+// all members in turn.
 //
 // Chunks are numbered from 0 over the whole life of the group, alike on all members, since all run the same operations
 // in the same order. Counters only grow, so a value never comes back with another meaning (no ABA). Chunk g lies in
@@ -65,6 +66,7 @@ class Bells {
  public:
   Bells(net::HostLink* link, std::vector<int> peers) : link_(link), peers_(std::move(peers)) {}
   void ring() const { link_->ring_all(peers_); }
+  void ring_one(int rank) const { link_->ring(rank); }
 
  private:
   net::HostLink* link_;
@@ -84,6 +86,8 @@ class Tally {
   // rings: in the total order of the seq_cst operations the last store that passes a value is followed by loads that
   // see all others beyond it. Without this, every store would wake every sleeper once per member.
   void publish(std::uint64_t value, const Bells& bells);
+  // Where one member alone waits for this one.
+  void publish_to(std::uint64_t value, const Bells& bells, int rank);
   // Where members wait for this one alone.
   void publish_and_ring(std::uint64_t value, const Bells& bells);
 

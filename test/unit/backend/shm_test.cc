@@ -65,6 +65,13 @@ TEST_CASE("shm plan: the path depends on kind, payload and group") {
   CHECK(plan_of(allreduce_of(segments), 2, kSlot).path == Path::kOneShot);
   CHECK(plan_of(allreduce_of(segments), 3, kSlot).path == Path::kTwoPhase);
   CHECK(plan_of(allreduce_of({}), 3, kSlot).path == Path::kNothing);
+  constexpr bool kCrowded = true;
+  CHECK(plan_of(allreduce_of(segments), 3, kSlot, kCrowded).path == Path::kChain);
+  CHECK(plan_of(allreduce_of(segments), 2, kSlot, kCrowded).path == Path::kOneShot);
+  CHECK(plan_of(allreduce_of(segments, DType::kBF16), 3, kSlot, kCrowded).path == Path::kTwoPhase);
+  Operation scaled = allreduce_of(segments);
+  scaled.prescale = 0.5;
+  CHECK(plan_of(scaled, 3, kSlot, kCrowded).path == Path::kTwoPhase);
   CHECK(plan_of({.kind = OpKind::kBarrier}, 3, kSlot).path == Path::kTiny);
   const std::vector<std::size_t> counts = {0, 3000, 1};
   const Plan gather = plan_of({.kind = OpKind::kAllgather, .segments = segments, .counts = counts}, 3, kSlot);
