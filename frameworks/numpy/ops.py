@@ -11,7 +11,7 @@ from typing import Any
 from distrun import _collectives
 from distrun._abi import Kind
 from distrun._collectives import call, grouped_call, reduce_op
-from distrun._operations import Handle
+from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._adapter import Array, collective, to_array
@@ -227,9 +227,9 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 def poll(handle: Handle[Any]) -> bool:
     """True once the operation is complete: synchronize() will not block."""
-    return handle.poll()
+    return checked(handle).poll()
 
 
 def synchronize(handle: Handle[Any]) -> Any:
     """Waits for the operation and gives its output, or raises its exception."""
-    return handle.wait()
+    return checked(handle).wait()

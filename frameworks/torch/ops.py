@@ -9,7 +9,7 @@ import torch
 from distrun import _collectives
 from distrun._abi import Kind
 from distrun._collectives import call, grouped_call, reduce_op
-from distrun._operations import Handle
+from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import autograd
@@ -245,7 +245,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 def poll(handle: Handle[Any]) -> bool:
     """True once the operation is complete: synchronize() will not block."""
-    return handle.poll()
+    return checked(handle).poll()
 
 
 def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
@@ -255,4 +255,4 @@ def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
     """
     if handle is None:
         return None
-    return handle.wait() if isinstance(handle, Handle) else handle()
+    return handle() if callable(handle) else checked(handle).wait()

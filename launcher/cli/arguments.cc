@@ -1,7 +1,10 @@
-// The only file that knows the command-line library (it costs 10 s of compile time per file that includes it).
+// With config_file.cc the only file that knows the command-line library (it costs 10 s of compile time per file that
+// includes it).
 #include <CLI/CLI.hpp>
 #include <array>
+#include <set>
 
+#include "launcher/cli/config_file.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
@@ -22,16 +25,6 @@ constexpr char kEnd[] = "End the job";
 constexpr char kTune[] = "Tune the runtime (each also as DISTRUN_<NAME> and as a key of --config)";
 constexpr char kAbout[] = "Look before starting, and about distrun";
 constexpr char kHidden[] = "";
-
-// Keys of the file may be spelt as the settings are (fusion_threshold) or as the flags are (fusion-threshold).
-class ConfigFile : public CLI::ConfigTOML {
- public:
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    auto read = CLI::ConfigTOML::from_config(input);
-    for (CLI::ConfigItem& item : read) std::replace(item.name.begin(), item.name.end(), '_', '-');
-    return read;
-  }
-};
 
 class HelpText : public CLI::Formatter {
  public:
@@ -70,7 +63,7 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
       ->group(kStart);
   app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
-  app.config_formatter(std::make_shared<ConfigFile>());
+  app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -192,14 +185,17 @@ void add_settings(CLI::App& app, std::vector<std::string>& values) {
   }
 }
 
-Status take_settings(const CLI::App& app, const std::vector<std::string>& values, Options& options) {
+Status take_settings(const CLI::App& app, const std::vector<std::string>& values, const std::set<std::string>& typed,
+                     Options& options) {
   const auto& rows = setting_rows();
   Settings checked;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::string flag = flag_of(rows[i].name);
     if (app.count(flag) == 0) continue;
-    DISTRUN_RETURN_IF_ERROR(set_by_name(checked, rows[i].name, values[i], flag));
-    options.settings.emplace_back(rows[i].name, values[i]);
+    const bool by_flag = typed.contains(flag);
+    const std::string origin = by_flag ? flag : std::string(rows[i].name) + " in the config file";
+    DISTRUN_RETURN_IF_ERROR(set_by_name(checked, rows[i].name, values[i], origin));
+    (by_flag ? options.settings : options.file_settings).emplace_back(rows[i].name, values[i]);
   }
   return {};
 }
@@ -250,7 +246,9 @@ ParseOutcome wrong(const std::string& text) {
 
 // Where the options end and the program begins: at "-m", behind "--", or at the first word that is neither an option
 // nor an option's value. Everything from there on belongs to the program, whatever it looks like.
-Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::string>& words) {
+// `typed` gets the options that come before it.
+Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::string>& words,
+                                  std::set<std::string>& typed) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) return i;
@@ -261,6 +259,7 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
       const std::string later = not_available(word);
       return Status(Errc::kInvalidArgument, later.empty() ? word + " is not an option of distrun" : later);
     }
+    typed.insert(name);
     const bool attached = spelt ? name.size() < word.size() : word.size() > 2;
     if (option->get_items_expected_min() > 0 && !attached) ++i;
   }
@@ -318,7 +317,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   add_about(app, options, wanted);
   std::vector<std::string> words;
   for (const std::string& word : arguments) words.push_back(spell_out(word));
-  const auto start = program_start(app, words);
+  std::set<std::string> typed;
+  const auto start = program_start(app, words, typed);
   if (!start.ok()) return wrong(start.status().message());
   words.resize(std::min(*start, words.size()));
   std::reverse(words.begin(), words.end());  // as the library wants them
@@ -332,7 +332,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (wanted.version || wanted.cflags || wanted.libs) return answer(about(wanted), 0);
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
   if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
-  if (const Status status = take_settings(app, settings, options); !status.ok()) return wrong(status.message());
+  if (const Status status = take_settings(app, settings, typed, options); !status.ok()) return wrong(status.message());
   const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));
   return take_program({program, arguments.end()}, std::move(options));
 }

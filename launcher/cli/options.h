@@ -38,8 +38,10 @@ struct Options {
   EnvMode env_mode = EnvMode::kDefault;
   std::vector<std::string> forwarded;  // -x
   std::string env_file;
-  // Settings of the runtime that were given as flags or in the config file: {"fusion_threshold", "1MiB"}.
+  // Settings of the runtime that were given as flags: {"fusion_threshold", "1MiB"}; and in the config file, where a
+  // DISTRUN_* variable wins over them.
   std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::pair<std::string, std::string>> file_settings;
 
   TagStyle tag = TagStyle::kRank;
   bool timestamp = false;

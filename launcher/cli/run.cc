@@ -61,6 +61,13 @@ std::uint64_t raise_open_files() {
   return before;
 }
 
+std::string variable_of(const std::string& setting) {
+  std::string variable = "DISTRUN_" + setting;
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return variable;
+}
+
 Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
   EnvRequest request{.mode = options.env_mode, .forwarded = options.forwarded};
   if (!options.env_file.empty()) {
@@ -71,11 +78,10 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
     request.from_file = *std::move(variables);
   }
   BaseEnvironment base = base_environment(environment, request);
-  for (const auto& [name, value] : options.settings) {
-    std::string variable = "DISTRUN_" + name;
-    std::transform(variable.begin(), variable.end(), variable.begin(),
-                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
-    base.variables[variable] = value;
+  for (const auto& [name, value] : options.settings) base.variables[variable_of(name)] = value;
+  for (const auto& [name, value] : options.file_settings) {
+    std::string& variable = base.variables[variable_of(name)];
+    if (variable.empty()) variable = value;  // an empty variable is an unset one
   }
   // A bad value would be refused by every rank; once is better.
   const auto report = read_settings(base.variables, {});

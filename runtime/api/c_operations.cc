@@ -24,6 +24,7 @@ namespace {
 // Everything up to `stream`: what version 1 of the struct has.
 constexpr std::uint32_t kOpV1 = sizeof(distrun_op);
 constexpr std::uint32_t kMaxDims = 64;
+constexpr std::uint64_t kMaxCount = 1 << 20;  // of one call; more is a wrong number, not a batch
 
 Status refuse(const distrun_op& op, const std::string& text) {
   const std::string name = op.name == nullptr ? "" : op.name;
@@ -92,10 +93,17 @@ const distrun_op& op_at(const distrun_op* ops, std::uint64_t index) {
   return *reinterpret_cast<const distrun_op*>(bytes);
 }
 
+Status check_count(std::uint64_t count) {
+  if (count <= kMaxCount) return {};
+  return {Errc::kInvalidArgument,
+          "count is " + std::to_string(count) + "; one call takes at most " + std::to_string(kMaxCount)};
+}
+
 Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t count, distrun_handle** handles) {
   if (count == 0) return {};
   DISTRUN_RETURN_IF_ERROR(check_struct(ops, "ops"));
   if (handles == nullptr) return {Errc::kInvalidArgument, "handles is NULL"};
+  DISTRUN_RETURN_IF_ERROR(check_count(count));
   if (ops->struct_size < kOpV1) {
     return {Errc::kInvalidArgument, "ops[0].struct_size is " + std::to_string(ops->struct_size) +
                                         "; set it to sizeof(distrun_op) (DISTRUN_INIT)"};
@@ -128,6 +136,7 @@ distrun::TimePoint deadline_of(double timeout) {
 
 Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<HandlePtr>& out) {
   if (count == 0 || handles == nullptr) return {Errc::kInvalidArgument, "no handles to wait for"};
+  DISTRUN_RETURN_IF_ERROR(check_count(count));
   out.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (handles[i] == nullptr) return {Errc::kInvalidArgument, "handle " + std::to_string(i) + " is NULL"};

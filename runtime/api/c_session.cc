@@ -1,6 +1,7 @@
 // The C API: sessions, queries, process sets, timeline.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -22,6 +23,25 @@ constexpr std::array<const char*, 16> kCodeNames = {
     "ok",      "invalid argument", "duplicate name", "mismatch",       "rank lost",    "rank left",
     "timeout", "not initialized",  "unsupported",    "protocol error", "system error", "interrupted",
     "aborted", "shut down",        "out of memory",  "internal error"};
+
+std::atomic<bool> g_session_open{false};
+
+// The right to open this process's session, given back unless it is kept.
+class SessionClaim {
+ public:
+  SessionClaim() : taken_(!g_session_open.exchange(true, std::memory_order_seq_cst)) {}
+  SessionClaim(const SessionClaim&) = delete;
+  SessionClaim& operator=(const SessionClaim&) = delete;
+  ~SessionClaim() {
+    if (taken_ && !kept_) g_session_open.store(false, std::memory_order_seq_cst);
+  }
+  [[nodiscard]] bool taken() const { return taken_; }
+  void keep() { kept_ = true; }
+
+ private:
+  const bool taken_;
+  bool kept_ = false;
+};
 
 Status check_session(const distrun_session* session) {
   if (session != nullptr) return {};
@@ -59,10 +79,17 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
         return {Errc::kInvalidArgument, "options.settings is NULL, but num_settings is not 0"};
       overrides.assign(options->settings, options->settings + options->num_settings);
     }
+    // One at a time: a process is one rank, and a rank joins its job once.
+    SessionClaim claim;
+    if (!claim.taken()) {
+      return {Errc::kInvalidArgument,
+              "a session is open in this process; shut it down and close it before another init"};
+    }
     auto opened = distrun::api::Session::open(distrun::process_environment(), overrides);
     if (!opened.ok()) return opened.status();
     auto made = std::make_unique<distrun_session>();
     made->session = *std::move(opened);
+    claim.keep();
     *session = made.release();
     return {};
   });
@@ -87,7 +114,8 @@ void distrun_close(distrun_session* session) {
   // In a forked child the descriptors are closed already and the threads do not exist: leaving the memory alone is all
   // that is safe.
   if (session == nullptr || distrun::in_forked_child()) return;
-  const std::unique_ptr<distrun_session> owned(session);
+  delete session;
+  g_session_open.store(false, std::memory_order_seq_cst);
 }
 
 int32_t distrun_get_world(distrun_session* session, distrun_world* world) {

@@ -36,7 +36,10 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (!world.ok()) return world.status();
   session->world_ = *std::move(world);
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
-  for (const std::string& warning : session->settings_.warnings) session->log_->warning(warning);
+  // Where the launcher started this rank, it has given the warnings, once for all.
+  for (const std::string& warning : session->settings_.warnings) {
+    if (!environment.contains("DISTRUN_RANK")) session->log_->warning(warning);
+  }
 
   const Status started = session->start(environment);
   if (started.ok()) return session;

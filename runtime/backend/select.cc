@@ -125,8 +125,9 @@ Selection won(const std::map<std::string, Candidate>& candidates, const Candidat
 
 Status impossible(const std::map<std::string, Candidate>& candidates, const std::string& setting,
                   const std::string& backend, const std::string& reason) {
-  return {Errc::kUnsupported, "--backend " + setting + " cannot be met (" + backend + ": " + reason +
-                                  "); remove it, or choose a backend that is available (" + listed(candidates) + ")."};
+  return {Errc::kUnsupported,
+          "The setting backend=" + setting + " (--backend, DISTRUN_BACKEND) cannot be met (" + backend + ": " + reason +
+              "); remove it, or choose a backend that is available here (" + listed(candidates) + ")."};
 }
 
 }  // namespace
@@ -144,7 +145,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     if (found->second.available) return won(candidates, found->second, true, forced);
     // A bare name binds only the device types that it supports; the others are selected normally.
     const bool other_device = ((found->second.devices >> static_cast<unsigned>(device)) & 1U) == 0;
-    if (choice.named_for_device || !other_device || found->second.devices == 0) {
+    // One rank alone has nobody to talk to: what is asked for counts once there are more.
+    if (members.size() > 1 && (choice.named_for_device || !other_device || found->second.devices == 0)) {
       return impossible(candidates, forced, choice.backend, found->second.reason);
     }
   }

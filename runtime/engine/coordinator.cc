@@ -104,7 +104,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
 void Coordinator::complete(PendingTensor& tensor) {
   const Status result = verdict(tensor, options_.hosts);
   if (!result.ok()) {
-    fail_groups_of(tensor);
+    fail_groups_of(tensor, result);
     return fail(tensor, result);
   }
   if (tensor.signature.group.size != 0) return complete_in_group(tensor);
@@ -127,7 +127,7 @@ void Coordinator::complete_in_group(PendingTensor& tensor) {
 }
 
 // Some members disagree on `tensor`: whatever shares a group with it on any of them does not run either.
-void Coordinator::fail_groups_of(const PendingTensor& tensor) {
+void Coordinator::fail_groups_of(const PendingTensor& tensor, const Status& why) {
   std::vector<const GroupTag*> tags{&tensor.signature.group};
   for (const auto& [member, signature] : tensor.odd) {
     const bool known = std::any_of(tags.begin(), tags.end(), [&group = signature.group](const GroupTag* tag) {
@@ -135,7 +135,6 @@ void Coordinator::fail_groups_of(const PendingTensor& tensor) {
     });
     if (!known) tags.push_back(&signature.group);
   }
-  const Status why = verdict(tensor, options_.hosts);
   for (const GroupTag* tag : tags) {
     if (tag->size == 0) continue;
     const GroupKey key{tensor.set, tag->digest};
@@ -380,7 +379,29 @@ void Coordinator::tick(TimePoint now) {
   tick_calls(now);
 }
 
+// Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
+// as long as a warning takes.
+void Coordinator::fail_rivals(TimePoint now) {
+  const std::vector<PendingTensor*> waiting = pending_.waiting();
+  std::map<PendingTensor*, Status> failed;
+  for (PendingTensor* tensor : waiting) {
+    if (now - tensor->first < options_.stall_warning) continue;
+    PendingTensor* rival = rival_of(*tensor, waiting);
+    // The other side began to wait somewhat later.
+    if (rival == nullptr || now - rival->first < options_.stall_warning / 2) continue;
+    failed.emplace(tensor, rival_error(*tensor, *rival, options_.hosts));
+    failed.emplace(rival, rival_error(*rival, *tensor, options_.hosts));
+  }
+  for (PendingTensor* tensor : waiting) {
+    const auto found = failed.find(tensor);
+    if (found == failed.end()) continue;
+    fail_groups_of(*tensor, found->second);
+    fail(*tensor, found->second);
+  }
+}
+
 void Coordinator::tick_tensors(TimePoint now) {
+  if (options_.stall_warning > Duration::zero()) fail_rivals(now);
   std::vector<const PendingTensor*> stalled;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (options_.stall_shutdown > Duration::zero() && now - tensor->first >= options_.stall_shutdown) {

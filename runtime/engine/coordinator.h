@@ -82,7 +82,8 @@ class Coordinator {
   void complete(PendingTensor& tensor);
   void complete_in_group(PendingTensor& tensor);
   void fail(PendingTensor& tensor, const Status& error);
-  void fail_groups_of(const PendingTensor& tensor);
+  void fail_groups_of(const PendingTensor& tensor, const Status& why);
+  void fail_rivals(TimePoint now);
   void check_left(PendingTensor& tensor);
   void append(Entry entry);
   void append_ready(std::span<const int> busy);

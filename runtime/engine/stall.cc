@@ -25,7 +25,58 @@ std::string names_text(const std::vector<const PendingTensor*>& tensors) {
   return text;
 }
 
+// What the user called it: front ends put the operation before the name, and the place in a group behind it.
+std::string_view users_name(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  for (int kind = 0; dot != std::string_view::npos && kind < kNumOpKinds; ++kind) {
+    if (name.substr(0, dot) != name_of(static_cast<OpKind>(kind))) continue;
+    name.remove_prefix(dot + 1);
+    break;
+  }
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t count = name.find_last_not_of(kDigits);
+  if (count == std::string_view::npos || count + 1 == name.size() || !name.substr(0, count + 1).ends_with("of")) {
+    return name;
+  }
+  const std::string_view before = name.substr(0, count - 1);
+  const std::size_t place = before.find_last_not_of(kDigits);
+  if (place == std::string_view::npos || place + 1 == before.size() || before[place] != '_') return name;
+  return before.substr(0, place);
+}
+
 }  // namespace
+
+PendingTensor* rival_of(const PendingTensor& tensor, const std::vector<PendingTensor*>& waiting) {
+  const std::string_view name = users_name(tensor.name);
+  if (name.starts_with("noname.")) return nullptr;
+  for (PendingTensor* other : waiting) {
+    if (other == &tensor || other->set != tensor.set || users_name(other->name) != name) continue;
+    bool crosswise = true;
+    for (std::size_t i = 0; i < tensor.when.size(); ++i) crosswise = crosswise && tensor.has(i) != other->has(i);
+    if (crosswise) return other;
+  }
+  return nullptr;
+}
+
+Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts) {
+  const auto party = [&hosts](const PendingTensor& of) {
+    const std::vector<int> ranks = of.submitted_ranks();
+    const std::uint32_t group = of.signature.group.size;
+    return describe_ranks(ranks, hosts) + " submitted " + std::string(name_of(of.signature.kind)) + " '" + of.name +
+           "'" + (group > 0 ? " in a group of " + std::to_string(group) : "");
+  };
+  std::vector<int> ranks = tensor.submitted_ranks();
+  const std::vector<int> others = rival.submitted_ranks();
+  ErrorInfo error{.code = Errc::kMismatch, .tensor = tensor.name};
+  // As for other mismatches: the minority is the odd one.
+  if (ranks.size() <= others.size()) error.ranks.insert(error.ranks.end(), ranks.begin(), ranks.end());
+  if (others.size() <= ranks.size()) error.ranks.insert(error.ranks.end(), others.begin(), others.end());
+  std::sort(error.ranks.begin(), error.ranks.end());
+  error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
+  error.message = "tensor '" + tensor.name + "': " + party(tensor) + ", but " + party(rival) +
+                  "; call the same operation, on as many tensors, under one name on every rank";
+  return Status(std::move(error));
+}
 
 std::string seconds_text(Duration duration) {
   char text[32];

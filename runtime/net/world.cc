@@ -114,6 +114,12 @@ Result<World> world_from_environment(const Environment& environment) {
     ++found;
   }
   if (found == 0) {
+    for (const char* variable : {"DISTRUN_STORE", "DISTRUN_KEY_FD"}) {
+      const auto alone = environment.find(variable);
+      if (alone == environment.end() || alone->second.empty()) continue;
+      return bad(std::string(variable) +
+                 " is set, but DISTRUN_RANK, DISTRUN_SIZE and the other rank variables are missing");
+    }
     DISTRUN_RETURN_IF_ERROR(refuse_other_launcher(environment));
     return World{};
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import pickle
 import threading
 import time
@@ -17,7 +18,8 @@ import torch
 import distrun
 import distrun.numpy
 import distrun.torch as hvd
-from distrun import _hooks, _operations, _session
+from distrun import _abi, _hooks, _operations, _session, errors
+from distrun._library import library
 
 
 @pytest.fixture
@@ -41,6 +43,48 @@ def test_life_of_a_session() -> None:
     hvd.shutdown()
     hvd.shutdown()
     assert not hvd.is_initialized() and hvd.global_process_set.ranks is None
+
+
+def test_one_session_in_a_process(world: None) -> None:
+    pointer = ctypes.c_void_p()
+    assert library().distrun_init(None, ctypes.byref(pointer)) == _abi.Code.INVALID_ARGUMENT
+    assert "a session is open in this process" in str(errors.last_error())
+    assert pointer.value is None
+
+
+def test_an_absurd_count_is_the_callers_mistake(world: None) -> None:
+    op = _abi.OpStruct(struct_size=ctypes.sizeof(_abi.OpStruct))
+    handles = (ctypes.c_void_p * 1)()
+    session = _session.current().pointer
+    assert library().distrun_enqueue(session, ctypes.byref(op), 1 << 60, handles) == _abi.Code.INVALID_ARGUMENT
+    assert "one call takes at most" in str(errors.last_error())
+    assert library().distrun_wait_all(handles, 1 << 60, 0.0, None) == _abi.Code.INVALID_ARGUMENT
+
+
+def test_a_backend_for_several_ranks_does_not_keep_one_from_running() -> None:
+    hvd.init(settings={"backend": "shm"})
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 1
+    hvd.shutdown()
+    with pytest.raises(hvd.DistrunError, match="DISTRUN_BACKEND.*foo: no such backend here.*self: available.*tcp"):
+        hvd.init(settings={"backend": "foo"})
+
+
+@pytest.mark.parametrize("front", [hvd, distrun.numpy])
+def test_a_reduction_in_averages_place_is_refused(world: None, front: Any) -> None:
+    value = torch.ones(1) if front is hvd else np.ones(1)
+    with pytest.raises(TypeError, match="op=hvd.Max"):
+        front.allreduce(value, front.Max)
+    with pytest.raises(TypeError, match="op=hvd.Max"):
+        front.grouped_allreduce([value], front.Max)
+    with pytest.warns(DeprecationWarning):
+        front.allreduce(value, True)
+
+
+@pytest.mark.parametrize("front", [hvd, distrun.numpy])
+def test_what_is_no_handle_is_refused(world: None, front: Any) -> None:
+    for call in (front.synchronize, front.poll):
+        with pytest.raises(TypeError, match="handle that an ..._async call returned, not 7"):
+            call(7)
 
 
 def test_settings_reach_the_runtime() -> None:

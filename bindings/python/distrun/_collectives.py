@@ -63,6 +63,11 @@ class Adapter(Protocol[T]):
 def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
     """The operation from Horovod's two arguments, `op` and the older `average`; the default is Average."""
     if average is not None:
+        if not isinstance(average, bool):
+            raise TypeError(
+                f"average is Horovod's older argument and takes True or False, not {average!r}; name the reduction by "
+                "keyword, as in op=hvd.Max."
+            )
         if op is not None:
             raise ValueError("pass either op or average, not both; average is the older name for op=Average or op=Sum.")
         warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=4)

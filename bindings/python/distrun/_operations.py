@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from distrun import _abi, _session, errors
 from distrun._library import library
@@ -255,6 +255,13 @@ class Handle(Generic[R]):
         self._handles = None
         for handle in handles or ():
             native.distrun_release(handle)
+
+
+def checked(handle: object) -> Handle[Any]:
+    """`handle`, if it is one: what an ..._async call returned."""
+    if not isinstance(handle, Handle):
+        raise TypeError(f"poll and synchronize take the handle that an ..._async call returned, not {handle!r}.")
+    return handle
 
 
 def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -> Handle[R]:

@@ -54,6 +54,41 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     assert text in done.stderr
 
 
+def test_a_variable_wins_over_the_config_file_and_a_flag_over_both(tmp_path: Path) -> None:
+    config = tmp_path / "distrun.toml"
+    config.write_text("cache_capacity = 1\nshutdown_timeout = 1\nstart_timeout = 1\n")
+    done = shell(
+        "-np", "1", "--config", str(config), "--start-timeout", "3",
+        script="echo $DISTRUN_CACHE_CAPACITY $DISTRUN_SHUTDOWN_TIMEOUT $DISTRUN_START_TIMEOUT",
+        env={"DISTRUN_SHUTDOWN_TIMEOUT": "2", "DISTRUN_START_TIMEOUT": "2", "DISTRUN_CACHE_CAPACITY": ""},
+    )  # fmt: skip
+    assert done.stdout == "[0] 1 2 3\n", done.stderr
+
+
+def test_mistakes_in_a_config_file_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "distrun.toml"
+    config.write_text("grace = 1\nfusion_treshold = 1\n")
+    done = run("--config", str(config), "true")
+    assert done.returncode == 64
+    assert (
+        f"{config}, line 2: fusion_treshold is not an option of distrun; did you mean fusion-threshold?" in done.stderr
+    )
+
+
+def test_an_unknown_variable_is_warned_of_once(python: str) -> None:
+    done = run(
+        "-np",
+        "3",
+        "--oversubscribe",
+        python,
+        "-c",
+        "import distrun; distrun.init()",
+        env={"DISTRUN_CACHE_CAPACTIY": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("DISTRUN_CACHE_CAPACTIY") == 1, done.stderr
+
+
 def test_exit_code_is_that_of_the_first_failing_rank() -> None:
     done = shell("-np", "3", "--grace", "2", script="[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60")
     assert done.returncode == 42

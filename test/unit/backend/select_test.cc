@@ -131,7 +131,7 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   REQUIRE_FALSE(refused_choice.ok());
   CHECK(refused_choice.status().code() == Errc::kUnsupported);
   const std::string& text = refused_choice.status().message();
-  CHECK(contains(text, "--backend shm cannot be met"));
+  CHECK(contains(text, "backend=shm (--backend, DISTRUN_BACKEND) cannot be met"));
   CHECK(contains(text, "rank 4 (node4): not available: ranks 3 and 4 are on different hosts"));
   CHECK(contains(text, "tcp: available"));
 

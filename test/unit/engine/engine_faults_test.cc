@@ -418,6 +418,33 @@ TEST_CASE("a stalled tensor is reported with the ranks that miss it, then ends t
   CHECK(named);
 }
 
+TEST_CASE("another operation or group length under one name is a mismatch on every rank, and the job goes on") {
+  EngineJob job({.ranks = 3, .settings = {.stall_warning_time = 0.1}});
+  job.run([&](int rank, Engine& engine) {
+    const auto expect_mismatch = [&](const Status& status, const std::string& one, const std::string& other) {
+      EXPECT_EQ(status.code(), Errc::kMismatch);
+      EXPECT(status.info().usable);
+      EXPECT_EQ(status.info().ranks, std::vector<int>{1});
+      EXPECT_OK(has(status.message(), one) && has(status.message(), other) ? Status() : status);
+    };
+    Floats data(4);
+    Submission one = data.named(rank == 1 ? "allgather.k" : "allreduce.k");
+    if (rank == 1) one.kind = OpKind::kAllgather;
+    if (rank == 1) one.output = nullptr;
+    expect_mismatch(wait(engine, submit(engine, one)), "allreduce 'allreduce.k'", "allgather 'allgather.k'");
+
+    Floats more(4);
+    std::vector<Submission> group{data.named(rank == 1 ? "allreduce.g_1of2" : "allreduce.g_1of1")};
+    if (rank == 1) group.push_back(more.named("allreduce.g_2of2"));
+    for (Submission& member : group) member.group = 0;
+    const auto handles = *engine.submit(group);
+    EXPECT_OK(engine.wait_all(handles, deadline_after(40)));
+    for (const HandlePtr& handle : handles) expect_mismatch(handle->status(), "in a group of 2", "g_1of1");
+
+    EXPECT_OK(wait(engine, submit(engine, data.named("allreduce.k"))));
+  });
+}
+
 TEST_CASE("process sets: overlapping, side by side, removed and made again") {
   EngineJob job({.ranks = 5});
   job.run([&](int rank, Engine& engine) {

@@ -140,11 +140,32 @@ TEST_CASE("a config file gives options, the command line wins") {
   CHECK(options.ranks == 3);
   CHECK(options.oversubscribe);
   CHECK(options.grace == 1);
-  CHECK(options.settings ==
+  CHECK(options.settings.empty());
+  CHECK(options.file_settings ==
         std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}, {"cache_capacity", "7"}});
-  directory.write("bad.toml", "no_such_key = 3\n");
-  CHECK(has(refused({"--config", directory.path() + "bad.toml", "p"}), "no-such-key"));
+  const Options flag = parsed({"--config", file, "--cache-capacity=9", "p"});
+  CHECK(flag.settings == std::vector<std::pair<std::string, std::string>>{{"cache_capacity", "9"}});
+  CHECK(flag.file_settings == std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}});
   CHECK(has(refused({"--config", directory.path() + "absent.toml", "p"}), "absent.toml"));
+}
+
+TEST_CASE("what is wrong in a config file is named with file, line and key") {
+  const test::Sysroot directory;
+  const std::string file = directory.path() + "bad.toml";
+  const auto told = [&](const std::string& text) {
+    directory.write("bad.toml", text);
+    return refused({"--config", file, "p"});
+  };
+  CHECK(has(told("grace = 1\nfusion_treshold = 3\n"), file + ", line 2: fusion_treshold is not an option of distrun"));
+  CHECK(has(told("fusion_treshold = 3\n"), "did you mean fusion-threshold?"));
+  CHECK(has(told("# a comment\n\nbackend\n"), "line 3: backend has no value"));
+  CHECK(has(told("backend =\n"), "line 1: backend has no value"));
+  CHECK(has(told("backend = \"tcp\"\n\nbackend = \"shm\"\n"), "line 3: backend is given a second time, after line 1"));
+  CHECK(has(told("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given a second time"));
+  CHECK(has(told("[section]\n"), "line 1: [section]: there are no sections"));
+  CHECK(has(told("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
+  directory.write("good.toml", "oversubscribe\nx = [\"A=1\",\n \"B=2\"]\n");
+  CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).forwarded.size() == 2);
 }
 
 TEST_CASE("help and version are answers, not errors") {

@@ -37,6 +37,12 @@ TEST_CASE("no variables are a world of one", "[net]") {
   CHECK(world->store.empty());
 }
 
+TEST_CASE("a store or a key without a rank is no world of one", "[net]") {
+  CHECK(says(world_from_environment({{"DISTRUN_STORE", "127.0.0.1:4000"}}), "DISTRUN_STORE is set, but DISTRUN_RANK"));
+  CHECK(says(world_from_environment({{"DISTRUN_KEY_FD", "5"}}), "DISTRUN_KEY_FD is set, but DISTRUN_RANK"));
+  CHECK(world_from_environment({{"DISTRUN_STORE", ""}, {"DISTRUN_KEY_FILE", "/key"}}).ok());
+}
+
 TEST_CASE("every missing or wrong variable is named", "[net]") {
   const Environment good = to_environment(some_world());
   for (const auto& [name, value] : good) {
