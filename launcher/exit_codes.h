@@ -6,6 +6,7 @@ namespace distrun::launcher::exit_code {
 inline constexpr int kUsage = 64;
 inline constexpr int kUnusable = 69;  // host, slot or agent, before the start
 inline constexpr int kInternal = 70;
+inline constexpr int kOutputLost = 74;  // the job itself worked
 inline constexpr int kHostLost = 75;
 inline constexpr int kRankLeft = 76;
 inline constexpr int kTimeout = 124;

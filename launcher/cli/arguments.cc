@@ -232,9 +232,8 @@ constexpr char kFooter[] =
     "  distrun -np 2 --output-dir logs ./a.out  any program, its output also in files\n"
     "  distrun --explain -np 4 ./a.out          what would be done, and why\n"
     "  distrun check --build                    which backends this installation can use\n"
-    "Exit codes: the first failing rank's; 128 + signal; 64 usage; 69 host or slots unusable; 70 internal; 75 host "
-    "lost;\n"
-    "76 a rank left early; 124 --timeout; 126, 127 program not executable, missing; 130 Ctrl-C.\n";
+    "Exit codes: the first failing rank's; 128 + signal; 64 usage; 69 host or slots unusable; 70 internal; 74 output\n"
+    "lost; 75 host lost; 76 a rank left early; 124 --timeout; 126, 127 program not executable, missing; 130 Ctrl-C.\n";
 
 ParseOutcome answer(std::string text, int exit_code) {
   return {.run = false, .text = std::move(text), .exit_code = exit_code};

@@ -74,7 +74,8 @@ int Job::run() {
   }
   report_end();
   output_->flush_all();
-  return verdict_.exit_code();
+  const int code = verdict_.exit_code();
+  return code == 0 && output_->lost() ? exit_code::kOutputLost : code;
 }
 
 void Job::watch() {

@@ -159,7 +159,15 @@ void Output::watch(Poller& poller) {
   if (!shared_) error_.watch(poller, error_sink_.text());
 }
 
+// Training goes on: whoever wants its output most is not helped by its end.
+void Output::tell_lost() {
+  if (output_.lost() == 0 || std::exchange(told_lost_, true)) return;
+  say("standard output cannot be written: " + errno_status("", output_.lost()).message().substr(2) +
+      "; the job goes on, but output is lost (--output-dir keeps it in files)");
+}
+
 void Output::tick(TimePoint now) {
+  tell_lost();
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
 }
 
@@ -187,6 +195,7 @@ void Output::flush_all() {
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) finish(static_cast<int>(i), now);
   if (files_) check(files_->write_merged(std::exchange(merged_sink_.text(), {})));
   output_.flush_all(output_sink_.text());
+  tell_lost();
   if (!shared_) error_.flush_all(error_sink_.text());
 }
 

@@ -50,6 +50,9 @@ class Output {
   // What the agents may send more of. Nothing while a terminal is behind.
   std::vector<Credit> take_credits();
   [[nodiscard]] bool reader_gone() const;
+  [[nodiscard]] bool lost() const {
+    return output_.lost() != 0 || error_.lost() != 0;
+  }  // something could not be written
   void flush_all();
 
  private:
@@ -70,6 +73,7 @@ class Output {
   void keep_back(Stream& stream, Piece piece);
   [[nodiscard]] std::string tag(int rank, bool colour) const;
   void check(const Status& status);
+  void tell_lost();
 
   OutputOptions options_;
   std::vector<Stream> streams_;
@@ -80,6 +84,7 @@ class Output {
   LineSink error_sink_;
   std::optional<LogFiles> files_;
   LineSink merged_sink_{false};
+  bool told_lost_ = false;
 };
 
 }  // namespace distrun::launcher

@@ -55,6 +55,7 @@ void Terminal::flush(std::string& text) {
     if (n < 0) {
       // A full disk is no reason to end the job; a reader that has gone is for the caller to judge.
       closed_ = errno == EPIPE || errno == ECONNRESET || errno == EIO || errno == EBADF;
+      if (!closed_) lost_ = errno;
       at = text.size();
       break;
     }

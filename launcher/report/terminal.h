@@ -14,6 +14,8 @@ class Terminal {
 
   [[nodiscard]] bool is_tty() const { return tty_; }
   [[nodiscard]] bool closed() const { return closed_; }  // the reader is gone (`distrun ... | head`)
+  // Why text could not be written and was dropped, while there is no reader that has gone: a full disk. 0: none was.
+  [[nodiscard]] int lost() const { return lost_; }
   // True when both mean the same file, pipe or terminal: then one order must hold for both.
   [[nodiscard]] bool same_as(const Terminal& other) const;
 
@@ -30,6 +32,7 @@ class Terminal {
   Kind kind_ = Kind::kOther;
   bool tty_ = false;
   bool closed_ = false;
+  int lost_ = 0;
 };
 
 }  // namespace distrun::launcher

@@ -65,16 +65,16 @@ def test_a_backend_for_several_ranks_does_not_keep_one_from_running() -> None:
     hvd.init(settings={"backend": "shm"})
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 1
     hvd.shutdown()
-    with pytest.raises(hvd.DistrunError, match="DISTRUN_BACKEND.*foo: no such backend here.*self: available.*tcp"):
+    with pytest.raises(hvd.DistrunError, match=r"DISTRUN_BACKEND.*foo: no such backend here.*self: available.*tcp"):
         hvd.init(settings={"backend": "foo"})
 
 
 @pytest.mark.parametrize("front", [hvd, distrun.numpy])
 def test_a_reduction_in_averages_place_is_refused(world: None, front: Any) -> None:
     value = torch.ones(1) if front is hvd else np.ones(1)
-    with pytest.raises(TypeError, match="op=hvd.Max"):
+    with pytest.raises(TypeError, match=r"op=hvd.Max"):
         front.allreduce(value, front.Max)
-    with pytest.raises(TypeError, match="op=hvd.Max"):
+    with pytest.raises(TypeError, match=r"op=hvd.Max"):
         front.grouped_allreduce([value], front.Max)
     with pytest.warns(DeprecationWarning):
         front.allreduce(value, True)
@@ -83,7 +83,7 @@ def test_a_reduction_in_averages_place_is_refused(world: None, front: Any) -> No
 @pytest.mark.parametrize("front", [hvd, distrun.numpy])
 def test_what_is_no_handle_is_refused(world: None, front: Any) -> None:
     for call in (front.synchronize, front.poll):
-        with pytest.raises(TypeError, match="handle that an ..._async call returned, not 7"):
+        with pytest.raises(TypeError, match=r"handle that an ..._async call returned, not 7"):
             call(7)
 
 

@@ -89,6 +89,17 @@ def test_an_unknown_variable_is_warned_of_once(python: str) -> None:
     assert done.stderr.count("DISTRUN_CACHE_CAPACTIY") == 1, done.stderr
 
 
+def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Path) -> None:
+    """A full disk does not end training; a job that fails all the same keeps its own code."""
+    for script, code in (("echo out; sleep 0.5; echo out; touch done", 74), ("echo out; exit 3", 3)):
+        with open("/dev/full", "w") as full:
+            command = [launcher_path(), "-np", "2", "sh", "-c", script]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert done.stderr.count("standard output cannot be written: No space left on device") == 1, done.stderr
+    assert (tmp_path / "done").exists()
+
+
 def test_exit_code_is_that_of_the_first_failing_rank() -> None:
     done = shell("-np", "3", "--grace", "2", script="[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60")
     assert done.returncode == 42
