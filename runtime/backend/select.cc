@@ -146,7 +146,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     // A bare name binds only the device types that it supports; the others are selected normally.
     const bool other_device = ((found->second.devices >> static_cast<unsigned>(device)) & 1U) == 0;
     // One rank alone has nobody to talk to: what is asked for counts once there are more.
-    if (members.size() > 1 && (choice.named_for_device || !other_device || found->second.devices == 0)) {
+    const bool alone = members.size() == 1 && !other_device;
+    if (!alone && (choice.named_for_device || !other_device || found->second.devices == 0)) {
       return impossible(candidates, forced, choice.backend, found->second.reason);
     }
   }

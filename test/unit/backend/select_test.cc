@@ -139,6 +139,12 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   REQUIRE_FALSE(unknown.ok());
   CHECK(contains(unknown.status().message(), "warp: no such backend here"));
 
+  // One rank alone has nothing to move; a wish for something unknown is a mistake all the same.
+  const Group one = group_of({{refused("shm", "one rank has nobody to share with"), offer("self", 100)}});
+  CHECK(choose(one, "shm")->backend == "self");
+  CHECK(choose(one, "cpu:shm")->backend == "self");
+  CHECK_FALSE(choose(one, "warp").ok());
+
   // Not available anywhere: the device types it would serve are unknown, so the wish is not silently dropped.
   const auto missing = choose(group_of({{refused("mpi", "libmpi.so.40 not found", 0), offer("tcp", 50)}}), "mpi");
   REQUIRE_FALSE(missing.ok());
