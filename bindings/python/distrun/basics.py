@@ -176,6 +176,7 @@ def _all_equal(value: int) -> bool:
 def shutdown() -> None:
     """Leaves the job: waits for the operations in flight and for the other ranks, at most shutdown_timeout.
 
+    Then a warning names the ranks that have not left, and it returns; on rank 0, which coordinates, when they have.
     Happens by itself at the end of the program. init may be called again afterwards.
     """
     _hooks.leave()
