@@ -12,6 +12,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/world.h"
 
 namespace distrun::launcher {
@@ -166,13 +167,18 @@ void Agent::input(const Frame& frame) {
 
 void Agent::prepare(const Prepare& order) {
   if (order.protocol != kAgentProtocol) {
-    return refuse(kUnusable, "distrun here is version " + order.version + ", but on this host it is version " +
-                                 kVersion + "; install the same version on all hosts");
+    return refuse(kUnusable, "host " + order.host + ": distrun there is version " + kVersion + " and here " +
+                                 order.version + ", which do not fit; install the same version on all hosts");
   }
   job_ = order;
+  const Environment own = process_environment();
+  for (const std::string& name : order.common.host_own) {
+    if (const auto found = own.find(name); found != own.end()) job_->common.environment.insert(*found);
+  }
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
   heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
-  program_ = find_program(order.common, order.host);
+  if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = scan_topology(order.sysroot)}});
+  program_ = find_program(job_->common, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
   auto ports = HeldPorts::hold(order.ports);
   if (!ports.ok()) return refuse(kUnusable, "host " + order.host + ": " + ports.status().message());
@@ -274,7 +280,9 @@ int agent_main(bool guard) {
   ::dup2(null.get(), 0);
   ::dup2(null.get(), 1);
   ::signal(SIGPIPE, SIG_IGN);
-  auto agent = Agent::create(FramePipe(std::move(in), std::move(out)));
+  FramePipe head(std::move(in), std::move(out));
+  head.greet(kAgentGreeting);
+  auto agent = Agent::create(std::move(head));
   return agent.ok() ? (*agent)->run() : kInternal;
 }
 

@@ -95,7 +95,11 @@ void Agent::act(const Ending::Actions& actions) {
   }
   if (actions.left_behind) tell_left_behind();
   if (actions.term_rest) signal_processes(rest_of(ranks_), SIGTERM);
-  if (actions.kill_all) kill_everything();
+  if (actions.kill_all) {
+    kill_everything();
+    // Some cannot be killed at once; the head is to know that somebody tries.
+    head_.send(static_cast<std::uint8_t>(FromAgent::kAlive), {});
+  }
   if (actions.give_up) {
     note("host " + job_->host +
          ": these processes cannot be killed, the kernel keeps them in a system call: " + describe(descendants()));

@@ -16,6 +16,9 @@
 namespace distrun::launcher {
 namespace {
 
+// An agent whose head is gone has ended by then, unless it is stopped or finds what cannot be killed.
+constexpr Duration kPatience = std::chrono::seconds(2);
+
 // Kills what is left until nothing is, or cannot be killed.
 void sweep() {
   Ending ending{Duration::zero()};
@@ -41,22 +44,32 @@ std::optional<int> stand_guard() {
   const pid_t agent = ::fork();
   if (agent == 0) return std::nullopt;
   if (agent < 0) return exit_code::kInternal;
-  // The agent's alone: their ends are how head and agent see each other go.
+  // The agent's alone: its end is how the head sees it go.
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(null.get(), 0);
   ::dup2(null.get(), 1);
+  // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
+  // not follow it.
+  bool head_gone = false;
+  std::optional<TimePoint> kill_at;
   Poller poller;
   int status = 0;
   for (;;) {
     poller.clear();
+    if (!head_gone) poller.watch(0, POLLRDHUP, [&](short) { head_gone = true; });
     poller.watch(signals->fd(), POLLIN, [&](short) {
       for (const int number : signals->take()) {
         if (number == SIGTERM) ::kill(agent, SIGTERM);
       }
     });
-    if (!poller.wait(std::nullopt).ok()) break;
+    if (!poller.wait(kill_at).ok()) break;
     if (::waitpid(agent, &status, WNOHANG) == agent) break;
+    if (head_gone && !kill_at) kill_at = Clock::now() + kPatience;
+    if (kill_at && Clock::now() >= *kill_at) {
+      ::kill(agent, SIGKILL);
+      kill_at = TimePoint::max();
+    }
   }
+  ::dup2(null.get(), 0);
   sweep();
   return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -51,7 +51,11 @@ Program check_path(const std::string& name, const std::string& path, const std::
 Program find_program(const JobCommon& common, const std::string& host) {
   const std::string& name = common.command.front();
   struct stat info {};
-  if (::stat(common.cwd.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+  const bool found = ::stat(common.cwd.c_str(), &info) == 0;
+  if (!found && errno != ENOENT) {
+    return refuse(exit_code::kUnusable, "directory " + common.cwd + " on host " + host + ": " + std::strerror(errno));
+  }
+  if (!found || !S_ISDIR(info.st_mode)) {
     return refuse(exit_code::kUnusable, "directory " + common.cwd + " does not exist on host " + host);
   }
   if (!common.script.empty() && ::access(in_directory(common.script, common.cwd).c_str(), R_OK) != 0) {

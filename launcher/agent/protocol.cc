@@ -25,6 +25,7 @@ std::vector<std::byte> encode(const Prepare& message) {
       .i32(message.ports)
       .f64(message.grace)
       .boolean(message.probe)
+      .boolean(message.ask)
       .f64(message.lease)
       .bytes(to_bytes(message.common));
   return writer.take();
@@ -35,14 +36,15 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
   Prepare out;
   out.protocol = reader.u32();
   out.version = reader.string(kMaxText);
+  out.host = reader.string(kMaxText);
   // The rest may look different in another version; the caller refuses by the number.
   if (reader.ok() && out.protocol != kAgentProtocol) return out;
-  out.host = reader.string(kMaxText);
   out.job_id = reader.string(kMaxText);
   out.sysroot = reader.string(kMaxText);
   out.ports = reader.i32();
   out.grace = reader.f64();
   out.probe = reader.boolean();
+  out.ask = reader.boolean();
   out.lease = reader.f64();
   auto common = job_common_from(reader.view(kMaxFramePayload));
   if (!common.ok()) return common.status();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/plan/launch_plan.h"
@@ -15,6 +16,8 @@
 namespace distrun::launcher {
 
 inline constexpr std::uint32_t kAgentProtocol = 1;
+// The agent's first word, in every version: what stands before it was printed by somebody else.
+inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
 inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
 
@@ -44,6 +47,7 @@ struct Prepare {
   double grace = 10;   // seconds
   double lease = 0;    // the agent ends its ranks when it hears nothing for so many seconds, and speaks; 0: it does not
   bool probe = false;  // list this host's addresses and listen for probes
+  bool ask = false;    // tell the host's topology only; another Prepare follows
   JobCommon common;
 };
 

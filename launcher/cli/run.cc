@@ -112,12 +112,17 @@ Result<HostSource> await_agents(const Options& options, DialIn& door) {
 
 Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
 
+// The job's hosts are to be asked how many ranks they can take.
+bool must_ask(const Options& options, const HostSource& source) {
+  return options.ranks_per_host == 0 &&
+         std::any_of(source.hosts.begin(), source.hosts.end(), [&](const HostSlots& host) {
+           return !host.slots && !names_this_machine(host.name, host.user, source.own_names);
+         });
+}
+
 Result<Assignment> place_ranks(const Options& options, const HostSource& source) {
-  const auto without_slots = [](const HostSlots& host) { return !host.slots; };
-  const bool needs_topology = std::any_of(source.hosts.begin(), source.hosts.end(), without_slots);
-  const bool elsewhere = std::any_of(source.hosts.begin(), source.hosts.end(), [&](const HostSlots& host) {
-    return without_slots(host) && !names_this_machine(host.name, host.user, source.own_names);
-  });
+  const bool needs_topology =
+      std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
   const Topology topology = needs_topology ? scan_topology(options.sysroot) : Topology{};
   AssignRequest request{.hosts = source.hosts,
                         .ranks = options.ranks,
@@ -127,12 +132,55 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source)
   const bool gpus = !topology.gpus.empty();
   request.default_slots = std::max(1, gpus ? static_cast<int>(topology.gpus.size()) : count_cores(topology.cpus));
   request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
-  // No agent runs before ranks have places.
-  if (elsewhere) request.default_slots_reason += " here, and other machines are taken to be like this one";
+  // Only --explain comes here without having asked.
+  if (must_ask(options, source)) request.default_slots_reason += " here; the job will ask each host for its own";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
   if (!source.found.empty()) assignment->reasons.insert(assignment->reasons.begin(), source.found);
   return assignment;
+}
+
+// Once it is known which rank runs where: what follows from that.
+Status complete(const Options& options, const HostSource& source, JobConfig& config) {
+  const Assignment& assignment = config.plan.assignment;
+  config.several_machines = false;
+  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
+    const bool here = names_this_machine(assignment.hosts[i], assignment.users[i], source.own_names);
+    config.several_machines = config.several_machines || !here;
+  }
+  if (!options.tf_roles.empty()) {
+    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(assignment.places.size()));
+    if (!roles.ok()) return roles.status();
+    config.plan.frameworks.tf_roles = *std::move(roles);
+  }
+  for (const Place& place : assignment.places) {
+    config.output.hosts.push_back(assignment.hosts[static_cast<std::size_t>(place.host)]);
+  }
+  return {};
+}
+
+Status place_and_complete(const Options& options, const HostSource& source, JobConfig& config) {
+  auto assignment = place_ranks(options, source);
+  if (!assignment.ok()) return assignment.status();
+  config.plan.assignment = *std::move(assignment);
+  return complete(options, source, config);
+}
+
+// Until the hosts have answered, all of them are candidates.
+void ask_first(const Options& options, const HostSource& source, JobConfig& config) {
+  for (const HostSlots& host : source.hosts) {
+    config.plan.assignment.hosts.push_back(host.name);
+    config.plan.assignment.users.push_back(host.user);
+  }
+  config.several_machines = true;
+  config.assign = [options, source](const std::vector<Topology>& found, JobConfig& job) {
+    HostSource known = source;
+    const std::vector<std::string> reasons = fill_slots(known.hosts, found);
+    const Status status = place_and_complete(options, known, job);
+    auto& all = job.plan.assignment.reasons;
+    all.insert(all.begin(), reasons.begin(), reasons.end());
+    return status;
+  };
 }
 
 int code_of(const Status& status) {
@@ -177,21 +225,19 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.sysroot = options.sysroot;
   // --explain has it among the reasons.
   if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
-  auto assignment = place_ranks(options, *source);
-  if (!assignment.ok()) return refused(assignment.status(), code_of(assignment.status()));
-  for (std::size_t i = 0; i < assignment->hosts.size(); ++i) {
-    const bool here = names_this_machine(assignment->hosts[i], assignment->users[i], source->own_names);
-    config.several_machines = config.several_machines || !here;
-  }
   config.network = options.network;
-  config.plan.assignment = *std::move(assignment);
   config.plan.bind_to = options.bind_to;
   config.plan.frameworks = {
       .tf_config = options.tf_config, .horovod = options.horovod, .gpu_visibility = options.gpu_visibility};
-  if (!options.tf_roles.empty()) {
-    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(config.plan.assignment.places.size()));
-    if (!roles.ok()) return refused(roles.status(), exit_code::kUsage);
-    config.plan.frameworks.tf_roles = *std::move(roles);
+  config.output.tag = options.tag;
+  config.output.timestamp = options.timestamp;
+  config.output.directory = options.output_dir;
+  config.output.fold = !options.all_errors;
+  config.output.colour = !environment.contains("NO_COLOR");
+  if (options.explain.empty() && must_ask(options, *source)) {
+    ask_first(options, *source, config);
+  } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
+    return refused(status, code_of(status));
   }
   const Command command = resolve_command(options, base->variables, invoked_as);
   if (!command.reason.empty()) config.plan.assignment.reasons.push_back(command.reason);
@@ -199,14 +245,6 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.common.environment = base->variables;
   config.plan.base = *std::move(base);
   config.plan.job_id = new_job_id();
-  for (const Place& place : config.plan.assignment.places) {
-    config.output.hosts.push_back(config.plan.assignment.hosts[static_cast<std::size_t>(place.host)]);
-  }
-  config.output.tag = options.tag;
-  config.output.timestamp = options.timestamp;
-  config.output.directory = options.output_dir;
-  config.output.fold = !options.all_errors;
-  config.output.colour = !environment.contains("NO_COLOR");
   return out;
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "launcher/plan/text.h"
@@ -22,11 +21,6 @@ std::vector<int> hosts_of(const Assignment& assignment) {
   return out;
 }
 
-double random_fraction() {
-  std::random_device device;
-  return std::uniform_real_distribution<double>(0, 1)(device);
-}
-
 }  // namespace
 
 Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key)
@@ -34,8 +28,8 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, n
       spawner_(spawner),
       signals_(std::move(signals)),
       key_(key),
-      verdict_({.hosts = config.output.hosts, .host_of = hosts_of(config.plan.assignment), .grace = config.grace}),
-      queue_(config.plan.assignment.hosts.size(), config.start, random_fraction) {}
+      verdict_(Verdict::Config{}),
+      queue_(config.plan.assignment.hosts.size(), config.start) {}
 
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
   auto signals = SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
@@ -43,19 +37,36 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);
-  auto output = Output::create(config.output);
-  if (!output.ok()) return output.status();
   std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals), net::JobKey::generate()));
-  job->output_ = *std::move(output);
-  net::StoreServerOptions options;
-  options.job_id = config.plan.job_id;
-  options.size = static_cast<int>(config.output.hosts.size());
-  if (config.several_machines) options.bind_address = "*:0";
-  auto store = net::StoreServer::create(job->key_, options);
-  if (!store.ok()) return store.status();
-  job->store_ = *std::move(store);
-  job->config_.plan.store = job->store_->address();
+  if (config.assign) {
+    OutputOptions until_then = config.output;
+    until_then.directory.clear();
+    auto output = Output::create(until_then);
+    if (!output.ok()) return output.status();
+    job->output_ = *std::move(output);
+  } else {
+    DISTRUN_RETURN_IF_ERROR(job->open());
+  }
   return job;
+}
+
+// What depends on the number of ranks and on their hosts.
+Status Job::open() {
+  verdict_ =
+      Verdict({.hosts = config_.output.hosts, .host_of = hosts_of(config_.plan.assignment), .grace = config_.grace});
+  auto output = Output::create(config_.output);
+  if (!output.ok()) return output.status();
+  if (output_) output_->flush_all();
+  output_ = *std::move(output);
+  net::StoreServerOptions options;
+  options.job_id = config_.plan.job_id;
+  options.size = static_cast<int>(config_.output.hosts.size());
+  if (config_.several_machines) options.bind_address = "*:0";
+  auto store = net::StoreServer::create(key_, options);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  config_.plan.store = store_->address();
+  return {};
 }
 
 template <class Message>
@@ -81,7 +92,7 @@ int Job::run() {
 void Job::watch() {
   poller_.clear();
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
-  poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
+  if (store_) poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
   if (listener_) listener_->watch(poller_);
   for (auto& agent : agents_) {
     if (agent->up) watch_agent(*agent);
@@ -109,7 +120,9 @@ std::optional<TimePoint> Job::deadline() const {
   auto next = earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
-    if (agent->up && !agent->done && agent->heart.on()) next = earlier(next, agent->heart.deadline());
+    if (!agent->up || agent->over()) continue;
+    if (!agent->done && agent->heart.on()) next = earlier(next, agent->heart.deadline());
+    next = earlier(next, agent->patience.end(kill_by_));
   }
   return next;
 }
@@ -117,7 +130,10 @@ std::optional<TimePoint> Job::deadline() const {
 void Job::after_round() {
   const TimePoint now = Clock::now();
   if (queue_.pending() && !verdict_.ending()) start_agents(now);
+  if (config_.assign) assign();
+  if (verdict_.ending() && !started_) drop_unanswered();
   beat(now);
+  give_up(now);
   output_->tick(now);
   for (const Credit& credit : output_->take_credits()) {
     const auto host =
@@ -134,8 +150,7 @@ void Job::after_round() {
 // All agents have ended. Normally nothing is left then; after the death of an agent the kernel has given us what it
 // looked after, and that is ended here.
 bool Job::finished() {
-  if (!std::all_of(agents_.begin(), agents_.end(),
-                   [](const auto& agent) { return !agent->up || (agent->gone && agent->handle.pipe.closed()); })) {
+  if (!std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return !agent->up || agent->over(); })) {
     return false;
   }
   if (swept_) return true;
@@ -162,7 +177,7 @@ void Job::reap() {
       agent->gone = true;
       agent->wait_status = child.status;
       agent->handle.process.reaped();
-      if (agent->lost) tell_agent_lost(*agent);
+      if (agent->lost && agent->silence.empty()) tell_agent_lost(*agent);
       break;
     }
   }
@@ -205,7 +220,10 @@ void Job::suspend() {
   for (auto& agent : agents_) agent->handle.pipe.flush();
   ::raise(SIGSTOP);
   // Nothing was read meanwhile.
-  for (auto& agent : agents_) agent->heart.heard(Clock::now());
+  for (auto& agent : agents_) {
+    agent->heart.heard(Clock::now());
+    agent->patience.heard(Clock::now());
+  }
 }
 
 void Job::rendezvous() {
@@ -238,7 +256,10 @@ void Job::rendezvous() {
 
 void Job::act(const JobActions& actions) {
   for (const net::JobEvent& event : actions.publish) store_->publish(event);
-  if (actions.stop) tell_all(ToAgent::kStop, *actions.stop);
+  if (actions.stop) {
+    tell_all(ToAgent::kStop, *actions.stop);
+    kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));
+  }
   if (actions.failure_known && !verdict_.failure()->left_early) output_->fold_all_but(verdict_.failure()->rank);
 }
 

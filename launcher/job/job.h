@@ -2,6 +2,7 @@
 // and ends everything. One thread, one loop; judgement is Verdict's, texts are report's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
 #include "launcher/job/input.h"
+#include "launcher/job/patience.h"
 #include "launcher/job/start_queue.h"
 #include "launcher/job/verdict.h"
 #include "launcher/plan/launch_plan.h"
@@ -33,10 +35,14 @@ struct JobConfig {
   StartQueue::Limits start;
   bool several_machines = false;  // some host is not this machine: addresses are probed
   NetworkFilter network;          // --network
+  // Where set, all candidates are in plan.assignment.hosts and are asked what they have. This then decides which of
+  // them get ranks, and fills in what depends on it.
+  std::function<Status(const std::vector<Topology>&, JobConfig&)> assign;
 };
 
-// A host from which nothing has come for so long is lost; agents say something every second.
-inline constexpr std::chrono::duration<double> kHostSilence{4.0};
+// A host from which nothing has come for so long is lost; agents say something every second. Its last word may come up
+// to a second after the network has failed in the other direction only, and 5 s are promised.
+inline constexpr std::chrono::duration<double> kHostSilence{3.5};
 // Agents of other hosts end their ranks when nothing has come from the head for so long.
 inline constexpr std::chrono::duration<double> kLease{15.0};
 
@@ -50,19 +56,23 @@ class Job {
  private:
   struct Agent {
     std::string host;
+    std::string user{};
     std::size_t index = 0;
-    bool up = false;  // started; what follows is of this attempt
+    bool up = false;        // started; what follows is of this attempt
+    bool answered = false;  // it is ready, or refuses
     AgentHandle handle{};
     std::optional<HostFacts> facts{};
     std::optional<std::vector<ProbeResult>> probes{};
     Heartbeat heart{};
+    Patience patience{};
     std::string printed{};  // the end of what carries it wrote to its standard error
     bool done = false;      // it has said that nothing is left on its host
     bool gone = false;      // its process has been reaped
     bool lost = false;      // it ended, or its connection did, before it had said so
     int wait_status = 0;
-    std::string silence{};  // it was given up because nothing came from it
+    std::string silence{};  // why it was given up
     bool expected = false;  // lost while the job was being ended anyway
+    [[nodiscard]] bool over() const { return gone && handle.pipe.closed(); }
   };
   // Why the job cannot start on one host.
   struct StartFault {
@@ -71,10 +81,13 @@ class Job {
     bool program = false;  // concerns the user's program, not the host
   };
   Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key);
+  Status open();
 
   // job_start.cc
   void open_start(TimePoint now);
   void start_agents(TimePoint now);
+  void assign();
+  void prepare(Agent& agent);
   void start_agent(Agent& agent, TimePoint now);
   void answered(Agent& agent, const Prepared& answer);
   void refused(Agent& agent, const Refused& why);
@@ -85,6 +98,7 @@ class Job {
   void choose();
   void start_ranks();
   void refuse_start();
+  void drop_unanswered();
 
   // job.cc
   void watch();
@@ -99,6 +113,9 @@ class Job {
   void agent_lost(Agent& agent);
   void take_errors(Agent& agent);
   void beat(TimePoint now);
+  void give_up(TimePoint now);
+  [[nodiscard]] std::string why_gone(const Agent& agent) const;
+  [[nodiscard]] std::string ranks_of(const Agent& agent) const;
   void tell_agent_lost(Agent& agent);
   void reap();
   void on_signals();
@@ -115,7 +132,7 @@ class Job {
   AgentSpawner& spawner_;
   SignalSource signals_;
   net::JobKey key_;
-  std::unique_ptr<net::StoreServer> store_;
+  std::unique_ptr<net::StoreServer> store_;  // once it is known how many ranks there are
   std::unique_ptr<Output> output_;
   Verdict verdict_;
   Poller poller_;
@@ -127,11 +144,13 @@ class Job {
   std::vector<ProbedHost> probed_hosts_;   // by host
   std::optional<ProbedHost> probed_head_;
   bool probing_ = false;
-  std::vector<pid_t> not_ours_;      // children that this process had before it became distrun
-  Ending sweep_{Duration::zero()};   // of what is left when the agents are gone
-  std::optional<TimePoint> end_by_;  // --timeout
+  std::vector<pid_t> not_ours_;       // children that this process had before it became distrun
+  Ending sweep_{Duration::zero()};    // of what is left when the agents are gone
+  std::optional<TimePoint> end_by_;   // --timeout
+  std::optional<TimePoint> kill_by_;  // when agents are to kill what is left
   bool started_ = false;
-  bool reported_ = false;  // the first cause has been shown
+  bool reported_ = false;   // the first cause has been shown
+  bool host_lost_ = false;  // and is the first cause
   bool swept_ = false;
 };
 

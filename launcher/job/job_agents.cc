@@ -13,6 +13,9 @@
 namespace distrun::launcher {
 namespace {
 
+constexpr std::size_t kNoiseShown = 200;
+constexpr int kNoRank = -1;
+
 std::string lost_text(const std::string& host, const std::string& silence) {
   return "host " + host + " is lost" + (silence.empty() ? "" : ": " + silence);
 }
@@ -21,6 +24,7 @@ std::string lost_text(const std::string& host, const std::string& silence) {
 
 void Job::receive(Agent& agent) {
   agent.heart.heard(Clock::now());
+  agent.patience.heard(Clock::now());
   for (const Frame& frame : agent.handle.pipe.receive()) handle(agent, frame);
   if (agent.handle.pipe.closed() && !agent.done) agent_lost(agent);
 }
@@ -63,6 +67,7 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
     case FromAgent::kDone:
       agent.done = true;
+      agent.patience.done(Clock::now());
       return;
   }
   fail_start(exit_code::kInternal, "the agent on host " + agent.host + " sent message " + std::to_string(frame.type) +
@@ -79,11 +84,18 @@ void Job::handle_exit(const RankExited& event) {
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
   agent.lost = true;
-  // Whatever is wrong with it: only once it is gone does what it looked after become ours.
-  agent.handle.process.signal(SIGKILL);
+  agent.patience.done(Clock::now());
+  // Whatever is wrong with an agent here: only once it is gone does what it looked after become ours. What carries one
+  // from elsewhere gets a moment to say why it ends.
+  if (!agent.handle.remote || !agent.silence.empty()) agent.handle.process.signal(SIGKILL);
+  agent.handle.pipe.close_out();
   agent.expected = verdict_.ending();
-  if (agent.gone) tell_agent_lost(agent);
-  if (started_) act(verdict_.host_lost(static_cast<int>(agent.index), lost_text(agent.host, agent.silence)));
+  if (agent.gone || !agent.silence.empty()) tell_agent_lost(agent);
+  if (!started_) return;
+  act(verdict_.host_lost(static_cast<int>(agent.index), lost_text(agent.host, agent.silence)));
+  if (agent.expected) return;
+  host_lost_ = true;
+  output_->fold_all_but(kNoRank);
 }
 
 void Job::tell_agent_lost(Agent& agent) {
@@ -91,17 +103,33 @@ void Job::tell_agent_lost(Agent& agent) {
   if (agent.expected) return;
   if (!started_) return start_failed(agent);
   if (agent.handle.remote) {
-    const bool dialled = agent.handle.process.pid() < 0;
-    const std::string ended =
-        dialled ? "its connection ended" : ssh_failure(WEXITSTATUS(agent.wait_status), agent.printed);
-    const std::string why = agent.silence.empty() ? ended : agent.silence;
-    return output_->say("host " + agent.host + " is lost: " + why + "; its ranks are counted dead");
+    return output_->say("host " + agent.host + " is lost: " + why_gone(agent) + ". " + ranks_of(agent) +
+                        " counted dead");
   }
-  const bool by_signal = WIFSIGNALED(agent.wait_status);
-  const std::string why = by_signal ? cause_of_end(WTERMSIG(agent.wait_status), 0, false)
-                                    : cause_of_end(0, WEXITSTATUS(agent.wait_status), false);
   output_->say("the agent on host " + agent.host + " (pid " + std::to_string(agent.handle.process.pid()) + ") " +
-               (by_signal ? "was " : "") + why + ", so all ranks there are ended");
+               why_gone(agent) + ". " + ranks_of(agent) + " ended");
+}
+
+std::string Job::why_gone(const Agent& agent) const {
+  if (!agent.silence.empty()) return agent.silence;
+  if (agent.handle.process.pid() < 0) return "its connection ended";
+  const Status& fault = agent.handle.pipe.fault();
+  if (!fault.ok()) return fault.message() + ": " + quoted(agent.handle.pipe.noise().substr(0, kNoiseShown));
+  const bool by_signal = WIFSIGNALED(agent.wait_status);
+  const int number = by_signal ? WTERMSIG(agent.wait_status) : 0;
+  const int code = by_signal ? 0 : WEXITSTATUS(agent.wait_status);
+  const std::string end = (by_signal ? "was " : "") + cause_of_end(number, code, false);
+  if (!agent.handle.remote) return end;
+  return by_signal ? "what carries its agent " + end : ssh_failure(code, agent.printed + agent.handle.pipe.noise());
+}
+
+// "Rank 2 there is", "Ranks 2-3 there are".
+std::string Job::ranks_of(const Agent& agent) const {
+  std::vector<int> ranks;
+  for (const Place& place : config_.plan.assignment.places) {
+    if (place.host == static_cast<int>(agent.index)) ranks.push_back(place.rank);
+  }
+  return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
 // The end of it explains a failure; what an agent says while all is well is for the user.
@@ -129,6 +157,22 @@ void Job::beat(TimePoint now) {
   }
 }
 
+// Agents that do not do what they were told to, or whose carriers stay when all is over.
+void Job::give_up(TimePoint now) {
+  for (auto& agent : agents_) {
+    if (output_->behind()) agent->patience.heard(now);
+    const auto end = agent->patience.end(kill_by_);
+    if (!agent->up || agent->over() || !end || now < *end) continue;
+    if (!agent->done) {
+      agent->silence = "it has not ended its ranks when it was told to, and says nothing (is it stopped?)";
+      output_->say("the agent on host " + agent->host + " is given up: " + agent->silence);
+      agent_lost(*agent);
+    }
+    agent->handle.process.signal(SIGKILL);
+    agent->handle.pipe.abandon();
+  }
+}
+
 void Job::report_first_cause(bool exit_known) {
   if (reported_ || !verdict_.failure()) return;
   reported_ = true;
@@ -146,11 +190,12 @@ void Job::report_first_cause(bool exit_known) {
 
 void Job::report_end() {
   report_first_cause(true);
-  if (!verdict_.failure()) return;
+  if (!verdict_.failure() && !host_lost_) return;
+  const int first = verdict_.failure() ? verdict_.failure()->rank : kNoRank;
   std::vector<FollowUp> follow_ups;
   for (int rank = 0; rank < static_cast<int>(config_.output.hosts.size()); ++rank) {
     const auto& end = verdict_.end_of(rank);
-    if (rank == verdict_.failure()->rank || !end) continue;
+    if (rank == first || !end) continue;
     if (end->signal == 0 && end->exit_code == 0) {
       output_->unfold(rank, Clock::now());
       continue;

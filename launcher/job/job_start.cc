@@ -18,8 +18,10 @@ void Job::open_start(TimePoint now) {
   // Before the first child: what exists now is none of ours and must never be touched.
   not_ours_ = current_children();
   become_subreaper();
-  for (const std::string& host : config_.plan.assignment.hosts) {
-    agents_.push_back(std::make_unique<Agent>(Agent{.host = host, .index = agents_.size()}));
+  const Assignment& assignment = config_.plan.assignment;
+  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
+    agents_.push_back(
+        std::make_unique<Agent>(Agent{.host = assignment.hosts[i], .user = assignment.users[i], .index = i}));
   }
   start_agents(now);
 }
@@ -42,30 +44,45 @@ void Job::start_agents(TimePoint now) {
 }
 
 void Job::start_agent(Agent& agent, TimePoint now) {
-  auto handle = spawner_.start(agent.host, config_.plan.assignment.users[agent.index]);
+  // One that was asked before is there already.
+  if (agent.up) return prepare(agent);
+  auto handle = spawner_.start(agent.host, agent.user);
   if (!handle.ok()) {
     queue_.failed(agent.index, false, now);
     faults_.push_back({.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + handle.status().message()});
     return;
   }
-  agent = Agent{.host = agent.host, .index = agent.index, .up = true, .handle = *std::move(handle)};
+  agent = Agent{.host = agent.host, .user = agent.user, .index = agent.index, .up = true, .handle = *std::move(handle)};
   agent.gone = agent.handle.process.pid() < 0;  // it is nobody's child here
+  agent.handle.pipe.await(kAgentGreeting);
+  prepare(agent);
+}
+
+void Job::prepare(Agent& agent) {
+  agent.answered = false;
   Prepare order;
+  order.ask = static_cast<bool>(config_.assign);
   order.version = kVersion;
   order.host = agent.host;
   order.job_id = config_.plan.job_id;
   order.sysroot = config_.sysroot;
-  order.ports = ports_needed(config_.plan, static_cast<int>(agent.index));
+  if (!order.ask) order.ports = ports_needed(config_.plan, static_cast<int>(agent.index));
   order.grace = config_.grace;
   order.probe = config_.several_machines;
-  order.lease = agent.handle.remote ? kLease.count() : 0;
+  order.lease = agent.handle.remote && !order.ask ? kLease.count() : 0;
   order.common = config_.common;
+  if (agent.handle.remote) {
+    order.common.host_own = config_.plan.base.host_own;
+    for (const std::string& name : order.common.host_own) order.common.environment.erase(name);
+  }
   agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
 }
 
 void Job::answered(Agent& agent, const Prepared& answer) {
+  agent.answered = true;
   agent.facts = answer.facts;
-  if (agent.handle.remote) agent.heart = Heartbeat(std::chrono::duration_cast<Duration>(kHostSilence), Clock::now());
+  if (agent.handle.remote && !config_.assign)
+    agent.heart = Heartbeat(std::chrono::duration_cast<Duration>(kHostSilence), Clock::now());
   queue_.answered(agent.index);
   go_on();
 }
@@ -73,6 +90,7 @@ void Job::answered(Agent& agent, const Prepared& answer) {
 void Job::refused(Agent& agent, const Refused& why) {
   // An agent that could start some ranks but not others: the others must go too.
   if (started_) return fail_start(why.exit_code, why.text);
+  agent.answered = true;
   queue_.answered(agent.index);
   const bool program = why.exit_code != exit_code::kUnusable && why.exit_code != exit_code::kInternal;
   faults_.push_back({.code = why.exit_code, .text = why.text, .program = program});
@@ -87,21 +105,55 @@ void Job::start_failed(Agent& agent) {
     agent.up = false;
     return;
   }
-  const std::string why =
-      agent.handle.remote
-          ? ssh_failure(code, agent.printed)
-          : "the agent ended before it answered (" +
-                cause_of_end(WIFSIGNALED(agent.wait_status) ? WTERMSIG(agent.wait_status) : 0, code, false) + ")";
-  faults_.push_back({.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + why});
+  const std::string early = agent.handle.remote ? "" : "the agent ended before it answered: it ";
+  faults_.push_back({.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + early + why_gone(agent)});
   go_on();
+}
+
+// The job ends before it has begun: a host that has not answered is not waited for.
+void Job::drop_unanswered() {
+  for (auto& agent : agents_) {
+    if (!agent->up || agent->over() || agent->answered) continue;
+    agent->done = true;
+    agent->handle.process.signal(SIGKILL);
+    agent->handle.pipe.abandon();
+  }
 }
 
 // Once every host has answered or failed.
 void Job::go_on() {
   if (queue_.pending() || started_ || verdict_.ending()) return;
   if (!faults_.empty()) return refuse_start();
+  if (config_.assign) return;  // when this round is over: nothing of the old state may be in use then
   if (!config_.several_machines) return start_ranks();
   if (!probing_) open_probes();
+}
+
+// All candidates have told what they have. Those that get no rank are let go: an agent ends when its pipe does.
+void Job::assign() {
+  if (queue_.pending() || !faults_.empty() || verdict_.ending()) return;
+  std::vector<Topology> found;
+  for (const auto& agent : agents_) found.push_back(agent->facts->topology);
+  const auto decide = std::exchange(config_.assign, nullptr);
+  Status status = decide(found, config_);
+  if (status.ok()) status = open();
+  if (!status.ok()) {
+    const bool usage = status.code() == Errc::kInvalidArgument;
+    return fail_start(usage ? exit_code::kUsage : exit_code::kUnusable, status.message());
+  }
+  std::vector<std::unique_ptr<Agent>> all = std::move(agents_);
+  agents_.clear();
+  // In the order of the candidates.
+  const Assignment& chosen = config_.plan.assignment;
+  for (auto& agent : all) {
+    const std::size_t next = agents_.size();
+    if (next < chosen.hosts.size() && chosen.hosts[next] == agent->host && chosen.users[next] == agent->user) {
+      agent->index = next;
+      agents_.push_back(std::move(agent));
+    }
+  }
+  queue_ = StartQueue(agents_.size(), config_.start);
+  start_agents(Clock::now());
 }
 
 void Job::open_probes() {

@@ -1,9 +1,15 @@
 #include "launcher/job/start_queue.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 namespace distrun::launcher {
+
+double StartQueue::random_fraction() {
+  std::random_device device;
+  return std::uniform_real_distribution<double>(0, 1)(device);
+}
 
 StartQueue::StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random)
     : limits_(limits), random_(std::move(random)), hosts_(hosts), open_(hosts) {}

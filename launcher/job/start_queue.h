@@ -20,7 +20,8 @@ class StartQueue {
     Duration pause = std::chrono::seconds(1);    // before the second attempt; doubles, with jitter
   };
   // `random`: in [0, 1), for the jitter, so that many hosts do not come back at the same moment.
-  StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random);
+  StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random = random_fraction);
+  static double random_fraction();
 
   // Hosts whose agent is to be started now. They count as started.
   std::vector<std::size_t> due(TimePoint now);

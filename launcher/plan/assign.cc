@@ -1,6 +1,8 @@
 #include "launcher/plan/assign.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "launcher/plan/text.h"
 
@@ -188,6 +190,25 @@ Result<Assignment> assign(const AssignRequest& given) {
   if (out.oversubscribed) out.reasons.push_back("there are more ranks than slots, as --oversubscribe allows");
   number_ranks(used, out);
   return out;
+}
+
+std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found) {
+  // Hosts that are alike share a line.
+  std::map<std::pair<bool, int>, std::vector<HostSlots>> alike;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i].slots) continue;
+    const bool gpus = !found[i].gpus.empty();
+    const int count = gpus ? static_cast<int>(found[i].gpus.size()) : std::max(1, count_cores(found[i].cpus));
+    hosts[i].slots = count;
+    alike[{gpus, count}].push_back({.name = hosts[i].name, .user = hosts[i].user});
+  }
+  std::vector<std::string> reasons;
+  for (const auto& [kind, same] : alike) {
+    reasons.push_back(shortened(as_option(same)) + (same.size() == 1 ? " has " : " have ") +
+                      counted(static_cast<std::size_t>(kind.second), "slot") + (same.size() == 1 ? ": " : " each: ") +
+                      (kind.first ? "one for each GPU" : "one for each core, there are no GPUs"));
+  }
+  return reasons;
 }
 
 std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts) {

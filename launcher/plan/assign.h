@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/plan/hosts.h"
+#include "launcher/plan/topology.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -42,6 +43,9 @@ struct AssignRequest {
 // Fills host after host, each up to its slots or `ranks_per_host`. More ranks than slots is an error with a table and
 // the cure unless `oversubscribe`; then all hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
+
+// Each host that names no slots gets one for each of its GPUs, else cores; `found` is by host. Returns the reasons.
+std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found);
 
 // What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that
 // has it with a domain, as in a nodefile with full names; where several have it, none can be told to be this machine.

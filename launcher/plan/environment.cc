@@ -25,6 +25,18 @@ constexpr std::array<std::string_view, 10> kOuterNames = {
     "SLURM_PROCID",    "SLURM_LOCALID",   "SLURM_NODEID", "SLURM_STEPID",   "SLURM_TASK_PID",
     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_RANKID",  "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
+// True on one host only, or good for nothing elsewhere.
+constexpr std::array<std::string_view, 32> kHostOwn = {
+    // The account, which may be another one there.
+    "HOME", "USER", "LOGNAME", "SHELL", "MAIL",
+    // The host.
+    "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
+    // The session: sockets, displays and terminals.
+    "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
+    "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
+    "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "TMUX_PANE", "STY", "WINDOWID",
+    "NOTIFY_SOCKET"};
+
 template <class List>
 bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -66,7 +78,13 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
       out.removed.push_back(name);
     }
   }
-  for (const auto& [name, value] : request.from_file) out.variables[name] = value;
+  for (const std::string_view name : kHostOwn) {
+    if (request.mode != EnvMode::kAll && kept(name, request.mode)) out.host_own.emplace_back(name);
+  }
+  for (const auto& [name, value] : request.from_file) {
+    out.variables[name] = value;
+    std::erase(out.host_own, name);
+  }
   for (const std::string& item : request.forwarded) {
     const std::size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
@@ -79,6 +97,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
                           "=value to give it one");
     }
     std::erase(out.removed, name);
+    std::erase(out.host_own, name);
   }
   return out;
 }

@@ -28,7 +28,9 @@ struct EnvRequest {
 struct BaseEnvironment {
   Environment variables;
   std::vector<std::string> removed;  // names that an outer launcher had set
-  std::vector<std::string> notes;    // for the user: -x of a variable that is not set
+  // Names that say something about this host, account or session: on other hosts ranks have what those say, or nothing.
+  std::vector<std::string> host_own;
+  std::vector<std::string> notes;  // for the user: -x of a variable that is not set
 };
 
 // What every rank inherits from the user's environment.

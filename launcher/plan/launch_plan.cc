@@ -77,6 +77,7 @@ std::vector<std::byte> to_bytes(const JobCommon& common) {
   writer.list(common.command, [](net::WireWriter& w, const std::string& word) { w.string(word); });
   writer.string(common.script).string(common.cwd).u32(common.umask).u64(common.open_files);
   writer.list(common.environment, write_variable);
+  writer.list(common.host_own, [](net::WireWriter& w, const std::string& name) { w.string(name); });
   return writer.take();
 }
 
@@ -91,6 +92,7 @@ Result<JobCommon> job_common_from(std::span<const std::byte> bytes) {
   for (auto& [name, value] : reader.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable)) {
     out.environment[name] = value;
   }
+  out.host_own = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
   if (out.command.empty()) reader.fail("no command");
   DISTRUN_RETURN_IF_ERROR(reader.finish("the job"));
   return out;

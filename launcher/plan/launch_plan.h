@@ -22,6 +22,7 @@ struct JobCommon {
   std::uint32_t umask = 022;
   std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: leave it
   Environment environment;
+  std::vector<std::string> host_own;  // variables to be taken from the host's own environment, if it has them
   friend bool operator==(const JobCommon&, const JobCommon&) = default;
 };
 

@@ -188,6 +188,8 @@ std::vector<Credit> Output::take_credits() {
   return out;
 }
 
+bool Output::behind() const { return output_sink_.size() > kHighWater || error_sink_.size() > kHighWater; }
+
 bool Output::reader_gone() const { return output_.closed(); }
 
 void Output::flush_all() {

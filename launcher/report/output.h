@@ -49,6 +49,8 @@ class Output {
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   // What the agents may send more of. Nothing while a terminal is behind.
   std::vector<Credit> take_credits();
+  // The reader is slow: agents get no credit, and may have to wait with what they have to say.
+  [[nodiscard]] bool behind() const;
   [[nodiscard]] bool reader_gone() const;
   [[nodiscard]] bool lost() const {
     return output_.lost() != 0 || error_.lost() != 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -32,6 +33,27 @@ void FramePipe::lose(Status why) {
   connection_.reset();
   fault_ = std::move(why);
   queue_.clear();
+}
+
+void FramePipe::greet(std::string_view greeting) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(greeting.data());
+  queue_.emplace_back(bytes, bytes + greeting.size());
+  flush();
+}
+
+bool FramePipe::greeted() {
+  if (awaited_.empty()) return true;
+  const auto* wanted = reinterpret_cast<const std::byte*>(awaited_.data());
+  const auto at = std::search(input_.begin(), input_.end(), wanted, wanted + awaited_.size());
+  noise_.assign(reinterpret_cast<const char*>(input_.data()), static_cast<std::size_t>(at - input_.begin()));
+  if (at == input_.end()) {
+    if (noise_.size() > kMaxNoise)
+      lose({Errc::kProtocol, "more than 64 KiB were printed there before the agent spoke"});
+    return false;
+  }
+  input_.erase(input_.begin(), at + static_cast<std::ptrdiff_t>(awaited_.size()));
+  awaited_.clear();
+  return true;
 }
 
 void FramePipe::send(std::uint8_t type, std::span<const std::byte> payload) {
@@ -106,6 +128,7 @@ std::vector<Frame> FramePipe::receive() {
   input_.resize(old + (n > 0 ? static_cast<std::size_t>(n) : 0));
   if (n == 0) lose({});
   if (n < 0 && errno != EAGAIN && errno != EINTR) lose(errno_status("read from the other side", errno));
+  if (!greeted()) return frames;
   std::size_t at = 0;
   while (input_.size() - at >= kHeader) {
     const std::size_t length = read_length(input_.data() + at);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/fd.h"
@@ -23,6 +24,8 @@ struct Frame {
 };
 
 inline constexpr std::size_t kMaxFramePayload = net::kMaxFrame - 1;  // the type's byte
+// What a login shell may print before the other side speaks.
+inline constexpr std::size_t kMaxNoise = 64 * 1024;
 
 class FramePipe {
  public:
@@ -36,6 +39,13 @@ class FramePipe {
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }
 
+  // Says that frames follow; before the first send().
+  void greet(std::string_view greeting);
+  // Whatever comes before the other side's greeting is no frame. More of it than kMaxNoise is a fault.
+  void await(std::string_view greeting) { awaited_ = greeting; }
+  // What came before the greeting, or instead of it.
+  [[nodiscard]] const std::string& noise() const { return noise_; }
+
   void send(std::uint8_t type, std::span<const std::byte> payload);
   void flush();
   // Whole frames that have arrived. After end of file or a fault: closed().
@@ -48,6 +58,7 @@ class FramePipe {
  private:
   void lose(Status why);
   std::vector<Frame> receive_from_connection();
+  bool greeted();
 
   std::unique_ptr<net::SecureSocket> connection_;  // or the two descriptors
   Fd in_;
@@ -55,6 +66,8 @@ class FramePipe {
   std::vector<std::byte> input_;
   std::deque<std::vector<std::byte>> queue_;
   std::size_t sent_of_front_ = 0;
+  std::string awaited_;
+  std::string noise_;
   bool closed_ = false;
   bool deaf_ = false;  // the other side reads no more
   Status fault_;

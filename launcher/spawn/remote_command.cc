@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kConnectTimeout = "ConnectTimeout=10";
 constexpr int kNoSuchCommand = 127;
 constexpr int kSshItself = 255;
+constexpr int kSignalBase = 128;  // of the exit code of a program that a signal ended
 
 bool replace(std::string& text, std::string_view what, const std::string& by) {
   bool any = false;
@@ -140,8 +141,13 @@ std::string ssh_failure(int exit_code, std::string_view printed) {
     return "distrun is not installed there: the same path does not exist, and PATH has none; install the same wheel" +
            (text.empty() ? "" : " (" + text + ")");
   }
-  const std::string why =
-      text.empty() ? (exit_code == kSshItself ? "ssh failed" : "ended with code " + std::to_string(exit_code)) : text;
+  if (text.empty() && exit_code > kSignalBase && exit_code < kSshItself) {
+    return "its agent was killed by signal " + std::to_string(exit_code - kSignalBase);
+  }
+  const std::string why = text.empty()
+                              ? (exit_code == kSshItself ? "ssh ended and said nothing; was the agent there killed?"
+                                                         : "its agent ended with code " + std::to_string(exit_code))
+                              : text;
   const std::string cure = cure_of(printed);
   return cure.empty() ? why : why + "; " + cure;
 }

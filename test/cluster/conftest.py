@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .jobs import package_folders
 from .rig import Cluster, Unavailable
 
 MakeCluster = Callable[..., Cluster]
@@ -28,9 +31,21 @@ def make_cluster() -> Iterator[MakeCluster]:
 
 
 @pytest.fixture(scope="session")
-def common_cluster() -> Iterator[Cluster]:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same on all hosts of the common cluster."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture
+def shared_path(shared_folder: Path) -> Path:
+    """A folder of the test's own that all hosts of `cluster` see."""
+    return Path(tempfile.mkdtemp(dir=shared_folder))
+
+
+@pytest.fixture(scope="session")
+def common_cluster(shared_folder: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield started(stack, 4)
+        yield started(stack, 4, share=[shared_folder, *package_folders()])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import StartJob
+from ..conftest import Job, StartJob
 
 PHASES = 10  # per backend: in all 20 moments between the start and the end of a job
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
@@ -51,3 +51,26 @@ def test_killed_while_starting_or_ending(start_job: StartJob, python: str, progr
     job = start_job("-np", str(size), "--oversubscribe", python, programs / "victim.py", str(0.15 * phase), "1")
     assert job.finish() == 137, job.text
     assert_survivors_name(job.text, 1)
+
+
+def agent_of(job: Job) -> int:
+    children = Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+@pytest.mark.parametrize("signals, grace", [(1, "0.5"), (2, "60")])
+def test_a_stopped_agent_does_not_hold_the_launcher(
+    start_job: StartJob, python: str, programs: Path, signals: int, grace: str
+) -> None:
+    """It has until the end of the grace period, or the second signal, and 2 s."""
+    job = start_job("-np", "2", "--grace", grace, python, programs / "loop.py")
+    job.ranks(2)
+    os.kill(agent_of(job), signal.SIGSTOP)
+    before = time.monotonic()
+    for _ in range(signals):
+        job.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    assert job.finish(20) == 143, job.text
+    assert 2 < time.monotonic() - before < 6
+    assert "the agent on host" in job.text and "is it stopped?" in job.text, job.text

@@ -1,5 +1,6 @@
 #include "launcher/plan/environment.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
@@ -130,6 +131,23 @@ TEST_CASE("--env none passes on what is named") {
   CHECK(base.notes[0].find("ABSENT") != std::string::npos);
 }
 
+TEST_CASE("what is true on one host only is left to each host") {
+  const auto own = [](const EnvRequest& request, const std::string& name) {
+    const auto names = base_environment({{"DISPLAY", ":0"}, {"HOME", "/h"}}, request).host_own;
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  CHECK(own({}, "HOME"));
+  CHECK(own({}, "SSH_CONNECTION"));
+  CHECK_FALSE(own({}, "PATH"));
+  CHECK_FALSE(own({.mode = EnvMode::kAll}, "HOME"));
+  CHECK(own({.mode = EnvMode::kNone}, "HOME"));
+  CHECK_FALSE(own({.mode = EnvMode::kNone}, "DISPLAY"));
+  CHECK_FALSE(own({.forwarded = {"DISPLAY"}}, "DISPLAY"));
+  CHECK_FALSE(own({.forwarded = {"HOME=/other"}}, "HOME"));
+  CHECK_FALSE(own({.from_file = {{"HOME", "/other"}}}, "HOME"));
+  CHECK(base_environment({{"DISPLAY", ":0"}}, {}).variables.contains("DISPLAY"));
+}
+
 TEST_CASE("--env-file") {
   const auto read = parse_env_file("# c\n\nA=1 2\nB=\nHOME\nGONE\n", "f", {{"HOME", "/h"}});
   REQUIRE(read.ok());
@@ -145,7 +163,8 @@ TEST_CASE("a plan survives the wire, and broken bytes are refused") {
                          .cwd = "/w",
                          .umask = 077,
                          .open_files = 1024,
-                         .environment = {{"A", "=\n"}}};
+                         .environment = {{"A", "=\n"}},
+                         .host_own = {"HOME"}};
   const auto common_bytes = to_bytes(common);
   const auto common_again = job_common_from(common_bytes);
   REQUIRE(common_again.ok());

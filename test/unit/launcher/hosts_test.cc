@@ -299,5 +299,24 @@ TEST_CASE("what a machine is called") {
   CHECK_FALSE(has_name(names_of_host("localhost", {{.name = "localhost.b"}}), "localhost.b"));
 }
 
+TEST_CASE("hosts without slots get those of their own") {
+  const Topology two_cores{.cpus = {{.id = 0, .core = 0}, {.id = 1, .core = 1}}};
+  Topology three_gpus = two_cores;
+  three_gpus.gpus.resize(3);
+  std::vector<HostSlots> hosts = {
+      {.name = "n1"}, {.name = "big", .user = "me"}, {.name = "said", .slots = 7}, {.name = "n2"}, {.name = "odd"}};
+  const auto reasons = fill_slots(hosts, {two_cores, three_gpus, two_cores, two_cores, Topology{}});
+  const auto slots = [&](std::size_t i) { return hosts[i].slots.value_or(0); };
+  CHECK(slots(0) == 2);
+  CHECK(slots(1) == 3);
+  CHECK(slots(2) == 7);
+  CHECK(slots(3) == 2);
+  CHECK(slots(4) == 1);
+  REQUIRE(reasons.size() == 3);
+  CHECK(reasons[0] == "odd has 1 slot: one for each core, there are no GPUs");
+  CHECK(reasons[1] == "n[1-2] have 2 slots each: one for each core, there are no GPUs");
+  CHECK(reasons[2] == "me@big has 3 slots: one for each GPU");
+}
+
 }  // namespace
 }  // namespace distrun::launcher

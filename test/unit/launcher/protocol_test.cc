@@ -126,6 +126,49 @@ TEST_CASE("frames arrive whole and in order, larger than a pipe too") {
   CHECK_FALSE(pipes.left.wants_write());
 }
 
+void print(Pipes& pipes, std::string_view text) {
+  REQUIRE(::write(pipes.left.out(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+}
+
+TEST_CASE("what a login shell prints before the greeting is no frame") {
+  Pipes pipes = connected();
+  pipes.right.await(kAgentGreeting);
+  print(pipes, "Welcome!\n distrun agent\n");
+  CHECK(pipes.right.receive().empty());
+  CHECK(pipes.right.noise() == "Welcome!\n distrun agent\n");
+  print(pipes, kAgentGreeting.substr(0, 5));
+  CHECK(pipes.right.receive().empty());
+  print(pipes, kAgentGreeting.substr(5));
+  pipes.left.send(4, bytes_of("a"));
+  const auto frames = pipes.right.receive();
+  REQUIRE(frames.size() == 1);
+  CHECK(frames[0].payload == bytes_of("a"));
+  CHECK(pipes.right.noise() == "Welcome!\n distrun agent\n");
+}
+
+TEST_CASE("noise without end is a fault, and an end without greeting keeps the noise") {
+  {
+    Pipes pipes = connected();
+    pipes.right.await(kAgentGreeting);
+    const std::string much(40 * 1024, 'x');
+    print(pipes, much);
+    CHECK(pipes.right.receive().empty());
+    CHECK_FALSE(pipes.right.closed());
+    print(pipes, much);
+    CHECK(pipes.right.receive().empty());
+    CHECK(pipes.right.closed());
+    CHECK_FALSE(pipes.right.fault().ok());
+  }
+  Pipes pipes = connected();
+  pipes.right.await(kAgentGreeting);
+  print(pipes, "This account is not available.\n");
+  pipes.left.close_out();
+  CHECK(pipes.right.receive().empty());
+  CHECK(pipes.right.receive().empty());
+  CHECK(pipes.right.closed());
+  CHECK(pipes.right.noise() == "This account is not available.\n");
+}
+
 TEST_CASE("the end of the other side and nonsense from it are seen") {
   {
     Pipes pipes = connected();

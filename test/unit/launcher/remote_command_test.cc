@@ -88,7 +88,8 @@ TEST_CASE("what ssh says comes with a cure") {
   CHECK(has(ssh_failure(255, "Host key verification failed.\n"), "StrictHostKeyChecking"));
   CHECK(has(ssh_failure(255, "ssh: connect to host h port 22: Connection refused"), "--ssh-port"));
   CHECK(has(ssh_failure(127, "sh: 1: exec: distrun: not found"), "install the same wheel"));
-  CHECK(ssh_failure(255, "") == "ssh failed");
+  CHECK(ssh_failure(255, "") == "ssh ended and said nothing; was the agent there killed?");
+  CHECK(ssh_failure(137, "") == "its agent was killed by signal 9");
 }
 
 }  // namespace

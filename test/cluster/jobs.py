@@ -1,0 +1,147 @@
+"""`distrun` on a host of a cluster: started with the environment it needs there, watched line by line."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from .rig import ROOT, Host, Process
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+LOOP = ROOT / "test/e2e/programs/loop.py"
+EXAMPLES = ROOT / "examples"
+
+
+def launcher() -> Path:
+    """The `distrun` beside this Python, else the newest build's."""
+    beside = Path(sys.executable).parent / "distrun"
+    if beside.is_file():
+        return beside
+    built = sorted(ROOT.glob("build/**/launcher/distrun"), key=lambda path: path.stat().st_mtime)
+    if not built:
+        pytest.exit("distrun is not built: run scripts/test", returncode=1)
+    return built[-1]
+
+
+def package_paths() -> list[str]:
+    """Where this Python finds what is not installed into it; empty once distrun is installed."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+
+
+def job_environment() -> dict[str, str]:
+    """As in a shell on the head node in which `distrun` and this Python come first on PATH."""
+    folders = [str(launcher().parent), str(Path(sys.executable).parent)]
+    environment = {"PATH": ":".join([*folders, "/usr/local/bin:/usr/bin:/bin"])}
+    paths = package_paths()
+    return environment | ({"PYTHONPATH": ":".join(paths)} if paths else {})
+
+
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"after {seconds} s not yet: {what}"
+        time.sleep(0.02)
+
+
+def run(host: Host, *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 60.0,
+        cwd: str | Path = "/tmp") -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """`distrun arguments...` to its end."""
+    return host.run([launcher(), *arguments], env=job_environment() | (env or {}), timeout=timeout, cwd=cwd)
+
+
+def agents(host: Host) -> list[Process]:
+    """The guard and the agent below it."""
+    return [each for each in host.processes() if each.argv[1:] == ("agent", "--guard")]
+
+
+class Job:
+    """A running `distrun`."""
+
+    def __init__(self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
+        self.host = host
+        self.process = host.popen(
+            [launcher(), *arguments],
+            env=job_environment() | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[tuple[float, str]] = []
+        self.ended = 0.0
+        self._changed = threading.Condition()
+        streams = (self.process.stdout, self.process.stderr)
+        self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            with self._changed:
+                self.lines.append((time.monotonic(), line.rstrip("\n")))
+                self._changed.notify_all()
+
+    @property
+    def text(self) -> str:
+        with self._changed:
+            return "\n".join(line for _, line in self.lines)
+
+    def found(self, pattern: str) -> list[tuple[float, re.Match[str]]]:
+        """The lines so far that match, each with the time at which it came."""
+        with self._changed:
+            return [(when, match) for when, line in self.lines if (match := re.search(pattern, line))]
+
+    def wait_for(self, pattern: str, count: int = 1, seconds: float = 30.0) -> list[re.Match[str]]:
+        deadline = time.monotonic() + seconds
+        while len(matches := self.found(pattern)) < count:
+            alive = any(reader.is_alive() for reader in self._readers)
+            assert alive and time.monotonic() < deadline, f"not {count} lines like {pattern!r}:\n{self.text}"
+            with self._changed:
+                self._changed.wait(0.1)
+        return [match for _, match in matches]
+
+    def ranks(self, count: int) -> dict[int, int]:
+        """Rank to pid, once `count` ranks have said `ready RANK PID`."""
+        return {int(match[1]): int(match[2]) for match in self.wait_for(r"ready (\d+) (\d+)", count)}
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def finish(self, seconds: float = 30.0) -> int:
+        """Its exit code, once it has ended and all its output is here."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            raise AssertionError(f"the job has not ended within {seconds} s:\n{self.text}") from None
+        self.ended = time.monotonic()
+        for reader in self._readers:
+            reader.join(10)
+        return code
+
+
+def end_strays(host: Host) -> list[Process]:
+    """Kills what a job has left on a host, and returns it."""
+    strays = host.strays()
+    for process in strays:
+        host.run(["kill", "-9", str(process.pid)])
+    return strays
+
+
+def assert_nothing_left(*hosts: Host, seconds: float = 5.0) -> None:
+    for host in hosts:
+        wait_until(lambda host=host: not host.strays(), f"{host.name} is empty: {host.strays()}", seconds)  # type: ignore[misc]
+
+
+def package_folders() -> list[Path]:
+    """What programs need on every host besides the repository."""
+    return [Path(path) for path in package_paths() if Path(path).is_dir()]

@@ -1,0 +1,258 @@
+"""What goes wrong in the middle of a job on several hosts: it is noticed in time and named, and nothing is left."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from .conftest import started
+from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_folders
+from .rig import Cluster, Host, Process
+
+PYTHON = sys.executable
+NOTICED = 5.0  # a host that says nothing any more
+LEASE = 15.0  # how long ranks outlive the head's host
+RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
+# Each rank has a grandchild that hides in a session of its own.
+HIDING = (
+    "sh",
+    "-c",
+    'setsid sleep 1000 </dev/null >/dev/null 2>&1 & exec "$@"',
+    "sh",
+    PYTHON,
+    str(LOOP),
+    "1000000",
+    "0.01",
+)
+
+
+def start(head: Host, hosts: str, *options: str) -> Job:
+    return Job(head, "-H", hosts, *options, *HIDING)
+
+
+def guard_of(host: Host) -> Process:
+    both = agents(host)
+    return next(each for each in both if each.parent not in [other.pid for other in both])
+
+
+def agent_of(host: Host) -> Process:
+    both = agents(host)
+    return next(each for each in both if each.parent in [other.pid for other in both])
+
+
+def kill(host: Host, process: Process, number: int = signal.SIGKILL) -> None:
+    host.run(["kill", f"-{int(number)}", str(process.pid)], check=True)
+
+
+def pid_there(host: Host, rank: int) -> Process:
+    """The process of a rank, by what it was told about itself."""
+    for each in host.processes():
+        try:
+            variables = host.path(f"/proc/{each.pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"DISTRUN_RANK={rank}".encode() in variables and str(LOOP) in each.argv and each.argv[0] != "sh":
+            return each
+    raise AssertionError(f"rank {rank} does not run on {host.name}")
+
+
+def assert_told(job: Job, survivors: set[int], lost: list[int], host: str, seconds: float) -> None:
+    raised = {int(match[1]): match for _, match in job.found(RAISED)}
+    assert set(raised) == survivors, job.text
+    for match in raised.values():
+        assert match[2] == "RankLost" and match[4] == host, job.text
+        assert set(map(int, match[3].split(", "))) & set(lost), job.text
+        assert float(match[6]) < seconds, job.text
+
+
+def test_a_killed_rank(cluster: Cluster) -> None:
+    job = start(cluster.head, "h1:2,h2:2")
+    job.ranks(4)
+    kill(cluster["h2"], pid_there(cluster["h2"], 3))
+    assert job.finish() == 137, job.text
+    assert_told(job, {0, 1, 2}, [3], "h2", 2.0)
+    assert re.search(r"rank 3 on host h2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.text), job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def sshd_session(host: Host) -> Process:
+    return next(each for each in host.processes() if each.argv[0].startswith("sshd: root"))
+
+
+def ssh_to(host: str) -> Callable[[Host], Process]:
+    return lambda head: next(each for each in head.processes() if each.argv[0] == "ssh" and host in each.argv)
+
+
+@pytest.mark.parametrize(
+    "where, victim, text",
+    [
+        ("h2", agent_of, "its agent was killed by signal 9"),
+        ("h2", guard_of, ""),
+        ("h2", sshd_session, "closed by"),
+        ("head", ssh_to("h2"), "what carries its agent was killed by signal 9"),
+    ],
+    ids=["agent", "guard", "sshd", "ssh"],
+)
+def test_a_broken_chain_to_the_ranks(
+    cluster: Cluster, where: str, victim: Callable[[Host], Process], text: str
+) -> None:
+    job = start(cluster.head, "h1:1,h2:2")
+    job.ranks(3)
+    kill(cluster[where], victim(cluster[where]))
+    assert job.finish() == 75, job.text
+    [first, *_] = [line for _, line in job.lines if not line.startswith("[")]
+    assert first.startswith("distrun: host h2 is lost: ") and text in first, job.text
+    assert first.endswith(". Ranks 1-2 there are counted dead"), job.text
+    assert_told(job, {0}, [1, 2], "h2", 2.0)
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_a_killed_launcher(cluster: Cluster) -> None:
+    job = start(cluster.head, "head:1,h1:1,h2:2")
+    job.ranks(4)
+    job.process.kill()
+    assert job.process.wait(5) == -9
+    assert_nothing_left(cluster.head, *cluster.hosts, seconds=3)
+
+
+def test_ctrl_c(cluster: Cluster) -> None:
+    job = start(cluster.head, "head:1,h1:1,h2:2")
+    job.ranks(4)
+    before = time.monotonic()
+    job.signal(signal.SIGINT)
+    assert job.finish() == 130, job.text
+    assert job.ended - before < 2 and "interrupted; ranks get TERM" in job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_ctrl_c_twice(cluster: Cluster) -> None:
+    stubborn = "trap '' TERM; echo ready $RANK $$; sleep 1000 & wait; wait; sleep 1000"
+    job = Job(cluster.head, "-H", "h1:1,h2:1", "--grace", "60", "sh", "-c", stubborn)
+    job.ranks(2)
+    job.signal(signal.SIGINT)
+    job.wait_for("interrupted")
+    before = time.monotonic()
+    job.signal(signal.SIGINT)
+    assert job.finish() == 130, job.text
+    assert job.ended - before < 2
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_a_stopped_agent_and_two_signals(cluster: Cluster) -> None:
+    job = start(cluster.head, "h1:1,h2:2", "--grace", "60")
+    job.ranks(3)
+    kill(cluster["h2"], agent_of(cluster["h2"]), signal.SIGSTOP)
+    before = time.monotonic()
+    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM)
+    assert job.finish() == 143, job.text
+    assert job.ended - before < 4, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_a_stopped_guard(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-H", "h1:1,h2:1", "sh", "-c", "echo ready $RANK $$; sleep 1.5")
+    job.ranks(2)
+    guard = guard_of(cluster["h2"])
+    kill(cluster["h2"], guard, signal.SIGSTOP)
+    assert job.finish(10) == 0, job.text
+    kill(cluster["h2"], guard, signal.SIGCONT)
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+# The slow ones, all at once: each has hosts of its own.
+
+
+@dataclass
+class Storm:
+    cluster: Cluster
+    jobs: dict[str, Job]  # by fault
+    struck: dict[str, float]  # when
+    resumed: float
+
+
+VICTIMS = {"power": "h2", "cable": "h4", "deaf": "h6", "mute": "h8", "frozen": "h12"}
+FAULTS: dict[str, Callable[[Host], None]] = {
+    "power": lambda host: host.kill(),
+    "cable": lambda host: host.link_down(),
+    "deaf": lambda host: host.drop("in"),
+    "mute": lambda host: host.drop("out"),
+    "frozen": lambda host: kill(host, agent_of(host), signal.SIGSTOP),
+}
+
+
+def partner_of(victim: str) -> str:
+    return f"h{int(victim[1:]) - 1}"
+
+
+STOPPED = 20.0  # longer than a lease
+
+
+@pytest.fixture(scope="module")
+def storm() -> Iterator[Storm]:
+    with ExitStack() as stack:
+        cluster = started(stack, 12, share=package_folders())
+        head = cluster.head
+        jobs = {fault: start(head, f"{partner_of(victim)}:1,{victim}:2") for fault, victim in VICTIMS.items()}
+        jobs["head"] = start(cluster["h9"], "h9:1,h10:2")
+        jobs["stopped"] = Job(head, "-H", "h1:1,h3:1", PYTHON, LOOP, "300", "0.01")
+        for job in jobs.values():
+            job.wait_for("ready", 2 if job is jobs["stopped"] else 3)
+        jobs["stopped"].signal(signal.SIGTSTP)
+        struck = {"stopped": time.monotonic()}
+        for fault, strike in FAULTS.items():
+            struck[fault] = time.monotonic()
+            strike(cluster[VICTIMS[fault]])
+        struck["head"] = time.monotonic()
+        cluster["h9"].link_down()
+        yield Storm(cluster, jobs, struck, 0.0)
+        for host in [*cluster.hosts, head]:
+            if host.alive:
+                end_strays(host)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_host_that_vanishes(storm: Storm, fault: str) -> None:
+    job, victim = storm.jobs[fault], VICTIMS[fault]
+    assert job.finish() == 75, job.text
+    [(when, first), *_] = [(when, line) for when, line in job.lines if not line.startswith("[")]
+    expected = f"host {victim} is lost: nothing has come from it for 3.5 s. Ranks 1-2 there are counted dead"
+    assert first == f"distrun: {expected}", job.text
+    assert when - storm.struck[fault] < NOTICED, job.text
+    assert job.ended - storm.struck[fault] < NOTICED + 3
+    assert_told(job, {0}, [1, 2], victim, NOTICED + 1)
+    if fault not in ("power", "cable"):  # on whose other hosts a second job runs
+        assert_nothing_left(storm.cluster[partner_of(victim)])
+
+
+def test_a_head_without_network(storm: Storm) -> None:
+    """The launcher notices, and so do the agents that it cannot reach any more."""
+    job = storm.jobs["head"]
+    assert job.finish() == 75, job.text
+    assert "host h10 is lost" in job.text
+    assert_nothing_left(storm.cluster["h9"])
+    left = LEASE + 2 - (time.monotonic() - storm.struck["head"])
+    assert_nothing_left(storm.cluster["h10"], seconds=max(0.1, left))
+
+
+@pytest.mark.parametrize("fault", ["cable", "deaf", "mute", "frozen"])
+def test_a_host_without_network_ends_its_ranks(storm: Storm, fault: str) -> None:
+    left = LEASE + 2 - (time.monotonic() - storm.struck[fault])
+    assert_nothing_left(storm.cluster[VICTIMS[fault]], seconds=max(0.1, left))
+
+
+def test_ctrl_z_for_longer_than_a_lease(storm: Storm) -> None:
+    job = storm.jobs["stopped"]
+    time.sleep(max(0.0, storm.struck["stopped"] + STOPPED - time.monotonic()))
+    assert not job.found("done"), job.text
+    job.signal(signal.SIGCONT)
+    assert job.finish() == 0, job.text
+    assert len(job.found(r"done \d")) == 2, job.text
+    assert_nothing_left(storm.cluster.head, storm.cluster["h1"], storm.cluster["h3"])

@@ -1,0 +1,210 @@
+"""Jobs on several hosts by ssh: that they run, and what their ranks find there."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .jobs import EXAMPLES, LOOP, PROGRAMS, Job, agents, assert_nothing_left, job_environment, launcher, run
+from .rig import ROOT, Cluster, Host
+
+PYTHON = sys.executable
+TWO_BY_TWO = ("-np", "4", "-H", "h1:2,h2:2")
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[int, dict[str, Any]]:
+    """What the ranks of programs/tell.py have said, by rank."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = re.findall(r"^\[(\d+)\] told (.*)$", done.stdout, re.MULTILINE)
+    return {int(rank): json.loads(text) for rank, text in lines}
+
+
+def tell(cluster: Cluster, *options: str, words: tuple[str, ...] = (), **more: Any) -> dict[int, dict[str, Any]]:
+    return told(run(cluster.head, *options, PYTHON, PROGRAMS / "tell.py", *words, **more))
+
+
+def test_numpy_pi(cluster: Cluster) -> None:
+    done = run(cluster.head, *TWO_BY_TWO, PYTHON, EXAMPLES / "numpy_pi.py")
+    assert done.returncode == 0, done.stderr
+    assert "4 ranks" in done.stdout and "integral: 3.14159265" in done.stdout
+
+
+def test_an_unmodified_torchrun_script(cluster: Cluster) -> None:
+    done = run(cluster.head, *TWO_BY_TWO, PYTHON, PROGRAMS / "ddp.py", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"of 4: equal True$", done.stdout, re.MULTILINE)) == 4, done.stdout
+
+
+def test_shm_inside_a_host_and_tcp_between(cluster: Cluster) -> None:
+    done = run(cluster.head, *TWO_BY_TWO, PYTHON, PROGRAMS / "sets.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"sums \d 4 2$", done.stdout, re.MULTILINE)) == 4, done.stdout
+    for host in (0, 1):
+        [why] = re.findall(rf"host {host}: (.*)", done.stdout)
+        chosen = dict(re.findall(r"process set (\d+): cpu: (\w+)", why))
+        assert chosen["0"] == "tcp" and chosen[str(host + 1)] == "shm", why
+
+
+def test_what_a_rank_is_told_about_itself(cluster: Cluster) -> None:
+    ranks = tell(cluster, "-np", "5", "-H", "h1:2,h2:3")
+    for rank, (host, local, cross) in enumerate([("h1", 0, 0), ("h1", 1, 0), ("h2", 0, 1), ("h2", 1, 1), ("h2", 2, 0)]):
+        of_host = 2 if host == "h1" else 3
+        expected = {
+            "RANK": rank,
+            "WORLD_SIZE": 5,
+            "LOCAL_RANK": local,
+            "LOCAL_WORLD_SIZE": of_host,
+            "NODE_RANK": int(host == "h2"),
+            "DISTRUN_CROSS_RANK": cross,
+            "DISTRUN_CROSS_SIZE": 1 if local == 2 else 2,
+            "DISTRUN_HOST": host,
+            "DISTRUN_ADDRESS": cluster[host].address,
+            "MASTER_ADDR": cluster["h1"].address,
+            "GLOO_SOCKET_IFNAME": "eth0",
+        }
+        env = ranks[rank]["env"]
+        assert ranks[rank]["host"] == host
+        assert {name: env.get(name) for name in expected} == {name: str(value) for name, value in expected.items()}
+
+
+def test_the_session_carries_over(cluster: Cluster, shared_path: Path) -> None:
+    """Folder, umask, limits, variables, the activated virtual environment."""
+    (shared_path / "venv/bin").mkdir(parents=True)
+    (shared_path / "venv/bin/python").symlink_to(PYTHON)
+    (shared_path / "venv/pyvenv.cfg").write_text(f"home = {Path(PYTHON).parent}\n")
+    script = f'cd {shared_path}; umask 027; ulimit -Sn 600; exec "$@"'
+    command = [str(launcher()), "-np", "2", "-H", "h1,h2", "--nproc-per-node", "1", str(PROGRAMS / "tell.py")]
+    venv = {"VIRTUAL_ENV": str(shared_path / "venv"), "PATH": f"{shared_path}/venv/bin:{job_environment()['PATH']}"}
+    done = cluster.head.run(["bash", "-c", script, "sh", *command], env=job_environment() | venv | {"MINE": "a b"})
+    for rank, each in told(done).items():
+        assert each["host"] == f"h{rank + 1}"
+        assert (each["cwd"], each["umask"], each["open_files"]) == (str(shared_path), 0o027, 600)
+        assert each["env"]["MINE"] == "a b" and each["prefix"] == str(shared_path / "venv")
+
+
+OF_THE_HEAD = {
+    "SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22",
+    "SSH_CLIENT": "192.0.2.1 1 22",
+    "SSH_AUTH_SOCK": "/tmp/agent",
+    "HOSTNAME": "head",
+    "XDG_RUNTIME_DIR": "/run/user/0",
+    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/user/0/bus",
+    "DISPLAY": ":0",
+}
+
+
+def test_variables_of_the_head_stay_there(cluster: Cluster) -> None:
+    env = OF_THE_HEAD | {"MINE": "1"}
+    here, there = (each["env"] for _, each in sorted(tell(cluster, "-H", "head:1,h1:1", env=env).items()))
+    assert {name: here.get(name) for name in OF_THE_HEAD} == OF_THE_HEAD
+    assert here["MINE"] == there["MINE"] == "1"
+    for name, value in OF_THE_HEAD.items():
+        assert there.get(name) != value, name
+    assert cluster.head.address in there["SSH_CONNECTION"]
+    [forced] = tell(cluster, "-H", "h1:1", "-x", "DISPLAY", env=env).values()
+    assert forced["env"]["DISPLAY"] == ":0" and "HOSTNAME" not in forced["env"]
+    [everything] = tell(cluster, "-H", "h1:1", "--env", "all", env=env).values()
+    assert {name: everything["env"].get(name) for name in OF_THE_HEAD} == OF_THE_HEAD
+    [nothing] = tell(cluster, "-H", "h1:1", "--env", "none", env=env).values()
+    assert "MINE" not in nothing["env"] and "SSH_CONNECTION" not in nothing["env"]
+    assert nothing["env"]["HOME"] == "/run/home/root"
+
+
+def test_another_user_there(cluster: Cluster) -> None:
+    say = "echo $(id -un) $USER $LOGNAME $HOME $MINE"
+    done = run(cluster.head, "-H", "h1:1,guest@h2:1", "-x", "MINE=1", "sh", "-c", say)
+    expected = ["[0] root root root /run/home/root 1", "[1] guest guest guest /run/home/guest 1"]
+    assert sorted(done.stdout.splitlines()) == expected, done.stderr
+
+
+def test_hosts_without_slots_have_their_own(cluster: Cluster) -> None:
+    """h2 may use one core only; h3 is not needed."""
+    cores = len(os.sched_getaffinity(0))
+    [listener] = [each for each in cluster["h2"].processes() if "[listener]" in each.argv[0]]
+    cluster["h2"].run(["taskset", "-pc", "0", str(listener.pid)], check=True)
+    try:
+        done = run(cluster.head, "-H", "h2,h1", "sh", "-c", "echo $LOCAL_WORLD_SIZE of $WORLD_SIZE")
+        assert f"[0] 1 of {cores + 1}" in done.stdout.splitlines(), done.stdout + done.stderr
+        assert f"[{cores}] {cores} of {cores + 1}" in done.stdout.splitlines()
+        some = run(cluster.head, "-np", "2", "-H", "h2,h1:1,h3", "sh", "-c", "echo $DISTRUN_HOST")
+        assert sorted(some.stdout.splitlines()) == ["[0] h2", "[1] h1"], some.stderr
+        many = run(cluster.head, "-np", "3", "-H", "h2,h1:1", "true")
+        assert many.returncode == 69
+        assert "3 ranks do not fit into 2 slots:\n    host    slots\n    h[2,1]  1 each\n" in many.stderr, many.stderr
+    finally:
+        cluster["h2"].run(["taskset", "-pc", f"0-{cores - 1}", str(listener.pid)], check=True)
+
+
+NASTY = ["'", '"', ";", "$(reboot)", "`id`", "\n", "\\", "-x", "--", "$HOME", "*", "~", "&", "|", "\t", "é", "{host}",
+         "!", "#", "%h", "\x01", ">f", " ", "=", "--env=none", "-"]  # fmt: skip
+
+
+def test_words_arrive_literally(cluster: Cluster) -> None:
+    random_words = random.Random("words")
+    for _ in range(10):
+        words = tuple("".join(random_words.choices(NASTY, k=random_words.randint(0, 4))) for _ in range(20))
+        value = "".join(random_words.choices(NASTY, k=6))
+        for each in tell(cluster, "-H", "h1:1,h2:1", "-x", f"NASTY={value}", words=words).values():
+            assert tuple(each["argv"]) == words and each["env"]["NASTY"] == value
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=touch /tmp/hacked", "h1;id", "$(id)", "`id`", "h1\nh2", "a b", "'h1'"]
+)
+def test_odd_host_names_are_refused(cluster: Cluster, host: str) -> None:
+    done = run(cluster.head, "-H", f"{host}:1", "true")
+    assert done.returncode == 64, done.stderr
+    assert not cluster.head.path("/tmp/hacked").exists()
+
+
+def visible_to(user: str, host: Host) -> str:
+    """All that `user` can read of the processes of a host."""
+    script = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'"
+    return host.run(["sh", "-c", script], user=user).stdout
+
+
+def test_nobody_sees_key_or_environment(cluster: Cluster) -> None:
+    job = Job(
+        cluster.head, "-H", "h1:1,h2:1", "-x", "TOKEN=s3cret-in-x", PYTHON, LOOP, env={"MINE": "s3cret-inherited"}
+    )
+    job.ranks(2)
+    for host in (cluster.head, cluster["h1"], cluster["h2"]):
+        seen = visible_to("guest", host)
+        assert "distrun" in seen
+        # What the user typed is on the command line of distrun itself, and nowhere else.
+        assert "s3cret-inherited" not in seen
+        assert "s3cret-in-x" not in seen or host is cluster.head
+    carriers = [each.argv for each in cluster.head.processes() if each.argv[0] == "ssh"]
+    assert len(carriers) == 2 and not any("s3cret" in word for argv in carriers for word in argv)
+    assert [each.argv[0] for each in agents(cluster["h1"])] == [str(launcher())] * 2
+    # Root of the host sees the rank's environment; the key is not even there.
+    environment = visible_to("root", cluster["h1"])
+    assert "DISTRUN_KEY_FD=" in environment and "DISTRUN_KEY=" not in environment
+    job.signal(15)
+    assert job.finish() == 143, job.text
+    assert_nothing_left(cluster.head, cluster["h1"], cluster["h2"])
+
+
+def readme_commands() -> list[str]:
+    """The commands of the README's section about several hosts."""
+    section = (ROOT / "README.md").read_text().split("## On several hosts", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^    (distrun .*)$", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_the_readme(cluster: Cluster, shared_path: Path, command: str) -> None:
+    (shared_path / "examples").symlink_to(EXAMPLES)
+    (shared_path / "hosts").write_text("h1 slots=1\nh2:1\n")
+    done = cluster.head.run(["bash", "-c", command], env=job_environment(), cwd=shared_path, timeout=120)
+    assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
+    if "digits" in command:
+        [accuracy] = re.findall(r"^\[0\] accuracy: ([01]\.\d+)$", done.stdout, re.MULTILINE)
+        assert float(accuracy) >= 0.97, done.stdout

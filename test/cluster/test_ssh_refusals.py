@@ -1,0 +1,194 @@
+"""What makes a job on several hosts impossible is told before any rank starts, for all hosts at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .jobs import Job, assert_nothing_left, launcher, run
+from .rig import Cluster, Host
+
+SSH_CONFIG = """
+Host closed
+  HostName h4
+  Port 2222
+Host locked
+  HostName h4
+  IdentityFile /tmp/wrong_key
+  IdentitiesOnly yes
+Host stranger
+  HostName h4
+  UserKnownHostsFile /dev/null
+  GlobalKnownHostsFile /dev/null
+"""
+
+
+@pytest.fixture
+def head(cluster: Cluster) -> Host:
+    return cluster.head
+
+
+def hide(host: Host, folder: Path) -> None:
+    host.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True)
+
+
+def unhide(host: Host, path: Path) -> None:
+    host.run(["umount", str(path)], check=True)
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Host to what is said about it."""
+    out = {}
+    for line in done.stderr.splitlines():
+        name, _, text = line.strip().removeprefix("host ").partition(": ")
+        out[name] = text
+    return out
+
+
+def write(host: Host, path: str, text: str, mode: int = 0o755) -> None:
+    host.path(path).parent.mkdir(parents=True, exist_ok=True)
+    host.path(path).write_text(text)
+    host.path(path).chmod(mode)
+
+
+def test_hosts_that_ssh_does_not_reach(cluster: Cluster, head: Host) -> None:
+    write(head, "/run/home/root/.ssh/config", SSH_CONFIG, 0o600)
+    head.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/tmp/wrong_key"], check=True)
+    cluster["h3"].link_down()
+    names = ["h1", "h2", "h3", "closed", "locked", "stranger", "nowhere", "nobody@h4"]
+    try:
+        hosts = ",".join(f"{name}:1" for name in names)
+        done = run(head, "-H", hosts, "--ssh-option", "ConnectTimeout=2", "touch", "/tmp/started")
+    finally:
+        head.path("/run/home/root/.ssh/config").unlink()
+        head.path("/tmp/wrong_key").unlink()
+    assert done.returncode == 69, done.stderr
+    assert "the job cannot start, because of 6 hosts of 8:" in done.stderr
+    said = lines(done)
+    assert "h1" not in said and "h2" not in said
+    assert "is the host up" in said["h3"], done.stderr
+    assert "Connection refused" in said["closed"] and "--ssh-port" in said["closed"]
+    assert "Permission denied" in said["locked"] and "--ssh-identity" in said["locked"]
+    assert "This account is currently not available" in done.stderr  # said to standard output
+    assert "Host key verification failed" in done.stderr and "StrictHostKeyChecking=accept-new" in done.stderr
+    assert "Could not resolve hostname nowhere" in said["nowhere"]
+    assert not any(host.path("/tmp/started").exists() for host in cluster.hosts)
+
+
+OTHER_VERSION = """#!{python}
+import subprocess, sys, os
+# The head's first message says that it speaks another protocol.
+child = subprocess.Popen([{real!r}, "agent", "--guard"], stdin=subprocess.PIPE)
+data = bytearray(os.read(0, 9))
+data[5] += 1
+child.stdin.write(data)
+child.stdin.flush()
+while chunk := os.read(0, 65536):
+    child.stdin.write(chunk)
+    child.stdin.flush()
+"""
+
+
+@pytest.fixture
+def without_distrun(cluster: Cluster) -> Iterator[Host]:
+    """h2 has no distrun, neither at the same path nor on PATH."""
+    hide(cluster["h2"], launcher().parent)
+    yield cluster["h2"]
+    unhide(cluster["h2"], launcher().parent)
+
+
+@pytest.fixture
+def with_other_version(cluster: Cluster, shared_path: Path) -> Iterator[Host]:
+    """h3's distrun is another version."""
+    host = cluster["h3"]
+    real, wrapper = shared_path / "real", shared_path / "wrapper"
+    real.write_bytes(launcher().read_bytes())
+    real.chmod(0o755)
+    wrapper.write_text(OTHER_VERSION.format(python=sys.executable, real=str(real)))
+    wrapper.chmod(0o755)
+    host.run(["mount", "--bind", str(wrapper), str(launcher())], check=True)
+    yield host
+    unhide(host, launcher())
+
+
+def test_hosts_where_something_is_missing(
+    cluster: Cluster, head: Host, without_distrun: Host, with_other_version: Host
+) -> None:
+    write(cluster["h1"], "/tmp/only/tool", "#!/bin/sh\ntouch /tmp/started\n")
+    write(head, "/tmp/only/tool", "#!/bin/sh\n")
+    done = run(head, "-H", "h1:1,h2:1,h3:1,h4:1", "/tmp/only/tool")
+    assert done.returncode == 69, done.stderr
+    assert "because of 3 hosts of 4:" in done.stderr
+    assert "host h2: distrun is not installed there" in done.stderr and "install the same wheel" in done.stderr
+    assert "host h3: distrun there is version" in done.stderr and "install the same version on all hosts" in done.stderr
+    assert "program /tmp/only/tool does not exist on host h4" in done.stderr
+    assert not cluster["h1"].path("/tmp/started").exists()
+    everywhere = run(head, "-H", "h1:1,h4:1", "/tmp/nowhere/tool")
+    assert everywhere.returncode == 127 and everywhere.stderr.count("/tmp/nowhere/tool") == 1, everywhere.stderr
+
+
+def test_a_folder_or_script_that_some_hosts_lack(cluster: Cluster, head: Host) -> None:
+    for host in (head, cluster["h1"]):
+        write(host, "/tmp/work/train.py", "print('ran')\n")
+    host_without = cluster["h2"]
+    done = run(head, "-H", "h1:1,h2:1", "true", cwd="/tmp/work")
+    assert done.returncode == 69
+    assert "directory /tmp/work does not exist on host h2" in done.stderr, done.stderr
+    host_without.path("/tmp/work").mkdir()
+    done = run(head, "-H", "h1:1,h2:1", "train.py", cwd="/tmp/work")
+    assert done.returncode == 69 and "ran" not in done.stdout
+    assert "script train.py on host h2: No such file" in done.stderr, done.stderr
+
+
+@pytest.fixture
+def bashrc(cluster: Cluster) -> Iterator[Path]:
+    path = cluster["h2"].path("/run/home/root/.bashrc")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_a_login_shell_may_print(head: Host, bashrc: Path) -> None:
+    bashrc.write_text("echo Welcome; head -c 30000 /dev/zero; echo; echo distrun agent; echo to stderr >&2\n")
+    done = run(head, "-H", "h1:1,h2:1", "echo", "fine")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] fine", "[1] fine"]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("yes Welcome | head -c 100000", "more than 64 KiB were printed there before the agent spoke: 'Welcome"),
+        ("echo This account is closed.; exit 1", "This account is closed."),
+        ("echo No quota. >&2; exit 1", "No quota."),
+    ],
+)
+def test_a_login_shell_that_does_not_come_to_the_agent(head: Host, bashrc: Path, text: str, told: str) -> None:
+    bashrc.write_text(text + "\n")
+    done = run(head, "-H", "h1:1,h2:1", "echo", "fine")
+    assert done.returncode == 69
+    assert told in done.stderr and "host h2" in done.stderr, done.stderr
+
+
+def test_ctrl_c_while_hosts_do_not_answer(cluster: Cluster, head: Host) -> None:
+    cluster["h2"].drop("both")
+    started = time.monotonic()
+    job = Job(head, "-H", "h1:1,h2:1", "true")
+    while not any(each.argv[0] == "ssh" for each in head.processes()):
+        assert time.monotonic() < started + 10
+    job.signal(2)
+    assert job.finish(5) == 130, job.text
+    cluster["h2"].heal()
+    assert_nothing_left(head, cluster["h1"])
+
+
+def test_the_options_of_ssh(cluster: Cluster, head: Host) -> None:
+    key = "/run/home/root/.ssh/id_ed25519"
+    done = run(head, "-H", "h1:1", "--ssh-port", "22", "--ssh-identity", key, "--ssh-option", "LogLevel=ERROR", "true")
+    assert done.returncode == 0, done.stderr
+    done = run(head, "-H", "h1:1", "--ssh-port", "23", "true")
+    assert done.returncode == 69 and "Connection refused" in done.stderr
