@@ -35,7 +35,7 @@ def allocated(host: Host, size: list[str], *command: str) -> subprocess.Complete
 
 
 def dial(host: Host, head: Host, key: Path) -> subprocess.Popen[str]:
-    command = [launcher(), "agent", "--connect", f"{head.address}:7000", "--key-file", key]
+    command: list[str | Path] = [launcher(), "agent", "--connect", f"{head.address}:7000", "--key-file", key]
     return host.popen(command, env=job_environment())
 
 
@@ -108,7 +108,7 @@ def test_agents_dial_in_from_their_hosts(make_cluster: MakeCluster, key: Path) -
 def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, key: Path) -> None:
     cluster = make_cluster(2, share=[key.parent])
     agents = [dial(host, cluster.head, key) for host in cluster.hosts]
-    head = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
+    head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
     cluster.head.popen([*head, "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL)
     for host in cluster.hosts:
         wait_until(lambda host=host: sleeping(host), "the rank runs", 20)  # type: ignore[misc]
