@@ -79,7 +79,8 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
                                   come + "; start distrun agent --connect on each host, with the same key file"};
     }
     if (!agent.ok()) return agent.status();
-    agents_[(*agent)->peer().purpose.substr(purpose.size())] = *std::move(agent);
+    const std::string host = (*agent)->peer().purpose.substr(purpose.size());
+    agents_[host] = *std::move(agent);
   }
   return {};
 }
