@@ -19,8 +19,8 @@ constexpr Duration kEngineSpin = std::chrono::microseconds(10);
 constexpr int kLeastYields = 8;
 // While spinning, the clock is read and the descriptors are asked every so many looks.
 constexpr int kLooksPerCheck = 64;
-// A loop that never blocks because there is always something to do still runs its timers.
-constexpr std::uint32_t kTurnsPerTimers = 256;
+// A loop that never blocks because there is always something to do still looks around so often.
+constexpr std::uint32_t kTurnsPerLook = 256;
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -136,7 +136,7 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
   Patience patience;
   for (;;) {
     const bool moved = turn();
-    if (++turns_ % kTurnsPerTimers == 0) run_timers(Clock::now());
+    if (++turns_ % kTurnsPerLook == 0) look_around();
     if (enough()) return {};
     if (moved) {
       if (patience.yields > 0) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
@@ -148,6 +148,14 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
     if (Status status = block(enough, deadline); status.code() == Errc::kInterrupted) return status;
     patience = {};
   }
+}
+
+// What a turn that moves something leaves out: a program whose operations all complete at once must hear of a death
+// too.
+void EngineLoop::look_around() {
+  [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());
+  run_timers(Clock::now());
+  if (!check_health()) end_if_done();
 }
 
 // Puts the block off while that may pay: true to look again.

@@ -92,6 +92,7 @@ class EngineLoop {
   // loop_reports.cc
   [[nodiscard]] TimePoint next_timer() const;
   void run_timers(TimePoint now);
+  void look_around();
   [[nodiscard]] std::optional<OldestWork> oldest_work() const;
   void say(int rank, Message message);
   void warn(const std::string& text);
