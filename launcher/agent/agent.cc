@@ -165,6 +165,12 @@ void Agent::input(const Frame& frame) {
   input_pending_ = rank->second.add_input(frame.payload);
 }
 
+Topology Agent::topology_of(const Prepare& order) const {
+  Topology out = scan_topology(order.sysroot);
+  out.visible_devices = visible_devices(job_->common.environment);
+  return out;
+}
+
 void Agent::prepare(const Prepare& order) {
   if (order.protocol != kAgentProtocol) {
     return refuse(kUnusable, "host " + order.host + ": distrun there is version " + kVersion + " and here " +
@@ -177,14 +183,14 @@ void Agent::prepare(const Prepare& order) {
   }
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
   heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
-  if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = scan_topology(order.sysroot)}});
+  if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = topology_of(order)}});
   program_ = find_program(job_->common, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
   auto ports = HeldPorts::hold(order.ports);
   if (!ports.ok()) return refuse(kUnusable, "host " + order.host + ": " + ports.status().message());
   ports_ = *std::move(ports);
   Prepared answer;
-  answer.facts.topology = scan_topology(order.sysroot);
+  answer.facts.topology = topology_of(order);
   answer.facts.ports = ports_.numbers();
   // One host: everybody is reached over the loopback interface. With several, probes will tell.
   answer.facts.address = "127.0.0.1";

@@ -37,6 +37,7 @@ class Agent {
   [[nodiscard]] std::optional<TimePoint> deadline() const;
   void handle(const Frame& frame);
   void prepare(const Prepare& order);
+  [[nodiscard]] Topology topology_of(const Prepare& order) const;
   void probe(const Probe& order);
   void probe_more(TimePoint now);
   void start(const Start& order);

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "launcher/plan/text.h"
 
@@ -70,6 +72,38 @@ std::vector<Cpu> scan_cpus(const std::string& sysroot) {
   return out;
 }
 
+// "gi7" with the prefix "gi" is 7.
+std::optional<int> number_behind(const std::string& name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  return parse_number(std::string_view(name).substr(prefix.size()), 0, 65535);
+}
+
+// The driver gives each instance a capability, a file that names the device file whose opening proves the right to it.
+bool may_use(const std::string& sysroot, const std::string& instance) {
+  const auto minor = parse_number(value_of_key(instance + "/access", "DeviceFileMinor"), 0, 65535);
+  std::error_code error;
+  return minor && fs::exists(sysroot + "dev/nvidia-caps/nvidia-cap" + std::to_string(*minor), error);
+}
+
+std::vector<Slice> scan_slices(const std::string& sysroot, int minor) {
+  std::vector<Slice> out;
+  const std::string mig = sysroot + "proc/driver/nvidia/capabilities/gpu" + std::to_string(minor) + "/mig/";
+  for (const std::string& name : names_in(mig)) {
+    const auto gpu_instance = number_behind(name, "gi");
+    if (!gpu_instance || !may_use(sysroot, mig + name)) continue;
+    for (const std::string& inner : names_in(mig + name)) {
+      const auto compute_instance = number_behind(inner, "ci");
+      if (compute_instance && may_use(sysroot, mig + name + "/" + inner)) {
+        out.push_back({.gpu_instance = *gpu_instance, .compute_instance = *compute_instance});
+      }
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Slice& a, const Slice& b) {
+    return std::pair(a.gpu_instance, a.compute_instance) < std::pair(b.gpu_instance, b.compute_instance);
+  });
+  return out;
+}
+
 std::vector<Gpu> scan_gpus(const std::string& sysroot) {
   std::vector<Gpu> out;
   const std::string directory = sysroot + "proc/driver/nvidia/gpus/";
@@ -83,6 +117,7 @@ std::vector<Gpu> scan_gpus(const std::string& sysroot) {
     const std::string device = sysroot + "sys/bus/pci/devices/" + bus;
     gpu.node = parse_number(first_line(device + "/numa_node"), 0, 65535).value_or(-1);
     gpu.cpus = parse_ranges(first_line(device + "/local_cpulist"));
+    gpu.slices = scan_slices(sysroot, gpu.minor);
     // A container may list all GPUs of the machine but have device files of its own ones only.
     std::error_code error;
     const bool usable = gpu.minor < 0 || fs::exists(sysroot + "dev/nvidia" + std::to_string(gpu.minor), error);

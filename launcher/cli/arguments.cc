@@ -106,6 +106,13 @@ void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
                  "all: every rank sees all GPUs and uses number local-rank (default); one: only its own")
       ->type_name("all|one")
       ->group(kPlace);
+  app.add_option(
+         "--gpus-per-rank", raw.gpus_per_rank,
+         "Give each rank so many GPUs, and let it see only those (default: one, shared where there are too few)")
+      ->type_name("N")
+      ->group(kPlace);
+  app.add_flag("--report-bindings", options.report_bindings, "Show each rank's cores and GPU before it starts")
+      ->group(kPlace);
   app.add_option("--sysroot", options.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
 }
 
@@ -159,6 +166,8 @@ void add_about(CLI::App& app, Options& options, Wanted& wanted) {
   app.add_flag("--explain{text}", options.explain,
                "Show where each rank would run, its cores, GPU, threads and environment, and why; start nothing (=json "
                "for programs)")
+      ->group(kAbout);
+  app.add_flag("-v,--verbose", options.verbose, "Say how hosts, addresses, cores and GPUs were chosen, then start")
       ->group(kAbout);
   app.add_flag("--version", wanted.version, "Show the version")->group(kAbout);
   app.add_flag("--cflags", wanted.cflags, "Show compiler options for C and C++ programs that use distrun")

@@ -1,7 +1,6 @@
 #include "launcher/cli/explain.h"
 
 #include <algorithm>
-#include <map>
 
 #include "launcher/plan/text.h"
 
@@ -9,14 +8,6 @@ namespace distrun::launcher {
 namespace {
 
 std::vector<int> cpus_of(const LaunchPlan& plan, std::size_t rank) { return plan.bindings[rank].cpus; }
-
-std::string gpu_text(const Binding& binding) {
-  if (binding.gpu < 0) return "none";
-  std::string out = std::to_string(binding.gpu);
-  if (!binding.gpu_model.empty()) out += " " + binding.gpu_model;
-  if (binding.gpu_name != std::to_string(binding.gpu)) out += " " + binding.gpu_name;
-  return out;
-}
 
 std::string placement(const LaunchPlan& plan) {
   std::vector<std::vector<std::string>> rows = {{"rank", "host", "local", "CPUs", "threads", "GPU"}};
@@ -30,19 +21,9 @@ std::string placement(const LaunchPlan& plan) {
   return table(rows);
 }
 
-// Reasons that hold for several ranks are said once.
 std::string reasons(const LaunchPlan& plan) {
   std::string out;
-  for (const std::string& reason : plan.reasons) out += "  " + reason + "\n";
-  std::map<std::string, std::vector<int>> by_reason;
-  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank) {
-    by_reason["cores: " + plan.bindings[rank].cpu_reason].push_back(static_cast<int>(rank));
-    by_reason["GPU: " + plan.bindings[rank].gpu_reason].push_back(static_cast<int>(rank));
-  }
-  for (const auto& [reason, ranks] : by_reason) {
-    const std::string who = ranks.size() == plan.bindings.size() ? "all ranks" : "rank " + ranges(ranks);
-    out += "  " + who + ", " + reason + "\n";
-  }
+  for (const std::string& reason : plan_reasons(plan)) out += "  " + reason + "\n";
   return out;
 }
 
@@ -78,9 +59,9 @@ std::string json_rank(const LaunchPlan& plan, std::size_t rank) {
          ", \"cross_size\": " + std::to_string(place.cross_size) + ", \"cpus\": [" + join(cpus, ", ") +
          "], \"threads\": " + std::to_string(binding.threads) +
          ", \"gpu\": " + (binding.gpu < 0 ? "null" : std::to_string(binding.gpu)) +
-         ", \"gpu_name\": " + json_quote(binding.gpu_name) + ", \"why\": {\"cpus\": " + json_quote(binding.cpu_reason) +
-         ", \"gpu\": " + json_quote(binding.gpu_reason) + ", \"environment\": {" + join(why, ", ") +
-         "}}, \"environment\": {" + join(environment, ", ") + "}}";
+         ", \"gpus\": " + std::to_string(binding.gpus) + ", \"gpu_name\": " + json_quote(binding.gpu_name) +
+         ", \"why\": {\"cpus\": " + json_quote(binding.cpu_reason) + ", \"gpu\": " + json_quote(binding.gpu_reason) +
+         ", \"environment\": {" + join(why, ", ") + "}}, \"environment\": {" + join(environment, ", ") + "}}";
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 namespace distrun::launcher {
 namespace {
 
+constexpr int kMaxGpusPerRank = 1024;
+
 template <class Value, std::size_t kCount>
 using Choices = std::array<std::pair<std::string_view, Value>, kCount>;
 
@@ -85,6 +87,22 @@ Status check_agents(const RawOptions& raw, Options& out) {
   return {};
 }
 
+Status check_gpus(const RawOptions& raw, bool tf, Options& out) {
+  if (!raw.gpus_per_rank.empty()) {
+    const auto number = parse_number(raw.gpus_per_rank, 1, kMaxGpusPerRank);
+    if (!number) {
+      return {Errc::kInvalidArgument, "--gpus-per-rank " + raw.gpus_per_rank + ": " + quoted(raw.gpus_per_rank) +
+                                          " is not a number of GPUs; write a whole number from 1 on"};
+    }
+    out.gpus_per_rank = *number;
+  }
+  // A rank of several GPUs could not tell from its local rank which of all are its own.
+  const bool own_only = tf || out.gpus_per_rank > 1;
+  return choose("--gpu-visibility", raw.gpu_visibility.empty() ? (own_only ? "one" : "all") : raw.gpu_visibility,
+                Choices<GpuVisibility, 2>{{{"all", GpuVisibility::kAll}, {"one", GpuVisibility::kOne}}},
+                out.gpu_visibility);
+}
+
 }  // namespace
 
 Status check_options(const RawOptions& raw, Options& out) {
@@ -113,10 +131,7 @@ Status check_options(const RawOptions& raw, Options& out) {
     return {Errc::kInvalidArgument,
             std::string(raw.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
   }
-  const std::string visibility = raw.gpu_visibility.empty() ? (tf ? "one" : "all") : raw.gpu_visibility;
-  DISTRUN_RETURN_IF_ERROR(choose(
-      "--gpu-visibility", visibility,
-      Choices<GpuVisibility, 2>{{{"all", GpuVisibility::kAll}, {"one", GpuVisibility::kOne}}}, out.gpu_visibility));
+  DISTRUN_RETURN_IF_ERROR(check_gpus(raw, tf, out));
   out.tf_config = !raw.no_tf_config;
   out.detect = !raw.no_detect;
   DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));
@@ -137,7 +152,7 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 20> kLater = {{
+  static constexpr std::array<Later, 19> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
       {"--mimic", "use distrun.jax, or set the variables with -x"},
       {"--insecure", "every connection is authenticated"},
@@ -155,7 +170,6 @@ std::string not_available(const std::string& word) {
       {"--max-np", "the number of ranks is fixed: use -np"},
       {"--host-discovery-script", "the hosts are fixed: use -H or --hostfile"},
       {"--propagate", "limits are those of this shell"},
-      {"--report-bindings", "use --explain"},
       {"--gloo", "use --backend gloo"},
       {"--merge", "use --output-dir, which writes merged.log"},
   }};

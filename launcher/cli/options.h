@@ -31,6 +31,8 @@ struct Options {
 
   BindTo bind_to = BindTo::kAuto;
   GpuVisibility gpu_visibility = GpuVisibility::kAll;
+  int gpus_per_rank = 0;  // 0: not given
+  bool report_bindings = false;
   bool tf_config = true;
   std::string tf_roles;
   bool horovod = false;
@@ -51,6 +53,7 @@ struct Options {
   double timeout = 0;
   double grace = 10;
 
+  bool verbose = false;
   std::string explain;  // "", "text" or "json"
   std::string sysroot = "/";
 
@@ -71,7 +74,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 // The strings of the command line, before they are checked.
 struct RawOptions {
   std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
-                                     timeout = "0", grace = "10", ssh_port, network, agents, listen;
+                                     timeout = "0", grace = "10", ssh_port, network, agents, listen, gpus_per_rank;
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;

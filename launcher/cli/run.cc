@@ -120,23 +120,30 @@ bool must_ask(const Options& options, const HostSource& source) {
          });
 }
 
-Result<Assignment> place_ranks(const Options& options, const HostSource& source) {
+// What ranks on this machine would find.
+Topology topology_here(const Options& options, const BaseEnvironment& base) {
+  Topology out = scan_topology(options.sysroot);
+  out.visible_devices = visible_devices(base.variables);
+  return out;
+}
+
+Result<Assignment> place_ranks(const Options& options, const HostSource& source, const BaseEnvironment& base) {
   const bool needs_topology =
       std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
-  const Topology topology = needs_topology ? scan_topology(options.sysroot) : Topology{};
+  const OwnSlots own = needs_topology ? own_slots(topology_here(options, base), options.gpus_per_rank) : OwnSlots{};
   AssignRequest request{.hosts = source.hosts,
                         .ranks = options.ranks,
                         .ranks_per_host = options.ranks_per_host,
                         .oversubscribe = options.oversubscribe,
                         .more_slots = source.more_slots};
-  const bool gpus = !topology.gpus.empty();
-  request.default_slots = std::max(1, gpus ? static_cast<int>(topology.gpus.size()) : count_cores(topology.cpus));
-  request.default_slots_reason = gpus ? "one for each GPU" : "one for each core, there are no GPUs";
+  request.default_slots = own.count;
+  request.default_slots_reason = own.why;
   // Only --explain comes here without having asked.
   if (must_ask(options, source)) request.default_slots_reason += " here; the job will ask each host for its own";
   auto assignment = assign(request);
   if (!assignment.ok()) return assignment;
-  if (!source.found.empty()) assignment->reasons.insert(assignment->reasons.begin(), source.found);
+  if (!source.found.empty() && !options.explain.empty())
+    assignment->reasons.insert(assignment->reasons.begin(), source.found);
   return assignment;
 }
 
@@ -160,7 +167,7 @@ Status complete(const Options& options, const HostSource& source, JobConfig& con
 }
 
 Status place_and_complete(const Options& options, const HostSource& source, JobConfig& config) {
-  auto assignment = place_ranks(options, source);
+  auto assignment = place_ranks(options, source, config.plan.base);
   if (!assignment.ok()) return assignment.status();
   config.plan.assignment = *std::move(assignment);
   return complete(options, source, config);
@@ -175,7 +182,7 @@ void ask_first(const Options& options, const HostSource& source, JobConfig& conf
   config.several_machines = true;
   config.assign = [options, source](const std::vector<Topology>& found, JobConfig& job) {
     HostSource known = source;
-    const std::vector<std::string> reasons = fill_slots(known.hosts, found);
+    const std::vector<std::string> reasons = fill_slots(known.hosts, found, options.gpus_per_rank);
     const Status status = place_and_complete(options, known, job);
     auto& all = job.plan.assignment.reasons;
     all.insert(all.begin(), reasons.begin(), reasons.end());
@@ -227,6 +234,9 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
   config.network = options.network;
   config.plan.bind_to = options.bind_to;
+  config.plan.gpus_per_rank = options.gpus_per_rank;
+  config.report_bindings = options.report_bindings;
+  config.verbose = options.verbose;
   config.plan.frameworks = {
       .tf_config = options.tf_config, .horovod = options.horovod, .gpu_visibility = options.gpu_visibility};
   config.output.tag = options.tag;
@@ -234,16 +244,18 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.output.directory = options.output_dir;
   config.output.fold = !options.all_errors;
   config.output.colour = !environment.contains("NO_COLOR");
+  config.common.environment = base->variables;
+  config.plan.base = *std::move(base);
   if (options.explain.empty() && must_ask(options, *source)) {
     ask_first(options, *source, config);
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));
   }
-  const Command command = resolve_command(options, base->variables, invoked_as);
+  const Command command = resolve_command(options, config.common.environment, invoked_as);
   if (!command.reason.empty()) config.plan.assignment.reasons.push_back(command.reason);
-  config.common = {.command = command.words, .script = command.script, .cwd = working_directory(environment)};
-  config.common.environment = base->variables;
-  config.plan.base = *std::move(base);
+  config.common.command = command.words;
+  config.common.script = command.script;
+  config.common.cwd = working_directory(environment);
   config.plan.job_id = new_job_id();
   return out;
 }
@@ -251,7 +263,14 @@ Prospect prepare(const Options& options, const Environment& environment, const s
 int explain(const Options& options, JobConfig config) {
   // What the agents will find when the job starts: ports and the store's address do not exist before.
   config.plan.store = "<free port of this machine>";
-  const HostFacts facts{.topology = scan_topology(options.sysroot), .address = "127.0.0.1"};
+  HostFacts facts{.topology = topology_here(options, config.plan.base), .address = "127.0.0.1"};
+  if (config.several_machines) {
+    facts.address = "<probed>";
+    config.plan.assignment.reasons.push_back(
+        "addresses are found when the job starts: each host tries those of every other" +
+        (options.network.text.empty() ? "" : ", limited by --network " + options.network.text) +
+        "; -v then tells which");
+  }
   const Program program = find_program(config.common, config.plan.assignment.hosts.front());
   config.plan.assignment.reasons.push_back(program.refused ? "this could not start: " + program.refused->text
                                                            : "the program is " + program.path);

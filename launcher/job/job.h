@@ -31,6 +31,8 @@ struct JobConfig {
   OutputOptions output;
   double grace = 10;
   double timeout = 0;  // seconds for the whole job; 0: none
+  bool report_bindings = false;
+  bool verbose = false;  // tell the reasons of the plan before ranks start
   std::string sysroot = "/";
   StartQueue::Limits start;
   bool several_machines = false;  // some host is not this machine: addresses are probed
@@ -96,6 +98,7 @@ class Job {
   void open_probes();
   void probed(Agent& agent, const Probed& answer);
   void choose();
+  void report_plan(const LaunchPlan& plan);
   void start_ranks();
   void refuse_start();
   void drop_unanswered();

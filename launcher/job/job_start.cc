@@ -199,11 +199,12 @@ void Job::choose() {
     const ChosenAddress& chosen = choice->hosts[agent->index];
     agent->facts->address = chosen.candidate.address;
     agent->facts->interface = chosen.candidate.interface;
-    config_.plan.assignment.reasons.push_back(chosen.reason);
+    config_.plan.assignment.reasons.push_back("address of " + chosen.reason);
   }
   auto store = net::parse_address(store_->address());
   if (!store.ok()) return fail_start(exit_code::kInternal, store.status().message());
   store->host = choice->head->candidate.address;
+  config_.plan.assignment.reasons.push_back("address of " + choice->head->reason);
   config_.plan.store = net::to_string(*store);
   listener_.reset();
   start_ranks();
@@ -224,12 +225,24 @@ void Job::refuse_start() {
   fail_start(one_host || everywhere ? faults_.front().code : exit_code::kUnusable, text);
 }
 
+void Job::report_plan(const LaunchPlan& plan) {
+  if (config_.verbose) {
+    for (const std::string& reason : plan_reasons(plan)) output_->say(reason);
+  }
+  if (!config_.report_bindings) return;
+  for (const Place& place : plan.places) {
+    output_->say("rank " + std::to_string(place.rank) + " on " + plan.host_names[static_cast<std::size_t>(place.host)] +
+                 ": " + binding_text(plan.bindings[static_cast<std::size_t>(place.rank)]));
+  }
+}
+
 void Job::start_ranks() {
   started_ = true;
   std::vector<HostFacts> facts;
   for (const auto& agent : agents_) facts.push_back(*agent->facts);
   const auto plan = make_plan(config_.plan, facts);
   if (!plan.ok()) return fail_start(exit_code::kUsage, plan.status().message());
+  report_plan(*plan);
   const auto* key = reinterpret_cast<const std::byte*>(key_.data());
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     const Start order{.plan = plan->hosts[i], .key = {key, key + net::JobKey::kBytes}};

@@ -86,6 +86,16 @@ std::string objections(const Reach& reach, int to, std::size_t candidate) {
   return first;
 }
 
+// Why the host's other addresses were not tried; everybody has a loopback, which needs no words.
+std::string not_tried(const Eligible& addresses) {
+  std::string out;
+  for (const Rejected& rejected : addresses.rejected) {
+    if (rejected.candidate.interface != "lo")
+      out += "; not tried: " + to_text(rejected.candidate) + ", " + rejected.why;
+  }
+  return out;
+}
+
 std::optional<ChosenAddress> choose(const Reach& reach, int to) {
   const std::size_t triers = reach.triers(to).size();
   std::string against;
@@ -96,7 +106,7 @@ std::optional<ChosenAddress> choose(const Reach& reach, int to) {
       return ChosenAddress{candidate, reach.at(to).name + ": " + to_text(candidate) + ", reached by " +
                                           (triers == 1 ? reach.at(reach.triers(to).front()).name
                                                        : "all " + counted(triers, "host") + " that tried") +
-                                          against};
+                                          against + not_tried(reach.at(to).addresses)};
     }
     against += "; not " + to_text(candidate) + ": " + why_not;
   }

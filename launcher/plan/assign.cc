@@ -192,21 +192,31 @@ Result<Assignment> assign(const AssignRequest& given) {
   return out;
 }
 
-std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found) {
+OwnSlots own_slots(const Topology& topology, int gpus_per_rank) {
+  const std::vector<PoolEntry> pool = gpu_pool(topology);
+  if (pool.empty()) {
+    return {.count = std::max(1, count_cores(topology.cpus)), .why = "one for each core, there are no GPUs"};
+  }
+  const std::string what = pool.front().slice ? "MIG slice" : "GPU";
+  return {.count = std::max(1, ranks_for(pool, gpus_per_rank)),
+          .why = gpus_per_rank > 1 ? "one for " + std::to_string(gpus_per_rank) + " GPUs" : "one for each " + what};
+}
+
+std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
+                                    int gpus_per_rank) {
   // Hosts that are alike share a line.
-  std::map<std::pair<bool, int>, std::vector<HostSlots>> alike;
+  std::map<std::pair<std::string, int>, std::vector<HostSlots>> alike;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;
-    const bool gpus = !found[i].gpus.empty();
-    const int count = gpus ? static_cast<int>(found[i].gpus.size()) : std::max(1, count_cores(found[i].cpus));
-    hosts[i].slots = count;
-    alike[{gpus, count}].push_back({.name = hosts[i].name, .user = hosts[i].user});
+    const OwnSlots own = own_slots(found[i], gpus_per_rank);
+    hosts[i].slots = own.count;
+    alike[{own.why, own.count}].push_back({.name = hosts[i].name, .user = hosts[i].user});
   }
   std::vector<std::string> reasons;
   for (const auto& [kind, same] : alike) {
     reasons.push_back(shortened(as_option(same)) + (same.size() == 1 ? " has " : " have ") +
                       counted(static_cast<std::size_t>(kind.second), "slot") + (same.size() == 1 ? ": " : " each: ") +
-                      (kind.first ? "one for each GPU" : "one for each core, there are no GPUs"));
+                      kind.first);
   }
   return reasons;
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/plan/gpu_pool.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/plan/topology.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -44,8 +44,17 @@ struct AssignRequest {
 // the cure unless `oversubscribe`; then all hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
 
-// Each host that names no slots gets one for each of its GPUs, else cores; `found` is by host. Returns the reasons.
-std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found);
+// How many ranks a host takes that nobody has given a number: one for each of its GPUs (or `gpus_per_rank` of them, if
+// that is not 0), else cores.
+struct OwnSlots {
+  int count = 1;
+  std::string why;
+};
+OwnSlots own_slots(const Topology& topology, int gpus_per_rank);
+
+// Each host that names no slots gets its own; `found` is by host. Returns the reasons.
+std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
+                                    int gpus_per_rank);
 
 // What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that
 // has it with a domain, as in a nodefile with full names; where several have it, none can be told to be this machine.

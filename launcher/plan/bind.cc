@@ -9,6 +9,9 @@
 namespace distrun::launcher {
 namespace {
 
+using Pool = std::vector<PoolEntry>;
+using Bindings = std::vector<Binding>;
+
 std::vector<int> ids_of(const std::vector<Cpu>& cpus) {
   std::vector<int> ids;
   for (const Cpu& cpu : cpus) ids.push_back(cpu.id);
@@ -16,15 +19,15 @@ std::vector<int> ids_of(const std::vector<Cpu>& cpus) {
 }
 
 // Cores in the order (node, core), each with its logical CPUs.
-std::vector<std::vector<Cpu>> cores_of(const Topology& topology) {
+std::vector<std::vector<Cpu>> cores_of(const std::vector<Cpu>& cpus) {
   std::map<std::pair<int, int>, std::vector<Cpu>> by_core;
-  for (const Cpu& cpu : topology.cpus) by_core[{cpu.node, cpu.core}].push_back(cpu);
+  for (const Cpu& cpu : cpus) by_core[{cpu.node, cpu.core}].push_back(cpu);
   std::vector<std::vector<Cpu>> out;
-  for (auto& [key, cpus] : by_core) out.push_back(std::move(cpus));
+  for (auto& [key, of_core] : by_core) out.push_back(std::move(of_core));
   return out;
 }
 
-void bind_none(const Topology& topology, std::vector<Binding>& out, const std::string& why) {
+void bind_none(const Topology& topology, Bindings& out, const std::string& why) {
   const int cores = std::max(1, count_cores(topology.cpus));
   const int ranks = static_cast<int>(out.size());
   for (Binding& binding : out) {
@@ -34,28 +37,77 @@ void bind_none(const Topology& topology, std::vector<Binding>& out, const std::s
   }
 }
 
-void bind_core(const Topology& topology, std::vector<Binding>& out) {
-  const auto cores = cores_of(topology);
-  const std::size_t ranks = out.size();
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    Binding& binding = out[rank];
-    std::size_t first = rank * cores.size() / ranks;
-    std::size_t last = (rank + 1) * cores.size() / ranks;
+// The NUMA nodes of the rank's GPUs; empty where the kernel tells none.
+std::set<int> nodes_of(const Pool& pool, const Binding& binding) {
+  std::set<int> nodes;
+  for (int i = 0; i < binding.gpus; ++i) {
+    const Gpu* gpu = pool[static_cast<std::size_t>(binding.gpu + i)].gpu;
+    if (gpu != nullptr && gpu->node >= 0) nodes.insert(gpu->node);
+  }
+  return nodes;
+}
+
+std::string nodes_text(const std::set<int>& nodes) {
+  return std::string(nodes.size() == 1 ? "NUMA node " : "NUMA nodes ") + ranges({nodes.begin(), nodes.end()});
+}
+
+// Ranks that share out one set of cores.
+struct Group {
+  std::vector<std::size_t> ranks;
+  std::vector<Cpu> cpus;
+  std::string near;  // what the cores are near to, or empty
+};
+
+// By the NUMA nodes of their GPUs if every rank's have cores that may be used, else all ranks and all cores.
+std::vector<Group> groups_of(const Topology& topology, const Pool& pool, const Bindings& ranks) {
+  std::map<std::set<int>, Group> by_nodes;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) by_nodes[nodes_of(pool, ranks[rank])].ranks.push_back(rank);
+  std::vector<Group> out;
+  std::set<int> taken;
+  bool usable = true;
+  for (auto& [nodes, group] : by_nodes) {
+    for (const Cpu& cpu : topology.cpus) {
+      if (nodes.contains(cpu.node)) group.cpus.push_back(cpu);
+    }
+    // Nodes of two groups would have their cores given out twice.
+    for (const int node : nodes) usable = usable && taken.insert(node).second;
+    usable = usable && !group.cpus.empty();
+    group.near = " of " + nodes_text(nodes) + ", near its GPU";
+    out.push_back(std::move(group));
+  }
+  if (usable) return out;
+  Group all{.cpus = topology.cpus};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) all.ranks.push_back(rank);
+  return {all};
+}
+
+void share_out(const Group& group, Bindings& out) {
+  const auto cores = cores_of(group.cpus);
+  const std::size_t ranks = group.ranks.size();
+  for (std::size_t i = 0; i < ranks; ++i) {
+    Binding& binding = out[group.ranks[i]];
+    std::size_t first = i * cores.size() / ranks;
+    std::size_t last = (i + 1) * cores.size() / ranks;
     if (cores.size() < ranks) {
-      first = rank % cores.size();
+      first = i % cores.size();
       last = first + 1;
     }
     for (std::size_t core = first; core < last; ++core) {
       for (const Cpu& cpu : cores[core]) binding.cpus.push_back(cpu.id);
     }
     binding.threads = static_cast<int>(last - first);
-    binding.cpu_reason = "--bind-to core: " + counted(last - first, "core") + " of " + std::to_string(cores.size());
+    binding.cpu_reason =
+        "--bind-to core: " + counted(last - first, "core") + " of " + std::to_string(cores.size()) + group.near;
     if (cores.size() < ranks) binding.cpu_reason += ", shared, because there are more ranks than cores";
   }
 }
 
+void bind_core(const Topology& topology, const Pool& pool, Bindings& out) {
+  for (const Group& group : groups_of(topology, pool, out)) share_out(group, out);
+}
+
 // Ranks that got the same CPUs share their cores as threads.
-void share_threads(const Topology& topology, std::vector<Binding>& out) {
+void share_threads(const Topology& topology, Bindings& out) {
   std::map<std::vector<int>, int> users;
   for (const Binding& binding : out) ++users[binding.cpus];
   for (Binding& binding : out) {
@@ -68,7 +120,17 @@ void share_threads(const Topology& topology, std::vector<Binding>& out) {
   }
 }
 
-void bind_numa(const Topology& topology, std::vector<Binding>& out) {
+void bind_numa(const Topology& topology, const Pool& pool, Bindings& out) {
+  const std::vector<Group> groups = groups_of(topology, pool, out);
+  if (!groups.front().near.empty()) {
+    for (const Group& group : groups) {
+      for (const std::size_t rank : group.ranks) {
+        out[rank].cpus = ids_of(group.cpus);
+        out[rank].cpu_reason = "--bind-to numa: all cores" + group.near;
+      }
+    }
+    return share_threads(topology, out);
+  }
   std::map<int, std::vector<Cpu>> nodes;
   for (const Cpu& cpu : topology.cpus) nodes[cpu.node].push_back(cpu);
   std::vector<int> numbers;
@@ -82,94 +144,120 @@ void bind_numa(const Topology& topology, std::vector<Binding>& out) {
   share_threads(topology, out);
 }
 
-void bind_gpu(const Topology& topology, const std::vector<PoolEntry>& pool, bool automatic, std::vector<Binding>& out) {
+bool near(const Gpu& gpu, const Cpu& cpu) {
+  if (gpu.cpus.empty()) return cpu.node == gpu.node;
+  return std::find(gpu.cpus.begin(), gpu.cpus.end(), cpu.id) != gpu.cpus.end();
+}
+
+void bind_gpu(const Topology& topology, const Pool& pool, bool automatic, Bindings& out) {
   const std::string option = automatic ? "near its GPU (the default where there are GPUs)" : "--bind-to gpu";
   for (Binding& binding : out) {
-    const Gpu* gpu = pool[static_cast<std::size_t>(binding.gpu)].gpu;
-    if (gpu == nullptr || gpu->node < 0) {
+    const std::set<int> nodes = nodes_of(pool, binding);
+    if (nodes.empty()) {
       binding.cpu_reason =
           option + ": not pinned, the kernel does not tell which cores are near GPU " + binding.gpu_name;
       continue;
     }
     for (const Cpu& cpu : topology.cpus) {
-      const bool near = gpu->cpus.empty() ? cpu.node == gpu->node
-                                          : std::find(gpu->cpus.begin(), gpu->cpus.end(), cpu.id) != gpu->cpus.end();
-      if (near) binding.cpus.push_back(cpu.id);
+      for (int i = 0; i < binding.gpus; ++i) {
+        const Gpu* gpu = pool[static_cast<std::size_t>(binding.gpu + i)].gpu;
+        if (gpu == nullptr || gpu->node < 0 || !near(*gpu, cpu)) continue;
+        binding.cpus.push_back(cpu.id);
+        break;
+      }
     }
-    binding.cpu_reason = option + ": NUMA node " + std::to_string(gpu->node);
+    binding.cpu_reason = option + ": " + nodes_text(nodes);
     if (binding.cpus.empty()) binding.cpu_reason += ", but none of its cores is in the allowed set, so not pinned";
   }
   share_threads(topology, out);
 }
 
-void choose_gpus(const std::vector<PoolEntry>& pool, std::vector<Binding>& out) {
+bool has_slices(const Pool& pool) {
+  return std::any_of(pool.begin(), pool.end(), [](const PoolEntry& entry) { return entry.slice; });
+}
+
+Status check_gpus(const Topology& topology, const Pool& pool, const BindRequest& request) {
+  const std::string where =
+      topology.visible_devices ? "CUDA_VISIBLE_DEVICES=" + *topology.visible_devices : "see /proc/driver/nvidia/gpus";
+  if (request.bind_to == BindTo::kGpu && pool.empty()) {
+    return {Errc::kInvalidArgument,
+            "--bind-to gpu: this host shows no GPU (" + where + "); use --bind-to core, numa or none"};
+  }
+  if (request.gpus_per_rank == 0) return {};
+  const std::string option = "--gpus-per-rank " + std::to_string(request.gpus_per_rank);
+  if (has_slices(pool) && request.gpus_per_rank > 1) {
+    return {Errc::kInvalidArgument, option +
+                                        ": the GPUs are in MIG mode, and a process can use one slice only; use "
+                                        "--gpus-per-rank 1"};
+  }
+  const int fit = ranks_for(pool, request.gpus_per_rank);
+  if (fit >= request.ranks) return {};
+  return {Errc::kInvalidArgument,
+          option + ": " + counted(static_cast<std::size_t>(request.ranks), "rank") + " need " +
+              std::to_string(request.ranks * request.gpus_per_rank) + " GPUs and this host has " +
+              std::to_string(pool.size()) + " (" + where + "); " +
+              (fit > 0 ? "put at most " + counted(static_cast<std::size_t>(fit), "rank") + " here"
+                       : std::string("ask for fewer"))};
+}
+
+void choose_gpus(const Pool& pool, int gpus_per_rank, Bindings& out) {
+  const std::size_t each = static_cast<std::size_t>(std::max(1, gpus_per_rank));
   for (std::size_t rank = 0; rank < out.size(); ++rank) {
     Binding& binding = out[rank];
     if (pool.empty()) {
       binding.gpu_reason = "this host shows no GPU";
       continue;
     }
-    const std::size_t index = rank % pool.size();
+    const std::size_t index = rank * each % pool.size();
+    const PoolEntry& first = pool[index];
+    std::vector<std::string> names;
+    for (std::size_t i = index; i < index + each; ++i) names.push_back(pool[i].name);
     binding.gpu = static_cast<int>(index);
-    binding.gpu_name = pool[index].name;
-    binding.gpu_model = pool[index].gpu != nullptr ? pool[index].gpu->model : "";
-    binding.gpu_reason = "number " + std::to_string(index) + " of " + counted(pool.size(), "GPU") + ", by local rank";
+    binding.gpus = static_cast<int>(each);
+    binding.gpu_name = join(names, ",");
+    binding.gpu_model = first.gpu != nullptr ? first.gpu->model : "";
+    binding.own_gpu_only = has_slices(pool);
+    const std::string numbers = each == 1 ? "number " + std::to_string(index)
+                                          : "numbers " + std::to_string(index) + "-" + std::to_string(index + each - 1);
+    binding.gpu_reason = numbers + " of " + counted(pool.size(), first.slice ? "MIG slice" : "GPU") + ", by local rank";
     if (out.size() > pool.size()) binding.gpu_reason += "; shared, because there are more ranks than GPUs";
   }
 }
 
 }  // namespace
 
-std::vector<PoolEntry> gpu_pool(const Topology& topology, const BindRequest& request) {
-  std::vector<PoolEntry> pool;
-  if (!request.visible_devices_set) {
-    for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
-      const Gpu& gpu = topology.gpus[i];
-      pool.push_back({gpu.uuid.empty() ? std::to_string(i) : gpu.uuid, &gpu});
-    }
-    return pool;
-  }
-  std::string_view rest = request.visible_devices;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view item = trim(rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-    const auto number = parse_number(item, 0, static_cast<int>(topology.gpus.size()) - 1);
-    const Gpu* found = number ? &topology.gpus[static_cast<std::size_t>(*number)] : nullptr;
-    for (const Gpu& gpu : topology.gpus) {
-      // CUDA accepts an unambiguous beginning of a UUID.
-      if (item.starts_with("GPU-") && gpu.uuid.starts_with(item)) found = &gpu;
-    }
-    // As CUDA reads it: the first entry that it does not know ends the list.
-    if (found == nullptr && !item.starts_with("MIG-")) break;
-    pool.push_back({std::string(item), found});
-  }
-  return pool;
+std::string gpu_text(const Binding& binding) {
+  if (binding.gpu < 0) return "none";
+  const std::string first = std::to_string(binding.gpu);
+  std::string out = binding.gpus == 1 ? first : first + "-" + std::to_string(binding.gpu + binding.gpus - 1);
+  if (!binding.gpu_model.empty()) out += " " + binding.gpu_model;
+  if (binding.gpu_name != out) out += " " + binding.gpu_name;
+  return out;
+}
+
+std::string binding_text(const Binding& binding) {
+  return (binding.cpus.empty() ? "not pinned" : "CPUs " + ranges(binding.cpus)) + " (" +
+         counted(static_cast<std::size_t>(binding.threads), "thread") + "), GPU " + gpu_text(binding) + "; " +
+         binding.cpu_reason;
 }
 
 Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request) {
   DISTRUN_CHECK(request.ranks > 0, "a host without ranks is not bound");
-  std::vector<Binding> out(static_cast<std::size_t>(request.ranks));
-  const std::vector<PoolEntry> pool = gpu_pool(topology, request);
-  choose_gpus(pool, out);
+  Bindings out(static_cast<std::size_t>(request.ranks));
+  const Pool pool = gpu_pool(topology);
+  DISTRUN_RETURN_IF_ERROR(check_gpus(topology, pool, request));
+  choose_gpus(pool, request.gpus_per_rank, out);
   const bool automatic = request.bind_to == BindTo::kAuto;
   const BindTo wanted = automatic ? (pool.empty() ? BindTo::kNone : BindTo::kGpu) : request.bind_to;
-  if (wanted == BindTo::kGpu && pool.empty()) {
-    return Status(Errc::kInvalidArgument,
-                  "--bind-to gpu: this host shows no GPU (" +
-                      std::string(request.visible_devices_set ? "CUDA_VISIBLE_DEVICES=" + request.visible_devices
-                                                              : "nothing under /proc/driver/nvidia/gpus") +
-                      "); use --bind-to core, numa or none");
-  }
   if (topology.cpus.empty() || wanted == BindTo::kNone) {
     const char* why = topology.cpus.empty() ? "not pinned: the kernel tells nothing about cores here"
                       : automatic           ? "not pinned (the default without GPUs)"
                                             : "not pinned, as --bind-to none says";
     bind_none(topology, out, why);
   } else if (wanted == BindTo::kCore) {
-    bind_core(topology, out);
+    bind_core(topology, pool, out);
   } else if (wanted == BindTo::kNuma) {
-    bind_numa(topology, out);
+    bind_numa(topology, pool, out);
   } else {
     bind_gpu(topology, pool, automatic, out);
   }

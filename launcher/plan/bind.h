@@ -2,10 +2,9 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "launcher/plan/topology.h"
+#include "launcher/plan/gpu_pool.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -16,9 +15,11 @@ enum class GpuVisibility { kAll, kOne };
 struct Binding {
   std::vector<int> cpus;  // logical CPUs this rank is pinned to; empty: not pinned
   int gpu = -1;           // position in the pool, which is what set_device(local_rank) counts; -1: none
-  std::string gpu_name;   // what goes into CUDA_VISIBLE_DEVICES for this one GPU: UUID, else number
+  int gpus = 0;           // how many from there on
+  std::string gpu_name;   // what goes into CUDA_VISIBLE_DEVICES for these alone: UUIDs, else numbers
   std::string gpu_model;
-  int threads = 1;  // cores that this rank may count as its own: OMP_NUM_THREADS
+  bool own_gpu_only = false;  // in MIG mode a process finds one slice only, so it must be its own
+  int threads = 1;            // cores that this rank may count as its own: OMP_NUM_THREADS
   std::string cpu_reason;
   std::string gpu_reason;
 };
@@ -26,18 +27,15 @@ struct Binding {
 struct BindRequest {
   int ranks = 1;  // on this host
   BindTo bind_to = BindTo::kAuto;
-  std::string visible_devices;  // inherited CUDA_VISIBLE_DEVICES: the pool; unset means all GPUs
-  bool visible_devices_set = false;
+  int gpus_per_rank = 0;  // 0: not asked for; one, shared where there are too few
 };
 
-// kInvalidArgument when the request cannot be met (--bind-to gpu without a GPU).
+// kInvalidArgument when the request cannot be met (--bind-to gpu without a GPU, --gpus-per-rank with too few).
 Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request);
 
-// The GPUs that ranks may use, in order: those of CUDA_VISIBLE_DEVICES if it is set, else all by PCI bus.
-struct PoolEntry {
-  std::string name;          // UUID, or the entry as the user wrote it
-  const Gpu* gpu = nullptr;  // null when the entry is not among the scanned GPUs (MIG slices)
-};
-std::vector<PoolEntry> gpu_pool(const Topology& topology, const BindRequest& request);
+// What --report-bindings says of one rank behind its name: "CPUs 0-3,8-11 (4 threads), GPU 1 NVIDIA H200 GPU-22:
+// reasons".
+std::string binding_text(const Binding& binding);
+std::string gpu_text(const Binding& binding);
 
 }  // namespace distrun::launcher

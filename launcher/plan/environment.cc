@@ -26,11 +26,11 @@ constexpr std::array<std::string_view, 10> kOuterNames = {
     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_RANKID",  "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
 // True on one host only, or good for nothing elsewhere.
-constexpr std::array<std::string_view, 32> kHostOwn = {
+constexpr std::array<std::string_view, 33> kHostOwn = {
     // The account, which may be another one there.
     "HOME", "USER", "LOGNAME", "SHELL", "MAIL",
-    // The host.
-    "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
+    // The host. Its GPUs have UUIDs of their own, and a scheduler may have given it other ones.
+    "CUDA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
     // The session: sockets, displays and terminals.
     "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
     "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
@@ -54,6 +54,11 @@ bool kept(std::string_view name, EnvMode mode) {
 std::string value_of(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::string() : found->second;
+}
+
+std::optional<std::string> visible_devices(const Environment& environment) {
+  const auto found = environment.find("CUDA_VISIBLE_DEVICES");
+  return found == environment.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool names_outer_rank(std::string_view name) {

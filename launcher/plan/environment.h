@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,9 @@ struct BaseEnvironment {
 
 // What every rank inherits from the user's environment.
 BaseEnvironment base_environment(const Environment& user, const EnvRequest& request);
+
+// CUDA_VISIBLE_DEVICES, where it is set.
+std::optional<std::string> visible_devices(const Environment& environment);
 
 // True for variables by which another launcher tells its own tasks who they are.
 bool names_outer_rank(std::string_view name);

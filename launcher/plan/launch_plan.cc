@@ -1,6 +1,7 @@
 #include "launcher/plan/launch_plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "launcher/plan/text.h"
 #include "runtime/net/wire.h"
@@ -30,14 +31,11 @@ int local_ranks(const Assignment& assignment, int host) {
 
 Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
   std::vector<Binding> out;
-  const auto visible = request.base.variables.find("CUDA_VISIBLE_DEVICES");
-  const bool set = visible != request.base.variables.end();
   for (std::size_t host = 0; host < facts.size(); ++host) {
     auto bound = bind(facts[host].topology, {.ranks = local_ranks(request.assignment, static_cast<int>(host)),
                                              .bind_to = request.bind_to,
-                                             .visible_devices = set ? visible->second : "",
-                                             .visible_devices_set = set});
-    if (!bound.ok()) return bound.status();
+                                             .gpus_per_rank = request.gpus_per_rank});
+    if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
     out.insert(out.end(), bound->begin(), bound->end());
   }
   return out;
@@ -126,6 +124,19 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
   if (out.key_fd < 3) reader.fail("the key's descriptor would hide a standard stream");
   if (out.ranks.empty()) reader.fail("no ranks");
   DISTRUN_RETURN_IF_ERROR(reader.finish("the host's plan"));
+  return out;
+}
+
+std::vector<std::string> plan_reasons(const LaunchPlan& plan) {
+  std::vector<std::string> out = plan.reasons;
+  std::map<std::string, std::vector<int>> by_reason;
+  for (std::size_t rank = 0; rank < plan.bindings.size(); ++rank) {
+    by_reason["cores: " + plan.bindings[rank].cpu_reason].push_back(static_cast<int>(rank));
+    by_reason["GPU: " + plan.bindings[rank].gpu_reason].push_back(static_cast<int>(rank));
+  }
+  for (const auto& [reason, ranks] : by_reason) {
+    out.push_back((ranks.size() == plan.bindings.size() ? "all ranks" : "rank " + ranges(ranks)) + ", " + reason);
+  }
   return out;
 }
 

@@ -61,6 +61,7 @@ struct PlanRequest {
   Assignment assignment;
   FrameworkRequest frameworks;
   BindTo bind_to = BindTo::kAuto;
+  int gpus_per_rank = 0;  // as in BindRequest
   BaseEnvironment base;
   std::string job_id;
   std::string store;
@@ -75,6 +76,9 @@ struct LaunchPlan {
   std::vector<std::vector<Variable>> variables;
   std::vector<std::string> reasons;
 };
+
+// Every reason of the plan, those that hold for several ranks once.
+std::vector<std::string> plan_reasons(const LaunchPlan& plan);
 
 // How many ports an agent must hold for the given host.
 int ports_needed(const PlanRequest& request, int host);

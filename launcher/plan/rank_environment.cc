@@ -71,8 +71,12 @@ void add_default(const Environment& base, Variable variable, Variables& out) {
 
 void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const Environment& base, Variables& out) {
   add_default(base, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", "every rank counts GPUs in the same order"}, out);
-  if (frameworks.gpu_visibility == GpuVisibility::kOne && binding.gpu >= 0) {
-    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name, "--gpu-visibility one: this rank's GPU only"});
+  if (binding.own_gpu_only) {
+    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
+                   "MIG mode: a process finds one slice only, so it is this rank's own"});
+  } else if (frameworks.gpu_visibility == GpuVisibility::kOne && binding.gpu >= 0) {
+    out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
+                   binding.gpus == 1 ? "--gpu-visibility one: this rank's GPU only" : "this rank's GPUs only"});
   }
 }
 

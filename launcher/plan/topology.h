@@ -2,6 +2,7 @@
 // launcher/agent/scan; travels from the agent to the head.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,19 +17,28 @@ struct Cpu {
   friend bool operator==(const Cpu&, const Cpu&) = default;
 };
 
+// A part of a GPU in MIG mode, by the numbers of its GPU instance and compute instance.
+struct Slice {
+  int gpu_instance = 0;
+  int compute_instance = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
 struct Gpu {
-  int minor = -1;         // N of /dev/nvidiaN
-  std::string bus;        // "0000:3b:00.0"; the order of GPUs is the order of these
-  std::string uuid;       // "GPU-...", empty if unknown
-  std::string model;      // "NVIDIA H200"
-  int node = -1;          // NUMA node, -1 if unknown
-  std::vector<int> cpus;  // near it, empty if unknown
+  int minor = -1;             // N of /dev/nvidiaN
+  std::string bus;            // "0000:3b:00.0"; the order of GPUs is the order of these
+  std::string uuid;           // "GPU-...", empty if unknown
+  std::string model;          // "NVIDIA H200"
+  int node = -1;              // NUMA node, -1 if unknown
+  std::vector<int> cpus;      // near it, empty if unknown
+  std::vector<Slice> slices;  // in MIG mode those that exist and may be used; empty: it is used whole
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
 struct Topology {
-  std::vector<Cpu> cpus;  // only those in the affinity mask
-  std::vector<Gpu> gpus;  // by bus
+  std::vector<Cpu> cpus;                       // only those in the affinity mask
+  std::vector<Gpu> gpus;                       // by bus
+  std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES as ranks there would inherit it
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 

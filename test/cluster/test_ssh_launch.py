@@ -43,6 +43,24 @@ def test_an_unmodified_torchrun_script(cluster: Cluster) -> None:
     assert len(re.findall(r"of 4: equal True$", done.stdout, re.MULTILINE)) == 4, done.stdout
 
 
+def test_verbose_tells_the_addresses_and_why(cluster: Cluster) -> None:
+    h1 = cluster["h1"]
+    h1.run(["ip", "link", "add", "docker0", "type", "bridge"], check=True)
+    h1.run(["ip", "address", "add", "172.17.0.1/16", "dev", "docker0"], check=True)
+    h1.run(["ip", "link", "set", "docker0", "up"], check=True)
+    try:
+        done = run(cluster.head, "-v", "--network", "eth0", *TWO_BY_TWO, "sh", "-c", "echo up")
+    finally:
+        h1.run(["ip", "link", "delete", "docker0"], check=True)
+    assert done.returncode == 0, done.stderr
+    why = dict(re.findall(r"^distrun: address of (.+?): (.*)$", done.stderr, re.MULTILINE))
+    assert (
+        why["h1"].startswith(f"{h1.address} (eth0), reached by ") and "not tried: 172.17.0.1 (docker0), " in why["h1"]
+    )
+    assert why["h2"].startswith(f"{cluster['h2'].address} (eth0), reached by ")
+    assert why["this machine"].startswith(f"{cluster.head.address} (eth0), reached by all 2 hosts"), done.stderr
+
+
 def test_shm_inside_a_host_and_tcp_between(cluster: Cluster) -> None:
     done = run(cluster.head, *TWO_BY_TWO, PYTHON, PROGRAMS / "sets.py")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/agent/scan.h"
+#include "launcher/plan/text.h"
 #include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
@@ -99,21 +100,109 @@ TEST_CASE("nothing is pinned outside the allowed set") {
   CHECK((*bound)[1].cpu_reason.find("none of its cores") != std::string::npos);
 }
 
+Topology seeing(const std::string& devices) {
+  Topology out = big_host();
+  out.visible_devices = devices;
+  return out;
+}
+
+std::string names_in(const std::vector<PoolEntry>& pool) {
+  std::vector<std::string> names;
+  for (const PoolEntry& entry : pool) names.push_back(entry.name);
+  return join(names, " ");
+}
+
 TEST_CASE("CUDA_VISIBLE_DEVICES is the pool, by number or UUID") {
-  const auto by_number = bind(big_host(), {.ranks = 1, .visible_devices = "1", .visible_devices_set = true});
+  const auto by_number = bind(seeing("1"), {.ranks = 1});
   REQUIRE(by_number.ok());
   CHECK((*by_number)[0].gpu_name == "1");
   CHECK((*by_number)[0].cpus.front() == 4);
-  const auto by_uuid =
-      bind(big_host(), {.ranks = 2, .visible_devices = "GPU-bb,GPU-aaaa", .visible_devices_set = true});
+  const auto by_uuid = bind(seeing("GPU-bb,GPU-aaaa"), {.ranks = 2});
   REQUIRE(by_uuid.ok());
   CHECK((*by_uuid)[0].gpu_name == "GPU-bb");
   CHECK((*by_uuid)[0].cpus.front() == 4);
-  const auto none = bind(big_host(), {.ranks = 1, .visible_devices = "", .visible_devices_set = true});
+  const auto none = bind(seeing(""), {.ranks = 1});
   REQUIRE(none.ok());
   CHECK((*none)[0].gpu == -1);
-  // As CUDA reads it: what follows an entry that does not exist is not used.
-  CHECK(gpu_pool(big_host(), {.visible_devices = "0,7,1", .visible_devices_set = true}).size() == 1);
+  // As CUDA reads it: what follows an entry that means nothing is not used.
+  for (const char* list : {"0,7,1", "0,-1,1", "0,GPU-cc,1", "0,GPU-,1", "0,x,1", "0,,1", " 0 ,two"}) {
+    CHECK(names_in(gpu_pool(seeing(list))) == "0");
+  }
+}
+
+TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
+  const Topology old_form = seeing("MIG-GPU-bb/7/0,MIG-GPU-aaaa/1/0");
+  const auto bound = bind(old_form, {.ranks = 2});
+  REQUIRE(bound.ok());
+  CHECK((*bound)[0].own_gpu_only);
+  CHECK((*bound)[0].gpu_name == "MIG-GPU-bb/7/0");
+  CHECK((*bound)[0].cpus.front() == 4);
+  CHECK((*bound)[1].cpus.front() == 0);
+  // A UUID tells the GPU only where there is no choice of cores.
+  const std::string slices = "MIG-0a1b,MIG-2c3d";
+  const auto unknown = bind(seeing(slices), {.ranks = 2});
+  REQUIRE(unknown.ok());
+  CHECK((*unknown)[1].gpu_name == "MIG-2c3d");
+  CHECK((*unknown)[1].cpus.empty());
+  CHECK((*unknown)[1].cpu_reason.find("does not tell which cores") != std::string::npos);
+  Topology one_gpu = seeing(slices);
+  one_gpu.gpus.pop_back();
+  const auto known = bind(one_gpu, {.ranks = 2});
+  REQUIRE(known.ok());
+  CHECK((*known)[1].cpus.front() == 0);
+  const auto two_each = bind(one_gpu, {.ranks = 1, .gpus_per_rank = 2});
+  REQUIRE_FALSE(two_each.ok());
+  CHECK(two_each.status().message().find("one slice only") != std::string::npos);
+}
+
+TEST_CASE("several GPUs for each rank, with the cores of all their nodes") {
+  const auto both = bind(big_host(), {.ranks = 1, .gpus_per_rank = 2});
+  REQUIRE(both.ok());
+  CHECK((*both)[0].gpus == 2);
+  CHECK((*both)[0].gpu_name == "GPU-aaaa,GPU-bbbb");
+  CHECK((*both)[0].cpus.size() == 16);
+  CHECK((*both)[0].threads == 8);
+  CHECK(gpu_text((*both)[0]) == "0-1 X GPU-aaaa,GPU-bbbb");
+  const auto one = bind(big_host(), {.ranks = 2, .gpus_per_rank = 1});
+  REQUIRE(one.ok());
+  CHECK((*one)[1].gpu_name == "GPU-bbbb");
+  // What was asked for is not shared silently.
+  CHECK(bind(big_host(), {.ranks = 2, .gpus_per_rank = 2}).status().message() ==
+        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 2 (see /proc/driver/nvidia/gpus); put at most 1 rank "
+        "here");
+  CHECK(bind(seeing("1"), {.ranks = 2, .gpus_per_rank = 2}).status().message() ==
+        "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 1 (CUDA_VISIBLE_DEVICES=1); ask for fewer");
+}
+
+TEST_CASE("cores and nodes are given out near each rank's GPU") {
+  Topology crossed = big_host();
+  crossed.visible_devices = "1,0";
+  const auto numa = bind(crossed, {.ranks = 2, .bind_to = BindTo::kNuma});
+  REQUIRE(numa.ok());
+  CHECK((*numa)[0].cpus == std::vector<int>{4, 5, 6, 7, 12, 13, 14, 15});
+  CHECK((*numa)[0].cpu_reason == "--bind-to numa: all cores of NUMA node 1, near its GPU");
+  const auto core = bind(crossed, {.ranks = 4, .bind_to = BindTo::kCore});
+  REQUIRE(core.ok());
+  CHECK((*core)[0].cpus == std::vector<int>{4, 12, 5, 13});
+  CHECK((*core)[1].cpus == std::vector<int>{0, 8, 1, 9});
+  CHECK((*core)[2].cpus == std::vector<int>{6, 14, 7, 15});
+  CHECK((*core)[3].threads == 2);
+  // Where the kernel knows one GPU's node only, all ranks share all cores.
+  crossed.gpus[0].node = -1;
+  const auto all = bind(crossed, {.ranks = 2, .bind_to = BindTo::kCore});
+  REQUIRE(all.ok());
+  CHECK((*all)[0].cpus == std::vector<int>{0, 8, 1, 9, 2, 10, 3, 11});
+}
+
+TEST_CASE("what --report-bindings says") {
+  const auto bound = bind(big_host(), {.ranks = 2});
+  REQUIRE(bound.ok());
+  CHECK(binding_text((*bound)[1]) ==
+        "CPUs 4-7,12-15 (4 threads), GPU 1 X GPU-bbbb; near its GPU (the default where there are GPUs): NUMA node 1");
+  const auto free = bind(without_gpus(), {.ranks = 1});
+  REQUIRE(free.ok());
+  CHECK(
+      binding_text((*free)[0]).starts_with("not pinned (8 threads), GPU none; not pinned (the default without GPUs)"));
 }
 
 TEST_CASE("more ranks than GPUs share them and say so") {
@@ -161,10 +250,13 @@ TEST_CASE("a copied /proc and /sys is scanned as this machine's") {
 }
 
 TEST_CASE("a topology survives the wire") {
+  Topology sliced = big_host();
+  sliced.gpus[1].slices = {{.gpu_instance = 7, .compute_instance = 0}};
+  sliced.visible_devices = "0";
   net::WireWriter writer;
-  write_topology(writer, big_host());
+  write_topology(writer, sliced);
   net::WireReader reader(writer.view());
-  CHECK(read_topology(reader) == big_host());
+  CHECK(read_topology(reader) == sliced);
   CHECK(reader.finish("topology").ok());
 }
 

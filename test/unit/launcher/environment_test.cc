@@ -84,11 +84,13 @@ TEST_CASE("what the user has set stays, what he has not asked for is absent") {
 }
 
 TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
-  const Binding binding{.gpu = 1, .gpu_name = "GPU-b"};
+  Binding binding{.gpu = 1, .gpus = 1, .gpu_name = "GPU-b"};
   auto env = values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, binding, {}, 0));
   CHECK(env["CUDA_VISIBLE_DEVICES"] == "GPU-b");
   env = values(rank_environment(four_ranks(), {}, binding, {}, 0));
   CHECK_FALSE(env.contains("CUDA_VISIBLE_DEVICES"));
+  binding.own_gpu_only = true;
+  CHECK(values(rank_environment(four_ranks(), {}, binding, {}, 0))["CUDA_VISIBLE_DEVICES"] == "GPU-b");
 }
 
 TEST_CASE("TensorFlow roles") {

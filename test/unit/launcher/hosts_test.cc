@@ -305,7 +305,7 @@ TEST_CASE("hosts without slots get those of their own") {
   three_gpus.gpus.resize(3);
   std::vector<HostSlots> hosts = {
       {.name = "n1"}, {.name = "big", .user = "me"}, {.name = "said", .slots = 7}, {.name = "n2"}, {.name = "odd"}};
-  const auto reasons = fill_slots(hosts, {two_cores, three_gpus, two_cores, two_cores, Topology{}});
+  const auto reasons = fill_slots(hosts, {two_cores, three_gpus, two_cores, two_cores, Topology{}}, 0);
   const auto slots = [&](std::size_t i) { return hosts[i].slots.value_or(0); };
   CHECK(slots(0) == 2);
   CHECK(slots(1) == 3);
@@ -313,9 +313,14 @@ TEST_CASE("hosts without slots get those of their own") {
   CHECK(slots(3) == 2);
   CHECK(slots(4) == 1);
   REQUIRE(reasons.size() == 3);
-  CHECK(reasons[0] == "odd has 1 slot: one for each core, there are no GPUs");
-  CHECK(reasons[1] == "n[1-2] have 2 slots each: one for each core, there are no GPUs");
-  CHECK(reasons[2] == "me@big has 3 slots: one for each GPU");
+  CHECK(reasons[1] == "odd has 1 slot: one for each core, there are no GPUs");
+  CHECK(reasons[2] == "n[1-2] have 2 slots each: one for each core, there are no GPUs");
+  CHECK(reasons[0] == "me@big has 3 slots: one for each GPU");
+  CHECK(own_slots(three_gpus, 2).count == 1);
+  three_gpus.visible_devices = "2,0";
+  CHECK(own_slots(three_gpus, 0).count == 2);
+  three_gpus.visible_devices = "";
+  CHECK(own_slots(three_gpus, 0).why == "one for each core, there are no GPUs");
 }
 
 }  // namespace

@@ -121,6 +121,11 @@ TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {
   CHECK(parsed({"--tf", "p"}).gpu_visibility == GpuVisibility::kOne);
   CHECK(parsed({"--tf-roles", "worker:2", "p"}).gpu_visibility == GpuVisibility::kOne);
   CHECK(parsed({"--tf", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank", "1", "p"}).gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank", "2", "p"}).gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--gpus-per-rank=2", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank=2", "p"}).gpus_per_rank == 2);
+  CHECK(has(refused({"--gpus-per-rank", "x", "p"}), "--gpus-per-rank x: 'x' is not a number of GPUs"));
   CHECK_FALSE(parsed({"--no-tf-config", "p"}).tf_config);
 }
 
