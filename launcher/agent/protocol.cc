@@ -156,7 +156,7 @@ Result<Probed> decode_probed(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const StreamBytes& message) {
   WireWriter writer;
-  writer.i32(message.rank).u8(message.stream).bytes(message.bytes);
+  writer.i32(message.rank).u8(message.stream).u64(message.when).bytes(message.bytes);
   return writer.take();
 }
 
@@ -165,6 +165,7 @@ Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes) {
   StreamBytes out;
   out.rank = reader.i32();
   out.stream = reader.enumerator<std::uint8_t>(2);
+  out.when = reader.u64();
   out.bytes = reader.bytes(kMaxFramePayload);
   return done(reader, std::move(out), "output");
 }

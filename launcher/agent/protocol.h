@@ -80,6 +80,7 @@ struct Probed {
 struct StreamBytes {  // kOutput
   std::int32_t rank = 0;
   std::uint8_t stream = 0;  // 0 standard output, 1 standard error
+  std::uint64_t when = 0;   // it was read: microseconds of the agent's steady clock
   std::vector<std::byte> bytes;
 };
 

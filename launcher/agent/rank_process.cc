@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "runtime/base/clock.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -93,6 +95,8 @@ void RankProcess::read_stream(std::uint8_t index, const OnOutput& on_output) {
     return;
   }
   out.bytes.resize(static_cast<std::size_t>(n));
+  const Duration since = Clock::now().time_since_epoch();
+  out.when = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since).count());
   stream.credit -= static_cast<std::uint32_t>(n);
   on_output(out);
 }

@@ -145,6 +145,9 @@ void add_output(CLI::App& app, RawOptions& raw, Options& options) {
       ->type_name("WHAT")
       ->group(kOutput);
   app.add_flag("--timestamp", options.timestamp, "Put date and time before each line")->group(kOutput);
+  app.add_flag("--fold", raw.fold, "Show a line that many ranks write once, as in [0-15] (default on a terminal)")
+      ->group(kOutput);
+  app.add_flag("--no-fold", raw.no_fold, "Show each rank's lines")->group(kOutput);
   app.add_option("--output-dir", options.output_dir, "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log")
       ->type_name("DIR")
       ->group(kOutput);

@@ -132,6 +132,8 @@ Status check_options(const RawOptions& raw, Options& out) {
             std::string(raw.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
   }
   DISTRUN_RETURN_IF_ERROR(check_gpus(raw, tf, out));
+  if (raw.fold && raw.no_fold) return {Errc::kInvalidArgument, "--fold and --no-fold exclude each other"};
+  if (raw.fold || raw.no_fold) out.fold = raw.fold ? Folding::kAlways : Folding::kNever;
   out.tf_config = !raw.no_tf_config;
   out.detect = !raw.no_detect;
   DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));

@@ -47,6 +47,7 @@ struct Options {
 
   TagStyle tag = TagStyle::kRank;
   bool timestamp = false;
+  Folding fold = Folding::kOnTerminal;
   std::string output_dir;
   bool all_errors = false;
 
@@ -78,6 +79,8 @@ struct RawOptions {
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;
+  bool fold = false;
+  bool no_fold = false;
 };
 // Checks and converts; the texts name the option, the value and what is allowed.
 Status check_options(const RawOptions& raw, Options& options);

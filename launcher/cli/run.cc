@@ -242,7 +242,8 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.output.tag = options.tag;
   config.output.timestamp = options.timestamp;
   config.output.directory = options.output_dir;
-  config.output.fold = !options.all_errors;
+  config.output.fold = options.fold;
+  config.output.keep_back = !options.all_errors;
   config.output.colour = !environment.contains("NO_COLOR");
   config.common.environment = base->variables;
   config.plan.base = *std::move(base);

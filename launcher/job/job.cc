@@ -260,7 +260,7 @@ void Job::act(const JobActions& actions) {
     tell_all(ToAgent::kStop, *actions.stop);
     kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));
   }
-  if (actions.failure_known && !verdict_.failure()->left_early) output_->fold_all_but(verdict_.failure()->rank);
+  if (actions.failure_known && !verdict_.failure()->left_early) output_->keep_back_all_but(verdict_.failure()->rank);
 }
 
 void Job::fail_start(int code, const std::string& text) {

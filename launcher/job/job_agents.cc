@@ -95,7 +95,7 @@ void Job::agent_lost(Agent& agent) {
   act(verdict_.host_lost(static_cast<int>(agent.index), lost_text(agent.host, agent.silence)));
   if (agent.expected) return;
   host_lost_ = true;
-  output_->fold_all_but(kNoRank);
+  output_->keep_back_all_but(kNoRank);
 }
 
 void Job::tell_agent_lost(Agent& agent) {
@@ -197,7 +197,7 @@ void Job::report_end() {
     const auto& end = verdict_.end_of(rank);
     if (rank == first || !end) continue;
     if (end->signal == 0 && end->exit_code == 0) {
-      output_->unfold(rank, Clock::now());
+      output_->show_kept_back(rank, Clock::now());
       continue;
     }
     const auto lines = output_->last_lines(rank);
@@ -206,7 +206,7 @@ void Job::report_end() {
                           .last_line = lines.empty() ? "" : lines.back(),
                           .ended_by_us = end->by_agent});
   }
-  output_->say(follow_up_report(follow_ups, config_.output.fold));
+  output_->say(follow_up_report(follow_ups, config_.output.keep_back));
 }
 
 }  // namespace distrun::launcher

@@ -1,10 +1,10 @@
 #include "launcher/report/output.h"
 
-#include <sys/time.h>
-
 #include <algorithm>
 #include <ctime>
 #include <utility>
+
+#include "launcher/plan/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -15,16 +15,25 @@ constexpr std::size_t kKeptBack = 64 * 1024;  // of one stream
 // Above this a terminal counts as behind, and agents get no more credit.
 constexpr std::size_t kHighWater = 256 * 1024;
 constexpr int kOwnStream = -1;
+// A line from another host that was written earlier may come so much later.
+constexpr Duration kLate = std::chrono::milliseconds(300);
+// A reader that takes nothing for so long is worth a word.
+constexpr Duration kPatience = std::chrono::seconds(5);
+// Of ranks in a tag.
+constexpr std::size_t kTagWidth = 40;
 
-std::string wall_clock() {
-  timeval now{};
-  ::gettimeofday(&now, nullptr);
+// `ago` before now.
+std::string wall_clock(Duration ago) {
+  const auto then = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::microseconds>(ago);
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(then);
   tm local{};
-  ::localtime_r(&now.tv_sec, &local);
+  ::localtime_r(&seconds, &local);
   char text[64];
   const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(then.time_since_epoch()).count() % 1000;
   char fraction[8];
-  std::snprintf(fraction, sizeof fraction, ".%03d ", static_cast<int>(now.tv_usec / 1000));
+  std::snprintf(fraction, sizeof fraction, ".%03d ", static_cast<int>(milliseconds));
   return std::string(text, size) + fraction;
 }
 
@@ -35,6 +44,32 @@ void remember(std::deque<std::string>& tail, const std::string& line) {
     text = std::string(whole_characters(std::string_view(text).substr(0, kTailWidth))) + " ...";
   tail.push_back(std::move(text));
   if (tail.size() > kTailLines) tail.pop_front();
+}
+
+std::string name_of(int stream) { return stream == 0 ? "standard output" : "standard error"; }
+
+std::string lines_of_ours(const std::string& text) {
+  std::string lines;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    lines += (start == 0 ? "distrun: " : "  ") + text.substr(start, end - start) + "\n";
+    start = end + 1;
+  }
+  return lines;
+}
+
+// "0-15"; of many that are not neighbours the first ones and how many they are.
+std::string short_ranges(const std::vector<int>& ranks) {
+  std::string out = ranges(ranks);
+  if (out.size() <= kTagWidth) return out;
+  const std::size_t cut = out.rfind(',', kTagWidth);
+  return out.substr(0, cut) + ",... " + counted(ranks.size(), "rank");
+}
+
+Duration late_by(const std::vector<std::string>& hosts) {
+  const bool one = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
+  return one ? Duration::zero() : kLate;
 }
 
 }  // namespace
@@ -56,21 +91,36 @@ Output::Output(const OutputOptions& options)
       error_(2),
       shared_(output_.same_as(error_)),
       output_sink_(output_.is_tty()),
-      error_sink_(error_.is_tty()) {}
+      error_sink_(error_.is_tty()),
+      fold_(options.hosts.size()),
+      merged_order_(late_by(options.hosts)) {
+  std::map<std::string, std::size_t> numbers;
+  for (const std::string& host : options.hosts) {
+    host_of_.push_back(numbers.emplace(host, numbers.size()).first->second);
+  }
+  clocks_.resize(numbers.size());
+}
 
-std::string Output::tag(int rank, bool colour) const {
-  std::string out = options_.timestamp ? wall_clock() : "";
-  if (options_.tag == TagStyle::kNone) return out;
-  std::string name = std::to_string(rank);
-  if (options_.tag == TagStyle::kHost) name += "@" + options_.hosts[static_cast<std::size_t>(rank)];
-  // Six colours that are readable on dark and light ground; neighbours differ.
+std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
+  if (options_.tag == TagStyle::kNone) return {};
+  std::string name = short_ranges(ranks);
+  const auto host = [this](int rank) { return options_.hosts[static_cast<std::size_t>(rank)]; };
+  const bool one_host =
+      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
+  if (options_.tag == TagStyle::kHost && one_host) name += "@" + host(ranks.front());
+  // Six colours that are readable on dark and light ground; neighbours differ. What several say is bold.
   constexpr int kColours[] = {36, 33, 35, 32, 34, 31};
-  if (!colour) return out + "[" + name + "] ";
-  return out + "\x1b[" + std::to_string(kColours[rank % 6]) + "m[" + name + "]\x1b[0m ";
+  if (!colour) return "[" + name + "] ";
+  return "\x1b[" + std::to_string(ranks.size() > 1 ? 1 : kColours[ranks.front() % 6]) + "m[" + name + "]\x1b[0m ";
 }
 
 void Output::check(const Status& status) {
   if (!status.ok()) say(status.message());
+}
+
+bool Output::folds(int stream) {
+  if (options_.fold == Folding::kOnTerminal) return terminal_of(stream).is_tty();
+  return options_.fold == Folding::kAlways;
 }
 
 void Output::write(const StreamBytes& bytes, TimePoint now) {
@@ -79,31 +129,56 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
   if (files_) check(files_->write(bytes.rank, bytes.stream, text));
   Stream& stream = stream_of(bytes.rank, bytes.stream);
   stream.owed += static_cast<std::uint32_t>(text.size());
-  stream.assembler.feed(text, [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), now); });
-  const Terminal& terminal = terminal_of(bytes.stream);
-  if (terminal.is_tty() && !stream.folded) {
-    sink_of(bytes.stream).progress(tag(bytes.rank, options_.colour), stream.assembler.progress());
+  const TimePoint written = clocks_[host_of_[static_cast<std::size_t>(bytes.rank)]].moment(bytes.when, now);
+  stream.assembler.feed(text,
+                        [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
+  show(fold_.take(now), now);
+  // A bar must not overtake the lines before it.
+  if (terminal_of(bytes.stream).is_tty() && !stream.silenced && !fold_.holds(bytes.rank)) {
+    sink_of(bytes.stream).progress(tag({bytes.rank}, options_.colour), stream.assembler.progress());
   }
 }
 
 void Output::finish(int rank, TimePoint now) {
   for (int i = 0; i < 2; ++i) {
-    stream_of(rank, i).assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now); });
+    stream_of(rank, i).assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
   }
+  fold_.finished(rank);
+  show(fold_.take(now), now);
 }
 
-void Output::add_piece(int rank, int index, Piece piece, TimePoint now) {
+void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
   Stream& stream = stream_of(rank, index);
-  const int id = rank * 2 + index;
   if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4));
-  if (files_) merged_sink_.add(id, tag(rank, false), piece, now);
-  if (stream.folded && !stream.in_long_line) {
+  if (files_) {
+    const std::string stamp = options_.timestamp ? wall_clock(now - written) : "";
+    merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
+  }
+  if (stream.silenced && !stream.in_long_line) {
     keep_back(stream, std::move(piece));
     return;
   }
   stream.in_long_line = !piece.ends;
+  show(rank, index, std::move(piece), now);
+}
+
+void Output::show(int rank, int index, Piece piece, TimePoint now) {
+  const std::string stamp = options_.timestamp ? wall_clock(Duration::zero()) : "";
+  if (folds(index) && piece.begins && piece.ends) {
+    return fold_.add({.stream = index, .stamp = stamp, .text = std::move(piece.text), .ranks = {rank}, .since = now});
+  }
+  show(fold_.take_up_to(rank, now), now);
   const bool colour = options_.colour && terminal_of(index).is_tty();
-  sink_of(index).add(id, tag(rank, colour), std::move(piece), now);
+  sink_of(index).add(rank * 2 + index, stamp + tag({rank}, colour), std::move(piece), now);
+}
+
+void Output::show(std::vector<Fold::Line> lines, TimePoint now) {
+  for (Fold::Line& line : lines) {
+    const bool colour = options_.colour && terminal_of(line.stream).is_tty();
+    sink_of(line.stream)
+        .add(line.ranks.front() * 2 + line.stream, line.stamp + tag(line.ranks, colour), {.text = std::move(line.text)},
+             now);
+  }
 }
 
 void Output::keep_back(Stream& stream, Piece piece) {
@@ -115,31 +190,27 @@ void Output::keep_back(Stream& stream, Piece piece) {
   }
 }
 
-void Output::say(const std::string& text) {
-  std::string lines;
-  std::size_t start = 0;
-  while (start < text.size()) {
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    lines += (start == 0 ? "distrun: " : "  ") + text.substr(start, end - start) + "\n";
-    start = end + 1;
-  }
-  const std::string stamp = options_.timestamp ? wall_clock() : "";
-  sink_of(1).add(kOwnStream, stamp, {.text = lines}, Clock::now());
-  if (files_) merged_sink_.add(kOwnStream, stamp, {.text = lines}, Clock::now());
+void Output::say(const std::string& text) { say_to(1, text, Clock::now()); }
+
+void Output::say_to(int stream, const std::string& text, TimePoint now) {
+  show(fold_.take_all(), now);
+  const std::string stamp = options_.timestamp ? wall_clock(Duration::zero()) : "";
+  const std::string lines = lines_of_ours(text);
+  sink_of(stream).add(kOwnStream, stamp, {.text = lines}, now);
+  if (files_) merged_order_.add(now, {.stream = kOwnStream, .tag = stamp, .piece = {.text = lines}});
 }
 
-void Output::fold_all_but(int rank) {
-  if (!options_.fold) return;
+void Output::keep_back_all_but(int rank) {
+  if (!options_.keep_back) return;
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) {
-    if (static_cast<int>(i) != rank) streams_[i * 2 + 1].folded = true;
+    if (static_cast<int>(i) != rank) streams_[i * 2 + 1].silenced = true;
   }
 }
 
-void Output::unfold(int rank, TimePoint now) {
+void Output::show_kept_back(int rank, TimePoint now) {
   Stream& stream = stream_of(rank, 1);
-  stream.folded = false;
-  const bool colour = options_.colour && terminal_of(1).is_tty();
-  for (Piece& piece : stream.kept_back) sink_of(1).add(rank * 2 + 1, tag(rank, colour), std::move(piece), now);
+  stream.silenced = false;
+  for (Piece& piece : stream.kept_back) show(rank, 1, std::move(piece), now);
   stream.kept_back.clear();
   stream.kept_bytes = 0;
 }
@@ -150,29 +221,70 @@ std::vector<std::string> Output::last_lines(int rank) const {
   return {tail.begin(), tail.end()};
 }
 
+void Output::write_merged(std::vector<TimeOrder::Line> lines, TimePoint now) {
+  for (TimeOrder::Line& line : lines) merged_sink_.add(line.stream, line.tag, std::move(line.piece), now);
+  if (merged_sink_.size() == 0) return;
+  check(files_->write_merged(std::exchange(merged_sink_.text(), {})));
+}
+
 void Output::watch(Poller& poller) {
-  if (files_ && merged_sink_.size() > 0) {
-    const std::string text = std::exchange(merged_sink_.text(), {});
-    check(files_->write_merged(text));
-  }
   output_.watch(poller, output_sink_.text());
   if (!shared_) error_.watch(poller, error_sink_.text());
 }
 
+void Output::tell(int stream, const std::string& text, TimePoint now) { say_to(shared_ ? 0 : 1 - stream, text, now); }
+
 // Training goes on: whoever wants its output most is not helped by its end.
-void Output::tell_lost() {
-  if (output_.lost() == 0 || std::exchange(told_lost_, true)) return;
-  say("standard output cannot be written: " + errno_status("", output_.lost()).message().substr(2) +
-      "; the job goes on, but output is lost (--output-dir keeps it in files)");
+void Output::tell_lost(int stream, TimePoint now) {
+  const Terminal& terminal = terminal_of(stream);
+  if (terminal.lost() == 0 || std::exchange(told_of(stream).lost, true)) return;
+  tell(stream,
+       name_of(stream) + " cannot be written: " + errno_status("", terminal.lost()).message().substr(2) +
+           "; the job goes on, but output is lost (--output-dir keeps it in files)",
+       now);
+}
+
+void Output::tell_gone(int stream, TimePoint now) {
+  if (!terminal_of(stream).closed() || std::exchange(told_of(stream).gone, true)) return;
+  const char* const then = stream == 0 ? "; the job ends" : "; the job goes on, but what ranks write there is lost";
+  tell(stream, "the reader of " + name_of(stream) + " has gone" + then + " (--output-dir keeps output in files)", now);
+}
+
+// A reader that is slow or stopped makes ranks wait in their next write, which looks like a hang.
+void Output::tell_stuck(int stream, TimePoint now) {
+  const Terminal& terminal = terminal_of(stream);
+  Told& told = told_of(stream);
+  if (sink_of(stream).size() <= kHighWater || std::exchange(told.taken, terminal.taken()) != terminal.taken()) {
+    told.since.reset();
+    if (std::exchange(told.stuck, false)) tell(stream, name_of(stream) + " is read again; ranks go on", now);
+    return;
+  }
+  if (!told.since) told.since = now;
+  if (now < *told.since + kPatience || std::exchange(told.stuck, true)) return;
+  const std::string seconds = seconds_text(std::chrono::duration<double>(kPatience).count());
+  tell(stream,
+       "nobody has read " + name_of(stream) + " for " + seconds + " s; ranks that write there wait until somebody does",
+       now);
 }
 
 void Output::tick(TimePoint now) {
-  tell_lost();
+  for (int i = 0; i < (shared_ ? 1 : 2); ++i) {
+    tell_lost(i, now);
+    tell_gone(i, now);
+    tell_stuck(i, now);
+  }
+  show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
+  if (files_) write_merged(merged_order_.take(now), now);
 }
 
 std::optional<TimePoint> Output::deadline() const {
-  return earlier(earlier(output_sink_.deadline(), error_sink_.deadline()), merged_sink_.deadline());
+  auto next = earlier(earlier(output_sink_.deadline(), error_sink_.deadline()), merged_sink_.deadline());
+  next = earlier(earlier(next, fold_.deadline()), merged_order_.deadline());
+  for (const Told& told : told_) {
+    if (told.since && !told.stuck) next = earlier(next, *told.since + kPatience);
+  }
+  return next;
 }
 
 std::vector<Credit> Output::take_credits() {
@@ -195,10 +307,11 @@ bool Output::reader_gone() const { return output_.closed(); }
 void Output::flush_all() {
   const TimePoint now = Clock::now();
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) finish(static_cast<int>(i), now);
-  if (files_) check(files_->write_merged(std::exchange(merged_sink_.text(), {})));
+  show(fold_.take_all(), now);
   output_.flush_all(output_sink_.text());
-  tell_lost();
+  tell_lost(0, now);
   if (!shared_) error_.flush_all(error_sink_.text());
+  if (files_) write_merged(merged_order_.take_all(), now);
 }
 
 }  // namespace distrun::launcher

@@ -1,7 +1,9 @@
 // What the user sees and what is kept: all ranks' streams to the terminal and to files, with tags, order, credit for
-// the agents, and the fold that keeps follow-up errors from burying the first one. For the head's loop.
+// the agents, equal lines of many ranks as one, and follow-up errors kept back so that they do not bury the first one.
+// For the head's loop.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -9,21 +11,25 @@
 #include <vector>
 
 #include "launcher/agent/protocol.h"
+#include "launcher/report/fold.h"
 #include "launcher/report/line_assembler.h"
 #include "launcher/report/line_sink.h"
 #include "launcher/report/log_files.h"
 #include "launcher/report/terminal.h"
+#include "launcher/report/time_order.h"
 
 namespace distrun::launcher {
 
 enum class TagStyle { kNone, kRank, kHost };
+enum class Folding { kOnTerminal, kAlways, kNever };
 
 struct OutputOptions {
   TagStyle tag = TagStyle::kRank;
   bool timestamp = false;
-  bool colour = true;              // on terminals
-  std::string directory;           // --output-dir, or empty
-  bool fold = true;                // keep back follow-up errors
+  bool colour = true;     // on terminals
+  std::string directory;  // --output-dir, or empty
+  Folding fold = Folding::kOnTerminal;
+  bool keep_back = true;           // follow-up errors
   std::vector<std::string> hosts;  // of each rank
 };
 
@@ -38,9 +44,9 @@ class Output {
   void say(const std::string& text);
 
   // From now on standard error of all ranks but this one is kept back.
-  void fold_all_but(int rank);
+  void keep_back_all_but(int rank);
   // Shows what was kept back of a rank after all.
-  void unfold(int rank, TimePoint now);
+  void show_kept_back(int rank, TimePoint now);
   // The last lines that a rank wrote: to standard error if to that at all, else to standard output.
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const;
 
@@ -52,9 +58,8 @@ class Output {
   // The reader is slow: agents get no credit, and may have to wait with what they have to say.
   [[nodiscard]] bool behind() const;
   [[nodiscard]] bool reader_gone() const;
-  [[nodiscard]] bool lost() const {
-    return output_.lost() != 0 || error_.lost() != 0;
-  }  // something could not be written
+  // Something could not be written.
+  [[nodiscard]] bool lost() const { return output_.lost() != 0 || error_.lost() != 0; }
   void flush_all();
 
  private:
@@ -62,20 +67,38 @@ class Output {
     LineAssembler assembler;
     std::deque<std::string> tail;  // last lines, cut to a width
     std::uint32_t owed = 0;        // bytes to give credit for
-    bool folded = false;
-    bool in_long_line = false;  // its pieces go where the first one went
+    bool silenced = false;         // goes to kept_back
+    bool in_long_line = false;     // its pieces go where the first one went
     std::deque<Piece> kept_back;
     std::size_t kept_bytes = 0;
   };
   explicit Output(const OutputOptions& options);
   Stream& stream_of(int rank, int stream) { return streams_[static_cast<std::size_t>(rank * 2 + stream)]; }
+  // What the user has been told about one of the two places where text goes.
+  struct Told {
+    bool lost = false;
+    bool gone = false;
+    bool stuck = false;
+    std::size_t taken = 0;           // what the reader had taken at the last look
+    std::optional<TimePoint> since;  // it has taken nothing although there is much
+  };
   LineSink& sink_of(int stream) { return stream == 1 && !shared_ ? error_sink_ : output_sink_; }
+  Told& told_of(int stream) { return told_.at(static_cast<std::size_t>(stream)); }
   Terminal& terminal_of(int stream) { return stream == 1 && !shared_ ? error_ : output_; }
-  void add_piece(int rank, int stream, Piece piece, TimePoint now);
+  [[nodiscard]] bool folds(int stream);
+  void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
+  void show(int rank, int stream, Piece piece, TimePoint now);
+  void show(std::vector<Fold::Line> lines, TimePoint now);
   void keep_back(Stream& stream, Piece piece);
-  [[nodiscard]] std::string tag(int rank, bool colour) const;
+  void write_merged(std::vector<TimeOrder::Line> lines, TimePoint now);
+  [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
   void check(const Status& status);
-  void tell_lost();
+  void say_to(int stream, const std::string& text, TimePoint now);
+  // About one of the two places, on the other one.
+  void tell(int stream, const std::string& text, TimePoint now);
+  void tell_lost(int stream, TimePoint now);
+  void tell_gone(int stream, TimePoint now);
+  void tell_stuck(int stream, TimePoint now);
 
   OutputOptions options_;
   std::vector<Stream> streams_;
@@ -84,9 +107,13 @@ class Output {
   bool shared_;  // standard output and error are the same file
   LineSink output_sink_;
   LineSink error_sink_;
+  std::array<Told, 2> told_;
+  Fold fold_;
   std::optional<LogFiles> files_;
+  std::vector<std::size_t> host_of_;  // by rank
+  std::vector<HostClock> clocks_;     // by host
+  TimeOrder merged_order_;
   LineSink merged_sink_{false};
-  bool told_lost_ = false;
 };
 
 }  // namespace distrun::launcher

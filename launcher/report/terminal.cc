@@ -62,7 +62,9 @@ void Terminal::flush(std::string& text) {
     at += static_cast<std::size_t>(n);
     if (kind_ == Kind::kCareful) break;
   }
-  text.erase(0, closed_ ? text.size() : at);
+  if (closed_) at = text.size();
+  taken_ += at;
+  text.erase(0, at);
 }
 
 void Terminal::flush_all(std::string& text) {

@@ -16,6 +16,8 @@ class Terminal {
   [[nodiscard]] bool closed() const { return closed_; }  // the reader is gone (`distrun ... | head`)
   // Why text could not be written and was dropped, while there is no reader that has gone: a full disk. 0: none was.
   [[nodiscard]] int lost() const { return lost_; }
+  // How many bytes its reader has taken, or not got because it was gone or the disk full.
+  [[nodiscard]] std::size_t taken() const { return taken_; }
   // True when both mean the same file, pipe or terminal: then one order must hold for both.
   [[nodiscard]] bool same_as(const Terminal& other) const;
 
@@ -33,6 +35,7 @@ class Terminal {
   bool tty_ = false;
   bool closed_ = false;
   int lost_ = 0;
+  std::size_t taken_ = 0;
 };
 
 }  // namespace distrun::launcher

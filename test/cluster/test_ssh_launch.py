@@ -71,6 +71,21 @@ def test_shm_inside_a_host_and_tcp_between(cluster: Cluster) -> None:
         assert chosen["0"] == "tcp" and chosen[str(host + 1)] == "shm", why
 
 
+def test_the_merged_log_is_in_order(cluster: Cluster) -> None:
+    done = run(cluster.head, *TWO_BY_TWO, "--output-dir", "/tmp/logs", PYTHON, PROGRAMS / "turns.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = cluster.head.path("/tmp/logs/merged.log").read_text().splitlines()
+    assert lines == [f"[{step % 4}] step {step}" for step in range(100)], lines
+
+
+def test_equal_lines_of_several_hosts_are_one(cluster: Cluster) -> None:
+    options = ("--fold", "--tag", "host")
+    done = run(cluster.head, *TWO_BY_TWO, *options, "sh", "-c", "echo same; echo on $DISTRUN_HOST; sleep 0.5; echo end")
+    assert done.returncode == 0, done.stderr
+    expected = ["[0-1@h1] on h1", "[0-3] end", "[0-3] same", "[2-3@h2] on h2"]
+    assert sorted(done.stdout.splitlines()) == expected, done.stdout
+
+
 def test_what_a_rank_is_told_about_itself(cluster: Cluster) -> None:
     ranks = tell(cluster, "-np", "5", "-H", "h1:2,h2:3")
     for rank, (host, local, cross) in enumerate([("h1", 0, 0), ("h1", 1, 0), ("h2", 0, 1), ("h2", 1, 1), ("h2", 2, 0)]):

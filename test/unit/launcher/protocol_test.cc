@@ -49,9 +49,10 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK(decode_stop(encode(stop))->term_now == stop.term_now);
   refuses_prefixes(encode(stop), [](auto bytes) { return decode_stop(bytes); });
 
-  const StreamBytes output{.rank = 1, .stream = 1, .bytes = bytes_of("x")};
+  const StreamBytes output{.rank = 1, .stream = 1, .when = 1ULL << 40U, .bytes = bytes_of("x")};
   REQUIRE(decode_stream_bytes(encode(output)).ok());
   CHECK(decode_stream_bytes(encode(output))->bytes == output.bytes);
+  CHECK(decode_stream_bytes(encode(output))->when == output.when);
   auto bad = encode(output);
   bad[4] = std::byte{2};  // there is no third stream
   CHECK_FALSE(decode_stream_bytes(bad).ok());

@@ -1,0 +1,169 @@
+"""What the user sees: equal lines as one, a terminal, readers that are slow or go away, memory, input, a debugger."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import launcher_path
+from .test_command import shell
+
+
+def read_all(fd: int) -> str:
+    """What comes from a pseudoterminal until its last writer has gone, which is an error there."""
+    out = b""
+    while True:
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:
+            piece = b""
+        if not piece:
+            return out.decode()
+        out += piece
+
+
+def on_terminal(*arguments: str) -> tuple[int, str]:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [launcher_path(), *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    text = read_all(ours)
+    os.close(ours)
+    return process.wait(30), re.sub(r"\x1b\[[0-9;]*[mK]", "", text).replace("\r", "")
+
+
+SAME_AND_OWN = "echo same; echo mine $RANK; echo end"
+
+
+def test_equal_lines_are_one_with_fold() -> None:
+    done = shell("-np", "4", "--fold", script=SAME_AND_OWN)
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == ["[0-3] end", "[0-3] same", *(f"[{rank}] mine {rank}" for rank in range(4))], done.stdout
+    assert lines[0] == "[0-3] same" and lines[-1] == "[0-3] end"
+
+
+def test_equal_lines_are_one_on_a_terminal() -> None:
+    code, text = on_terminal("-np", "3", "sh", "-c", SAME_AND_OWN)
+    assert code == 0 and text.splitlines()[0] == "[0-2] same" and text.count("same") == 1, text
+    code, text = on_terminal("-np", "3", "--no-fold", "sh", "-c", SAME_AND_OWN)
+    assert code == 0 and text.count("same") == 3 and "[0-2]" not in text, text
+
+
+def test_files_have_every_line_in_spite_of_fold(tmp_path: Path) -> None:
+    shell("-np", "3", "--fold", "--output-dir", str(tmp_path), script=SAME_AND_OWN)
+    assert (tmp_path / "merged.log").read_text().count("same") == 3
+    assert [(tmp_path / f"rank.{rank}.out").read_text().split("\n")[0] for rank in range(3)] == ["same"] * 3
+
+
+def test_lines_of_a_rank_stay_in_order_with_fold() -> None:
+    script = "i=0; while [ $i -lt 300 ]; do echo line $((i / (RANK + 1))) $((i % 3)); i=$((i+1)); done"
+    done = shell("-np", "3", "--fold", script=script)
+    seen: list[list[str]] = [[], [], []]
+    for line in done.stdout.splitlines():
+        found = re.match(r"\[([0-9,-]+)\] (.*)", line)
+        assert found, line
+        ends = [list(map(int, part.split("-"))) for part in found[1].split(",")]
+        for rank in {rank for part in ends for rank in range(part[0], part[-1] + 1)}:
+            seen[rank].append(found[2])
+    for rank in range(3):
+        assert seen[rank] == [f"line {i // (rank + 1)} {i % 3}" for i in range(300)]
+
+
+def start(*arguments: str, **more: object) -> subprocess.Popen[bytes]:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.Popen([launcher_path(), *arguments], start_new_session=True, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_reader_that_stops_is_told_of_and_holds_nobody_when_it_goes_on() -> None:
+    job = start("-np", "2", "sh", "-c", "yes | head -c 3000000; echo $RANK over >&2")
+    assert job.stdout is not None and job.stderr is not None
+    before = time.monotonic()
+    line = job.stderr.readline().decode()
+    assert line == (
+        "distrun: nobody has read standard output for 5 s; ranks that write there wait until somebody does\n"
+    )
+    assert 4 < time.monotonic() - before < 10
+    out, rest = job.communicate(timeout=60)
+    assert job.returncode == 0 and len(out) > 6000000
+    assert rest.decode().splitlines()[0] == "distrun: standard output is read again; ranks go on"
+    assert sorted(rest.decode().splitlines()[1:]) == ["[0] 0 over", "[1] 1 over"]
+
+
+def test_a_reader_of_errors_that_goes_away_does_not_end_the_job() -> None:
+    job = start("-np", "2", "sh", "-c", "sleep 0.5; for i in 1 2 3; do echo bad >&2; done; sleep 0.2; echo good")
+    assert job.stdout is not None and job.stderr is not None
+    job.stderr.close()
+    text = job.stdout.read().decode()
+    assert job.wait(30) == 0
+    assert "distrun: the reader of standard error has gone; the job goes on" in text, text
+    assert text.count("good") == 2
+
+
+def test_a_reader_that_goes_away_is_told_of(tmp_path: Path) -> None:
+    job = start("-np", "2", "--grace", "2", "--output-dir", str(tmp_path), "yes")
+    assert job.stdout is not None and job.stderr is not None
+    job.stdout.readline()
+    job.stdout.close()
+    text = job.stderr.read().decode()
+    assert job.wait(30) == 141
+    assert "distrun: the reader of standard output has gone; the job ends" in text, text
+    assert "the reader of standard output has gone" in (tmp_path / "merged.log").read_text()
+
+
+def peak(pid: int) -> int:
+    """MiB."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", text)
+    return int(found[1]) // 1024 if found else 0
+
+
+def watch_peaks(job: subprocess.Popen[bytes], peaks: dict[int, int]) -> Callable[[], None]:
+    """Launcher and agent, until they end."""
+
+    def watch() -> None:
+        while job.poll() is None:
+            try:
+                children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            except OSError:
+                return
+            for pid in [job.pid, *map(int, children)]:
+                peaks[pid] = max(peaks.get(pid, 0), peak(pid))
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread.join
+
+
+@pytest.mark.parametrize("options", [[], ["--fold"], ["--output-dir"]], ids=["plain", "fold", "files"])
+def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], tmp_path: Path) -> None:
+    """A fifth of the promised volume: what piles up does so with the first megabytes that nobody reads."""
+    each = 25_000_000
+    if "--output-dir" in options:
+        options = ["--output-dir", str(tmp_path)]
+    script = f"yes a line of a log as ranks write them, of rank $((RANK % 2)) | head -c {each}"
+    job = start("-np", "8", "--oversubscribe", *options, "sh", "-c", script)
+    assert job.stdout is not None and job.stderr is not None
+    peaks: dict[int, int] = {}
+    join = watch_peaks(job, peaks)
+    total = 0
+    while piece := os.read(job.stdout.fileno(), 1 << 20):
+        if total < 2_000_000:
+            time.sleep(0.01)  # the slow reader
+        total += len(piece)
+    assert job.wait(60) == 0
+    join()
+    assert total > (each if "--fold" in options else 8 * each)
+    assert len(peaks) == 2 and 1 < max(peaks.values()) < 64, peaks
