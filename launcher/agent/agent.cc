@@ -90,10 +90,17 @@ void Agent::watch() {
       poller_.watch(rank.process().exec_report(), POLLIN, [this, it](short) { check_exec(*it); });
     }
   }
-  if (input_pending_ && ranks_.contains(0) && ranks_.at(0).input_empty()) {
-    input_pending_ = false;
-    head_.send(static_cast<std::uint8_t>(FromAgent::kInputTaken), {});
+  if (input_pending_) tell_input_taken();
+}
+
+void Agent::tell_input_taken() {
+  InputTaken answer;
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank.input_empty()) return;
+    answer.more = answer.more || rank.takes_input();
   }
+  input_pending_ = false;
+  send(FromAgent::kInputTaken, answer);
 }
 
 std::optional<TimePoint> Agent::deadline() const {
@@ -150,6 +157,10 @@ void Agent::handle(const Frame& frame) {
       return use(decode_stop(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
     case ToAgent::kAlive:
       return use(decode_alive(frame.payload), [this](const Alive& word) { held_ = word.hold; });
+    case ToAgent::kWindow:
+      return use(decode_window(frame.payload), [this](const Window& window) {
+        for (auto& [number, rank] : ranks_) rank.resize(window);
+      });
     case ToAgent::kInput:
     case ToAgent::kInputEnd:
       return input(frame);
@@ -158,11 +169,9 @@ void Agent::handle(const Frame& frame) {
 }
 
 void Agent::input(const Frame& frame) {
-  const auto rank = ranks_.find(0);
-  if (rank == ranks_.end()) return;
-  if (static_cast<ToAgent>(frame.type) == ToAgent::kInputEnd) return rank->second.end_input();
-  // No answer to input that nobody takes: the head then stops reading its own.
-  input_pending_ = rank->second.add_input(frame.payload);
+  const bool end = static_cast<ToAgent>(frame.type) == ToAgent::kInputEnd;
+  for (auto& [number, rank] : ranks_) end ? rank.end_input() : rank.add_input(frame.payload);
+  input_pending_ = !end;
 }
 
 Topology Agent::topology_of(const Prepare& order) const {

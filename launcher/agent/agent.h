@@ -43,6 +43,7 @@ class Agent {
   void start(const Start& order);
   void start_rank(const RankPlan& plan, const RankSetting& setting, const std::vector<std::byte>& key);
   void input(const Frame& frame);
+  void tell_input_taken();
   void refuse(int exit_code, std::string text);
   void note(const std::string& text);
   template <class Message>

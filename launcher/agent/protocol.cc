@@ -227,6 +227,33 @@ Result<Alive> decode_alive(std::span<const std::byte> bytes) {
   return done(reader, out, "alive");
 }
 
+std::vector<std::byte> encode(const Window& message) {
+  WireWriter writer;
+  writer.u16(message.rows).u16(message.columns);
+  return writer.take();
+}
+
+Result<Window> decode_window(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Window out;
+  out.rows = reader.u16();
+  out.columns = reader.u16();
+  return done(reader, out, "window");
+}
+
+std::vector<std::byte> encode(const InputTaken& message) {
+  WireWriter writer;
+  writer.boolean(message.more);
+  return writer.take();
+}
+
+Result<InputTaken> decode_input_taken(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  InputTaken out;
+  out.more = reader.boolean();
+  return done(reader, out, "input taken");
+}
+
 std::vector<std::byte> encode(const RankStarted& message) {
   WireWriter writer;
   writer.i32(message.rank).i32(message.pid);

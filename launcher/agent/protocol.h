@@ -21,7 +21,18 @@ inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
 inline constexpr std::uint32_t kStreamWindow = 64 * 1024;
 
-enum class ToAgent : std::uint8_t { kPrepare = 1, kStart, kInput, kInputEnd, kCredit, kSignal, kStop, kAlive, kProbe };
+enum class ToAgent : std::uint8_t {
+  kPrepare = 1,
+  kStart,
+  kInput,
+  kInputEnd,
+  kCredit,
+  kSignal,
+  kStop,
+  kAlive,
+  kProbe,
+  kWindow
+};
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
   kRefused,
@@ -107,6 +118,17 @@ struct Alive {
   bool hold = false;  // the head is going to be stopped: no lease until its next word
 };
 
+// The size of the user's terminal, for the rank that has one.
+struct Window {
+  std::uint16_t rows = 0;
+  std::uint16_t columns = 0;
+};
+
+// A piece of input has been taken by all ranks here that read it.
+struct InputTaken {
+  bool more = false;  // some of them would read on
+};
+
 struct RankStarted {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
@@ -132,6 +154,8 @@ std::vector<std::byte> encode(const Credit& message);
 std::vector<std::byte> encode(const SignalRanks& message);
 std::vector<std::byte> encode(const Stop& message);
 std::vector<std::byte> encode(const Alive& message);
+std::vector<std::byte> encode(const Window& message);
+std::vector<std::byte> encode(const InputTaken& message);
 std::vector<std::byte> encode(const RankStarted& message);
 std::vector<std::byte> encode(const RankExited& message);
 
@@ -146,6 +170,8 @@ Result<Credit> decode_credit(std::span<const std::byte> bytes);
 Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);
 Result<Stop> decode_stop(std::span<const std::byte> bytes);
 Result<Alive> decode_alive(std::span<const std::byte> bytes);
+Result<Window> decode_window(std::span<const std::byte> bytes);
+Result<InputTaken> decode_input_taken(std::span<const std::byte> bytes);
 Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes);
 Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes);
 

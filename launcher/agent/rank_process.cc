@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@ namespace {
 
 // Makes the kernel prefer a rank over its agent when memory runs out.
 constexpr int kOomScoreAdd = 100;
+constexpr unsigned char kEndOfInput = 4;  // Ctrl-D
 
 std::vector<std::string> environment_of(const RankPlan& plan, const JobCommon& common) {
   Environment all = common.environment;
@@ -42,30 +45,65 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   spec.oom_score_add = kOomScoreAdd;
   spec.die_with_parent = true;
   spec.cgroup = setting.cgroup;
+  spec.controlling_terminal = plan.input == RankInput::kTerminal;
   // Children's ends close when this function returns.
   std::vector<Fd> theirs;
-  if (plan.rank == 0) {
-    auto pipe = make_pipe();
-    if (!pipe.ok()) return pipe.status();
-    out.input_fd_ = std::move(pipe->second);
-    set_nonblocking(out.input_fd_.get());
-    theirs.push_back(std::move(pipe->first));
-  } else {
-    theirs.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  }
-  for (Stream& stream : out.streams_) {
-    auto pipe = make_pipe();
-    if (!pipe.ok()) return pipe.status();
-    stream.fd = std::move(pipe->first);
-    set_nonblocking(stream.fd.get());
-    theirs.push_back(std::move(pipe->second));
-  }
+  DISTRUN_RETURN_IF_ERROR(out.connect(plan.input, theirs));
   for (int i = 0; i < 3; ++i) spec.descriptors.emplace_back(theirs[static_cast<std::size_t>(i)].get(), i);
   spec.descriptors.emplace_back(key.get(), setting.key_fd);
   auto process = start_process(spec);
   if (!process.ok()) return process.status();
   out.process_ = *std::move(process);
   return out;
+}
+
+Status RankProcess::connect(RankInput input, std::vector<Fd>& theirs) {
+  if (input == RankInput::kTerminal) return open_terminal(theirs);
+  if (input == RankInput::kPipe) {
+    auto pipe = make_pipe();
+    if (!pipe.ok()) return pipe.status();
+    input_fd_ = std::move(pipe->second);
+    set_nonblocking(input_fd_.get());
+    theirs.push_back(std::move(pipe->first));
+  } else {
+    theirs.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  for (Stream& stream : streams_) {
+    auto pipe = make_pipe();
+    if (!pipe.ok()) return pipe.status();
+    stream.fd = std::move(pipe->first);
+    set_nonblocking(stream.fd.get());
+    theirs.push_back(std::move(pipe->second));
+  }
+  return {};
+}
+
+Status RankProcess::open_terminal(std::vector<Fd>& theirs) {
+  constexpr char kWhat[] = "--tty: make a pseudoterminal";
+  Fd ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  char name[64];
+  if (!ours.valid() || ::grantpt(ours.get()) != 0 || ::unlockpt(ours.get()) != 0 ||
+      ::ptsname_r(ours.get(), name, sizeof name) != 0) {
+    return errno_status(kWhat, errno);
+  }
+  for (int i = 0; i < 3; ++i) {
+    theirs.emplace_back(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    if (!theirs.back().valid()) return errno_status(kWhat, errno);
+  }
+  set_nonblocking(ours.get());
+  streams_[0].fd.reset(::fcntl(ours.get(), F_DUPFD_CLOEXEC, 0));
+  if (!streams_[0].fd.valid()) return errno_status(kWhat, errno);
+  input_fd_ = std::move(ours);
+  terminal_ = true;
+  return {};
+}
+
+void RankProcess::resize(const Window& window) const {
+  if (!terminal_ || !input_fd_.valid()) return;
+  winsize size{};
+  size.ws_row = window.rows;
+  size.ws_col = window.columns;
+  ::ioctl(input_fd_.get(), TIOCSWINSZ, &size);
 }
 
 void RankProcess::watch(Poller& poller, const OnOutput& on_output) {
@@ -101,16 +139,18 @@ void RankProcess::read_stream(std::uint8_t index, const OnOutput& on_output) {
   on_output(out);
 }
 
-bool RankProcess::add_input(std::vector<std::byte> bytes) {
-  if (!input_fd_.valid() || input_ended_) return false;
+void RankProcess::add_input(const std::vector<std::byte>& bytes) {
+  if (!takes_input()) return;
   input_.insert(input_.end(), bytes.begin(), bytes.end());
   write_input();
-  return input_fd_.valid();
 }
 
 void RankProcess::end_input() {
+  if (!takes_input()) return;
+  // A terminal has no end but the character that says so.
+  if (terminal_) input_.push_back(std::byte{kEndOfInput});
   input_ended_ = true;
-  if (input_.empty()) input_fd_.reset();
+  write_input();
 }
 
 void RankProcess::write_input() {
@@ -126,7 +166,8 @@ void RankProcess::write_input() {
     }
     input_.erase(input_.begin(), input_.begin() + n);
   }
-  if (input_ended_) input_fd_.reset();
+  // Closing its terminal would end the program.
+  if (input_ended_ && !terminal_) input_fd_.reset();
 }
 
 bool RankProcess::drained() const {

@@ -35,10 +35,13 @@ class RankProcess {
   void watch(Poller& poller, const OnOutput& on_output);
   void add_credit(std::uint8_t stream, std::uint32_t bytes);
 
-  // Input for the program; an empty pipe end is closed. Returns false when the program takes no input any more.
-  bool add_input(std::vector<std::byte> bytes);
+  // Input for the program, if it gets any.
+  void add_input(const std::vector<std::byte>& bytes);
   void end_input();
   [[nodiscard]] bool input_empty() const { return input_.empty(); }
+  [[nodiscard]] bool takes_input() const { return input_fd_.valid() && !input_ended_; }
+  // Of the user's terminal, if this rank has one.
+  void resize(const Window& window) const;
 
   // Both streams are at their end, or had nothing more at the last look.
   [[nodiscard]] bool drained() const;
@@ -56,6 +59,8 @@ class RankProcess {
   };
   void read_stream(std::uint8_t stream, const OnOutput& on_output);
   void write_input();
+  Status connect(RankInput input, std::vector<Fd>& theirs);
+  Status open_terminal(std::vector<Fd>& theirs);
 
   int rank_ = -1;
   Process process_;
@@ -63,6 +68,7 @@ class RankProcess {
   Fd input_fd_;
   std::vector<std::byte> input_;
   bool input_ended_ = false;
+  bool terminal_ = false;  // input_fd_ and the first stream are the two directions of one
 };
 
 }  // namespace distrun::launcher

@@ -148,6 +148,12 @@ void add_output(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_flag("--fold", raw.fold, "Show a line that many ranks write once, as in [0-15] (default on a terminal)")
       ->group(kOutput);
   app.add_flag("--no-fold", raw.no_fold, "Show each rank's lines")->group(kOutput);
+  app.add_option("--stdin", raw.input, "Which rank gets standard input: none, all or a number (default 0)")
+      ->type_name("RANK")
+      ->group(kOutput);
+  app.add_option("--tty", raw.terminal, "Give this rank the terminal, for a debugger; Ctrl-\\ ends the job")
+      ->type_name("RANK")
+      ->group(kOutput);
   app.add_option("--output-dir", options.output_dir, "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log")
       ->type_name("DIR")
       ->group(kOutput);

@@ -103,6 +103,25 @@ Status check_gpus(const RawOptions& raw, bool tf, Options& out) {
                 out.gpu_visibility);
 }
 
+Status check_input(const RawOptions& raw, InputRequest& out) {
+  if (!raw.terminal.empty()) {
+    const auto rank = parse_number(raw.terminal, 0, kMaxRanks - 1);
+    if (!rank) return {Errc::kInvalidArgument, "--tty " + raw.terminal + " is not a rank; write a number from 0 on"};
+    out.terminal = *rank;
+    out.rank = InputRequest::kNobody;
+  }
+  if (raw.input.empty()) return {};
+  if (!raw.terminal.empty()) {
+    return {Errc::kInvalidArgument, "--stdin and --tty exclude each other: the rank with the terminal gets the input"};
+  }
+  const auto rank = parse_number(raw.input, 0, kMaxRanks - 1);
+  if (!rank && raw.input != "all" && raw.input != "none") {
+    return {Errc::kInvalidArgument, "--stdin " + raw.input + " is not known; write none, all or a rank's number"};
+  }
+  out.rank = rank.value_or(raw.input == "all" ? InputRequest::kAll : InputRequest::kNobody);
+  return {};
+}
+
 }  // namespace
 
 Status check_options(const RawOptions& raw, Options& out) {
@@ -110,6 +129,7 @@ Status check_options(const RawOptions& raw, Options& out) {
   DISTRUN_RETURN_IF_ERROR(read_ranks("--nproc-per-node", raw.ranks_per_host, out.ranks_per_host));
   DISTRUN_RETURN_IF_ERROR(check_reach(raw, out));
   DISTRUN_RETURN_IF_ERROR(check_agents(raw, out));
+  DISTRUN_RETURN_IF_ERROR(check_input(raw, out.input));
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
                                                      {"core", BindTo::kCore},

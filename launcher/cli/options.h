@@ -8,6 +8,7 @@
 
 #include "launcher/plan/bind.h"
 #include "launcher/plan/environment.h"
+#include "launcher/plan/launch_plan.h"
 #include "launcher/plan/network.h"
 #include "launcher/report/output.h"
 #include "launcher/spawn/remote_command.h"
@@ -49,6 +50,7 @@ struct Options {
   bool timestamp = false;
   Folding fold = Folding::kOnTerminal;
   std::string output_dir;
+  InputRequest input;
   bool all_errors = false;
 
   double timeout = 0;
@@ -75,7 +77,8 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 // The strings of the command line, before they are checked.
 struct RawOptions {
   std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
-                                     timeout = "0", grace = "10", ssh_port, network, agents, listen, gpus_per_rank;
+                                     timeout = "0", grace = "10", ssh_port, network, agents, listen, gpus_per_rank,
+                                     input, terminal;
   bool tf = false;
   bool no_tf_config = false;
   bool no_detect = false;

@@ -150,6 +150,12 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
 // Once it is known which rank runs where: what follows from that.
 Status complete(const Options& options, const HostSource& source, JobConfig& config) {
   const Assignment& assignment = config.plan.assignment;
+  if (const int rank = std::max(options.input.rank, options.input.terminal);
+      rank >= static_cast<int>(assignment.places.size())) {
+    return {Errc::kInvalidArgument, std::string(options.input.terminal == rank ? "--tty " : "--stdin ") +
+                                        std::to_string(rank) + ": the job has ranks 0 to " +
+                                        std::to_string(assignment.places.size() - 1) + " only"};
+  }
   config.several_machines = false;
   for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
     const bool here = names_this_machine(assignment.hosts[i], assignment.users[i], source.own_names);
@@ -243,6 +249,8 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.output.timestamp = options.timestamp;
   config.output.directory = options.output_dir;
   config.output.fold = options.fold;
+  config.output.terminal = options.input.terminal;
+  config.plan.input = options.input;
   config.output.keep_back = !options.all_errors;
   config.output.colour = !environment.contains("NO_COLOR");
   config.common.environment = base->variables;

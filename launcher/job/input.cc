@@ -7,7 +7,7 @@
 namespace distrun::launcher {
 
 void Input::watch(Poller& poller, const OnBytes& on_bytes) {
-  if (!allowed_ || paused_ || ended_) return;
+  if (readers_.empty() || !busy_.empty() || paused_ || ended_) return;
   poller.watch(0, POLLIN, [this, on_bytes](short) { read(on_bytes); });
 }
 
@@ -20,10 +20,15 @@ void Input::read(const OnBytes& on_bytes) {
     paused_ = true;
     return;
   }
-  allowed_ = false;
+  busy_ = readers_;
   ended_ = n <= 0;
   bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  on_bytes(std::move(bytes));
+  on_bytes(readers_, std::move(bytes));
+}
+
+void Input::taken(std::size_t host, bool more) {
+  busy_.erase(host);
+  if (!more) readers_.erase(host);
 }
 
 }  // namespace distrun::launcher

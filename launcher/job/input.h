@@ -1,7 +1,10 @@
-// The head's standard input, on its way to rank 0: one piece at a time, read only when rank 0 has taken the last one.
+// The head's standard input, on its way to ranks: one piece at a time, read only when all that get it have taken the
+// last one.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "launcher/spawn/poller.h"
@@ -10,17 +13,21 @@ namespace distrun::launcher {
 
 class Input {
  public:
-  // `on_bytes` gets what was read; an empty vector is the end.
-  using OnBytes = std::function<void(std::vector<std::byte>)>;
+  // `on_bytes` gets what was read and for which hosts; no bytes are the end.
+  using OnBytes = std::function<void(const std::set<std::size_t>& hosts, std::vector<std::byte>)>;
   void watch(Poller& poller, const OnBytes& on_bytes);
 
-  void allow() { allowed_ = true; }   // rank 0 has room
+  // These hosts have ranks that read.
+  void open(std::set<std::size_t> hosts) { readers_ = std::move(hosts); }
+  // A host's ranks have room again, or read no more.
+  void taken(std::size_t host, bool more);
   void resume() { paused_ = false; }  // perhaps in the foreground again
 
  private:
   void read(const OnBytes& on_bytes);
-  bool allowed_ = false;
-  bool paused_ = false;  // a background process may not read the terminal
+  std::set<std::size_t> readers_;  // hosts
+  std::set<std::size_t> busy_;     // those that have not taken the last piece
+  bool paused_ = false;            // a background process may not read the terminal
   bool ended_ = false;
 };
 

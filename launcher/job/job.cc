@@ -32,8 +32,9 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, n
       queue_(config.plan.assignment.hosts.size(), config.start) {}
 
 Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& spawner) {
-  auto signals = SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT},
-                                      {SIGINT, SIGHUP, SIGQUIT, SIGTSTP});
+  auto signals =
+      SignalSource::create({SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH},
+                           {SIGINT, SIGHUP, SIGQUIT, SIGTSTP});
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);
@@ -83,6 +84,7 @@ int Job::run() {
       fail_start(exit_code::kInternal, status.message());
     after_round();
   }
+  terminal_.leave();
   report_end();
   output_->flush_all();
   const int code = verdict_.exit_code();
@@ -98,9 +100,9 @@ void Job::watch() {
     if (agent->up) watch_agent(*agent);
   }
   output_->watch(poller_);
-  input_.watch(poller_, [this](std::vector<std::byte> bytes) {
+  input_.watch(poller_, [this](const std::set<std::size_t>& hosts, const std::vector<std::byte>& bytes) {
     const ToAgent type = bytes.empty() ? ToAgent::kInputEnd : ToAgent::kInput;
-    agents_.front()->handle.pipe.send(static_cast<std::uint8_t>(type), bytes);
+    for (const std::size_t host : hosts) agents_[host]->handle.pipe.send(static_cast<std::uint8_t>(type), bytes);
   });
 }
 
@@ -196,10 +198,14 @@ void Job::on_signals() {
       case SIGTSTP:
         suspend();
         break;
+      case SIGWINCH:
+        tell_window();
+        break;
       case SIGCONT:
         tell_all(ToAgent::kAlive, Alive{});
         tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
         input_.resume();
+        if (config_.plan.input.terminal >= 0) terminal_.enter();
         break;
       default: {
         const bool first = !verdict_.ending();
@@ -218,6 +224,7 @@ void Job::suspend() {
   tell_all(ToAgent::kAlive, Alive{.hold = true});
   tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
   for (auto& agent : agents_) agent->handle.pipe.flush();
+  terminal_.leave();
   ::raise(SIGSTOP);
   // Nothing was read meanwhile.
   for (auto& agent : agents_) {

@@ -13,6 +13,7 @@
 #include "launcher/agent/protocol.h"
 #include "launcher/job/input.h"
 #include "launcher/job/patience.h"
+#include "launcher/job/raw_terminal.h"
 #include "launcher/job/start_queue.h"
 #include "launcher/job/verdict.h"
 #include "launcher/plan/launch_plan.h"
@@ -100,6 +101,8 @@ class Job {
   void choose();
   void report_plan(const LaunchPlan& plan);
   void start_ranks();
+  void open_input();
+  void tell_window();
   void refuse_start();
   void drop_unanswered();
 
@@ -140,6 +143,7 @@ class Job {
   Verdict verdict_;
   Poller poller_;
   Input input_;
+  RawTerminal terminal_;
   std::vector<std::unique_ptr<Agent>> agents_;  // by host
   StartQueue queue_;
   std::vector<StartFault> faults_;

@@ -62,7 +62,8 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return;
     }
     case FromAgent::kInputTaken:
-      return input_.allow();
+      return use(decode_input_taken(frame.payload),
+                 [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kNote:
       return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
     case FromAgent::kDone:
@@ -84,6 +85,7 @@ void Job::handle_exit(const RankExited& event) {
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
   agent.lost = true;
+  input_.taken(agent.index, false);
   agent.patience.done(Clock::now());
   // Whatever is wrong with an agent here: only once it is gone does what it looked after become ours. What carries one
   // from elsewhere gets a moment to say why it ends.

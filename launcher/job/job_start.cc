@@ -248,7 +248,26 @@ void Job::start_ranks() {
     const Start order{.plan = plan->hosts[i], .key = {key, key + net::JobKey::kBytes}};
     agents_[i]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kStart), encode(order));
   }
-  input_.allow();
+  open_input();
+}
+
+void Job::open_input() {
+  std::set<std::size_t> readers;
+  for (const Place& place : config_.plan.assignment.places) {
+    if (config_.plan.input.of(place.rank) != RankInput::kNone) readers.insert(static_cast<std::size_t>(place.host));
+  }
+  input_.open(std::move(readers));
+  if (config_.plan.input.terminal < 0) return;
+  terminal_.enter();
+  tell_window();
+}
+
+void Job::tell_window() {
+  const auto window = RawTerminal::window();
+  if (!started_ || config_.plan.input.terminal < 0 || !window) return;
+  const Place& place = config_.plan.assignment.places[static_cast<std::size_t>(config_.plan.input.terminal)];
+  Agent& agent = *agents_[static_cast<std::size_t>(place.host)];
+  agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kWindow), encode(*window));
 }
 
 }  // namespace distrun::launcher

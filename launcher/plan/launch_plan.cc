@@ -100,7 +100,7 @@ std::vector<std::byte> to_bytes(const HostPlan& plan) {
   net::WireWriter writer;
   writer.string(plan.host).i32(plan.key_fd);
   writer.list(plan.ranks, [](net::WireWriter& w, const RankPlan& rank) {
-    w.i32(rank.rank).i32(rank.local_rank).i32s(rank.cpus);
+    w.i32(rank.rank).i32(rank.local_rank).u8(static_cast<std::uint8_t>(rank.input)).i32s(rank.cpus);
     w.list(rank.environment, [](net::WireWriter& v, const std::pair<std::string, std::string>& variable) {
       v.string(variable.first).string(variable.second);
     });
@@ -117,6 +117,7 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
     RankPlan rank;
     rank.rank = r.i32();
     rank.local_rank = r.i32();
+    rank.input = r.enumerator<RankInput>(3);
     rank.cpus = r.i32s(kMaxItems);
     rank.environment = r.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable);
     return rank;
@@ -164,6 +165,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
     out.variables.push_back(rank_environment(job, request.frameworks, binding, request.base.variables, place.rank));
     RankPlan rank{.rank = place.rank, .local_rank = place.local_rank, .cpus = binding.cpus};
+    rank.input = request.input.of(place.rank);
     for (const Variable& variable : out.variables.back()) rank.environment.emplace_back(variable.name, variable.value);
     out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
   }

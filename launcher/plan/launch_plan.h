@@ -26,9 +26,13 @@ struct JobCommon {
   friend bool operator==(const JobCommon&, const JobCommon&) = default;
 };
 
+// What a rank's standard input is: nothing, what the user types, or that and a terminal for all three streams.
+enum class RankInput : std::uint8_t { kNone = 0, kPipe = 1, kTerminal = 2 };
+
 struct RankPlan {
   int rank = 0;
   int local_rank = 0;
+  RankInput input = RankInput::kNone;
   std::vector<int> cpus;                                         // empty: not pinned
   std::vector<std::pair<std::string, std::string>> environment;  // on top of the common one
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
@@ -57,11 +61,24 @@ struct HostFacts {
   std::uint16_t probe_port = 0;       // where it answers probes; 0: it does not
 };
 
+// Who gets what the user types.
+struct InputRequest {
+  static constexpr int kAll = -1;
+  static constexpr int kNobody = -2;
+  int rank = 0;            // or kAll, kNobody
+  int terminal = kNobody;  // this rank has a terminal of its own
+  [[nodiscard]] RankInput of(int number) const {
+    if (number == terminal) return RankInput::kTerminal;
+    return number == rank || rank == kAll ? RankInput::kPipe : RankInput::kNone;
+  }
+};
+
 struct PlanRequest {
   Assignment assignment;
   FrameworkRequest frameworks;
   BindTo bind_to = BindTo::kAuto;
   int gpus_per_rank = 0;  // as in BindRequest
+  InputRequest input;
   BaseEnvironment base;
   std::string job_id;
   std::string store;

@@ -26,8 +26,17 @@ void LineSink::add(int stream, const std::string& tag, Piece piece, TimePoint no
   if (!owner_) release(now);
 }
 
+void LineSink::raw(std::string_view text, TimePoint now) {
+  if (text.empty()) return;
+  if (owner_) break_line(now);
+  clear_progress();
+  text_ += text;
+  raw_line_ = !text.ends_with('\n');
+}
+
 void LineSink::write(int stream, const std::string& tag, const Piece& piece, TimePoint now) {
   clear_progress();
+  if (std::exchange(raw_line_, false)) text_ += '\n';
   // A stream whose long line was broken goes on below a tag of its own.
   if (piece.begins || !owner_) text_ += tag;
   text_ += terminal_ && piece.begins && piece.ends ? visible_part(piece.text) : piece.text;
@@ -68,7 +77,7 @@ void LineSink::break_line(TimePoint now) {
 }
 
 void LineSink::progress(const std::string& tag, std::string_view text) {
-  if (!terminal_ || owner_ || text.empty()) return;
+  if (!terminal_ || owner_ || raw_line_ || text.empty()) return;
   text_ += kEraseLine + tag;
   text_ += text;
   drawn_ = true;

@@ -21,6 +21,9 @@ class LineSink {
   // Draws an unfinished progress bar in place; nothing on anything but a terminal.
   void progress(const std::string& tag, std::string_view text);
 
+  // Text as it comes from a rank that has the terminal; lines of others begin below it.
+  void raw(std::string_view text, TimePoint now);
+
   // A line too long for memory holds up the other streams. If its writer stalls, it is broken so that they go on.
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
@@ -46,6 +49,7 @@ class LineSink {
 
   bool terminal_;
   bool drawn_ = false;        // a progress bar is on the current line
+  bool raw_line_ = false;     // raw text is on the current line
   std::optional<int> owner_;  // the stream whose long line is not at its end
   TimePoint owner_seen_;
   std::deque<Waiting> waiting_;           // pieces of other streams, in order of arrival

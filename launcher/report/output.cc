@@ -99,6 +99,7 @@ Output::Output(const OutputOptions& options)
     host_of_.push_back(numbers.emplace(host, numbers.size()).first->second);
   }
   clocks_.resize(numbers.size());
+  if (options.terminal >= 0) fold_.finished(options.terminal);
 }
 
 std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
@@ -133,6 +134,7 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
   stream.assembler.feed(text,
                         [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
   show(fold_.take(now), now);
+  if (bytes.rank == options_.terminal) return sink_of(0).raw(text, now);
   // A bar must not overtake the lines before it.
   if (terminal_of(bytes.stream).is_tty() && !stream.silenced && !fold_.holds(bytes.rank)) {
     sink_of(bytes.stream).progress(tag({bytes.rank}, options_.colour), stream.assembler.progress());
@@ -150,10 +152,13 @@ void Output::finish(int rank, TimePoint now) {
 void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
   Stream& stream = stream_of(rank, index);
   if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4));
+  // A terminal ends lines with "\r\n".
+  if (rank == options_.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
   if (files_) {
     const std::string stamp = options_.timestamp ? wall_clock(now - written) : "";
     merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
   }
+  if (rank == options_.terminal) return;
   if (stream.silenced && !stream.in_long_line) {
     keep_back(stream, std::move(piece));
     return;

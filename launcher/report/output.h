@@ -30,6 +30,7 @@ struct OutputOptions {
   std::string directory;  // --output-dir, or empty
   Folding fold = Folding::kOnTerminal;
   bool keep_back = true;           // follow-up errors
+  int terminal = -1;               // this rank's text is shown as it comes
   std::vector<std::string> hosts;  // of each rank
 };
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -83,6 +84,7 @@ void place_descriptors(const Prepared& prepared) {
     write_file("/proc/self/oom_score_adj", prepared.oom_text.c_str(), prepared.oom_text.size());
   }
   place_descriptors(prepared);
+  if (spec.controlling_terminal && ::ioctl(0, TIOCSCTTY, 0) != 0) give_up(prepared.report, 'f');
   if (!spec.cwd.empty() && ::chdir(spec.cwd.c_str()) != 0) give_up(prepared.report, 'd');
   if (spec.umask) ::umask(static_cast<mode_t>(*spec.umask));
   if (prepared.cpus != nullptr && ::sched_setaffinity(0, prepared.cpus_size, prepared.cpus) != 0) {

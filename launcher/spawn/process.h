@@ -22,12 +22,13 @@ struct ProcessSpec {
   std::vector<std::pair<int, int>> descriptors;  // {ours, number in the child}; all others are closed
   std::vector<int> cpus;                         // empty: leave the affinity
   std::optional<std::uint32_t> umask;
-  std::uint64_t open_files = 0;  // soft RLIMIT_NOFILE; 0: leave it
-  int oom_score_add = 0;         // raises the chance that the kernel chooses it when memory runs out
-  bool new_session = true;       // own session and process group: no terminal, no signals from it
-  bool die_with_parent = false;  // SIGKILL when the thread that started it ends
-  std::string cgroup;            // directory of a cgroup v2 to join before the program runs, or empty
-  bool ignore_terminal = false;  // leave SIGINT and friends ignored (the agent)
+  std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE; 0: leave it
+  int oom_score_add = 0;              // raises the chance that the kernel chooses it when memory runs out
+  bool new_session = true;            // own session and process group: no terminal, no signals from it
+  bool controlling_terminal = false;  // descriptor 0 is a terminal that becomes the new session's
+  bool die_with_parent = false;       // SIGKILL when the thread that started it ends
+  std::string cgroup;                 // directory of a cgroup v2 to join before the program runs, or empty
+  bool ignore_terminal = false;       // leave SIGINT and friends ignored (the agent)
 };
 
 // What a child reports if it could not become the program; read from Process::exec_report.

@@ -54,9 +54,10 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = 10.0) -
 
 
 def run(host: Host, *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 60.0,
-        cwd: str | Path = "/tmp") -> subprocess.CompletedProcess[str]:  # fmt: skip
+        cwd: str | Path = "/tmp", input: str | None = None) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """`distrun arguments...` to its end."""
-    return host.run([launcher(), *arguments], env=job_environment() | (env or {}), timeout=timeout, cwd=cwd)
+    environment = job_environment() | (env or {})
+    return host.run([launcher(), *arguments], env=environment, timeout=timeout, cwd=cwd, input=input)
 
 
 def agents(host: Host) -> list[Process]:

@@ -75,7 +75,20 @@ def test_the_merged_log_is_in_order(cluster: Cluster) -> None:
     done = run(cluster.head, *TWO_BY_TWO, "--output-dir", "/tmp/logs", PYTHON, PROGRAMS / "turns.py")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = cluster.head.path("/tmp/logs/merged.log").read_text().splitlines()
-    assert lines == [f"[{step % 4}] step {step}" for step in range(100)], lines
+    assert lines == [f"[{step % 4}] step {step}" for step in range(16)], lines
+
+
+def test_standard_input_of_ranks_on_several_hosts(cluster: Cluster) -> None:
+    script = "read x; echo $RANK got $x"
+    done = run(cluster.head, *TWO_BY_TWO, "--stdin", "all", "sh", "-c", script, input="hello\n")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} got hello" for rank in range(4)], done.stderr
+
+
+def test_a_terminal_on_another_host(cluster: Cluster) -> None:
+    script = "[ $RANK = 3 ] || exit 0; read x; echo $(tty) on $DISTRUN_HOST: $x"
+    done = run(cluster.head, *TWO_BY_TWO, "--tty", "3", "sh", "-c", script, input="hello\n")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"/dev/pts/\d+ on h2: hello", done.stdout), done.stdout
 
 
 def test_equal_lines_of_several_hosts_are_one(cluster: Cluster) -> None:

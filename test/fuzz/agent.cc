@@ -61,8 +61,14 @@ int agent(const std::uint8_t* data, std::size_t size) {
     case 10:
       check(launcher::decode_probed, bytes);
       break;
-    default:
+    case 11:
       check(launcher::decode_rank_exited, bytes);
+      break;
+    case 12:
+      check(launcher::decode_window, bytes);
+      break;
+    default:
+      check(launcher::decode_input_taken, bytes);
   }
   return 0;
 }
@@ -90,7 +96,9 @@ std::vector<Bytes> agent_seeds() {
           seed(8, launcher::encode(launcher::RankStarted{.rank = 1, .pid = 2})),
           seed(9, launcher::encode(probe)),
           seed(10, launcher::encode(launcher::Probed{.results = {{0, 1, "no answer"}, {2, 0, ""}}})),
-          seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true}))};
+          seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true})),
+          seed(12, launcher::encode(launcher::Window{.rows = 24, .columns = 80})),
+          seed(13, launcher::encode(launcher::InputTaken{.more = true}))};
 }
 
 }  // namespace distrun::fuzz

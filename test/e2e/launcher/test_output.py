@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -167,3 +169,142 @@ def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], tmp_pa
     join()
     assert total > (each if "--fold" in options else 8 * each)
     assert len(peaks) == 2 and 1 < max(peaks.values()) < 64, peaks
+
+
+READS = 'echo "$RANK got $(cat)"'
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"),
+    [
+        ("none", ["[0] 0 got ", "[1] 1 got ", "[2] 2 got "]),
+        ("all", ["[0] 0 got hello", "[1] 1 got hello", "[2] 2 got hello"]),
+        ("2", ["[0] 0 got ", "[1] 1 got ", "[2] 2 got hello"]),
+    ],
+)
+def test_standard_input_goes_where_it_is_sent(which: str, expected: list[str]) -> None:
+    done = shell("-np", "3", "--stdin", which, script=READS, stdin="hello\n")
+    assert sorted(done.stdout.splitlines()) == expected, done.stderr
+
+
+def test_much_input_reaches_all_and_a_rank_that_reads_none_holds_nobody_up() -> None:
+    text = "".join(f"{i}\n" for i in range(100_000))
+    done = shell("-np", "3", "--stdin", "all", script="[ $RANK = 1 ] && exec <&- && exit 0; cat | wc -c", stdin=text)
+    assert sorted(done.stdout.split()) == sorted(["[0]", str(len(text)), "[2]", str(len(text))]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--stdin", "some"], "--stdin some is not known; write none, all or a rank's number"),
+        (["--stdin", "2"], "--stdin 2: the job has ranks 0 to 1 only"),
+        (["--tty", "2"], "--tty 2: the job has ranks 0 to 1 only"),
+        (["--tty", "x"], "--tty x is not a rank"),
+        (["--tty", "1", "--stdin", "1"], "exclude each other"),
+        (["--fold", "--no-fold"], "exclude each other"),
+    ],
+)
+def test_refusals(arguments: list[str], text: str) -> None:
+    done = shell("-np", "2", *arguments, script="true")
+    assert done.returncode == 64 and text in done.stderr, done.stderr
+
+
+class Keyboard:
+    """A terminal with somebody before it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.fd, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (31, 97))
+        self.before = termios.tcgetattr(theirs)
+        # setsid -c gives the launcher this terminal as its own, as a shell does.
+        self.process = subprocess.Popen(
+            ["setsid", "-c", launcher_path(), *arguments], stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        self.theirs = theirs
+        self.text = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 20.0) -> None:
+        """And forgets what came before it."""
+        deadline = time.monotonic() + seconds
+        while text not in self.text:
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not come: {self.text!r}"
+            self.text += os.read(self.fd, 65536).decode()
+        self.text = self.text.split(text, 1)[1]
+
+    def finish(self) -> int:
+        code = self.process.wait(20)
+        assert termios.tcgetattr(self.theirs) == self.before, "the terminal is not as it was"
+        os.close(self.theirs)
+        os.close(self.fd)
+        return code
+
+
+DEBUGGED = """
+import os
+rank = int(os.environ["RANK"])
+value = 40 + rank
+if rank == 1:
+    print("size", *os.get_terminal_size(0), flush=True)
+    breakpoint()
+print("value", value, flush=True)
+"""
+
+
+@pytest.fixture
+def debugged(tmp_path: Path) -> Path:
+    path = tmp_path / "debugged.py"
+    path.write_text(DEBUGGED)
+    return path
+
+
+def test_a_debugger_on_one_rank(python: str, debugged: Path, tmp_path: Path) -> None:
+    job = Keyboard("-np", "2", "--tty", "1", "--output-dir", str(tmp_path / "logs"), python, str(debugged))
+    job.wait_for("(Pdb) ")
+    job.type("p 'rank has', value\r")
+    job.wait_for("('rank has', 41)")
+    job.wait_for("(Pdb) ")
+    job.type("\x03")  # of a debugger's prompt, not of the job
+    job.wait_for("(Pdb) ")
+    job.type("value = 50\r")
+    job.wait_for("(Pdb) ")
+    job.type("c\r")
+    job.wait_for("value 50")
+    assert job.finish() == 0
+    merged = (tmp_path / "logs/merged.log").read_text()
+    assert "[1] value 50\n" in merged and "[0] value 40\n" in merged and "('rank has', 41)\n" in merged, merged
+
+
+def test_the_size_of_the_terminal_and_its_changes() -> None:
+    script = (
+        "[ $RANK = 0 ] || exit 0; trap 'echo now $(stty size)' WINCH; sleep 0.3; stty size; read x; read y; echo over"
+    )
+    job = Keyboard("-np", "2", "--tty", "0", "sh", "-c", script)
+    job.wait_for("31 97")
+    termios.tcsetwinsize(job.fd, (20, 60))
+    job.type("one\r")
+    job.wait_for("now 20 60")
+    job.type("two\r")
+    job.wait_for("over")
+    assert job.finish() == 0
+
+
+def test_ctrl_backslash_ends_a_job_with_a_terminal() -> None:
+    job = Keyboard(
+        "-np", "2", "--tty", "0", "--grace", "2", "sh", "-c", "[ $RANK = 1 ] || stty raw; echo up; sleep 100"
+    )
+    job.wait_for("up")
+    job.wait_for("up")
+    job.type("\x1c")
+    assert job.finish() == 131
+
+
+def test_a_terminal_for_a_rank_without_one_here() -> None:
+    done = shell(
+        "-np", "2", "--tty", "1", script="[ $RANK = 0 ] || { tty; read x; echo got $x; cat; }", stdin="hello\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "/dev/pts/" in done.stdout and "got hello" in done.stdout, done.stdout
