@@ -58,6 +58,12 @@ def test_stopped_while_nothing_runs(start_job: StartJob, python: str, programs: 
     assert_named(job, victim)
 
 
+def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, python: str, programs: Path) -> None:
+    job = start_job(*arguments(3, "shm"), python, programs / "stopped.py", "subset", "2")
+    assert_named(job, 2)
+    assert re.search(RAISED, job.text), job.text
+
+
 @pytest.mark.parametrize("victim", [0, 2])
 def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, victim: int) -> None:
     more = ("-x", "DISTRUN_START_TIMEOUT=4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -36,6 +37,17 @@ def sessions() -> None:
         hvd.shutdown()
 
 
+def subset() -> None:
+    """Ranks 1 and 2 work in a process set of their own, while rank 0, which coordinates, is busy elsewhere."""
+    workers = hvd.add_process_set([1, 2])
+    if RANK == 0:
+        time.sleep(8)
+        return
+    threading.Timer(0.2, stop_here).start()
+    while True:
+        hvd.allreduce(np.ones(5_000_000, np.float32), name="in the subset", process_set=workers)
+
+
 def main() -> None:
     if PHASE == "sessions":
         return sessions()
@@ -47,6 +59,8 @@ def main() -> None:
         stop_here()
         time.sleep(0.5)
         reduce()
+    if PHASE == "subset":
+        subset()
     if PHASE == "shutdown":
         stop_here()
     hvd.shutdown()
