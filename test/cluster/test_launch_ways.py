@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import MakeCluster, started
 from .jobs import EXAMPLES, assert_nothing_left, job_environment, launcher, package_folders, run, wait_until
-from .rig import Cluster, Host
+from .rig import ROOT, Cluster, Host
 from .slurm import Slurm, why_no_slurm
 
 PI = [sys.executable, str(EXAMPLES / "numpy_pi.py")]
@@ -93,6 +93,14 @@ def test_any_command_may_start_agents(cluster: Cluster) -> None:
     done = run(cluster.head, "-np", "4", "-H", "h1:2,h2:2", "--launch-with", "ssh -T {host} {agent}", *WHO)
     assert done.returncode == 0, done.stderr
     assert lines(done.stdout) == ["0 on h1", "1 on h1", "2 on h2", "3 on h2"]
+
+
+def test_the_comparison_of_launchers_runs(cluster: Cluster) -> None:
+    """Not its targets: this machine does other things too."""
+    words = [sys.executable, ROOT / "bench/launch.py", "--rounds", "1"]
+    done = cluster.head.run(words, env=job_environment() | {"HOSTS": "h1,h2,h3,h4"}, cwd=ROOT)
+    assert done.returncode in (0, 1), done.stderr
+    assert "| last line, 4 hosts | " in done.stdout, done.stdout
 
 
 def test_agents_dial_in_from_their_hosts(make_cluster: MakeCluster, key: Path) -> None:
