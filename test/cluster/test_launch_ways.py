@@ -97,7 +97,7 @@ def test_any_command_may_start_agents(cluster: Cluster) -> None:
 
 def test_the_comparison_of_launchers_runs(cluster: Cluster) -> None:
     """Not its targets: this machine does other things too."""
-    words = [sys.executable, ROOT / "bench/launch.py", "--rounds", "1"]
+    words: list[str | Path] = [sys.executable, ROOT / "bench/launch.py", "--rounds", "1"]
     done = cluster.head.run(words, env=job_environment() | {"HOSTS": "h1,h2,h3,h4"}, cwd=ROOT)
     assert done.returncode in (0, 1), done.stderr
     assert "| last line, 4 hosts | " in done.stdout, done.stdout
