@@ -150,6 +150,8 @@ void Agent::handle(const Frame& frame) {
     case ToAgent::kSignal:
       return use(decode_signal_ranks(frame.payload), [this](const SignalRanks& order) {
         for (auto& [number, rank] : ranks_) {
+          const auto& only = order.ranks;
+          if (!only.empty() && std::find(only.begin(), only.end(), number) == only.end()) continue;
           order.whole_group ? rank.process().signal_group(order.signal) : rank.process().signal(order.signal);
         }
       });
@@ -195,6 +197,10 @@ void Agent::prepare(const Prepare& order) {
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = topology_of(order)}});
   program_ = find_program(job_->common, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
+  if (!job_->common.server.empty()) {
+    server_ = find_server(job_->common, order.host);
+    if (server_.refused) return refuse(server_.refused->exit_code, server_.refused->text);
+  }
   auto ports = HeldPorts::hold(order.ports);
   if (!ports.ok()) return refuse(kUnusable, "host " + order.host + ": " + ports.status().message());
   ports_ = *std::move(ports);
@@ -237,8 +243,11 @@ void Agent::start(const Start& order) {
   listener_.reset();
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = oom_kills("/");
-  const RankSetting setting{
-      .common = &job_->common, .program = program_.path, .cgroup = cgroup_.directory(), .key_fd = order.plan.key_fd};
+  const RankSetting setting{.common = &job_->common,
+                            .program = program_.path,
+                            .server = server_.path,
+                            .cgroup = cgroup_.directory(),
+                            .key_fd = order.plan.key_fd};
   for (const RankPlan& plan : order.plan.ranks) {
     if (!ending_.stopping()) start_rank(plan, setting, order.key);
   }
@@ -268,7 +277,7 @@ void Agent::check_exec(RankProcess& rank) {
   if (fault->step == 'a') return refuse(kUnusable, who + " could not be pinned to its cores: " + what);
   if (fault->step == 'd') return refuse(kUnusable, who + " could not enter " + job_->common.cwd + ": " + what);
   const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
-  refuse(missing ? kMissing : kNotExecutable, who + " could not execute " + program_.path + ": " + what +
+  refuse(missing ? kMissing : kNotExecutable, who + " could not execute " + rank.program() + ": " + what +
                                                   (missing ? "; does its #! line name a program that exists?" : ""));
 }
 

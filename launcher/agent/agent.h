@@ -68,6 +68,7 @@ class Agent {
   Poller poller_;
   std::optional<Prepare> job_;
   Program program_;
+  Program server_;  // what ranks run that serve the others
   HeldPorts ports_;
   std::optional<ProbeListener> listener_;  // until ranks start
   std::unique_ptr<Prober> prober_;

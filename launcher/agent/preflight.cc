@@ -82,6 +82,13 @@ Program find_program(const JobCommon& common, const std::string& host) {
                                          " if it lies in this directory");
 }
 
+Program find_server(const JobCommon& common, const std::string& host) {
+  JobCommon server = common;
+  server.command = common.server;
+  server.script.clear();
+  return find_program(server, host);
+}
+
 Result<HeldPorts> HeldPorts::hold(int count) {
   HeldPorts out;
   for (int i = 0; i < count; ++i) {

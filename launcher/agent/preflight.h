@@ -17,6 +17,8 @@ struct Program {
   std::optional<Refused> refused;
 };
 Program find_program(const JobCommon& common, const std::string& host);
+// The same of JobCommon::server.
+Program find_server(const JobCommon& common, const std::string& host);
 
 // Free ports of this host, each held by a socket that is bound but never listens. With SO_REUSEADDR on both sides a
 // rank can still listen there, while nobody gets the port by chance.

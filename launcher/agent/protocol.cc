@@ -187,7 +187,7 @@ Result<Credit> decode_credit(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const SignalRanks& message) {
   WireWriter writer;
-  writer.i32(message.signal).boolean(message.whole_group);
+  writer.i32(message.signal).boolean(message.whole_group).i32s(message.ranks);
   return writer.take();
 }
 
@@ -196,6 +196,7 @@ Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes) {
   SignalRanks out;
   out.signal = reader.i32();
   out.whole_group = reader.boolean();
+  out.ranks = reader.i32s(kMaxRanks);
   return done(reader, out, "signal");
 }
 

@@ -104,6 +104,7 @@ struct Credit {
 struct SignalRanks {
   std::int32_t signal = 0;
   bool whole_group = false;
+  std::vector<int> ranks;  // only these; empty: all
 };
 
 // Ends ranks; may be sent again, the earlier time wins. Times are milliseconds from the receipt.

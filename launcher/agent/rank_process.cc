@@ -35,8 +35,9 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   RankProcess out;
   out.rank_ = plan.rank;
   ProcessSpec spec;
-  spec.program = setting.program;
-  spec.argv = setting.common->command;
+  out.program_ = plan.serves ? setting.server : setting.program;
+  spec.program = out.program_;
+  spec.argv = plan.serves ? setting.common->server : setting.common->command;
   spec.environment = environment_of(plan, *setting.common);
   spec.cwd = setting.common->cwd;
   spec.cpus = plan.cpus;

@@ -17,6 +17,7 @@ namespace distrun::launcher {
 struct RankSetting {
   const JobCommon* common = nullptr;
   std::string program;
+  std::string server;  // the program of ranks that serve
   std::string cgroup;
   int key_fd = 3;
 };
@@ -27,6 +28,7 @@ class RankProcess {
   static Result<RankProcess> start(const RankPlan& plan, const RankSetting& setting, Fd key);
 
   [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const std::string& program() const { return program_; }
   Process& process() { return process_; }
   [[nodiscard]] const Process& process() const { return process_; }
 
@@ -63,6 +65,7 @@ class RankProcess {
   Status open_terminal(std::vector<Fd>& theirs);
 
   int rank_ = -1;
+  std::string program_;
   Process process_;
   std::array<Stream, 2> streams_;
   Fd input_fd_;

@@ -131,13 +131,16 @@ void add_environment(CLI::App& app, RawOptions& raw, Options& options) {
 }
 
 void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_flag("--tf", raw.tf, "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only")
+  app.add_flag("--tf", options.tf, "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only")
       ->group(kFrameworks);
-  app.add_option("--tf-roles", options.tf_roles, "Roles in rank order, as in chief:1,worker:2,ps:1 (implies --tf)")
+  app.add_option("--tf-roles", options.tf_roles, "Roles in rank order, as in chief=1,worker=2,ps=1 (implies --tf)")
       ->type_name("ROLES")
       ->group(kFrameworks);
   app.add_flag("--no-tf-config", raw.no_tf_config, "Do not set TF_CONFIG")->group(kFrameworks);
   app.add_flag("--horovod", options.horovod, "Set HOROVOD_RANK and its relatives too")->group(kFrameworks);
+  app.add_option("--mimic", raw.mimic, "Set the variables by which programs of openmpi or slurm know their rank")
+      ->type_name("WHOM")
+      ->group(kFrameworks);
 }
 
 void add_output(CLI::App& app, RawOptions& raw, Options& options) {

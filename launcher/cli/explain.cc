@@ -24,6 +24,7 @@ std::string placement(const LaunchPlan& plan) {
 std::string reasons(const LaunchPlan& plan) {
   std::string out;
   for (const std::string& reason : plan_reasons(plan)) out += "  " + reason + "\n";
+  for (const std::string& hint : plan.hints) out += "  hint: " + hint + "\n";
   return out;
 }
 
@@ -89,7 +90,8 @@ std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>&
   std::vector<std::string> ranks;
   for (std::size_t rank = 0; rank < plan.places.size(); ++rank) ranks.push_back("  " + json_rank(plan, rank));
   return "{\"command\": " + json_list(command) + ",\n \"hosts\": " + json_list(plan.host_names) +
-         ",\n \"reasons\": " + json_list(plan.reasons) + ",\n \"ranks\": [\n" + join(ranks, ",\n") + "\n]}\n";
+         ",\n \"reasons\": " + json_list(plan.reasons) + ",\n \"hints\": " + json_list(plan.hints) +
+         ",\n \"ranks\": [\n" + join(ranks, ",\n") + "\n]}\n";
 }
 
 }  // namespace distrun::launcher

@@ -146,14 +146,17 @@ Status check_options(const RawOptions& raw, Options& out) {
              Choices<TagStyle, 3>{{{"none", TagStyle::kNone}, {"rank", TagStyle::kRank}, {"host", TagStyle::kHost}}},
              out.tag));
   // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-roles implies it.
-  const bool tf = raw.tf || !out.tf_roles.empty();
+  const bool tf = out.tf || !out.tf_roles.empty();
   if (tf && raw.no_tf_config) {
     return {Errc::kInvalidArgument,
-            std::string(raw.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
+            std::string(out.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
   }
   DISTRUN_RETURN_IF_ERROR(check_gpus(raw, tf, out));
   if (raw.fold && raw.no_fold) return {Errc::kInvalidArgument, "--fold and --no-fold exclude each other"};
   if (raw.fold || raw.no_fold) out.fold = raw.fold ? Folding::kAlways : Folding::kNever;
+  DISTRUN_RETURN_IF_ERROR(choose(
+      "--mimic", raw.mimic.empty() ? "none" : raw.mimic,
+      Choices<Mimic, 3>{{{"openmpi", Mimic::kOpenMpi}, {"slurm", Mimic::kSlurm}, {"none", Mimic::kNone}}}, out.mimic));
   out.tf_config = !raw.no_tf_config;
   out.detect = !raw.no_detect;
   DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));
@@ -174,9 +177,8 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 19> kLater = {{
+  static constexpr std::array<Later, 18> kLater = {{
       {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
-      {"--mimic", "use distrun.jax, or set the variables with -x"},
       {"--insecure", "every connection is authenticated"},
       {"--launcher", "hosts are reached by ssh, or by --launch-with"},
       {"--rsh", "use --launch-with"},

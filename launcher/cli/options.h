@@ -36,7 +36,9 @@ struct Options {
   bool report_bindings = false;
   bool tf_config = true;
   std::string tf_roles;
+  bool tf = false;
   bool horovod = false;
+  Mimic mimic = Mimic::kNone;
 
   EnvMode env_mode = EnvMode::kDefault;
   std::vector<std::string> forwarded;  // -x
@@ -78,8 +80,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments);
 struct RawOptions {
   std::string ranks, ranks_per_host, bind_to = "auto", gpu_visibility, env_mode = "default", tag = "rank",
                                      timeout = "0", grace = "10", ssh_port, network, agents, listen, gpus_per_rank,
-                                     input, terminal;
-  bool tf = false;
+                                     input, terminal, mimic;
   bool no_tf_config = false;
   bool no_detect = false;
   bool fold = false;

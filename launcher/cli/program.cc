@@ -47,6 +47,20 @@ Python find_python(const Environment& environment, const std::string& invoked_as
   return {"python3", "python3 as found in PATH"};
 }
 
+bool is_python(const std::string& program) {
+  const std::size_t slash = program.rfind('/');
+  return program.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("python");
+}
+
+// Behind "python" and its options, as far as they have no values of their own.
+std::string script_behind(const std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i].ends_with(".py")) return words[i];
+    if (!words[i].starts_with('-') || words[i] == "-m" || words[i] == "-c") break;
+  }
+  return {};
+}
+
 }  // namespace
 
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
@@ -61,6 +75,9 @@ Command resolve_command(const Options& options, const Environment& environment, 
     if (script) out.script = first;
   }
   out.words.insert(out.words.end(), options.program.begin(), options.program.end());
+  const bool typed = !options.module && !script && is_python(first);
+  out.source = typed ? script_behind(options.program) : out.script;
+  out.python = typed ? first : find_python(environment, invoked_as).path;
   return out;
 }
 

@@ -13,6 +13,8 @@ struct Command {
   std::vector<std::string> words;
   std::string script;  // a file that must exist, or empty
   std::string reason;  // why this Python, or empty
+  std::string source;  // the script that a Python will run, also where the Python was typed; empty if that is not clear
+  std::string python;  // that Python, or the one that a script would get
 };
 
 // `invoked_as` is our own argv[0]: the python that lies beside it belongs to the same environment.

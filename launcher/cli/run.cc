@@ -164,6 +164,8 @@ Status complete(const Options& options, const HostSource& source, JobConfig& con
   if (!options.tf_roles.empty()) {
     auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(assignment.places.size()));
     if (!roles.ok()) return roles.status();
+    DISTRUN_RETURN_IF_ERROR(check_tf_layout(*roles, config.plan.frameworks.strategies));
+    if (!has_servers(*roles)) config.common.server.clear();
     config.plan.frameworks.tf_roles = *std::move(roles);
   }
   for (const Place& place : assignment.places) {
@@ -221,6 +223,16 @@ std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSourc
                        .launch_with = options.launch_with.empty() ? source.launch_with : options.launch_with});
 }
 
+void take_command(const Command& command, const Options& options, JobConfig& config) {
+  config.common.command = command.words;
+  config.common.script = command.script;
+  if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
+    config.plan.frameworks.strategies = strategies_in(*text);
+  }
+  // The module of the package that is installed beside the Python of the ranks.
+  if (!options.tf_roles.empty()) config.common.server = {command.python, "-m", "distrun._tf_server"};
+}
+
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
   auto door = open_door(options);
   if (!door.ok()) return refused(door.status(), code_of(door.status()));
@@ -243,8 +255,13 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   config.plan.gpus_per_rank = options.gpus_per_rank;
   config.report_bindings = options.report_bindings;
   config.verbose = options.verbose;
-  config.plan.frameworks = {
-      .tf_config = options.tf_config, .horovod = options.horovod, .gpu_visibility = options.gpu_visibility};
+  config.plan.frameworks = {.tf_config = options.tf_config,
+                            .tf = options.tf,
+                            .horovod = options.horovod,
+                            .mimic = options.mimic,
+                            .gpu_visibility = options.gpu_visibility};
+  const Command command = resolve_command(options, base->variables, invoked_as);
+  take_command(command, options, config);
   config.output.tag = options.tag;
   config.output.timestamp = options.timestamp;
   config.output.directory = options.output_dir;
@@ -260,10 +277,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));
   }
-  const Command command = resolve_command(options, config.common.environment, invoked_as);
   if (!command.reason.empty()) config.plan.assignment.reasons.push_back(command.reason);
-  config.common.command = command.words;
-  config.common.script = command.script;
   config.common.cwd = working_directory(environment);
   config.plan.job_id = new_job_id();
   return out;

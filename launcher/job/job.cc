@@ -53,8 +53,12 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
 
 // What depends on the number of ranks and on their hosts.
 Status Job::open() {
-  verdict_ =
-      Verdict({.hosts = config_.output.hosts, .host_of = hosts_of(config_.plan.assignment), .grace = config_.grace});
+  const std::vector<TfRole>& roles = config_.plan.frameworks.tf_roles;
+  verdict_ = Verdict({.hosts = config_.output.hosts,
+                      .host_of = hosts_of(config_.plan.assignment),
+                      .grace = config_.grace,
+                      .servers = server_ranks(roles),
+                      .client = chief_of(roles)});
   auto output = Output::create(config_.output);
   if (!output.ok()) return output.status();
   if (output_) output_->flush_all();
@@ -266,6 +270,9 @@ void Job::act(const JobActions& actions) {
   if (actions.stop) {
     tell_all(ToAgent::kStop, *actions.stop);
     kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));
+  }
+  if (!actions.end_ranks.empty()) {
+    tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGKILL, .whole_group = true, .ranks = actions.end_ranks});
   }
   if (actions.failure_known && !verdict_.failure()->left_early) output_->keep_back_all_but(verdict_.failure()->rank);
 }

@@ -226,6 +226,7 @@ void Job::refuse_start() {
 }
 
 void Job::report_plan(const LaunchPlan& plan) {
+  for (const std::string& hint : plan.hints) output_->say(hint);
   if (config_.verbose) {
     for (const std::string& reason : plan_reasons(plan)) output_->say(reason);
   }

@@ -96,12 +96,25 @@ JobActions Verdict::exited(const RankExited& event) {
     failure_->left_early = false;
     failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   }
-  if (ending_) return {};
-  if (event.signal == 0 && event.exit_code == 0) return look_for_early_leaver();
+  const bool ended_server = servers_ended_ && config_.servers.contains(event.rank);
+  if (ended_server) at(event.rank).end->by_agent = true;
+  if (ending_ || ended_server) return {};
+  if (event.signal == 0 && event.exit_code == 0) {
+    JobActions out = look_for_early_leaver();
+    if (event.rank == config_.client && !ending_) end_servers(out);
+    return out;
+  }
   return fail(event.rank, {.kind = net::JobEvent::Kind::kRankFailed,
                            .signal = event.signal,
                            .exit_code = event.exit_code,
                            .cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory)});
+}
+
+void Verdict::end_servers(JobActions& out) {
+  servers_ended_ = true;
+  for (const int rank : config_.servers) {
+    if (!at(rank).end) out.end_ranks.push_back(rank);
+  }
 }
 
 JobActions Verdict::interrupted(int signal) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace distrun::launcher {
 struct JobActions {
   std::vector<net::JobEvent> publish;
   std::optional<Stop> stop;
+  std::vector<int> end_ranks;  // kill these; nothing is wrong
   bool failure_known = false;  // the first cause has just become known
 };
 
@@ -25,6 +27,9 @@ class Verdict {
     std::vector<std::string> hosts;  // by rank
     std::vector<int> host_of;        // by rank
     double grace = 10;
+    // Ranks that serve the others until `client` has ended. Then they are ended, which is no failure.
+    std::set<int> servers;
+    int client = -1;
   };
   explicit Verdict(Config config);
 
@@ -68,6 +73,7 @@ class Verdict {
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
   JobActions fail(int rank, net::JobEvent event);
   JobActions look_for_early_leaver();
+  void end_servers(JobActions& out);
   [[nodiscard]] Stop stop_after_failure() const;
   [[nodiscard]] std::uint32_t grace_ms() const;
   [[nodiscard]] int code_of_failure() const;
@@ -77,6 +83,7 @@ class Verdict {
   std::optional<Failure> failure_;
   std::optional<int> fixed_code_;  // decided by something other than a rank
   bool ending_ = false;
+  bool servers_ended_ = false;
   int interrupts_ = 0;
 };
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
 
 #include "launcher/plan/text.h"
 
@@ -127,42 +125,6 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
     } else if (const auto found = user.find(name); found != user.end()) {
       out.emplace_back(name, found->second);
     }
-  }
-  return out;
-}
-
-Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks) {
-  static constexpr std::array<std::string_view, 4> kTypes = {"chief", "worker", "ps", "evaluator"};
-  std::vector<TfRole> out;
-  std::map<std::string, int> next;
-  std::size_t start = 0;
-  while (start <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', start), text.size());
-    const std::string_view item = text.substr(start, comma - start);
-    const std::size_t colon = std::min(item.find(':'), item.size());
-    const std::string type(item.substr(0, colon));
-    if (!contains(kTypes, type)) {
-      return Status(Errc::kInvalidArgument,
-                    caret_error("--tf-roles", text,
-                                {start, "'" + type +
-                                            "' is no TensorFlow role; write chief, worker, ps or evaluator, each with "
-                                            "a number, as in chief:1,worker:2,ps:1"}));
-    }
-    const auto count = colon == item.size() ? 1 : parse_number(item.substr(colon + 1), 1, kMaxRanks);
-    if (!count) {
-      return Status(Errc::kInvalidArgument,
-                    caret_error("--tf-roles", text, {start + colon + 1, "expected a number of tasks from 1 on"}));
-    }
-    if (type == "chief" && (*count > 1 || next[type] > 0)) {
-      return Status(Errc::kInvalidArgument, caret_error("--tf-roles", text, {start, "there can be one chief only"}));
-    }
-    for (int i = 0; i < *count && static_cast<int>(out.size()) <= ranks; ++i) out.push_back({type, next[type]++});
-    start = comma + 1;
-  }
-  if (static_cast<int>(out.size()) != ranks) {
-    return Status(Errc::kInvalidArgument, "--tf-roles " + std::string(text) + " does not give each of the " +
-                                              counted(static_cast<std::size_t>(ranks), "rank") +
-                                              " one role; make the numbers add up to -np");
   }
   return out;
 }

@@ -10,6 +10,7 @@
 
 #include "launcher/plan/assign.h"
 #include "launcher/plan/bind.h"
+#include "launcher/plan/tf_layout.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 
@@ -48,18 +49,16 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
                                                                         const Environment& user);
 bool valid_variable_name(std::string_view name);
 
-// Roles of TensorFlow tasks, in rank order: "chief:1,worker:2,ps:1".
-struct TfRole {
-  std::string type;
-  int index = 0;
-  friend bool operator==(const TfRole&, const TfRole&) = default;
-};
-Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks);
+// Variables of another launcher, for programs that look for those only.
+enum class Mimic { kNone, kOpenMpi, kSlurm };
 
 struct FrameworkRequest {
   bool tf_config = true;
   std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
+  Strategies strategies;         // that the script names
+  bool tf = false;               // --tf
   bool horovod = false;
+  Mimic mimic = Mimic::kNone;
   GpuVisibility gpu_visibility = GpuVisibility::kAll;
 };
 
@@ -84,6 +83,10 @@ struct Variable {
 };
 
 std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, int rank);
+
+// What the launcher named by --mimic would have told this rank: for jax.distributed.initialize() and other programs
+// that look for their place there. Not for MPI programs, which would look for its processes too.
+void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, int rank, std::vector<Variable>& out);
 
 // The variables that are this rank's own, in the order to show them. `base` decides what is left as the user has it.
 std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,

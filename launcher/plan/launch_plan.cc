@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "launcher/plan/text.h"
 #include "runtime/net/wire.h"
@@ -68,11 +69,36 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   return out;
 }
 
+void tell_servers(const std::vector<TfRole>& roles, LaunchPlan& out) {
+  const std::set<int> servers = server_ranks(roles);
+  if (servers.empty()) return;
+  out.reasons.push_back("--tf-roles with ps: ranks " + ranges({servers.begin(), servers.end()}) +
+                        " run a TensorFlow server instead of the program, and end with the chief, rank " +
+                        std::to_string(chief_of(roles)));
+}
+
+// Strategies for several processes take every GPU that a process sees.
+void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
+  if (frameworks.tf || frameworks.gpu_visibility == GpuVisibility::kOne) return;
+  if (!frameworks.strategies.multi_worker && !frameworks.strategies.parameter_server) return;
+  const bool shared = std::any_of(out.places.begin(), out.places.end(), [&out](const Place& place) {
+    const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
+    return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
+  });
+  if (!shared) return;
+  out.hints.push_back(
+      std::string("the script uses ") +
+      (frameworks.strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
+      ", which takes every GPU that its process sees, and here each rank sees all of its host: add --tf, "
+      "and each sees its own");
+}
+
 }  // namespace
 
 std::vector<std::byte> to_bytes(const JobCommon& common) {
   net::WireWriter writer;
   writer.list(common.command, [](net::WireWriter& w, const std::string& word) { w.string(word); });
+  writer.list(common.server, [](net::WireWriter& w, const std::string& word) { w.string(word); });
   writer.string(common.script).string(common.cwd).u32(common.umask).u64(common.open_files);
   writer.list(common.environment, write_variable);
   writer.list(common.host_own, [](net::WireWriter& w, const std::string& name) { w.string(name); });
@@ -83,6 +109,7 @@ Result<JobCommon> job_common_from(std::span<const std::byte> bytes) {
   net::WireReader reader(bytes);
   JobCommon out;
   out.command = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
+  out.server = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
   out.script = reader.string(kMaxText);
   out.cwd = reader.string(kMaxText);
   out.umask = reader.u32();
@@ -100,7 +127,11 @@ std::vector<std::byte> to_bytes(const HostPlan& plan) {
   net::WireWriter writer;
   writer.string(plan.host).i32(plan.key_fd);
   writer.list(plan.ranks, [](net::WireWriter& w, const RankPlan& rank) {
-    w.i32(rank.rank).i32(rank.local_rank).u8(static_cast<std::uint8_t>(rank.input)).i32s(rank.cpus);
+    w.i32(rank.rank)
+        .i32(rank.local_rank)
+        .boolean(rank.serves)
+        .u8(static_cast<std::uint8_t>(rank.input))
+        .i32s(rank.cpus);
     w.list(rank.environment, [](net::WireWriter& v, const std::pair<std::string, std::string>& variable) {
       v.string(variable.first).string(variable.second);
     });
@@ -113,10 +144,11 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
   HostPlan out;
   out.host = reader.string(kMaxText);
   out.key_fd = reader.i32();
-  out.ranks = reader.list<RankPlan>(kMaxRanks, 16, [](net::WireReader& r) {
+  out.ranks = reader.list<RankPlan>(kMaxRanks, 18, [](net::WireReader& r) {
     RankPlan rank;
     rank.rank = r.i32();
     rank.local_rank = r.i32();
+    rank.serves = r.boolean();
     rank.input = r.enumerator<RankInput>(3);
     rank.cpus = r.i32s(kMaxItems);
     rank.environment = r.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable);
@@ -160,12 +192,17 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     out.reasons.push_back("variables of an outer launcher are not passed on (--env all or -x NAME keeps them): " +
                           join(request.base.removed, " "));
   }
+  tell_servers(request.frameworks.tf_roles, out);
+  hint_at_tf(request.frameworks, out);
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});
   for (const Place& place : job.places) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
     out.variables.push_back(rank_environment(job, request.frameworks, binding, request.base.variables, place.rank));
-    RankPlan rank{.rank = place.rank, .local_rank = place.local_rank, .cpus = binding.cpus};
-    rank.input = request.input.of(place.rank);
+    RankPlan rank{.rank = place.rank,
+                  .local_rank = place.local_rank,
+                  .serves = runs_server(request.frameworks.tf_roles, place.rank),
+                  .input = request.input.of(place.rank),
+                  .cpus = binding.cpus};
     for (const Variable& variable : out.variables.back()) rank.environment.emplace_back(variable.name, variable.value);
     out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
   }

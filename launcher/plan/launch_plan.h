@@ -18,6 +18,7 @@ namespace distrun::launcher {
 struct JobCommon {
   std::vector<std::string> command;  // argv; command[0] is looked up in the rank's PATH
   std::string script;                // a file that must exist before the start (train.py), or empty
+  std::vector<std::string> server;   // what ranks run that serve the others instead; empty: none do
   std::string cwd;
   std::uint32_t umask = 022;
   std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: leave it
@@ -32,6 +33,7 @@ enum class RankInput : std::uint8_t { kNone = 0, kPipe = 1, kTerminal = 2 };
 struct RankPlan {
   int rank = 0;
   int local_rank = 0;
+  bool serves = false;  // runs JobCommon::server
   RankInput input = RankInput::kNone;
   std::vector<int> cpus;                                         // empty: not pinned
   std::vector<std::pair<std::string, std::string>> environment;  // on top of the common one
@@ -92,6 +94,7 @@ struct LaunchPlan {
   std::vector<Binding> bindings;
   std::vector<std::vector<Variable>> variables;
   std::vector<std::string> reasons;
+  std::vector<std::string> hints;  // to be said in any case
 };
 
 // Every reason of the plan, those that hold for several ranks once.

@@ -25,6 +25,10 @@ std::string interface_of(const JobFacts& facts, const Place& place) {
 
 using Variables = std::vector<Variable>;
 
+bool sees_own_only(const FrameworkRequest& frameworks, const Binding& binding) {
+  return binding.gpu >= 0 && (binding.own_gpu_only || frameworks.gpu_visibility == GpuVisibility::kOne);
+}
+
 void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
   net::World world;
   world.rank = place.rank;
@@ -53,6 +57,20 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
 }
 
+void add_jax(const JobFacts& facts, const FrameworkRequest& frameworks, const Binding& binding, const Place& place,
+             Variables& out) {
+  const std::string address = with_port(address_of(facts, 0), facts.jax_port);
+  out.push_back({"JAX_COORDINATOR_ADDRESS", address, "JAX: the host of rank 0"});
+  if (place.rank == 0) {
+    out.push_back({"JAX_COORDINATOR_BIND_ADDRESS", address, "JAX: on the interface that the ranks use, not on all"});
+  }
+  if (binding.gpu < 0) return;
+  const int first = sees_own_only(frameworks, binding) ? 0 : binding.gpu;
+  std::vector<std::string> numbers;
+  for (int i = 0; i < binding.gpus; ++i) numbers.push_back(std::to_string(first + i));
+  out.push_back({"JAX_LOCAL_DEVICE_IDS", join(numbers, ","), "JAX: this rank's of the GPUs that it sees"});
+}
+
 void add_horovod(const JobFacts& facts, const Place& place, Variables& out) {
   const char* why = "--horovod: for scripts that read Horovod's variables";
   out.push_back({"HOROVOD_RANK", std::to_string(place.rank), why});
@@ -74,7 +92,7 @@ void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const E
   if (binding.own_gpu_only) {
     out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
                    "MIG mode: a process finds one slice only, so it is this rank's own"});
-  } else if (frameworks.gpu_visibility == GpuVisibility::kOne && binding.gpu >= 0) {
+  } else if (sees_own_only(frameworks, binding)) {
     out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
                    binding.gpus == 1 ? "--gpu-visibility one: this rank's GPU only" : "this rank's GPUs only"});
   }
@@ -112,8 +130,8 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
     out.push_back(
         {"TF_CONFIG", tf_config(facts, frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out"});
   }
-  out.push_back(
-      {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});
+  add_jax(facts, frameworks, binding, place, out);
+  add_mimicked(facts, frameworks.mimic, base, rank, out);
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);
   if (const std::string interface = interface_of(facts, place); !interface.empty()) {

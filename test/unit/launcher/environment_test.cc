@@ -93,19 +93,44 @@ TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
   CHECK(values(rank_environment(four_ranks(), {}, binding, {}, 0))["CUDA_VISIBLE_DEVICES"] == "GPU-b");
 }
 
-TEST_CASE("TensorFlow roles") {
-  const auto roles = parse_tf_roles("chief:1,worker:1,ps:1,evaluator", 4);
+TEST_CASE("TF_CONFIG with roles") {
+  const auto roles = parse_tf_roles("chief=1,worker=1,ps=1,evaluator", 4);
   REQUIRE(roles.ok());
   CHECK(tf_config(four_ranks(), *roles, 3) ==
         R"({"cluster": {"chief": ["10.0.0.1:7000"], "ps": ["[fd00::2]:7002"], "worker": ["10.0.0.1:7001"]}, )"
         R"("task": {"type": "evaluator", "index": 0}})");
-  const auto split = parse_tf_roles("worker:2,ps:1,worker:1", 4);
-  REQUIRE(split.ok());
-  CHECK((*split)[3] == TfRole{"worker", 2});
-  for (const char* bad :
-       {"worker:3", "worker:5", "boss:4", "worker:x", "chief:2,worker:2", "chief,chief,worker:2", "", "worker:4,"}) {
-    CHECK_FALSE(parse_tf_roles(bad, 4).ok());
-  }
+}
+
+TEST_CASE("JAX finds its coordinator and this rank's GPUs") {
+  const Binding two{.gpu = 2, .gpus = 2, .gpu_name = "GPU-c,GPU-d"};
+  auto env = values(rank_environment(four_ranks(), {}, two, {}, 0));
+  CHECK(env["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:6001");
+  CHECK(env["JAX_COORDINATOR_BIND_ADDRESS"] == "10.0.0.1:6001");
+  CHECK(env["JAX_LOCAL_DEVICE_IDS"] == "2,3");
+  env = values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, two, {}, 1));
+  CHECK(env["JAX_LOCAL_DEVICE_IDS"] == "0,1");
+  CHECK_FALSE(env.contains("JAX_COORDINATOR_BIND_ADDRESS"));
+  CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 1)).contains("JAX_LOCAL_DEVICE_IDS"));
+}
+
+TEST_CASE("variables of other launchers on request") {
+  auto env = values(rank_environment(four_ranks(), {.mimic = Mimic::kOpenMpi}, {}, {}, 3));
+  CHECK(env["OMPI_COMM_WORLD_RANK"] == "3");
+  CHECK(env["OMPI_COMM_WORLD_SIZE"] == "4");
+  CHECK(env["OMPI_COMM_WORLD_LOCAL_RANK"] == "1");
+  CHECK(env["OMPI_MCA_orte_hnp_uri"].ends_with(".0;tcp://10.0.0.1:6001"));
+  env = values(rank_environment(four_ranks(), {.mimic = Mimic::kSlurm}, {}, {{"SLURM_JOB_ID", "77"}}, 3));
+  const std::map<std::string, std::string> expected = {
+      {"SLURM_JOB_ID", "77"},        {"SLURM_NTASKS", "4"},         {"SLURM_PROCID", "3"},
+      {"SLURM_LOCALID", "1"},        {"SLURM_NODEID", "1"},         {"SLURM_STEP_NODELIST", "a,b"},
+      {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+  };
+  for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
+  CHECK_FALSE(env.contains("OMPI_COMM_WORLD_RANK"));
+  JobFacts v6 = four_ranks();
+  v6.address[0] = "fd00::1";
+  CHECK(values(rank_environment(v6, {.mimic = Mimic::kOpenMpi}, {}, {}, 0))["OMPI_MCA_orte_hnp_uri"].ends_with(
+      ".0;tcp6://[fd00::1]:6001"));
 }
 
 TEST_CASE("variables of an outer launcher are taken away unless asked for") {

@@ -106,7 +106,7 @@ TEST_CASE("bad values are refused with what is allowed") {
 TEST_CASE("what is not there is refused, not swallowed") {
   CHECK(has(refused({"--nope", "-np", "1", "p"}), "--nope is not an option of distrun"));
   CHECK(has(refused({"-np", "1", "--nop=3", "p"}), "--nop=3 is not an option"));
-  for (const char* later : {"--mpi", "--mimic=openmpi", "--insecure", "--min-np"}) {
+  for (const char* later : {"--mpi", "--insecure", "--min-np"}) {
     CHECK(has(refused({later, "p"}), "is not available in this version"));
   }
 }
@@ -119,6 +119,8 @@ TEST_CASE("--no-detect leaves an allocation aside") {
 TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {
   CHECK(parsed({"p"}).gpu_visibility == GpuVisibility::kAll);
   CHECK(parsed({"--tf", "p"}).gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--mimic", "slurm", "p"}).mimic == Mimic::kSlurm);
+  CHECK(has(refused({"--mimic=lsf", "p"}), "choose one of openmpi, slurm, none"));
   CHECK(parsed({"--tf-roles", "worker:2", "p"}).gpu_visibility == GpuVisibility::kOne);
   CHECK(parsed({"--tf", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
   CHECK(parsed({"--gpus-per-rank", "1", "p"}).gpu_visibility == GpuVisibility::kAll);

@@ -29,6 +29,27 @@ TEST_CASE("a job in which all end well has exit code 0") {
   CHECK_FALSE(job.ending());
 }
 
+TEST_CASE("ranks that serve end with the one they serve") {
+  Verdict job({.hosts = std::vector<std::string>(4, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  JobActions actions = job.exited({.rank = 0});
+  CHECK(actions.end_ranks == std::vector<int>{1, 2});
+  CHECK_FALSE(actions.stop);
+  CHECK(quiet(job.exited({.rank = 1, .signal = SIGKILL})));
+  CHECK(quiet(job.exited({.rank = 2, .signal = SIGKILL})));
+  CHECK(job.exit_code() == 0);
+  // The evaluator is no server: its failure counts, also now.
+  CHECK(job.exited({.rank = 3, .exit_code = 5}).failure_known);
+  CHECK(job.exit_code() == 5);
+
+  Verdict lost({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  CHECK(lost.exited({.rank = 2, .signal = SIGKILL}).failure_known);
+  CHECK(lost.exit_code() == 137);
+  Verdict failed({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  actions = failed.exited({.rank = 0, .exit_code = 1});
+  CHECK(actions.end_ranks.empty());
+  CHECK(actions.stop.has_value());
+}
+
 TEST_CASE("the first failing rank gives the exit code, and all are told at once") {
   Verdict job = job_of(3);
   job.joined(0);

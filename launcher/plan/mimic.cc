@@ -1,0 +1,73 @@
+// Variables of other launchers (--mimic).
+#include <map>
+
+#include "launcher/plan/environment.h"
+#include "launcher/plan/hostlist.h"
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Job ids of the others are numbers.
+std::uint32_t number_of(const std::string& job_id) {
+  std::uint32_t hash = 2166136261U;
+  for (const char c : job_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash % 1'000'000 + 1;
+}
+
+// "2(x3),1": tasks by host as Slurm writes them.
+std::string tasks_per_host(const JobFacts& facts) {
+  std::map<int, int> tasks;
+  for (const Place& place : facts.places) ++tasks[place.host];
+  std::vector<std::string> out;
+  for (auto it = tasks.begin(); it != tasks.end();) {
+    auto end = it;
+    int hosts = 0;
+    for (; end != tasks.end() && end->second == it->second; ++end) ++hosts;
+    out.push_back(std::to_string(it->second) + (hosts > 1 ? "(x" + std::to_string(hosts) + ")" : ""));
+    it = end;
+  }
+  return join(out, ",");
+}
+
+// Where mpirun's own process would be listening.
+std::string openmpi_uri(const JobFacts& facts) {
+  const std::string& address = facts.address[static_cast<std::size_t>(facts.places.front().host)];
+  const bool v6 = address.find(':') != std::string::npos;
+  return std::to_string(number_of(facts.job_id) % 4096 * 4096) + ".0;" +
+         (v6 ? "tcp6://[" + address + "]" : "tcp://" + address) + ":" + std::to_string(facts.jax_port);
+}
+
+}  // namespace
+
+void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, int rank, std::vector<Variable>& out) {
+  if (mimic == Mimic::kNone) return;
+  const Place& place = facts.places[static_cast<std::size_t>(rank)];
+  const std::string size = std::to_string(facts.places.size());
+  const std::string hosts = std::to_string(facts.hosts.size());
+  const char* why = mimic == Mimic::kOpenMpi ? "--mimic openmpi" : "--mimic slurm";
+  const auto add = [&](const char* name, std::string value) { out.push_back({name, std::move(value), why}); };
+  if (mimic == Mimic::kOpenMpi) {
+    add("OMPI_COMM_WORLD_RANK", std::to_string(rank));
+    add("OMPI_COMM_WORLD_SIZE", size);
+    add("OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(place.local_rank));
+    add("OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(place.local_size));
+    add("OMPI_COMM_WORLD_NODE_RANK", std::to_string(place.local_rank));
+    add("OMPI_MCA_orte_hnp_uri", openmpi_uri(facts));
+    return;
+  }
+  const std::string list = join(compress_hostlist(facts.hosts), ",");
+  const std::string tasks = tasks_per_host(facts);
+  const std::string job = value_of(base, "SLURM_JOB_ID");
+  add("SLURM_JOB_ID", job.empty() ? std::to_string(number_of(facts.job_id)) : job);
+  add("SLURM_NTASKS", size);
+  add("SLURM_PROCID", std::to_string(rank));
+  add("SLURM_LOCALID", std::to_string(place.local_rank));
+  add("SLURM_NODEID", std::to_string(place.host));
+  add("SLURM_STEP_NODELIST", list);
+  add("SLURM_STEP_NUM_NODES", hosts);
+  add("SLURM_STEP_NUM_TASKS", size);
+  add("SLURM_STEP_TASKS_PER_NODE", tasks);
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,42 @@
+// Layouts of TensorFlow clusters: who is what, who runs a server instead of the user's program, and which layouts
+// cannot work. Pure.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+struct TfRole {
+  std::string type;  // chief, worker, ps or evaluator
+  int index = 0;
+  friend bool operator==(const TfRole&, const TfRole&) = default;
+};
+
+// Roles in rank order: "chief=1,worker=2,ps=1,evaluator=1". An error also for layouts in which nobody would run the
+// program, or has nobody to run it with.
+Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks);
+
+// With a ps among the roles the job is a ParameterServerStrategy cluster: its ps and worker ranks run a server and do
+// what the chief, which runs the program, tells them.
+bool has_servers(const std::vector<TfRole>& roles);
+bool runs_server(const std::vector<TfRole>& roles, int rank);
+std::set<int> server_ranks(const std::vector<TfRole>& roles);
+// The rank with which servers end; -1 without one.
+int chief_of(const std::vector<TfRole>& roles);
+
+// The strategies of tf.distribute for several processes that a script names.
+struct Strategies {
+  bool multi_worker = false;      // MultiWorkerMirroredStrategy
+  bool parameter_server = false;  // ParameterServerStrategy
+};
+Strategies strategies_in(std::string_view script);
+
+// Fails for what TensorFlow would answer with a hang.
+Status check_tf_layout(const std::vector<TfRole>& roles, const Strategies& script);
+
+}  // namespace distrun::launcher

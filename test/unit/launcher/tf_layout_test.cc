@@ -1,0 +1,104 @@
+#include "launcher/plan/tf_layout.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/plan/launch_plan.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::string refusal(const std::string& roles, int ranks) {
+  const auto parsed = parse_tf_roles(roles, ranks);
+  REQUIRE_FALSE(parsed.ok());
+  return parsed.status().message();
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("roles are given in rank order") {
+  for (const char* text : {"chief=1,worker=2,ps=1,evaluator=1", "chief:1,worker:2,ps:1,evaluator:1",
+                           "chief,worker=1,worker=1,ps,evaluator"}) {
+    const auto roles = parse_tf_roles(text, 5);
+    REQUIRE(roles.ok());
+    CHECK(*roles == std::vector<TfRole>{{"chief", 0}, {"worker", 0}, {"worker", 1}, {"ps", 0}, {"evaluator", 0}});
+  }
+  const auto split = parse_tf_roles("worker:2,chief,ps:1,worker:1", 5);
+  REQUIRE(split.ok());
+  CHECK((*split)[4] == TfRole{"worker", 2});
+  CHECK(chief_of(*split) == 2);
+}
+
+TEST_CASE("mistakes in roles are shown") {
+  CHECK(has(refusal("worker=3", 4), "make the numbers add up to -np"));
+  CHECK(has(refusal("worker=5", 4), "make the numbers add up to -np"));
+  CHECK(has(refusal("worker=1,boss=3", 4), "--tf-roles, column 10: 'boss' is no TensorFlow role"));
+  CHECK(has(refusal("worker=x", 4), "column 8: expected a number of tasks"));
+  CHECK(has(refusal("worker=0", 4), "column 8: expected a number of tasks"));
+  CHECK(has(refusal("chief=2,worker=2", 4), "one chief only"));
+  CHECK(has(refusal("chief,chief,worker=2", 4), "one chief only"));
+  CHECK(has(refusal("", 4), "is no TensorFlow role"));
+  CHECK(has(refusal("worker=4,", 4), "column 10"));
+}
+
+TEST_CASE("beside a ps the workers run servers") {
+  const auto roles = parse_tf_roles("chief=1,worker=2,ps=1,evaluator=1", 5);
+  REQUIRE(roles.ok());
+  CHECK(server_ranks(*roles) == std::set<int>{1, 2, 3});
+  CHECK(chief_of(*roles) == 0);
+  const auto workers = parse_tf_roles("chief=1,worker=2,evaluator=1", 4);
+  REQUIRE(workers.ok());
+  CHECK(server_ranks(*workers).empty());
+  CHECK_FALSE(runs_server({}, 0));
+}
+
+TEST_CASE("layouts that would hang are refused") {
+  CHECK(has(refusal("worker=2,ps=1", 3), "add chief=1"));
+  CHECK(has(refusal("chief=1,ps=1", 2), "add worker=1"));
+  const auto roles = parse_tf_roles("chief=1,worker=1,ps=1", 3);
+  REQUIRE(roles.ok());
+  const Strategies mirrored = strategies_in("s = tf.distribute.MultiWorkerMirroredStrategy()");
+  CHECK(has(check_tf_layout(*roles, mirrored).message(), "leave out ps, or use ParameterServerStrategy"));
+  CHECK(check_tf_layout(*roles, strategies_in("ParameterServerStrategy(r)  # no MultiWorkerMirroredStrategy")).ok());
+  CHECK(check_tf_layout(*parse_tf_roles("chief=1,worker=1", 2), mirrored).ok());
+}
+
+LaunchPlan planned(const FrameworkRequest& frameworks, int gpus) {
+  PlanRequest request{.frameworks = frameworks};
+  request.assignment.hosts = {"a"};
+  HostFacts facts{.address = "127.0.0.1"};
+  facts.topology.gpus.resize(static_cast<std::size_t>(gpus));
+  for (int rank = 0; rank < 2; ++rank) {
+    request.assignment.places.push_back({.rank = rank, .local_rank = rank, .local_size = 2});
+  }
+  const auto plan = make_plan(request, {facts});
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+TEST_CASE("a strategy that takes all GPUs gets a hint where ranks share them") {
+  const Strategies uses{.multi_worker = true};
+  REQUIRE(planned({.strategies = uses}, 2).hints.size() == 1);
+  CHECK(has(planned({.strategies = uses}, 2).hints[0], "add --tf"));
+  CHECK(planned({.strategies = uses}, 0).hints.empty());
+  CHECK(planned({.strategies = uses, .tf = true}, 2).hints.empty());
+  CHECK(planned({.strategies = uses, .gpu_visibility = GpuVisibility::kOne}, 2).hints.empty());
+  CHECK(planned({}, 2).hints.empty());
+}
+
+TEST_CASE("servers are told in the plan") {
+  const auto roles = parse_tf_roles("chief,worker,ps", 3);
+  REQUIRE(roles.ok());
+  PlanRequest request{.frameworks = {.tf_roles = *roles}};
+  request.assignment.hosts = {"a"};
+  for (int rank = 0; rank < 3; ++rank) {
+    request.assignment.places.push_back({.rank = rank, .local_rank = rank, .local_size = 3});
+  }
+  const auto plan = make_plan(request, {HostFacts{}});
+  REQUIRE(plan.ok());
+  CHECK_FALSE(plan->hosts[0].ranks[0].serves);
+  CHECK(plan->hosts[0].ranks[2].serves);
+  CHECK(has(plan->reasons.back(), "ranks 1-2 run a TensorFlow server"));
+}
+
+}  // namespace
+}  // namespace distrun::launcher
