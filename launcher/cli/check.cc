@@ -1,7 +1,9 @@
 #include "launcher/cli/check.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -89,7 +91,32 @@ std::string as_json(const Topology& topology, const Answer& backends) {
          "], \"backends\": {" + join(items, ", ") + "}, \"fault\": " + json_quote(backends.fault) + "}\n";
 }
 
+// The Python beside this program (a virtual environment's), else the first one on PATH.
+std::string python_program() {
+  const std::string program = own_program();
+  std::string beside = program.substr(0, program.rfind('/') + 1) + "python3";
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : "python3";
+}
+
 }  // namespace
+
+bool checks_hosts(const std::vector<std::string>& arguments) {
+  const auto names_hosts = [](const std::string& word) {
+    for (const std::string_view option : {"-H", "--host", "-host", "--agents", "--machinefile", "-machinefile"}) {
+      if (word.starts_with(option)) return true;
+    }
+    return false;
+  };
+  return std::any_of(arguments.begin(), arguments.end(), names_hosts);
+}
+
+std::vector<std::string> host_check_job(const std::vector<std::string>& arguments) {
+  std::vector<std::string> job = {"--ppn", "1", "--tag", "none"};
+  std::vector<std::string> program = {python_program(), "-m", "distrun.host_check"};
+  for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
+  job.insert(job.end(), program.begin(), program.end());
+  return job;
+}
 
 int check_main(const std::vector<std::string>& arguments) {
   bool build = false;
@@ -102,11 +129,14 @@ int check_main(const std::vector<std::string>& arguments) {
     } else if (word == "--help" || word == "-h") {
       std::fputs(
           "distrun check [--build] [--json]\n  Shows what this machine has and which backends this installation can "
-          "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n",
+          "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n\n"
+          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n  Starts one rank on each host and "
+          "says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of every "
+          "pair.\n",
           stdout);
       return 0;
     } else {
-      std::fprintf(stderr, "distrun: check: %s is not an option; --build and --json are\n", word.c_str());
+      std::fprintf(stderr, "distrun: check: %s needs hosts: -H or --hostfile\n", word.c_str());
       return exit_code::kUsage;
     }
   }

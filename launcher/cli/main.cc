@@ -31,11 +31,15 @@ int run(int argc, char** argv) {
   // Before anything else: an agent pays for nothing that it does not need.
   if (first == "agent" && argc == 2) return launcher::agent_main(false);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
   if (first == "agent") {
     return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());
   }
-  if (first == "check") return launcher::check_main({arguments.begin() + 1, arguments.end()});
+  if (first == "check") {
+    arguments.erase(arguments.begin());
+    if (!launcher::checks_hosts(arguments)) return launcher::check_main(arguments);
+    arguments = launcher::host_check_job(arguments);
+  }
   const launcher::ParseOutcome outcome = launcher::parse_arguments(arguments);
   if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);
   std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);

@@ -1,0 +1,288 @@
+"""What `distrun check -H ...` runs, one rank per host: gathers what the hosts have, times the ways between them, and
+says what does not fit together. Needs no framework; versions are read from what is installed, nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from distrun import _operations, basics
+from distrun._abi import DType, Kind
+from distrun._objects import allgather_object
+from distrun._operations import Op
+from distrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+
+Facts = dict[str, Any]
+
+FRAMEWORKS = ("numpy", "torch", "tensorflow", "keras", "jax", "mxnet", "mpi4py")
+NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+MIB = 1 << 20
+# DataLoader workers hand batches over through it.
+SHM_WANTED = 64 * MIB
+FILES_WANTED = 4096
+# Logs, certificates and checkpoints' names go wrong from about here.
+CLOCK_WANTED = 1.0
+# Of the median pair of hosts.
+LATENCY_FACTOR, BANDWIDTH_FACTOR = 5.0, 0.3
+LATENCY_FLOOR = 1e-3
+PINGS, BULK = 10, 4 * MIB
+
+
+def version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def gpus(root: Path) -> list[str]:
+    """The models in the order of the PCI bus."""
+    found = []
+    for folder in sorted((root / "proc/driver/nvidia/gpus").glob("*")):
+        lines = (folder / "information").read_text(errors="replace").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("Model:")), "unknown")
+        found.append(model)
+    return found
+
+
+def driver(root: Path) -> str:
+    path = root / "sys/module/nvidia/version"
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def limit(which: int) -> int:
+    """The soft limit; -1: none."""
+    return resource.getrlimit(which)[0]
+
+
+def facts(root: Path = Path("/")) -> Facts:
+    shm = root / "dev/shm"
+    return {
+        "host": platform.node(),
+        "distrun": basics.native_version(),
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in FRAMEWORKS},
+        "nccl": next(filter(None, map(version_of, NCCL)), ""),
+        "driver": driver(root),
+        "gpus": gpus(root),
+        "cores": len(os.sched_getaffinity(0)),
+        "shm": shutil.disk_usage(shm).total if shm.is_dir() else 0,
+        "memlock": limit(resource.RLIMIT_MEMLOCK),
+        "infiniband": (root / "sys/class/infiniband").is_dir(),
+        "files": limit(resource.RLIMIT_NOFILE),
+    }
+
+
+# --- what needs the others ---
+
+
+def tournament(count: int) -> list[list[tuple[int, int]]]:
+    """All pairs of `count` hosts, in rounds in which each host has one partner at most (the circle method)."""
+    seats: list[int | None] = [*range(count)]
+    if count % 2:
+        seats.append(None)
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
+        rounds.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return [pairs for pairs in rounds if pairs]
+
+
+def send(data: Any, size: int, root: int, name: str, process_set: ProcessSet) -> None:
+    address = ctypes.addressof(data)
+    assert process_set.process_set_id is not None
+    operation = Op(
+        kind=Kind.BROADCAST,
+        name=name,
+        dtype=DType.uint8,
+        shape=(size,),
+        input=address,
+        output=address,
+        root=root,
+        process_set=process_set.process_set_id,
+    )
+    _operations.enqueue([operation], data, lambda _: None).wait()
+
+
+def there_and_back(pair: tuple[int, int], process_set: ProcessSet, size: int, times: int) -> float:
+    """Seconds one way: the best of `times` times there and back."""
+    data = (ctypes.c_uint8 * size)()
+    best = float("inf")
+    for _ in range(times):
+        begin = time.perf_counter()
+        for root in pair:
+            send(data, size, root, f"check.{size}.{root}", process_set)
+        best = min(best, (time.perf_counter() - begin) / 2)
+    return best
+
+
+def measure_pairs(rank: int, count: int) -> dict[str, tuple[float, float]]:
+    """`a-b` -> seconds for a byte, bytes per second; of the pairs of which this rank is the first."""
+    measured = {}
+    for number, pairs in enumerate(tournament(count)):
+        # Two hosts are the whole job, which is a set already.
+        sets = {pair: add_process_set(pair) if count > 2 else global_process_set for pair in pairs}
+        for pair, process_set in sets.items():
+            if rank in pair:
+                latency = there_and_back(pair, process_set, 1, PINGS)
+                seconds = there_and_back(pair, process_set, BULK, 3)
+                if rank == pair[0]:
+                    measured[f"{pair[0]}-{pair[1]}"] = (latency, BULK / seconds)
+        allgather_object(number, name=f"check.round.{number}")
+        for process_set in sets.values():
+            if process_set is not global_process_set:
+                remove_process_set(process_set)
+    return measured
+
+
+def clock_offset() -> float:
+    """Seconds that this host's clock is ahead of rank 0's, give or take the time of a message."""
+    offsets: list[float] = []
+    for _ in range(5):
+        allgather_object(0, name="check.clock.start")
+        clocks = allgather_object(time.time(), name="check.clock")
+        offsets.append(clocks[basics.rank()] - clocks[0])
+    return statistics.median(offsets)
+
+
+# --- verdicts ---
+
+
+def named(hosts: Iterable[str]) -> str:
+    return ", ".join(hosts)
+
+
+def odd_ones(rows: list[Facts], key: str) -> str:
+    """Empty where all hosts have the same; else who has what, the most common first."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        value = row[key]
+        groups.setdefault(named(value) if isinstance(value, list) else str(value), []).append(row["host"])
+    if len(groups) == 1:
+        return ""
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{value or 'none'} on {named(hosts)}" for value, hosts in ordered)
+
+
+def about_hosts(rows: list[Facts]) -> list[str]:
+    problems = []
+    for key in ("distrun", "python", *FRAMEWORKS, "nccl", "driver"):
+        if odd := odd_ones(rows, key):
+            problems.append(f"{key} differs: {odd}. Install the same version on all hosts.")
+    if odd := odd_ones(rows, "gpus"):
+        problems.append(f"GPUs differ: {odd}. Name hosts that are alike, or give each its number of slots (-H host:N).")
+    for row in rows:
+        host = row["host"]
+        if row["shm"] < SHM_WANTED:
+            size = f"{row['shm'] // 1024} KiB"
+            cure = "mount -o remount,size=8G /dev/shm, or --shm-size for a container"
+            problems.append(f"/dev/shm of {host} has {size}; DataLoader workers need more: {cure}.")
+        if 0 <= row["files"] < FILES_WANTED:
+            problems.append(f"{host} allows {row['files']} open files; ulimit -n {FILES_WANTED} or more.")
+        if row["infiniband"] and row["memlock"] >= 0:
+            problems.append(
+                f"{host} has InfiniBand and may lock {row['memlock'] // 1024} KiB only; ulimit -l unlimited."
+            )
+        if abs(row["clock"]) > CLOCK_WANTED:
+            direction = "ahead of" if row["clock"] > 0 else "behind"
+            problems.append(
+                f"the clock of {host} is {abs(row['clock']):.1f} s {direction} {rows[0]['host']}'s; "
+                "set it by chrony or NTP."
+            )
+    return problems
+
+
+def about_pairs(hosts: list[str], pairs: Mapping[str, tuple[float, float]]) -> list[str]:
+    if len(pairs) < 3:
+        return []
+    problems = []
+    latency = statistics.median(value for value, _ in pairs.values())
+    bandwidth = statistics.median(value for _, value in pairs.values())
+    for pair, (seconds, rate) in pairs.items():
+        names = " and ".join(hosts[int(number)] for number in pair.split("-"))
+        cure = "look at the cables, the interfaces' speed and --network"
+        if seconds > max(LATENCY_FLOOR, LATENCY_FACTOR * latency):
+            problems.append(
+                f"{names} take {seconds * 1e3:.2f} ms for a message, others {latency * 1e3:.2f} ms; {cure}."
+            )
+        if rate < BANDWIDTH_FACTOR * bandwidth:
+            problems.append(f"{names} reach {rate / MIB:.0f} MiB/s, others {bandwidth / MIB:.0f} MiB/s; {cure}.")
+    return problems
+
+
+def worst(hosts: list[str], pairs: Mapping[str, tuple[float, float]], rank: int) -> tuple[str, str]:
+    """The slowest message and the least bandwidth of a host, with whom."""
+    own = {pair: value for pair, value in pairs.items() if str(rank) in pair.split("-")}
+    if not own:
+        return "-", "-"
+
+    def other(pair: str) -> str:
+        return hosts[next(int(number) for number in pair.split("-") if int(number) != rank)]
+
+    slow = max(own, key=lambda pair: own[pair][0])
+    narrow = min(own, key=lambda pair: own[pair][1])
+    return f"{own[slow][0] * 1e6:.0f} us ({other(slow)})", f"{own[narrow][1] / MIB:.0f} MiB/s ({other(narrow)})"
+
+
+def table(rows: list[Facts], pairs: Mapping[str, tuple[float, float]]) -> str:
+    hosts = [row["host"] for row in rows]
+    present = [name for name in (*FRAMEWORKS, "nccl", "driver") if any(row[name] for row in rows)]
+    titles = [
+        "host",
+        "distrun",
+        "python",
+        *present,
+        "GPUs",
+        "cores",
+        "/dev/shm",
+        "files",
+        "clock",
+        "latency",
+        "bandwidth",
+    ]
+    cells = [titles]
+    for rank, row in enumerate(rows):
+        shm = f"{row['shm'] // MIB} MiB" if row["shm"] >= MIB else f"{row['shm'] // 1024} KiB"
+        known = [row["host"], row["distrun"], row["python"], *(row[name] or "-" for name in present)]
+        files = str(row["files"]) if row["files"] >= 0 else "any"
+        cells.append(
+            [*known, str(len(row["gpus"])), str(row["cores"]), shm, files, f"{row['clock']:+.3f} s"]
+            + list(worst(hosts, pairs, rank))
+        )
+    widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
+
+
+def main(arguments: list[str]) -> None:
+    basics.init()
+    rows: list[Facts] = allgather_object({**facts(), "clock": clock_offset()}, name="check.facts")
+    gathered = allgather_object(measure_pairs(basics.rank(), basics.size()), name="check.pairs")
+    pairs = {pair: tuple(value) for part in gathered for pair, value in part.items()}
+    problems = about_hosts(rows) + about_pairs([row["host"] for row in rows], pairs)
+    if basics.rank() == 0:
+        if "--json" in arguments:
+            print(json.dumps({"hosts": rows, "pairs": pairs, "problems": problems}, indent=1))
+        else:
+            print(table(rows, pairs))
+            print("\n".join(f"problem: {text}" for text in problems) or "no problem was found")
+    basics.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
