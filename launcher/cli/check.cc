@@ -130,7 +130,8 @@ int check_main(const std::vector<std::string>& arguments) {
       std::fputs(
           "distrun check [--build] [--json]\n  Shows what this machine has and which backends this installation can "
           "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n\n"
-          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n  Starts one rank on each host and "
+          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n  Starts one rank on each host "
+          "and "
           "says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of every "
           "pair.\n",
           stdout);
