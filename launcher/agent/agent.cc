@@ -23,8 +23,9 @@ using namespace exit_code;
 Agent::Agent(FramePipe head, SignalSource signals) : head_(std::move(head)), signals_(std::move(signals)) {}
 
 Result<std::unique_ptr<Agent>> Agent::create(FramePipe head) {
-  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order.
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM}, {});
+  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 is a notice that a
+  // batch system gives to every process of a job.
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
   return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals)));
@@ -75,7 +76,9 @@ void Agent::watch() {
   if (prober_) prober_->watch(poller_);
   poller_.watch(signals_.fd(), POLLIN, [this](short) {
     for (const int number : signals_.take()) {
-      if (number == SIGTERM && job_) {
+      if (job_ && number == job_->preempt_signal) {
+        head_.send(static_cast<std::uint8_t>(FromAgent::kPreempted), {});
+      } else if (job_ && number == SIGTERM) {
         const auto grace = static_cast<std::uint32_t>(job_->grace * 1000);
         ending_.stop({.kill_after = grace}, Clock::now());
       }

@@ -78,6 +78,7 @@ class Agent {
   std::set<int> undrained_;           // have ended, but their last output has not been told complete
   Ending ending_{Duration::zero()};
   long oom_kills_ = -1;
+  bool out_of_memory_ = false;  // there were more of them when children were last reaped
   bool started_ = false;
   bool any_child_ = false;
   bool terminated_ = false;  // some rank was sent TERM or KILL by us

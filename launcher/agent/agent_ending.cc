@@ -2,12 +2,16 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "launcher/agent/agent.h"
 #include "launcher/plan/text.h"
 #include "launcher/spawn/descendants.h"
 
 namespace distrun::launcher {
 namespace {
+
+bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
 // Everything below this process that is not a rank itself.
 std::vector<ProcessInfo> rest_of(const std::map<int, RankProcess>& ranks) {
@@ -20,26 +24,18 @@ std::vector<ProcessInfo> rest_of(const std::map<int, RankProcess>& ranks) {
   return out;
 }
 
-std::string describe(const std::vector<ProcessInfo>& processes) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> words;
-  for (const ProcessInfo& process : processes) {
-    if (words.size() == kShown) {
-      words.push_back("...");
-      break;
-    }
-    const int rank = rank_of_process(process.pid);
-    words.push_back(process.name + " pid " + std::to_string(process.pid) +
-                    (rank >= 0 ? " of rank " + std::to_string(rank) : ""));
-  }
-  return join(words, ", ");
-}
-
 }  // namespace
 
 void Agent::reap() {
   bool none_left = false;
-  for (const Reaped& child : reap_children(none_left)) {
+  const std::vector<Reaped> children = reap_children(none_left);
+  if (std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); })) {
+    // One look for all of them: when memory runs out, several may go at once.
+    const long now = oom_kills("/");
+    out_of_memory_ = oom_kills_ >= 0 && now > oom_kills_;
+    oom_kills_ = now;
+  }
+  for (const Reaped& child : children) {
     for (auto& [number, rank] : ranks_) {
       if (!rank.process().running() || rank.process().pid() != child.pid) continue;
       rank.process().reaped();
@@ -56,9 +52,7 @@ void Agent::rank_ended(RankProcess& rank, int status) {
   if (WIFSIGNALED(status)) {
     message.signal = WTERMSIG(status);
     message.by_agent = terminated_ && (message.signal == SIGTERM || message.signal == SIGKILL);
-    const long now = oom_kills("/");
-    message.out_of_memory = message.signal == SIGKILL && !message.by_agent && oom_kills_ >= 0 && now > oom_kills_;
-    oom_kills_ = now;
+    message.out_of_memory = killed(status) && !message.by_agent && out_of_memory_;
   } else {
     message.exit_code = WEXITSTATUS(status);
   }
@@ -101,8 +95,7 @@ void Agent::act(const Ending::Actions& actions) {
     head_.send(static_cast<std::uint8_t>(FromAgent::kAlive), {});
   }
   if (actions.give_up) {
-    note("host " + job_->host +
-         ": these processes cannot be killed, the kernel keeps them in a system call: " + describe(descendants()));
+    note("host " + job_->host + ": " + unkillable(descendants()));
   }
   done_ = actions.done || actions.give_up;
 }

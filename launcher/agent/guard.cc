@@ -10,6 +10,7 @@
 #include "launcher/agent/ending.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/descendants.h"
+#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
 
@@ -18,6 +19,14 @@ namespace {
 
 // An agent whose head is gone has ended by then, unless it is stopped or finds what cannot be killed.
 constexpr Duration kPatience = std::chrono::seconds(2);
+
+// The head has given up a stopped agent long before, but where the network has gone too nothing here tells so.
+const Duration kStopped = std::chrono::duration_cast<Duration>(kLease);
+
+std::optional<TimePoint> after(std::optional<TimePoint> time, Duration wait) {
+  if (!time) return std::nullopt;
+  return *time + wait;
+}
 
 // Kills what is left until nothing is, or cannot be killed.
 void sweep() {
@@ -39,7 +48,7 @@ void sweep() {
 
 std::optional<int> stand_guard() {
   become_subreaper();
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM}, {});
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return exit_code::kInternal;
   const pid_t agent = ::fork();
   if (agent == 0) return std::nullopt;
@@ -50,7 +59,9 @@ std::optional<int> stand_guard() {
   // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
   // not follow it.
   bool head_gone = false;
-  std::optional<TimePoint> kill_at;
+  std::optional<TimePoint> gone_at;
+  std::optional<TimePoint> stopped_at;
+  std::optional<TimePoint> kill_at;  // max(): it has been
   Poller poller;
   int status = 0;
   for (;;) {
@@ -62,8 +73,13 @@ std::optional<int> stand_guard() {
       }
     });
     if (!poller.wait(kill_at).ok()) break;
-    if (::waitpid(agent, &status, WNOHANG) == agent) break;
-    if (head_gone && !kill_at) kill_at = Clock::now() + kPatience;
+    if (::waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED) == agent) {
+      if (!WIFSTOPPED(status) && !WIFCONTINUED(status)) break;
+      stopped_at = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
+    }
+    if (kill_at == TimePoint::max()) continue;
+    if (head_gone && !gone_at) gone_at = Clock::now();
+    kill_at = earlier(after(gone_at, kPatience), after(stopped_at, kStopped));
     if (kill_at && Clock::now() >= *kill_at) {
       ::kill(agent, SIGKILL);
       kill_at = TimePoint::max();

@@ -24,6 +24,7 @@ std::vector<std::byte> encode(const Prepare& message) {
   writer.string(message.sysroot)
       .i32(message.ports)
       .f64(message.grace)
+      .i32(message.preempt_signal)
       .boolean(message.probe)
       .boolean(message.ask)
       .f64(message.lease)
@@ -43,6 +44,7 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
   out.sysroot = reader.string(kMaxText);
   out.ports = reader.i32();
   out.grace = reader.f64();
+  out.preempt_signal = reader.i32();
   out.probe = reader.boolean();
   out.ask = reader.boolean();
   out.lease = reader.f64();

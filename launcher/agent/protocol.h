@@ -44,7 +44,8 @@ enum class FromAgent : std::uint8_t {
   kNote,
   kDone,
   kAlive,
-  kProbed
+  kProbed,
+  kPreempted  // the agent itself got the signal of --preempt-signal
 };
 
 // Facts to find, and what must be true before anything starts.
@@ -55,10 +56,11 @@ struct Prepare {
   std::string job_id;
   std::string sysroot = "/";
   std::int32_t ports = 0;
-  double grace = 10;   // seconds
-  double lease = 0;    // the agent ends its ranks when it hears nothing for so many seconds, and speaks; 0: it does not
-  bool probe = false;  // list this host's addresses and listen for probes
-  bool ask = false;    // tell the host's topology only; another Prepare follows
+  double grace = 10;  // seconds
+  double lease = 0;   // the agent ends its ranks when it hears nothing for so many seconds, and speaks; 0: it does not
+  std::int32_t preempt_signal = 0;  // this one is not for the agent to act on; 0: none
+  bool probe = false;               // list this host's addresses and listen for probes
+  bool ask = false;                 // tell the host's topology only; another Prepare follows
   JobCommon common;
 };
 

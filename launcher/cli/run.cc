@@ -1,5 +1,6 @@
 #include "launcher/cli/run.h"
 
+#include <signal.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -88,6 +89,13 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
   if (!report.ok()) return report.status();
   base.notes.insert(base.notes.end(), report->warnings.begin(), report->warnings.end());
   return base;
+}
+
+int preempt_signal_of(const Environment& variables) {
+  const auto report = read_settings(variables, {});
+  if (!report.ok()) return 0;
+  const std::string& name = report->settings.preempt_signal;
+  return name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : 0;
 }
 
 // A job, or the exit code with which it is refused.
@@ -247,6 +255,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   JobConfig& config = out.config;
   config.grace = options.grace;
   config.timeout = options.timeout;
+  config.preempt_signal = preempt_signal_of(base->variables);
   config.sysroot = options.sysroot;
   // --explain has it among the reasons.
   if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());

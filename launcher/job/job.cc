@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/plan/text.h"
+#include "launcher/report/failure_report.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 
@@ -124,6 +125,7 @@ void Job::watch_agent(Agent& agent) {
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
   auto next = earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
+  if (!verdict_.ending()) next = earlier(next, stop_by_);
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
     if (!agent->up || agent->over()) continue;
@@ -151,6 +153,7 @@ void Job::after_round() {
     output_->say("the job has run for " + seconds_text(config_.timeout) + " s, which is its --timeout; ending it");
     act(verdict_.timed_out());
   }
+  end_grace(now);
 }
 
 // All agents have ended. Normally nothing is left then; after the death of an agent the kernel has given us what it
@@ -166,7 +169,7 @@ bool Job::finished() {
   sweep_.kill_now(now);
   const Ending::Actions actions = sweep_.next({.started = true, .any_child = !rest.empty(), .now = now});
   if (actions.kill_all) signal_processes(rest, SIGKILL);
-  if (actions.give_up) output_->say("some processes cannot be killed, the kernel keeps them in a system call");
+  if (actions.give_up) output_->say(unkillable(rest));
   swept_ = actions.done || actions.give_up;
   for (const auto& agent : agents_) {
     const int pid = agent->handle.process.pid();
@@ -191,6 +194,7 @@ void Job::reap() {
 
 void Job::on_signals() {
   for (const int number : signals_.take()) {
+    if (preempt(number)) continue;
     switch (number) {
       case SIGCHLD:
         reap();
@@ -221,6 +225,34 @@ void Job::on_signals() {
       }
     }
   }
+}
+
+// --preempt-signal, to this process or an agent: true if it means no more than that ranks are to stop by themselves.
+bool Job::preempt(int number) {
+  if (number != config_.preempt_signal || verdict_.ending()) return false;
+  // A batch system may say it more than once; a second SIGTERM means what it always does.
+  if (stop_by_) return number != SIGTERM;
+  if (!verdict_.any_in_session()) return false;
+  const std::string why = "the launcher got " + signal_name(number);
+  store_->publish({.kind = net::JobEvent::Kind::kStopAsked, .cause = why});
+  give_grace(why);
+  return true;
+}
+
+void Job::give_grace(const std::string& why) {
+  if (config_.preempt_signal == 0 || stop_by_ || verdict_.ending()) return;
+  stop_by_ = deadline_after(config_.grace);
+  output_->say(why + ": all ranks are to stop at the same step, and have " + seconds_text(config_.grace) +
+               " s to end (--grace)");
+}
+
+void Job::end_grace(TimePoint now) {
+  if (!stop_by_ || now < *stop_by_ || verdict_.ending()) return;
+  output_->say("ranks that were to stop have not ended within " + seconds_text(config_.grace) + " s; ending the job");
+  JobActions actions = verdict_.interrupted(config_.preempt_signal);
+  constexpr std::uint32_t kAfterTerm = 2000;
+  actions.stop->kill_after = std::min(actions.stop->kill_after, kAfterTerm);
+  act(actions);
 }
 
 // Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
@@ -258,6 +290,9 @@ void Job::rendezvous() {
         break;
       case net::StoreNotice::Kind::kRefused:
         output_->say(notice.text);
+        break;
+      case net::StoreNotice::Kind::kStopping:
+        give_grace(notice.text);
         break;
       case net::StoreNotice::Kind::kDisconnected:
         break;

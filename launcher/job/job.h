@@ -31,7 +31,8 @@ struct JobConfig {
   JobCommon common;
   OutputOptions output;
   double grace = 10;
-  double timeout = 0;  // seconds for the whole job; 0: none
+  int preempt_signal = 0;  // 0: none
+  double timeout = 0;      // seconds for the whole job; 0: none
   bool report_bindings = false;
   bool verbose = false;  // tell the reasons of the plan before ranks start
   std::string sysroot = "/";
@@ -46,8 +47,6 @@ struct JobConfig {
 // A host from which nothing has come for so long is lost; agents say something every second. Its last word may come up
 // to a second after the network has failed in the other direction only, and 5 s are promised.
 inline constexpr std::chrono::duration<double> kHostSilence{3.5};
-// Agents of other hosts end their ranks when nothing has come from the head for so long.
-inline constexpr std::chrono::duration<double> kLease{15.0};
 
 class Job {
  public:
@@ -126,6 +125,9 @@ class Job {
   void reap();
   void on_signals();
   void suspend();
+  bool preempt(int number);
+  void give_grace(const std::string& why);
+  void end_grace(TimePoint now);
   void rendezvous();
   void act(const JobActions& actions);
   void fail_start(int code, const std::string& text);
@@ -154,6 +156,7 @@ class Job {
   std::vector<pid_t> not_ours_;       // children that this process had before it became distrun
   Ending sweep_{Duration::zero()};    // of what is left when the agents are gone
   std::optional<TimePoint> end_by_;   // --timeout
+  std::optional<TimePoint> stop_by_;  // when ranks that were asked to stop are to have ended
   std::optional<TimePoint> kill_by_;  // when agents are to kill what is left
   bool started_ = false;
   bool reported_ = false;   // the first cause has been shown

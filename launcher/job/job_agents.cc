@@ -66,6 +66,10 @@ void Job::handle(Agent& agent, const Frame& frame) {
                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kNote:
       return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
+    case FromAgent::kPreempted:
+      // Once is enough, however many agents were told.
+      if (!stop_by_ && !preempt(config_.preempt_signal)) act(verdict_.interrupted(config_.preempt_signal));
+      return;
     case FromAgent::kDone:
       agent.done = true;
       agent.patience.done(Clock::now());

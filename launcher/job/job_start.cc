@@ -68,6 +68,7 @@ void Job::prepare(Agent& agent) {
   order.sysroot = config_.sysroot;
   if (!order.ask) order.ports = ports_needed(config_.plan, static_cast<int>(agent.index));
   order.grace = config_.grace;
+  order.preempt_signal = config_.preempt_signal;
   order.probe = config_.several_machines;
   order.lease = agent.handle.remote && !order.ask ? kLease.count() : 0;
   order.common = config_.common;

@@ -60,6 +60,10 @@ JobActions Verdict::look_for_early_leaver() {
   return {};
 }
 
+bool Verdict::any_in_session() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.in_session(); });
+}
+
 JobActions Verdict::joined(int rank) {
   if (!known(rank)) return {};
   ++at(rank).joins;

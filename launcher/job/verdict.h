@@ -60,6 +60,8 @@ class Verdict {
   // How each rank ended, by rank; absent while it runs.
   [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
   [[nodiscard]] bool ending() const { return ending_; }
+  // Some rank uses the runtime now.
+  [[nodiscard]] bool any_in_session() const;
 
  private:
   struct Rank {

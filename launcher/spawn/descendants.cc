@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -19,8 +18,8 @@
 namespace distrun::launcher {
 namespace {
 
-std::optional<ProcessInfo> read_process(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+std::optional<ProcessInfo> read_process(pid_t pid, const std::string& proc) {
+  std::ifstream file(proc + "/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
   // "pid (name) state ppid ..."; the name may contain anything, so search for the last ')'.
@@ -33,35 +32,37 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   return info;
 }
 
-std::map<pid_t, ProcessInfo> all_processes() {
-  std::map<pid_t, ProcessInfo> out;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc"), ::closedir);
+}  // namespace
+
+ProcessTable read_processes(const std::string& proc) {
+  ProcessTable out;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(proc.c_str()), ::closedir);
   if (directory == nullptr) return out;
   while (const dirent* entry = ::readdir(directory.get())) {
     const auto pid = parse_number(entry->d_name, 1, 1 << 30);
     if (!pid) continue;
-    if (auto info = read_process(*pid)) out[*pid] = *std::move(info);
+    if (auto info = read_process(*pid, proc)) out[*pid] = *std::move(info);
   }
   return out;
 }
 
-}  // namespace
-
-std::vector<ProcessInfo> descendants(const std::vector<pid_t>& except) {
-  const std::map<pid_t, ProcessInfo> all = all_processes();
-  const pid_t self = ::getpid();
+std::vector<ProcessInfo> descendants_of(pid_t ancestor, const ProcessTable& table, const std::vector<pid_t>& except) {
   std::vector<ProcessInfo> out;
-  for (const auto& [pid, info] : all) {
+  for (const auto& [pid, info] : table) {
     pid_t at = pid;
     // The chain of parents is short; the bound guards against a snapshot that is torn by reuse of a number.
-    for (int depth = 0; depth < 1000 && at > 1 && at != self; ++depth) {
+    for (int depth = 0; depth < 1000 && at > 1 && at != ancestor; ++depth) {
       if (std::find(except.begin(), except.end(), at) != except.end()) break;
-      const auto found = all.find(at);
-      at = found == all.end() ? 0 : found->second.parent;
+      const auto found = table.find(at);
+      at = found == table.end() ? 0 : found->second.parent;
     }
-    if (at == self && pid != self) out.push_back(info);
+    if (at == ancestor && pid != ancestor) out.push_back(info);
   }
   return out;
+}
+
+std::vector<ProcessInfo> descendants(const std::vector<pid_t>& except) {
+  return descendants_of(::getpid(), read_processes(), except);
 }
 
 int signal_processes(const std::vector<ProcessInfo>& processes, int number) {
@@ -71,7 +72,7 @@ int signal_processes(const std::vector<ProcessInfo>& processes, int number) {
     const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
     // The number could have been given to a stranger since the scan; a pidfd plus the same name and parent rules that
     // out but for a stranger of the same name below the same parent, which then is a descendant too.
-    const auto now = read_process(process.pid);
+    const auto now = read_process(process.pid, "/proc");
     if (!now || now->name != process.name || now->parent != process.parent) continue;
     const long result =
         pidfd.valid() ? ::syscall(SYS_pidfd_send_signal, pidfd.get(), number, nullptr, 0) : ::kill(process.pid, number);
@@ -80,14 +81,38 @@ int signal_processes(const std::vector<ProcessInfo>& processes, int number) {
   return count;
 }
 
-int rank_of_process(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+int rank_of_process(pid_t pid, const std::string& proc) {
+  std::ifstream file(proc + "/" + std::to_string(pid) + "/environ");
   std::string variable;
   while (std::getline(file, variable, '\0')) {
     constexpr std::string_view kName = "DISTRUN_RANK=";
     if (variable.starts_with(kName)) return parse_number(variable.substr(kName.size()), 0, 1 << 30).value_or(-1);
   }
   return -1;
+}
+
+std::string describe(const std::vector<ProcessInfo>& processes, const std::string& proc) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> words;
+  for (const ProcessInfo& process : processes) {
+    if (words.size() == kShown) {
+      words.push_back("...");
+      break;
+    }
+    const int rank = rank_of_process(process.pid, proc);
+    words.push_back(process.name + " pid " + std::to_string(process.pid) +
+                    (rank >= 0 ? " of rank " + std::to_string(rank) : ""));
+  }
+  return join(words, ", ");
+}
+
+std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc) {
+  std::vector<ProcessInfo> left = processes;
+  std::erase_if(left, [](const ProcessInfo& process) { return process.state == 'Z'; });
+  return "these processes cannot be killed, the kernel keeps them in a system call (a file server that does not "
+         "answer, "
+         "a driver, a frozen cgroup?); they are left behind: " +
+         describe(left, proc);
 }
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }

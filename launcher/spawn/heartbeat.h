@@ -8,6 +8,10 @@
 
 namespace distrun::launcher {
 
+// Agents of other hosts end their ranks when nothing has come from the head for so long; so do their guards when the
+// agent is stopped for so long, and cannot.
+inline constexpr std::chrono::duration<double> kLease{15.0};
+
 class Heartbeat {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);

@@ -110,6 +110,17 @@ int32_t distrun_abort(distrun_session* session, const char* cause) {
   });
 }
 
+int32_t distrun_should_stop(distrun_session* session, int32_t request, int32_t* stop) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    if (stop == nullptr) return {Errc::kInvalidArgument, "stop is NULL"};
+    const auto answer = session->session->should_stop(request != 0);
+    if (!answer.ok()) return answer.status();
+    *stop = *answer ? 1 : 0;
+    return {};
+  });
+}
+
 void distrun_close(distrun_session* session) {
   // In a forked child the descriptors are closed already and the threads do not exist: leaving the memory alone is all
   // that is safe.

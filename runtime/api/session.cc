@@ -1,5 +1,7 @@
 #include "runtime/api/session.h"
 
+#include <signal.h>
+
 #include <numeric>
 #include <utility>
 
@@ -60,7 +62,7 @@ Status Session::start(const Environment& environment) {
   if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(join_job(environment, deadline));
   log_->info("settings " + start_up_line(settings_));
   find_backends();
-  return start_engine();
+  return watch_signals();
 }
 
 Session::~Session() = default;
@@ -166,6 +168,25 @@ Status Session::start_engine() {
   // Rank 0's value by now, so all ranks start it or none does.
   if (!settings().timeline.empty()) return engine_->start_timeline(settings().timeline);
   return {};
+}
+
+// Before the engine's thread, which then owns the wait set; the handlers after it, which need the engine.
+Status Session::watch_signals() {
+  auto signals = StopSignals::create(*wait_set_, [this](int number) {
+    engine_->request_stop("rank " + std::to_string(world_.rank) + " on " + world_.host + " got " +
+                          (number == SIGTERM ? "SIGTERM" : "SIGUSR1"));
+  });
+  if (!signals.ok()) return signals.status();
+  stop_signals_ = *std::move(signals);
+  DISTRUN_RETURN_IF_ERROR(start_engine());
+  if (settings().preempt_signal == "TERM") StopSignals::take_over({SIGTERM});
+  if (settings().preempt_signal == "USR1") StopSignals::take_over({SIGUSR1});
+  return {};
+}
+
+Result<bool> Session::should_stop(bool request) {
+  if (!watches_all_.exchange(true, std::memory_order_relaxed)) StopSignals::take_over({SIGTERM, SIGUSR1});
+  return engine_->should_stop(request);
 }
 
 std::string Session::own_address() const {

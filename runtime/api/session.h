@@ -2,11 +2,13 @@
 // and is the only place where the parts are put together. Methods may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/api/stop_signals.h"
 #include "runtime/backend/factory.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/log.h"
@@ -33,6 +35,10 @@ class Session {
   // See distrun_query in distrun.h; empty text for an unknown question.
   [[nodiscard]] std::string describe(const std::string& what) const;
 
+  // As Engine::should_stop. From the first call on SIGTERM and SIGUSR1 are requests, where the program has left them to
+  // the system.
+  Result<bool> should_stop(bool request);
+
   Status shutdown();
   void abort(const std::string& cause);
 
@@ -45,6 +51,7 @@ class Session {
   Status choose_control(TimePoint deadline);
   void find_backends();
   Status start_engine();
+  Status watch_signals();
   Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
                                                                        const std::vector<int>& members);
   // The address at which other ranks reach this one.
@@ -64,6 +71,8 @@ class Session {
   std::string control_reason_;
   std::unique_ptr<net::ControlPlane> control_plane_;
   std::vector<std::unique_ptr<backend::Factory>> factories_;
+  std::unique_ptr<StopSignals> stop_signals_;
+  std::atomic<bool> watches_all_{false};
   mutable Mutex mutex_;
   std::optional<TimePoint> leave_by_
       DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit

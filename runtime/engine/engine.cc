@@ -26,7 +26,7 @@ class EngineImpl final : public Engine {
   explicit EngineImpl(EngineOptions options)
       : options_(completed(std::move(options))),
         table_(options_.world.rank),
-        loop_(options_, {.table = table_, .requests = requests_, .token = token_}) {}
+        loop_(options_, {.table = table_, .requests = requests_, .token = token_, .stop = stop_}) {}
 
   ~EngineImpl() override {
     stopping_.store(true, std::memory_order_seq_cst);
@@ -71,6 +71,12 @@ class EngineImpl final : public Engine {
     loop_.poke();
   }
 
+  void request_stop(const std::string& cause) override {
+    requests_.put({.kind = Request::Kind::kStop, .cause = cause});
+    loop_.poke();
+  }
+  Result<bool> should_stop(bool request) override;
+
   Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) override;
   Status remove_process_set(int id, TimePoint deadline) override;
   [[nodiscard]] Result<std::vector<int>> process_set_ranks(int id) const override { return table_.set_members(id); }
@@ -83,12 +89,14 @@ class EngineImpl final : public Engine {
   Status wait_until(const std::function<bool()>& satisfied, TimePoint deadline);
   Status wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline);
   Status go_before_others();
+  Status wait_for_stop_point();
   Status call(Call call, TimePoint deadline, int* set);
 
   const EngineOptions options_;
   TensorTable table_;
   Requests requests_;
   ProgressToken token_;
+  StopPoint stop_;
   EngineLoop loop_;
   std::atomic<bool> left_{false};
   std::atomic<bool> stopping_{false};
@@ -174,6 +182,27 @@ Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
   if (!waited.ok()) return waited;
   if (set != nullptr) *set = ticket->set();
   return ticket->status();
+}
+
+Status EngineImpl::wait_for_stop_point() {
+  DISTRUN_RETURN_IF_ERROR(wait_until([this] { return stop_.known() || loop_.over(); }, TimePoint::max()));
+  if (stop_.known()) return {};
+  return loop_.outcome().ok() ? Status(Errc::kShutDown, "this rank has shut down; it cannot agree where to stop")
+                              : loop_.outcome();
+}
+
+Result<bool> EngineImpl::should_stop(bool request) {
+  if (request && !stop_.known()) {
+    request_stop("the program asked for it");
+    DISTRUN_RETURN_IF_ERROR(wait_for_stop_point());
+  }
+  const StopPoint::Call call = stop_.count();
+  if (!call.held) return false;
+  if (const Status known = wait_for_stop_point(); !known.ok()) {
+    stop_.take_back();
+    return known;
+  }
+  return stop_.reached(call.number);
 }
 
 Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, TimePoint deadline) {

@@ -104,6 +104,13 @@ class Engine {
   // Ends the job: every handle completes with `why` once nothing touches its tensor any more; peers are told.
   virtual void abort(const Status& why) = 0;
 
+  // All ranks are to stop at the same call of should_stop(). Any rank, at any time, as often as it likes; `cause` is
+  // for people.
+  virtual void request_stop(const std::string& cause) = 0;
+  // Every rank calls it once per step: true from the same call on, everywhere. Does not wait for the other ranks, but
+  // for a round trip to them right after a request; with `request`, which is one, always. kInterrupted: was no call.
+  virtual Result<bool> should_stop(bool request) = 0;
+
   // Collective over all ranks; blocks until the set is made or removed everywhere.
   virtual Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;

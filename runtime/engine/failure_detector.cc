@@ -25,6 +25,8 @@ ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::st
 void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
   if (certain_) return;
   switch (event.kind) {
+    case net::JobEvent::Kind::kStopAsked:
+      return;
     case net::JobEvent::Kind::kRankFailed:
       certain_ = lost(event.rank, event.host, event.cause);
       return;

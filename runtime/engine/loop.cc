@@ -50,6 +50,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
       sets_(options.world.rank),
       executor_(sets_),
       outbox_(options.control_plane),
+      stopping_(options.world.size),
       detector_(options.hosts),
       watchdog_({.rank = options.world.rank,
                  .hosts = options.hosts,
@@ -98,6 +99,8 @@ void EngineLoop::take_local() {
       ship_events();
       left_at_ = Clock::now();
       messages.emplace_back(message::Leaving{});
+    } else if (request.kind == Request::Kind::kStop) {
+      ask_to_stop(request.cause);
     } else if (request.kind == Request::Kind::kGo) {
       going_ = std::move(request.ticket);
     } else if (!failed_.ok()) {

@@ -22,6 +22,8 @@
 #include "runtime/engine/process_set.h"
 #include "runtime/engine/progress_token.h"
 #include "runtime/engine/requests.h"
+#include "runtime/engine/stop_agreement.h"
+#include "runtime/engine/stop_point.h"
 #include "runtime/engine/tensor_table.h"
 #include "runtime/engine/timeline.h"
 #include "runtime/engine/watchdog.h"
@@ -35,6 +37,7 @@ class EngineLoop {
     TensorTable& table;
     Requests& requests;
     ProgressToken& token;
+    StopPoint& stop;
   };
   EngineLoop(const EngineOptions& options, Shared shared);
   ~EngineLoop();
@@ -104,6 +107,11 @@ class EngineLoop {
   void ship_events();
   void write_events(int rank, const std::vector<TimelineEvent>& events);
   void ask_clock(int rank);
+  // loop_stop.cc
+  void ask_to_stop(const std::string& cause);
+  void hear_stop(int rank, const message::StopAsked& asked);
+  void decide_stop();
+  void stop_at(std::uint64_t call);
   // loop_failure.cc
   bool check_health();
   void suspect_lost_peers(TimePoint now);
@@ -121,6 +129,7 @@ class EngineLoop {
   Executor executor_;
   Outbox outbox_;
   std::optional<Coordinator> coordinator_;  // at the leader
+  StopAgreement stopping_;                  // at the leader
   FailureDetector detector_;
   Watchdog watchdog_;
   TimelineRecorder recorder_;

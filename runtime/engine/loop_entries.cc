@@ -77,6 +77,8 @@ void EngineLoop::follow(entry::Timeline& timeline) {
 void EngineLoop::follow(entry::Left& left) {
   detector_.left(left.rank);
   watchdog_.left(left.rank);
+  stopping_.left(left.rank);
+  decide_stop();
   if (leader_ && left.rank != 0) options_.control_plane->may_go(left.rank);
 }
 

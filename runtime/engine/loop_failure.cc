@@ -39,7 +39,10 @@ Status EngineLoop::open() {
 void EngineLoop::on_launcher(std::uint32_t) {
   auto events = options_.job_channel->receive();
   if (events.ok()) {
-    for (const net::JobEvent& event : *events) detector_.heard(event, Clock::now());
+    for (const net::JobEvent& event : *events) {
+      const bool stop = event.kind == net::JobEvent::Kind::kStopAsked;
+      stop ? ask_to_stop(event.cause) : detector_.heard(event, Clock::now());
+    }
     return;
   }
   // The end of file would be reported again and again.

@@ -56,10 +56,19 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
     coordinator_->leave(rank);
   } else if (const auto* events = std::get_if<message::Events>(&message)) {
     write_events(rank, events->events);
+  } else if (const auto* asked = std::get_if<message::StopAsked>(&message)) {
+    hear_stop(rank, *asked);
+  } else if (const auto* count = std::get_if<message::StopCount>(&message)) {
+    stopping_.counted(rank, count->calls);
+    decide_stop();
   }
 }
 
 void EngineLoop::hear_leader(std::uint64_t index, Message& message) {
+  if (std::holds_alternative<message::StopHold>(message)) {
+    return say(0, message::StopCount{.calls = shared_.stop.hold()});
+  }
+  if (const auto* stop = std::get_if<message::StopAt>(&message)) return stop_at(stop->call);
   auto* append = std::get_if<message::Append>(&message);
   if (append == nullptr) return;
   if (index != read_) {

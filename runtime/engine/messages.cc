@@ -188,6 +188,17 @@ void read_body(WireReader& r, message::Abort& m) {
   m.why = read_status(r);
   if (m.why.ok()) r.fail("an abort without a reason");
 }
+void write_body(WireWriter& w, const message::StopAsked& m) { w.string(m.cause); }
+void read_body(WireReader& r, message::StopAsked& m) { m.cause = r.string(kMaxText); }
+void write_body(WireWriter& w, const message::StopCount& m) { w.u64(m.calls); }
+void read_body(WireReader& r, message::StopCount& m) { m.calls = r.u64(); }
+void write_body(WireWriter&, const message::StopHold&) {}
+void read_body(WireReader&, message::StopHold&) {}
+void write_body(WireWriter& w, const message::StopAt& m) { w.u64(m.call); }
+void read_body(WireReader& r, message::StopAt& m) {
+  m.call = r.u64();
+  if (m.call == 0) r.fail("ranks cannot stop before their first call");
+}
 
 // Entries are nested in messages, so both kinds of body are declared before the code that picks one by position.
 void write_body(WireWriter& w, const message::Append& m);

@@ -75,10 +75,24 @@ struct Abort {  // terminal: every rank fails with it
   Status why;
 };
 
+// Stopping all ranks at the same call (stop_agreement.h). Member to leader:
+struct StopAsked {
+  std::string cause;
+};
+struct StopCount {
+  std::uint64_t calls = 0;  // answered with false
+};
+// Leader to members:
+struct StopHold {};
+struct StopAt {
+  std::uint64_t call = 0;  // the first that is answered with true
+};
+
 }  // namespace message
 
 using Message = std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
-                             message::Events, message::Append, message::Ping, message::Pong, message::Abort>;
+                             message::Events, message::Append, message::Ping, message::Pong, message::Abort,
+                             message::StopAsked, message::StopCount, message::StopHold, message::StopAt>;
 
 // What an engine can do beyond this version's minimum, so that later ones can agree on more. Nothing is defined yet;
 // the leader uses the intersection.

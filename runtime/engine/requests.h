@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,11 +33,12 @@ class CallTicket {
 };
 
 struct Request {
-  enum class Kind { kCall, kLeave, kGo, kAbort };
+  enum class Kind { kCall, kLeave, kGo, kAbort, kStop };
   Kind kind = Kind::kCall;
   Call call;                           // kCall
   std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
+  std::string cause{};                 // kStop
 };
 
 class Requests {

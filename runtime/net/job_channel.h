@@ -8,11 +8,11 @@
 
 namespace distrun::net {
 
-// Pushed by the launcher to every rank, at most once per rank concerned; the first one is the first cause.
+// Pushed by the launcher to every rank. Of failures at most one per rank concerned; the first one is the first cause.
 struct JobEvent {
-  enum class Kind { kRankFailed, kRankLeft, kJobAborted };
+  enum class Kind { kRankFailed, kRankLeft, kJobAborted, kStopAsked };
   Kind kind = Kind::kRankFailed;
-  int rank = -1;   // world rank; -1 for kJobAborted
+  int rank = -1;   // world rank; -1 for kJobAborted and kStopAsked
   int signal = 0;  // the signal that killed it, or 0
   int exit_code = 0;
   std::string host;
@@ -35,6 +35,8 @@ class JobChannel {
   virtual Status report_early_leave(int rank, const std::string& cause) = 0;
   // `rank` holds the others up for longer than they may wait, and the job ends because of that.
   virtual Status report_stall(int rank, const std::string& cause) = 0;
+  // The leader: the ranks have agreed to stop.
+  virtual Status report_stop(const std::string& cause) = 0;
 };
 
 }  // namespace distrun::net

@@ -55,6 +55,9 @@ class Client final : public StoreClient {
   Status report_stall(int rank, const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStall, .value = cause, .rank = rank});
   }
+  Status report_stop(const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
+  }
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
  private:

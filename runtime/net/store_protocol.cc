@@ -6,7 +6,7 @@ namespace distrun::net {
 namespace {
 
 constexpr std::size_t kMaxHostName = 256;
-constexpr int kEventKinds = 3;
+constexpr int kEventKinds = 4;
 
 void write_event(WireWriter& writer, const JobEvent& event) {
   writer.u8(static_cast<std::uint8_t>(event.kind)).i32(event.rank).i32(event.signal).i32(event.exit_code);
@@ -46,6 +46,7 @@ std::vector<std::byte> encode(const StoreRequest& request) {
     case Kind::kLeave:
       break;
     case Kind::kFailure:
+    case Kind::kStop:
       writer.string(request.value.substr(0, kMaxCause));
       break;
     case Kind::kEarlyLeave:

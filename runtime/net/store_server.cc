@@ -131,6 +131,7 @@ void Server::serve(int rank) {
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) return note(StoreNotice::Kind::kLeft, rank, 0, {});
   if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
+  if (request.kind == StoreRequest::Kind::kStop) return note(StoreNotice::Kind::kStopping, rank, 0, request.value);
   if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {
     if (request.rank < 0 || request.rank >= options_.size) {
       return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");

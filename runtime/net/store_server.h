@@ -33,6 +33,7 @@ struct StoreNotice {
     kFailed,        // `text` is the cause that it reported
     kLeftEarly,     // another rank says so: it left while it was still needed; `text` says for what
     kStalled,       // another rank says so: it holds the others up; `text` says how
+    kStopping,      // the ranks have agreed to stop; `text` says why
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
   };

@@ -32,6 +32,7 @@ std::vector<StoreTable::Outgoing> StoreTable::handle(int rank, const StoreReques
       return {};
     case StoreRequest::Kind::kLeave:
     case StoreRequest::Kind::kFailure:
+    case StoreRequest::Kind::kStop:
     case StoreRequest::Kind::kEarlyLeave:
     case StoreRequest::Kind::kStall:
       break;

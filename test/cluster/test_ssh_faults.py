@@ -7,14 +7,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from .conftest import started
-from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_folders
-from .rig import Cluster, Host, Process
+from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, package_folders, wait_until
+from .rig import ROOT, Cluster, Host, Process
 
 PYTHON = sys.executable
 NOTICED = 5.0  # a host that says nothing any more
@@ -70,6 +71,25 @@ def assert_told(job: Job, survivors: set[int], lost: list[int], host: str, secon
         assert match[2] == "RankLost" and match[4] == host, job.text
         assert set(map(int, match[3].split(", "))) & set(lost), job.text
         assert float(match[6]) < seconds, job.text
+
+
+@contextmanager
+def limited_memory(limit: int) -> Iterator[Path]:
+    """A cgroup below this process's own; hosts see it at the same path."""
+    own = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()}
+    root = Path("/sys/fs/cgroup")
+    v1 = root / "memory"
+    group = (v1 / own["memory"].lstrip("/") if "memory" in own else root / own[""].lstrip("/")) / "distrun-test-memory"
+    try:
+        group.mkdir(exist_ok=True)
+        (group / ("memory.limit_in_bytes" if "memory" in own else "memory.max")).write_text(str(limit))
+    except OSError as error:
+        pytest.skip(f"no cgroup with a memory limit can be made here: {error}")
+    try:
+        yield group
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "an empty cgroup")
+        group.rmdir()
 
 
 def test_a_killed_rank(cluster: Cluster) -> None:
@@ -178,13 +198,19 @@ class Storm:
     resumed: float
 
 
-VICTIMS = {"power": "h2", "cable": "h4", "deaf": "h6", "mute": "h8", "frozen": "h12"}
+def freeze_and_cut(host: Host) -> None:
+    kill(host, agent_of(host), signal.SIGSTOP)
+    host.link_down()
+
+
+VICTIMS = {"power": "h2", "cable": "h4", "deaf": "h6", "mute": "h8", "frozen": "h12", "frozen and cut": "h14"}
 FAULTS: dict[str, Callable[[Host], None]] = {
     "power": lambda host: host.kill(),
     "cable": lambda host: host.link_down(),
     "deaf": lambda host: host.drop("in"),
     "mute": lambda host: host.drop("out"),
     "frozen": lambda host: kill(host, agent_of(host), signal.SIGSTOP),
+    "frozen and cut": freeze_and_cut,
 }
 
 
@@ -198,7 +224,7 @@ STOPPED = 20.0  # longer than a lease
 @pytest.fixture(scope="module")
 def storm() -> Iterator[Storm]:
     with ExitStack() as stack:
-        cluster = started(stack, 12, share=package_folders())
+        cluster = started(stack, 14, share=package_folders())
         head = cluster.head
         jobs = {fault: start(head, f"{partner_of(victim)}:1,{victim}:2") for fault, victim in VICTIMS.items()}
         jobs["head"] = start(cluster["h9"], "h9:1,h10:2")
@@ -242,7 +268,7 @@ def test_a_head_without_network(storm: Storm) -> None:
     assert_nothing_left(storm.cluster["h10"], seconds=max(0.1, left))
 
 
-@pytest.mark.parametrize("fault", ["cable", "deaf", "mute", "frozen"])
+@pytest.mark.parametrize("fault", ["cable", "deaf", "mute", "frozen", "frozen and cut"])
 def test_a_host_without_network_ends_its_ranks(storm: Storm, fault: str) -> None:
     left = LEASE + 2 - (time.monotonic() - storm.struck[fault])
     assert_nothing_left(storm.cluster[VICTIMS[fault]], seconds=max(0.1, left))
@@ -256,3 +282,40 @@ def test_ctrl_z_for_longer_than_a_lease(storm: Storm) -> None:
     assert job.finish() == 0, job.text
     assert len(job.found(r"done \d")) == 2, job.text
     assert_nothing_left(storm.cluster.head, storm.cluster["h1"], storm.cluster["h3"])
+
+
+def test_memory_that_runs_out_on_another_host(cluster: Cluster) -> None:
+    """The agent there, and so its ranks, are in a cgroup with a limit."""
+    with limited_memory(64 << 20) as group:
+        carrier = f"ssh -T {{host}} echo 0 '>' {group}/cgroup.procs '&&' exec {{agent}}"
+        hungry = "import os; x = bytearray(256 << 20 if os.environ['RANK'] == '2' else 1); import time; time.sleep(100)"
+        options = ("-H", "h1:2,h2:1", "--grace", "1", "--launch-with", carrier)
+        job = Job(cluster.head, *options, PYTHON, "-c", hungry)
+        assert job.finish() == 137, job.text
+    assert re.search(r"rank 2 on host h2 \(pid \d+\) was killed by signal 9 \(SIGKILL\).*OOM", job.text), job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+@pytest.mark.parametrize("ranks", ["h1:1,h2:1", "h1:2,h2:2"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_notice_at_one_rank_stops_all_at_the_same_step(cluster: Cluster, ranks: str, number: int) -> None:
+    size = 2 if ranks == "h1:1,h2:1" else 4
+    job = Job(cluster.head, "-H", ranks, PYTHON, ROOT / "test/e2e/programs/steps.py", "0.002", "free")
+    pids = job.ranks(size)
+    cluster["h2"].run(["kill", f"-{int(number)}", str(pids[size - 1])], check=True)
+    assert job.finish() == 0, job.text
+    steps = {match[2] for _, match in job.found(r"stopped (\d+) (\d+)")}
+    assert len(job.found("stopped")) == size and len(steps) == 1, job.text
+
+
+def test_a_notice_at_every_process_of_a_host(cluster: Cluster) -> None:
+    """As a batch system gives it: to the agent and its guard too."""
+    job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", "USR1", PYTHON,
+              ROOT / "test/e2e/programs/steps.py", "0.002")  # fmt: skip
+    pids = job.ranks(3)
+    everybody = [str(each.pid) for each in agents(cluster["h2"])] + [str(pids[1]), str(pids[2])]
+    cluster["h2"].run(["kill", f"-{int(signal.SIGUSR1)}", *everybody], check=True)
+    assert job.finish() == 0, job.text
+    steps = {match[2] for _, match in job.found(r"stopped (\d+) (\d+)")}
+    assert len(job.found("stopped")) == 3 and len(steps) == 1, job.text
+    assert "all ranks are to stop at the same step" in job.text

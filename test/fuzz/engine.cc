@@ -81,7 +81,9 @@ std::vector<Bytes> engine_seeds() {
           seed(1, {g, g, message::Ready{.ids = {1}}, g, x, x}),
           seed(1, {grouped, grouped, other, other}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
-          seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}}})};
+          seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
+                   message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
+                   message::StopAt{.call = 1}})};
 }
 
 }  // namespace distrun::fuzz

@@ -52,6 +52,7 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kAdd, .id = 4, .key = "c", .delta = -1}, StoreRequest{.kind = Kind::kLeave},
         StoreRequest{.kind = Kind::kFailure, .value = "why"},
         StoreRequest{.kind = Kind::kEarlyLeave, .value = "why", .rank = 3},
+        StoreRequest{.kind = Kind::kStop, .value = "why"},
         StoreRequest{.kind = Kind::kStall, .value = "why", .rank = 3}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));

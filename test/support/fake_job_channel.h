@@ -47,6 +47,15 @@ class FakeJobChannel final : public net::JobChannel {
     stalled_.push_back(rank);
     return {};
   }
+  Status report_stop(const std::string& cause) override {
+    const MutexLock lock(mutex_);
+    stops_.push_back(cause);
+    return {};
+  }
+  [[nodiscard]] std::vector<std::string> stops() const {
+    const MutexLock lock(mutex_);
+    return stops_;
+  }
   // Whom this rank has reported.
   [[nodiscard]] std::vector<int> stalled() const {
     const MutexLock lock(mutex_);
@@ -61,6 +70,7 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<std::string> stops_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;
 };

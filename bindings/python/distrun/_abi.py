@@ -179,5 +179,6 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         [_SESSION, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)],
     ),
     "distrun_timeline_start": (_CODE, [_SESSION, ctypes.c_char_p]),
+    "distrun_should_stop": (_CODE, [_SESSION, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)]),
     "distrun_timeline_stop": (_CODE, [_SESSION]),
 }

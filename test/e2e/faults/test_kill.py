@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,36 @@ def test_a_stopped_agent_does_not_hold_the_launcher(
     assert job.finish(20) == 143, job.text
     assert 2 < time.monotonic() - before < 6
     assert "the agent on host" in job.text and "is it stopped?" in job.text, job.text
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Nothing ends a process in a frozen cgroup v1, as if the kernel kept it in a system call."""
+    group = Path("/sys/fs/cgroup/freezer/distrun-test-frozen")
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+    except OSError as error:
+        pytest.skip(f"needs a freezer cgroup (v1) that may be written: {error}")
+    try:
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        deadline = time.monotonic() + 10
+        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        group.rmdir()
+
+
+def test_a_process_that_cannot_be_killed_is_named_and_the_launcher_ends(start_job: StartJob) -> None:
+    job = start_job("-np", "2", "--grace", "0.5", "sh", "-c", "echo ready $RANK $$; sleep 1000")
+    pids = job.ranks(2)
+    with frozen(pids[1]):
+        before = time.monotonic()
+        job.process.send_signal(signal.SIGTERM)
+        assert job.process.wait(30) == 143, job.text
+        assert time.monotonic() - before < 15
+        [named, *_] = re.findall(r"these processes cannot be killed.*: (.*)", job.text)
+        assert named == f"sh pid {pids[1]} of rank 1", job.text
+    job.finish()

@@ -144,7 +144,11 @@ def check_queries() -> None:
 
 def check_should_stop() -> None:
     assert not hvd.should_stop()
-    assert hvd.should_stop(request=hvd.rank() == hvd.size() - 1)
+    calls = 1
+    while not hvd.should_stop(request=hvd.rank() == hvd.size() - 1):
+        calls += 1
+    assert hvd.allgather_object(calls) == [calls] * hvd.size()
+    assert hvd.should_stop()
 
 
 if __name__ == "__main__":

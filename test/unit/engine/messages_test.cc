@@ -41,6 +41,10 @@ Frame full_frame() {
       message::Ping{.number = 1, .sent_ns = 2},
       message::Pong{.number = 1, .sent_ns = 2, .here_ns = 3},
       message::Abort{.why = some_error()},
+      message::StopAsked{.cause = "SIGTERM"},
+      message::StopCount{.calls = 1ULL << 40U},
+      message::StopHold{},
+      message::StopAt{.call = 7},
   };
   return frame;
 }

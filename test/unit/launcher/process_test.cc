@@ -164,6 +164,27 @@ TEST_CASE("held ports are free for those who share, and only for them") {
   }
 }
 
+TEST_CASE("processes that cannot be killed are named, whatever they are called") {
+  const test::Sysroot tree;
+  tree.write("proc/10/stat", "10 (distrun) S 1 10 10");
+  tree.write("proc/11/stat", "11 (python3) D 10 11 11");
+  tree.write("proc/11/environ", std::string("A=1\0DISTRUN_RANK=3\0", 21));
+  tree.write("proc/12/stat", "12 (a) D ((b) D 11 12 12");
+  tree.write("proc/13/stat", "13 (gone) Z 10 13 13");
+  tree.write("proc/14/stat", "14 (other) S 1 14 14");
+  tree.write("proc/15/stat", "15 (below other) S 14 14 14");
+  tree.write("proc/self/stat", "10 (distrun) S 1 10 10");
+  const std::string proc = tree.path() + "proc";
+  const ProcessTable table = read_processes(proc);
+  CHECK(table.size() == 6);
+  const auto below = descendants_of(10, table);
+  REQUIRE(below.size() == 3);
+  CHECK(below[1].name == "a) D ((b");
+  CHECK(below[1].state == 'D');
+  CHECK(unkillable(below, proc).ends_with("left behind: python3 pid 11 of rank 3, a) D ((b pid 12"));
+  CHECK(descendants_of(10, table, {11}).size() == 1);
+}
+
 TEST_CASE("a cgroup is made and used where that is possible, and not missed elsewhere") {
   const test::Sysroot tree;
   CHECK(RankCgroup::create(tree.path(), "x").directory().empty());

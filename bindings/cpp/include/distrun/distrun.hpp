@@ -120,6 +120,14 @@ class Session {
     distrun_close(session_);
   }
 
+  // True on all ranks from the same call on, once one was asked to stop; every rank calls it once per step.
+  bool should_stop(bool request = false) {
+    int32_t stop = 0;
+    int32_t code = DISTRUN_INTERRUPTED;
+    while (code == DISTRUN_INTERRUPTED) code = distrun_should_stop(session_, request ? 1 : 0, &stop);
+    detail::check(code);
+    return stop != 0;
+  }
   void shutdown() { detail::check(distrun_shutdown(session_)); }
   [[nodiscard]] int rank() const { return world().rank; }
   [[nodiscard]] int size() const { return world().size; }

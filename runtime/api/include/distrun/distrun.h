@@ -160,6 +160,13 @@ DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
+/* Every rank calls it once per step. `stop` becomes 1 on all ranks from the same call (the same number of calls,
+ * counted on each rank) on, once a rank got SIGTERM or SIGUSR1, passed request = 1, or the launcher was asked
+ * (--preempt-signal); else 0. Costs no message until then and does not wait for other ranks, but for one round trip
+ * right after a request. From the first call on these signals no longer end the process, unless the program handles
+ * them itself; a second one does. DISTRUN_INTERRUPTED (a signal handler ran while it waited): it was no call, call
+ * again. */
+DISTRUN_API int32_t distrun_should_stop(distrun_session* session, int32_t request, int32_t* stop);
 /* Frees the session, after shutdown or without it (then this rank's death is seen by the others). Release handles
  * first; no other thread may be inside a call. */
 DISTRUN_API void distrun_close(distrun_session* session);
