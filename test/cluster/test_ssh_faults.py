@@ -287,7 +287,7 @@ def test_ctrl_z_for_longer_than_a_lease(storm: Storm) -> None:
 def test_memory_that_runs_out_on_another_host(cluster: Cluster) -> None:
     """The agent there, and so its ranks, are in a cgroup with a limit."""
     with limited_memory(64 << 20) as group:
-        carrier = f"ssh -T {{host}} echo 0 '>' {group}/cgroup.procs '&&' exec {{agent}}"
+        carrier = f"ssh -T {{host}} echo 0 '>' {group}/cgroup.procs '&&' {{agent}}"
         hungry = "import os; x = bytearray(256 << 20 if os.environ['RANK'] == '2' else 1); import time; time.sleep(100)"
         options = ("-H", "h1:2,h2:1", "--grace", "1", "--launch-with", carrier)
         job = Job(cluster.head, *options, PYTHON, "-c", hungry)

@@ -162,6 +162,20 @@ TEST_CASE("process sets") {
   CHECK(distrun_process_set_ranks(g_session->get(), set, found, 8, &count) != DISTRUN_OK);
 }
 
+TEST_CASE("all ranks stop at the same call") {
+  int32_t stop = 1;
+  CHECK(distrun_should_stop(nullptr, 0, &stop) == DISTRUN_NOT_INITIALIZED);
+  CHECK(distrun_should_stop(g_session->get(), 0, nullptr) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(distrun_should_stop(g_session->get(), 0, &stop) == DISTRUN_OK);
+  CHECK(stop == 0);
+  const bool last = g_session->rank() == g_session->size() - 1;
+  float calls = 0;
+  while (!g_session->should_stop()) {
+    if (++calls == 3 && last) ::raise(SIGUSR1);  // SIGTERM is Catch2's
+  }
+  for (const float others : g_session->allgather("calls", &calls, 1)) CHECK(others == calls);
+}
+
 TEST_CASE("questions have answers") {
   char text[4096];
   CHECK(distrun_query(g_session->get(), "why", text, sizeof(text)) > 0);

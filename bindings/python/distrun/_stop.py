@@ -8,6 +8,8 @@ from distrun import _abi, errors
 from distrun._library import library
 from distrun._session import current
 
+_INTERRUPTED = int(_abi.Code.INTERRUPTED)
+
 
 def should_stop(request: bool = False) -> bool:
     """True on every rank, from the same call on, once a rank got SIGTERM or SIGUSR1 or passed request=True.
@@ -17,9 +19,13 @@ def should_stop(request: bool = False) -> bool:
     longer end the process at once, unless the program handles them itself; a second one does.
     """
     stop = ctypes.c_int32()
-    with current().calling() as pointer:
+    session = current()
+    session.enter()
+    try:
         # Interrupted: Python's handlers run before the next call.
-        while (code := library().distrun_should_stop(pointer, int(request), stop)) == _abi.Code.INTERRUPTED:
+        while (code := library().distrun_should_stop(session.pointer, request, stop)) == _INTERRUPTED:
             pass
-    errors.check(code)
-    return bool(stop.value)
+        errors.check(code)
+    finally:
+        session.leave()
+    return stop.value != 0
