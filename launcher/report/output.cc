@@ -99,7 +99,8 @@ Output::Output(const OutputOptions& options)
     host_of_.push_back(numbers.emplace(host, numbers.size()).first->second);
   }
   clocks_.resize(numbers.size());
-  if (options.terminal >= 0) fold_.finished(options.terminal);
+  // Before hosts have told their slots there are no ranks yet.
+  if (options.terminal >= 0 && !options.hosts.empty()) fold_.finished(options.terminal);
 }
 
 std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
