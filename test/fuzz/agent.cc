@@ -18,7 +18,7 @@ void check(Result<Message> (*decode)(span<const std::byte>), span<const std::byt
   require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
 }
 
-constexpr int kMessages = 12;
+constexpr int kMessages = 15;
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
 
@@ -67,6 +67,9 @@ int agent(const std::uint8_t* data, std::size_t size) {
     case 12:
       check(launcher::decode_window, bytes);
       break;
+    case 13:
+      check(launcher::decode_alive, bytes);
+      break;
     default:
       check(launcher::decode_input_taken, bytes);
   }
@@ -76,14 +79,19 @@ int agent(const std::uint8_t* data, std::size_t size) {
 std::vector<Bytes> agent_seeds() {
   launcher::Prepare prepare{.version = "1", .host = "h", .job_id = "j"};
   prepare.common.command = {"python", "train.py"};
+  prepare.common.server = {"python", "-m", "distrun._tf_server"};
   prepare.common.environment = {{"PATH", "/bin"}, {"A", ""}};
   launcher::Start start;
   start.plan.host = "h";
-  start.plan.ranks = {{.rank = 1, .local_rank = 1, .cpus = {0, 1}, .environment = {{"DISTRUN_RANK", "1"}}}};
+  start.plan.ranks = {
+      {.rank = 1, .local_rank = 1, .serves = true, .cpus = {0, 1}, .environment = {{"DISTRUN_RANK", "1"}}}};
   start.key = Bytes(32, std::byte{7});
   launcher::Prepared prepared;
   prepared.facts.candidates = {{"eth0", "10.0.0.7"}};
   prepared.facts.probe_port = 4711;
+  prepared.facts.topology.cpus = {{.id = 1, .core = 1}};
+  prepared.facts.topology.gpus = {{.bus = "0000:3b:00.0", .uuid = "GPU-1", .cpus = {1}, .slices = {{7, 0}}}};
+  prepared.facts.topology.visible_devices = "0";
   launcher::Probe probe{.key = Bytes(32, std::byte{7}), .host = 1, .targets = {{0, 1, "10.0.0.7:4711"}}};
   return {seed(0, launcher::encode(prepare)),
           seed(1, launcher::encode(prepared)),
@@ -91,14 +99,15 @@ std::vector<Bytes> agent_seeds() {
           seed(3, launcher::encode(start)),
           seed(4, launcher::encode(launcher::StreamBytes{.rank = 1, .bytes = Bytes(5)})),
           seed(5, launcher::encode(launcher::Credit{.rank = 1, .bytes = 2})),
-          seed(6, launcher::encode(launcher::SignalRanks{.signal = 15, .whole_group = true})),
+          seed(6, launcher::encode(launcher::SignalRanks{.signal = 15, .whole_group = true, .ranks = {1}})),
           seed(7, launcher::encode(launcher::Stop{.term_now = {1, 2}, .kill_after = 9})),
           seed(8, launcher::encode(launcher::RankStarted{.rank = 1, .pid = 2})),
           seed(9, launcher::encode(probe)),
           seed(10, launcher::encode(launcher::Probed{.results = {{0, 1, "no answer"}, {2, 0, ""}}})),
           seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true})),
           seed(12, launcher::encode(launcher::Window{.rows = 24, .columns = 80})),
-          seed(13, launcher::encode(launcher::InputTaken{.more = true}))};
+          seed(13, launcher::encode(launcher::Alive{.hold = true})),
+          seed(14, launcher::encode(launcher::InputTaken{.more = true}))};
 }
 
 }  // namespace distrun::fuzz

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <fstream>
 #include <random>
+#include <string>
 
 #include "test/fuzz/targets.h"
 
@@ -21,6 +23,8 @@ const std::vector<Target>& targets() {
       {"network", network, network_seeds},
       {"hostlist", hostlist, hostlist_seeds},
       {"hostfile", hostfile, hostfile_seeds},
+      {"roles", roles, roles_seeds},
+      {"devices", devices, devices_seeds},
   };
   return all;
 }
@@ -59,6 +63,28 @@ Bytes mutate(Bytes bytes, std::mt19937& random) {
     if (bytes.size() > 5000) bytes.resize(5000);
   }
   return bytes;
+}
+
+// A line is one input in hexadecimal.
+std::vector<Bytes> corpus_of(const Target& target) {
+  std::vector<Bytes> out;
+  std::ifstream file(std::string(DISTRUN_CORPUS) + "/" + target.name + ".hex");
+  for (std::string line; std::getline(file, line);) {
+    Bytes input;
+    for (std::size_t i = 0; i + 1 < line.size(); i += 2) {
+      input.push_back(static_cast<std::byte>(std::stoi(line.substr(i, 2), nullptr, 16)));
+    }
+    out.push_back(std::move(input));
+  }
+  return out;
+}
+
+TEST_CASE("what a fuzzer has found before stays handled", "[fuzz]") {
+  const Target& target = GENERATE(from_range(targets()));
+  INFO("target " << target.name);
+  const std::vector<Bytes> inputs = corpus_of(target);
+  CHECK_FALSE(inputs.empty());
+  for (const Bytes& input : inputs) run(target, input);
 }
 
 TEST_CASE("no parser of outside bytes can be broken by mutated input", "[fuzz]") {

@@ -1,6 +1,6 @@
 // Fuzz targets: one function per parser of bytes from outside, in libFuzzer's shape. The unit test fuzz_test runs each
-// over its seeds and random mutations of them with any compiler; `cmake --preset fuzz` makes a libFuzzer program of
-// each (build/fuzz/test/fuzz/fuzz_<name>). A target aborts when an invariant does not hold.
+// over its seeds, its corpus (corpus/<name>.hex) and random mutations of the seeds with any compiler; scripts/fuzz runs
+// libFuzzer at length and can add what it finds to the corpus. A target aborts when an invariant does not hold.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,10 @@ int engine(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> engine_seeds();
 int agent(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> agent_seeds();
+int devices(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> devices_seeds();
+int roles(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> roles_seeds();
 int network(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> network_seeds();
 int hostlist(const std::uint8_t* data, std::size_t size);
