@@ -186,7 +186,9 @@ Status Session::watch_signals() {
 
 Result<bool> Session::should_stop(bool request) {
   if (!watches_all_.exchange(true, std::memory_order_relaxed)) StopSignals::take_over({SIGTERM, SIGUSR1});
-  return engine_->should_stop(request);
+  Result<bool> stop = engine_->should_stop(request);
+  if (stop.ok() && *stop) stop_signals_->outlive();
+  return stop;
 }
 
 std::string Session::own_address() const {

@@ -49,7 +49,7 @@ Result<std::unique_ptr<StopSignals>> StopSignals::create(net::WaitSet& wait_set,
 
 StopSignals::~StopSignals() {
   for (const int number : {SIGTERM, SIGUSR1}) {
-    if (is_ours(number)) ::signal(number, SIG_DFL);
+    if (!outlive_.load(std::memory_order_relaxed) && is_ours(number)) ::signal(number, SIG_DFL);
   }
   g_event.store(-1, std::memory_order_relaxed);
   if (event_.valid()) wait_set_.remove(event_.get());

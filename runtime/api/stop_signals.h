@@ -2,6 +2,7 @@
 // it: it does what it always did. One per process, as handlers are.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -22,11 +23,14 @@ class StopSignals {
 
   // From now on; handlers of the program's own stay. Any thread.
   static void take_over(std::initializer_list<int> numbers);
+  // The ranks stop: a notice that reaches one of them later than another is not to kill it while it ends. Any thread.
+  void outlive() { outlive_.store(true, std::memory_order_relaxed); }
 
  private:
   explicit StopSignals(net::WaitSet& wait_set) : wait_set_(wait_set) {}
   net::WaitSet& wait_set_;
   Fd event_;
+  std::atomic<bool> outlive_{false};  // handlers that have not run stay, for one more signal
 };
 
 }  // namespace distrun::api

@@ -306,3 +306,16 @@ def test_a_notice_at_one_rank_stops_all_at_the_same_step(cluster: Cluster, ranks
     assert job.finish() == 0, job.text
     steps = {match[2] for _, match in job.found(r"stopped (\d+) (\d+)")}
     assert len(job.found("stopped")) == size and len(steps) == 1, job.text
+
+
+def test_a_notice_at_every_process_of_a_host(cluster: Cluster) -> None:
+    """As a batch system gives it: to the agent and its guard too."""
+    job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", "USR1", PYTHON,
+              ROOT / "test/e2e/programs/steps.py", "0.002")  # fmt: skip
+    pids = job.ranks(3)
+    everybody = [str(each.pid) for each in agents(cluster["h2"])] + [str(pids[1]), str(pids[2])]
+    cluster["h2"].run(["kill", f"-{int(signal.SIGUSR1)}", *everybody], check=True)
+    assert job.finish() == 0, job.text
+    steps = {match[2] for _, match in job.found(r"stopped (\d+) (\d+)")}
+    assert len(job.found("stopped")) == 3 and len(steps) == 1, job.text
+    assert "all ranks are to stop at the same step" in job.text

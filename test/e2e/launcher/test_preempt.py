@@ -78,6 +78,17 @@ def test_programs_that_do_not_use_distrun_get_the_signal(start_job: StartJob) ->
     assert job.finish() == 143, job.text
 
 
+def test_a_notice_that_comes_late_does_not_kill_a_rank_that_is_ending(start_job: StartJob, python: str) -> None:
+    program = (
+        "import os, signal; import distrun.numpy as hvd; hvd.init()\n"
+        "while not hvd.should_stop(request=True): pass\n"
+        "hvd.shutdown(); os.kill(os.getpid(), signal.SIGUSR1); print('saved', flush=True)"
+    )
+    job = start_job("-np", "2", python, "-c", program)
+    assert job.finish() == 0, job.text
+    assert job.text.count("saved") == 2
+
+
 def test_a_signal_that_the_program_handles_is_its_own(start_job: StartJob, python: str) -> None:
     program = (
         "import os, signal, sys; import distrun.numpy as hvd; "
