@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "launcher/agent/addresses.h"
 #include "launcher/agent/guard.h"
 #include "launcher/agent/scan.h"
 #include "launcher/exit_codes.h"
@@ -216,7 +215,7 @@ void Agent::prepare(const Prepare& order) {
     auto listener = ProbeListener::open();
     if (!listener.ok()) return refuse(kUnusable, "host " + order.host + ": " + listener.status().message());
     listener_.emplace(*std::move(listener));
-    answer.facts.candidates = scan_addresses();
+    answer.facts.candidates = net::scan_addresses();
     answer.facts.probe_port = listener_->port();
   }
   send(FromAgent::kPrepared, answer);

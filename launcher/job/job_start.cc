@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/agent/addresses.h"
 #include "launcher/job/job.h"
 #include "launcher/plan/text.h"
 #include "launcher/report/failure_report.h"
@@ -169,7 +168,7 @@ void Job::open_probes() {
     return fail_start(exit_code::kUnusable, listener.status().message());
   }
   probed_head_ = ProbedHost{
-      .name = "this machine", .addresses = eligible(scan_addresses(), config_.network), .port = listener_->port()};
+      .name = "this machine", .addresses = eligible(net::scan_addresses(), config_.network), .port = listener_->port()};
   for (const auto& agent : agents_) {
     probed_hosts_.push_back({.name = agent->host,
                              .addresses = eligible(agent->facts->candidates, config_.network),

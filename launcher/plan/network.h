@@ -11,17 +11,12 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/net/interfaces.h"
 
 namespace distrun::launcher {
 
-// An address of a host: numeric IPv4 or IPv6, without a port.
-struct Candidate {
-  std::string interface;
-  std::string address;
-  friend bool operator==(const Candidate&, const Candidate&) = default;
-};
-
-inline constexpr std::size_t kMaxCandidates = 256;  // of one host
+using Candidate = net::InterfaceAddress;
+inline constexpr std::size_t kMaxCandidates = net::kMaxInterfaceAddresses;
 
 // "10.0.0.7 (eth0)"
 std::string to_text(const Candidate& candidate);

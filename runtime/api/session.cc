@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -9,7 +10,9 @@
 #include "runtime/api/describe.h"
 #include "runtime/api/exchange.h"
 #include "runtime/api/membership.h"
+#include "runtime/api/places.h"
 #include "runtime/api/process_key.h"
+#include "runtime/api/spawned_job.h"
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/fork_guard.h"
@@ -18,6 +21,9 @@
 
 namespace distrun::api {
 namespace {
+
+// How long a rank that keeps the store stays for the sake of the others' last words.
+constexpr Duration kGoodbyes = std::chrono::seconds(2);
 
 std::vector<int> all_ranks(const net::World& world) {
   std::vector<int> ranks(static_cast<std::size_t>(world.size));
@@ -34,16 +40,15 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   auto settings = read_settings(environment, overrides);
   if (!settings.ok()) return settings.status();
   session->settings_ = *std::move(settings);
-  auto world = net::world_from_environment(environment);
-  if (!world.ok()) return world.status();
-  session->world_ = *std::move(world);
+  const TimePoint deadline = deadline_after(session->settings().start_timeout);
+  DISTRUN_RETURN_IF_ERROR(session->find_world(environment, deadline));
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
   // Where the launcher started this rank, it has given the warnings, once for all.
   for (const std::string& warning : session->settings_.warnings) {
     if (!environment.contains("DISTRUN_RANK")) session->log_->warning(warning);
   }
 
-  const Status started = session->start(environment);
+  const Status started = session->start(environment, deadline);
   if (started.ok()) return session;
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->channel_ && !missing.empty()) {
@@ -53,8 +58,23 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   return started;
 }
 
-Status Session::start(const Environment& environment) {
-  const TimePoint deadline = deadline_after(settings().start_timeout);
+Status Session::find_world(const Environment& environment, TimePoint deadline) {
+  auto world = net::world_from_environment(environment);
+  if (!world.ok()) return world.status();
+  world_ = *std::move(world);
+  if (environment.contains("DISTRUN_RANK")) return {};
+  auto other = net::other_launcher(environment);
+  if (!other.ok()) return other.status();
+  if (!*other) return {};
+  const auto size = spawned_size(**other, deadline);
+  if (!size.ok()) return size.status();
+  world_.rank = (*other)->rank;
+  world_.size = *size;
+  if (world_.size > 1) spawner_ = **other;
+  return {};
+}
+
+Status Session::start(const Environment& environment, TimePoint deadline) {
   auto wait_set = net::WaitSet::create();
   if (!wait_set.ok()) return wait_set.status();
   wait_set_ = *std::move(wait_set);
@@ -74,18 +94,36 @@ void Session::find_backends() {
   for (auto& factory : plugins.factories) factories_.push_back(std::move(factory));
 }
 
-Status Session::join_job(const Environment& environment, TimePoint deadline) {
+// To the store: the launcher's, or rank 0's where another launcher started the ranks.
+Status Session::connect(const Environment& environment, TimePoint deadline) {
+  if (spawner_) {
+    auto job = join_spawned_job(world_, *spawner_, deadline);
+    if (!job.ok()) return job.status();
+    key_ = std::make_unique<net::JobKey>(job->key);
+    channel_ = std::move(job->channel);
+    keeper_ = job->keeper;
+    reached_ = job->reached;
+    return {};
+  }
   auto key = process_key(environment);
   if (!key.ok()) return key.status();
   key_ = std::make_unique<net::JobKey>(*std::move(key));
   auto channel = net::StoreClient::connect(world_, *key_, deadline);
   if (!channel.ok()) return channel.status();
   channel_ = *std::move(channel);
+  return {};
+}
+
+Status Session::join_job(const Environment& environment, TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(connect(environment, deadline));
   // All ranks init equally often, so each one's own count names the same round.
   auto round = channel_->add("init/" + std::to_string(world_.rank), 1);
   if (!round.ok()) return round.status();
   store_ = std::make_unique<PrefixStore>(*channel_, "init" + std::to_string(*round) + "/");
 
+  if (spawner_) {
+    DISTRUN_RETURN_IF_ERROR(exchange_places(world_, *store_, own_place(world_.rank, reached_), deadline));
+  }
   auto membership = agree_on_membership(*store_, world_, settings_.settings, deadline);
   if (!membership.ok()) return membership.status();
   for (const std::string& warning : membership->warnings) log_->warning(warning);
@@ -244,14 +282,18 @@ Status Session::shutdown() {
     deadline = *leave_by_;
   }
   const Status drained = engine_->shutdown(deadline);
-  if (channel_ && drained.ok()) return channel_->leave();
-  return drained;
+  if (!channel_ || !drained.ok()) return drained;
+  const Status left = channel_->leave();
+  // All have drained, and their goodbyes are under way.
+  if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);
+  return left;
 }
 
 void Session::abort(const std::string& cause) {
   if (channel_) {
     const Status told = channel_->report_failure(cause);
     if (!told.ok()) log_->debug("the launcher could not be told: " + told.message());
+    if (told.ok() && keeper_ != nullptr) keeper_->wait_until_told(Clock::now() + kGoodbyes);
   }
   engine_->abort(Status(
       ErrorInfo{.code = Errc::kAborted,

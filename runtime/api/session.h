@@ -16,7 +16,9 @@
 #include "runtime/engine/engine.h"
 #include "runtime/net/control_plane.h"
 #include "runtime/net/host_link.h"
+#include "runtime/net/other_launcher.h"
 #include "runtime/net/store_client.h"
+#include "runtime/net/store_host.h"
 #include "runtime/net/wait_set.h"
 #include "runtime/net/world.h"
 
@@ -45,7 +47,9 @@ class Session {
  private:
   Session() = default;
 
-  Status start(const Environment& environment);
+  Status find_world(const Environment& environment, TimePoint deadline);
+  Status start(const Environment& environment, TimePoint deadline);
+  Status connect(const Environment& environment, TimePoint deadline);
   Status join_job(const Environment& environment, TimePoint deadline);
   Result<std::string> refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline);
   Status choose_control(TimePoint deadline);
@@ -60,9 +64,12 @@ class Session {
   // In the order of construction; destroyed in reverse, so that nothing outlives what it uses.
   SettingsReport settings_;
   net::World world_;
+  std::optional<net::OtherLauncher> spawner_;  // who started the ranks, if it was not distrun
   std::unique_ptr<Log> log_;
   std::unique_ptr<net::JobKey> key_;           // null in a world of one
   std::unique_ptr<net::StoreClient> channel_;  // null in a world of one
+  net::StoreHost* keeper_ = nullptr;           // on rank 0 of a job that distrun did not start; process-wide
+  std::string reached_;                        // the address at which such a job's rank 0 was reached
   std::unique_ptr<net::Store> store_;          // `channel_` under this init's prefix
   std::vector<std::string> hosts_;             // by world rank
   std::unique_ptr<net::WaitSet> wait_set_;

@@ -50,6 +50,11 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
 
 void FailureDetector::launcher_gone(const Status& why) {
   if (certain_) return;
+  // Where ranks were started without distrun, a rank stands in for it.
+  if (const auto& ranks = why.info().ranks; !ranks.empty()) {
+    certain_ = lost(ranks.front(), "", why.info().cause);
+    return;
+  }
   certain_ = ErrorInfo{.code = Errc::kAborted,
                        .message = "the launcher is gone, so the job ends: " + why.message(),
                        .cause = "the launcher is gone",

@@ -36,8 +36,12 @@ struct Waiter {
 
 class Client final : public StoreClient {
  public:
-  Client(std::unique_ptr<SecureSocket> socket, std::string address)
-      : address_(std::move(address)), socket_fd_(socket->fd()), socket_(std::move(socket)) {}
+  Client(std::unique_ptr<SecureSocket> socket, const std::string& address, int keeper)
+      : server_((keeper < 0 ? "the launcher at " : "rank " + std::to_string(keeper) + ", which keeps the store, at ") +
+                address),
+        keeper_(keeper),
+        socket_fd_(socket->fd()),
+        socket_(std::move(socket)) {}
   Status open();
 
   Status set(const std::string& key, const std::string& value) override;
@@ -69,7 +73,8 @@ class Client final : public StoreClient {
   void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
   void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
 
-  const std::string address_;
+  const std::string server_;  // for messages
+  const int keeper_;
   const int socket_fd_;
   GuardedFd epoll_;  // fd(): the socket and news_
   GuardedFd news_;   // rung while there is something for receive() that is not in the socket
@@ -151,7 +156,7 @@ Result<StoreReply> Client::wait_for_reply(Waiter& waiter, const StoreRequest& re
     if (Clock::now() >= deadline) {
       const bool got = request.kind == StoreRequest::Kind::kGet;
       return Status(Errc::kTimeout, got ? "store: nobody has set '" + request.key + "' in time"
-                                        : "store: the launcher at " + address_ + " did not answer in time");
+                                        : "store: " + server_ + " did not answer in time");
     }
     const short events = wants_write ? POLLIN | POLLOUT : POLLIN;
     std::array<pollfd, 2> items{{{.fd = socket_fd_, .events = events, .revents = 0},
@@ -172,7 +177,7 @@ Status Client::tell(const StoreRequest& request) {
       if (!socket_->wants_write()) return lost_;
     }
     if (const Status ready = wait_ready(socket_fd_, POLLOUT, deadline); !ready.ok()) {
-      return ready.with_context("telling the launcher at " + address_);
+      return ready.with_context("telling the launcher at " + server_);
     }
   }
 }
@@ -213,8 +218,9 @@ void Client::dispatch(const StoreReply& reply) {
 
 void Client::lose(const Status& how) {
   lost_ = Status(ErrorInfo{.code = Errc::kRankLost,
-                           .message = "the launcher at " + address_ + " is gone: " + how.message(),
-                           .cause = "the launcher is gone",
+                           .message = server_ + " is gone: " + how.message(),
+                           .ranks = keeper_ < 0 ? std::vector<int>{} : std::vector<int>{keeper_},
+                           .cause = keeper_ < 0 ? "the launcher is gone" : "its process ended",
                            .usable = false});
   for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
   // From here on fd() is readable until receive() has returned the loss, and not for ever.
@@ -235,11 +241,12 @@ Result<std::vector<JobEvent>> Client::receive() {
 
 }  // namespace
 
-Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key, TimePoint deadline) {
+Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key, TimePoint deadline,
+                                                          int keeper) {
   auto socket = connect_secure(world.store, key,
                                {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
-  auto client = std::make_unique<Client>(*std::move(socket), world.store);
+  auto client = std::make_unique<Client>(*std::move(socket), world.store, keeper);
   DISTRUN_RETURN_IF_ERROR(client->open());
   return std::unique_ptr<StoreClient>(std::move(client));
 }

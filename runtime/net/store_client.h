@@ -16,8 +16,10 @@ namespace distrun::net {
 
 class StoreClient : public Store, public JobChannel {
  public:
-  // Connects to world.store as world.rank.
-  static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, TimePoint deadline);
+  // Connects to world.store as world.rank. `keeper` is the rank that keeps the store, -1 the launcher: what is told as
+  // gone when the connection ends.
+  static Result<std::unique_ptr<StoreClient>> connect(const World& world, const JobKey& key, TimePoint deadline,
+                                                      int keeper = -1);
   // This host's address as the launcher sees it ("10.0.0.7"): what to listen on so that other hosts can reach it.
   [[nodiscard]] virtual std::string local_host() const = 0;
 };

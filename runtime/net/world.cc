@@ -29,10 +29,6 @@ constexpr std::array<TextRow, 4> kTexts = {{{"DISTRUN_HOST", &World::host},
                                             {"DISTRUN_STORE", &World::store},
                                             {"DISTRUN_ADDRESS", &World::address}}};
 
-// Variables by which other launchers tell that they started several tasks. PMIX_RANK says only which one this is.
-constexpr std::array<const char*, 4> kOtherSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
-                                                    "WORLD_SIZE"};
-constexpr const char* kOtherRank = "PMIX_RANK";
 constexpr int kMaxRanks = 1 << 24;
 
 std::optional<int> to_number(std::string_view text) {
@@ -45,28 +41,6 @@ std::optional<int> to_number(std::string_view text) {
 Status bad(const std::string& text) {
   return {Errc::kInvalidArgument,
           text + "; these variables are written by the launcher: start the program with `distrun -np N program`"};
-}
-
-Status refuse_other_launcher(const Environment& environment) {
-  std::string seen;
-  for (const char* variable : kOtherSizes) {
-    const auto found = environment.find(variable);
-    if (found != environment.end() && to_number(found->second).value_or(1) > 1) {
-      seen = std::string(variable) + "=" + found->second;
-      break;
-    }
-  }
-  // Open MPI's and PMIx's other variables say the size; a rank above 0 alone proves that there are several.
-  const auto rank = environment.find(kOtherRank);
-  if (seen.empty() && rank != environment.end() && to_number(rank->second).value_or(0) > 0) {
-    seen = std::string(kOtherRank) + "=" + rank->second;
-  }
-  if (seen.empty()) return {};
-  return {Errc::kInvalidArgument,
-          seen +
-              " shows that another launcher started several tasks, but the job's DISTRUN_* variables are missing: each "
-              "task would believe that it is rank 0 of 1. Start the program with `distrun -np N program`, or remove " +
-              seen.substr(0, seen.find('=')) + " to run one process alone"};
 }
 
 Status check_range(const char* variable, int value, int limit) {
@@ -120,7 +94,6 @@ Result<World> world_from_environment(const Environment& environment) {
       return bad(std::string(variable) +
                  " is set, but DISTRUN_RANK, DISTRUN_SIZE and the other rank variables are missing");
     }
-    DISTRUN_RETURN_IF_ERROR(refuse_other_launcher(environment));
     return World{};
   }
   if (!missing.empty()) return bad(missing + " is missing, but other DISTRUN_* rank variables are set");

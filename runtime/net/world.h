@@ -27,9 +27,8 @@ struct World {
 // The DISTRUN_* variables that describe `world`. The job's key is not among them.
 Environment to_environment(const World& world);
 
-// Reads the variables back. Without any of ours: a world of one, or an error that says how to start the job when
-// another launcher's variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMIX_RANK, SLURM_STEP_NUM_TASKS, WORLD_SIZE) show more
-// than one task. Incomplete or contradictory variables are an error that names them.
+// Reads the variables back. Without any of ours: a world of one, unless other_launcher.h finds one. Incomplete or
+// contradictory variables are an error that names them.
 Result<World> world_from_environment(const Environment& environment);
 
 // 32 random bytes per job; wiped on destruction, never printed.

@@ -15,6 +15,7 @@ import pytest
 
 from .jobs import EXAMPLES, LOOP, PROGRAMS, Job, agents, assert_nothing_left, job_environment, launcher, run
 from .rig import ROOT, Cluster, Host
+from .test_mpi import OPEN_MPI, need
 
 PYTHON = sys.executable
 TWO_BY_TWO = ("-np", "4", "-H", "h1:2,h2:2")
@@ -242,14 +243,18 @@ def test_nobody_sees_key_or_environment(cluster: Cluster) -> None:
 def readme_commands() -> list[str]:
     """The commands of the README's section about several hosts."""
     section = (ROOT / "README.md").read_text().split("## On several hosts", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^    (distrun .*)$", section, re.MULTILINE)
+    return re.findall(r"^    ((?:distrun|mpirun|mpiexec\.hydra) .*)$", section, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", readme_commands())
 def test_the_readme(cluster: Cluster, shared_path: Path, command: str) -> None:
     (shared_path / "examples").symlink_to(EXAMPLES)
     (shared_path / "hosts").write_text("h1 slots=1\nh2:1\n")
-    done = cluster.head.run(["bash", "-c", command], env=job_environment(), cwd=shared_path, timeout=120)
+    if not command.startswith("distrun"):
+        need(command.split()[0], "openmpi-bin and mpich")
+    # In a tree without an installed package Python's path is to be carried too; mpiexec does it by itself.
+    env = job_environment() | OPEN_MPI | {"OMPI_MCA_mca_base_env_list": "PYTHONPATH"}
+    done = cluster.head.run(["bash", "-c", command], env=env, cwd=shared_path, timeout=120)
     assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
     if "digits" in command:
         [accuracy] = re.findall(r"^\[0\] accuracy: ([01]\.\d+)$", done.stdout, re.MULTILINE)

@@ -25,6 +25,7 @@ const std::vector<Target>& targets() {
       {"hostfile", hostfile, hostfile_seeds},
       {"roles", roles, roles_seeds},
       {"devices", devices, devices_seeds},
+      {"spawner", spawner, spawner_seeds},
   };
   return all;
 }

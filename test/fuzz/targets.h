@@ -43,6 +43,8 @@ int hostlist(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> hostlist_seeds();
 int hostfile(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> hostfile_seeds();
+int spawner(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> spawner_seeds();
 
 // Throws, which ends a libFuzzer run and fails the unit test.
 void require(bool holds, const char* invariant);

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/agent/addresses.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::launcher {
@@ -252,7 +251,7 @@ TEST_CASE("nothing to probe is done at once") {
 }
 
 TEST_CASE("the kernel lists loopback, and each address once") {
-  const std::vector<Candidate> found = scan_addresses();
+  const std::vector<Candidate> found = net::scan_addresses();
   const Candidate loopback{"lo", "127.0.0.1"};
   CHECK(std::count(found.begin(), found.end(), loopback) == 1);
   CHECK(found.size() <= kMaxCandidates);

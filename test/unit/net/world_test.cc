@@ -58,15 +58,5 @@ TEST_CASE("every missing or wrong variable is named", "[net]") {
   }
 }
 
-TEST_CASE("another launcher's several tasks are refused, with the cure", "[net]") {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}) {
-    CHECK(says(world_from_environment({{name, "2"}}), std::string(name) + "=2"));
-    CHECK(says(world_from_environment({{name, "2"}}), "distrun -np N program"));
-    CHECK(world_from_environment({{name, "1"}}).ok());
-  }
-  CHECK(says(world_from_environment({{"PMIX_RANK", "1"}}), "PMIX_RANK=1"));
-  CHECK(world_from_environment({{"PMIX_RANK", "0"}}).ok());
-}
-
 }  // namespace
 }  // namespace distrun::net

@@ -1,4 +1,4 @@
-#include "launcher/agent/addresses.h"
+#include "runtime/net/interfaces.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -9,7 +9,7 @@
 #include <array>
 #include <memory>
 
-namespace distrun::launcher {
+namespace distrun::net {
 namespace {
 
 std::string address_text(const sockaddr* address) {
@@ -25,20 +25,20 @@ std::string address_text(const sockaddr* address) {
 
 }  // namespace
 
-std::vector<Candidate> scan_addresses() {
+std::vector<InterfaceAddress> scan_addresses() {
   ifaddrs* list = nullptr;
   // Without a list there is nothing to try, and whoever chooses will say so.
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-  std::vector<Candidate> out;
-  for (const ifaddrs* item = list; item != nullptr && out.size() < kMaxCandidates; item = item->ifa_next) {
+  std::vector<InterfaceAddress> out;
+  for (const ifaddrs* item = list; item != nullptr && out.size() < kMaxInterfaceAddresses; item = item->ifa_next) {
     constexpr unsigned kWorks = IFF_UP | IFF_RUNNING;
     if ((item->ifa_flags & kWorks) != kWorks) continue;
-    Candidate candidate{.interface = item->ifa_name, .address = address_text(item->ifa_addr)};
+    InterfaceAddress candidate{.interface = item->ifa_name, .address = address_text(item->ifa_addr)};
     const bool known = std::find(out.begin(), out.end(), candidate) != out.end();
     if (!candidate.address.empty() && !known) out.push_back(std::move(candidate));
   }
   return out;
 }
 
-}  // namespace distrun::launcher
+}  // namespace distrun::net

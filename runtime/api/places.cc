@@ -1,0 +1,80 @@
+#include "runtime/api/places.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "runtime/api/exchange.h"
+#include "runtime/net/host_candidates.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::api {
+namespace {
+
+constexpr std::size_t kMaxText = 1024;
+
+std::string encode(const Place& place) {
+  net::WireWriter writer;
+  writer.string(place.host).string(place.machine).string(place.reached);
+  const std::span<const std::byte> bytes = writer.view();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<Place> decode(const std::string& bytes) {
+  net::WireReader reader(net::as_bytes(bytes));
+  Place place;
+  place.host = reader.string(kMaxText);
+  place.machine = reader.string(kMaxText);
+  place.reached = reader.string(kMaxText);
+  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's place"));
+  return place;
+}
+
+}  // namespace
+
+Place own_place(int rank, std::string reached) {
+  char name[HOST_NAME_MAX + 1] = {};
+  const bool named = ::gethostname(name, HOST_NAME_MAX) == 0;
+  return {.host = named ? name : "localhost", .machine = net::host_hint(rank), .reached = std::move(reached)};
+}
+
+void settle(net::World& world, const std::vector<Place>& places) {
+  const auto self = static_cast<std::size_t>(world.rank);
+  std::map<std::string, int> on_machine;
+  std::vector<int> local;  // by rank
+  for (const Place& place : places) local.push_back(on_machine[place.machine]++);
+  world.host = places[self].host;
+  world.local_rank = local[self];
+  world.local_size = on_machine[places[self].machine];
+  world.cross_rank = static_cast<int>(std::count(local.begin(), local.begin() + world.rank, local[self]));
+  world.cross_size = static_cast<int>(std::count(local.begin(), local.end(), local[self]));
+  world.address.clear();
+  if (places[self].machine != places[0].machine) return;
+  const auto guest = std::find_if(places.begin(), places.end(),
+                                  [&](const Place& place) { return place.machine != places[0].machine; });
+  if (guest != places.end()) world.address = guest->reached;
+}
+
+Status exchange_places(net::World& world, net::Store& store, const Place& mine, TimePoint deadline) {
+  Members everybody;
+  everybody.ranks.resize(static_cast<std::size_t>(world.size));
+  std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
+  everybody.index = world.rank;
+  const auto blobs = exchange(store, everybody, "places", encode(mine), deadline);
+  if (!blobs.ok()) return blobs.status();
+  std::vector<Place> places;
+  for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
+    auto place = decode((*blobs)[rank]);
+    if (!place.ok()) return place.status().with_context("rank " + std::to_string(rank));
+    places.push_back(*std::move(place));
+  }
+  settle(world, places);
+  return {};
+}
+
+}  // namespace distrun::api

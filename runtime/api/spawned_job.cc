@@ -1,0 +1,119 @@
+#include "runtime/api/spawned_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "runtime/net/interfaces.h"
+#include "runtime/net/meeting.h"
+#include "runtime/net/spawner_exchange.h"
+
+namespace distrun::api {
+namespace {
+
+// For one address: the next one may be better than a dead route.
+constexpr Duration kOneAddress = std::chrono::seconds(3);
+constexpr const char* kLoopback = "127.0.0.1";
+
+struct Kept {
+  std::mutex mutex;
+  std::unique_ptr<net::SpawnerExchange> exchange;
+  std::optional<Result<net::Meeting>> meeting;
+};
+
+// Its destructor says goodbye to the launcher when the process exits.
+Kept& kept() {
+  static Kept one;
+  return one;
+}
+
+// Never destroyed: its thread serves the other ranks until the process is gone.
+net::StoreHost*& keeper() {
+  static net::StoreHost* one = nullptr;
+  return one;
+}
+
+Status open(Kept& kept, const net::OtherLauncher& launcher, TimePoint deadline) {
+  if (kept.exchange) return {};
+  auto exchange = net::open_exchange(launcher, deadline);
+  if (!exchange.ok()) return exchange.status();
+  kept.exchange = *std::move(exchange);
+  return {};
+}
+
+// IPv4 first; loopback, the last, is what ranks of one host have in common where there is no network.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> out;
+  for (const bool v6 : {false, true}) {
+    for (const net::InterfaceAddress& one : net::scan_addresses()) {
+      const bool local = one.address.starts_with("127.") || one.address == "::1" || one.address.starts_with("fe80:") ||
+                         one.address.starts_with("169.254.");
+      if (local || (one.address.find(':') != std::string::npos) != v6) continue;
+      if (out.size() + 1 < net::kMaxMeetingAddresses) out.push_back(one.address);
+    }
+  }
+  out.emplace_back(kLoopback);
+  return out;
+}
+
+Result<std::string> begin(const net::World& world, const net::OtherLauncher& launcher) {
+  if (world.rank != 0) return std::string();
+  net::Meeting meeting{.job_id = launcher.job.empty() ? "job" : launcher.job,
+                       .key = net::JobKey::generate(),
+                       .addresses = own_addresses(),
+                       .port = 0};
+  // As the others will read it: what the exchange cannot carry of the name is gone.
+  const auto plain = net::parse_meeting(net::to_word(meeting));
+  meeting.job_id = plain.ok() ? plain->job_id : "job";
+  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size);
+  if (!host.ok()) return host.status();
+  meeting.port = (*host)->port();
+  keeper() = host->release();
+  return net::to_word(meeting);
+}
+
+Result<net::Meeting> meet(Kept& kept, const net::World& world, const net::OtherLauncher& launcher, TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(open(kept, launcher, deadline));
+  const auto mine = begin(world, launcher);
+  if (!mine.ok()) return mine.status();
+  const auto word = kept.exchange->share(*mine, deadline);
+  if (!word.ok()) return word.status();
+  return net::parse_meeting(*word);
+}
+
+}  // namespace
+
+Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline) {
+  if (launcher.size > 0) return launcher.size;
+  const std::lock_guard lock(kept().mutex);
+  DISTRUN_RETURN_IF_ERROR(open(kept(), launcher, deadline));
+  return kept().exchange->size(deadline);
+}
+
+Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline) {
+  const std::lock_guard lock(kept().mutex);
+  auto& meeting = kept().meeting;
+  // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
+  if (!meeting) meeting = meet(kept(), world, launcher, deadline);
+  if (!meeting->ok()) return meeting->status();
+  world.job_id = (*meeting)->job_id;
+  std::string tried;
+  for (const std::string& address : (*meeting)->addresses) {
+    world.store = net::with_port(address, (*meeting)->port);
+    auto channel = net::StoreClient::connect(world, (*meeting)->key, std::min(deadline, Clock::now() + kOneAddress), 0);
+    if (channel.ok()) {
+      return SpawnedJob{.key = (*meeting)->key, .channel = *std::move(channel), .keeper = keeper(), .reached = address};
+    }
+    tried += "\n  " + world.store + ": " + channel.status().message();
+  }
+  return Status(ErrorInfo{.code = Errc::kRankLost,
+                          .message = "rank 0 cannot be reached at any of its host's addresses; is there a network "
+                                     "between the hosts, without a firewall?" +
+                                     tried,
+                          .ranks = {0},
+                          .usable = false});
+}
+
+}  // namespace distrun::api

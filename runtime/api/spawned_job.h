@@ -1,0 +1,31 @@
+// A job whose ranks mpirun, mpiexec or srun started: rank 0 keeps the store, and the others hear of it through the
+// launcher's own exchange. That works once in a process, so what came of it is kept for a second init, process-wide
+// like the exchange itself. Safe from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/net/other_launcher.h"
+#include "runtime/net/store_client.h"
+#include "runtime/net/store_host.h"
+#include "runtime/net/world.h"
+
+namespace distrun::api {
+
+// The number of ranks, asked of the launcher where its variables do not tell it.
+Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline);
+
+struct SpawnedJob {
+  net::JobKey key;
+  std::unique_ptr<net::StoreClient> channel;
+  net::StoreHost* keeper = nullptr;  // on rank 0: lives as long as the process
+  std::string reached;               // the address at which rank 0's host was reached
+};
+
+// `world` has rank and size; sets its job_id and store.
+Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline);
+
+}  // namespace distrun::api

@@ -1,0 +1,162 @@
+// PMIx, through the library that the launcher's own programs use, for its protocol is private to it. Rank 0 publishes;
+// the others ask for rank 0's text and are answered when it is there: no barrier, so the late ones can be named.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/pmix_abi.h"
+#include "runtime/net/spawner_exchange.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr const char* kLibrary = "libpmix.so.2";
+constexpr const char* kKey = "distrun.meeting";
+
+template <class Function>
+bool find(void* library, const char* name, Function& out) {
+  out = reinterpret_cast<Function>(::dlsym(library, name));
+  return out != nullptr;
+}
+
+// Never closed: its threads run until the process ends, and an MPI in this process may use it as well.
+Result<pmix::Functions> load() {
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return Status(Errc::kUnsupported, std::string("the launcher that started this rank speaks PMIx (PMIX_RANK is "
+                                                  "set), but ") +
+                                          kLibrary + " cannot be loaded: " + (why == nullptr ? "" : why) +
+                                          ". Put the folder of the launcher's own libpmix.so.2 on LD_LIBRARY_PATH, "
+                                          "install libpmix2, or start the program with `distrun -np N program`");
+  }
+  pmix::Functions out;
+  const bool complete = find(library, "PMIx_Init", out.init) && find(library, "PMIx_Finalize", out.finalize) &&
+                        find(library, "PMIx_Put", out.put) && find(library, "PMIx_Commit", out.commit) &&
+                        find(library, "PMIx_Get_nb", out.get) && find(library, "PMIx_Error_string", out.error_text);
+  if (complete) return out;
+  return Status(Errc::kUnsupported, std::string(kLibrary) + " lacks functions of PMIx 2");
+}
+
+// What a question waits for. The library's thread may answer after we have given up, so both own it.
+struct Answer {
+  std::mutex mutex;
+  std::condition_variable come;
+  std::optional<int> status;
+  std::string text;
+  std::uint32_t number = 0;
+};
+
+void on_value(int status, pmix::Value* value, void* context) {
+  const std::unique_ptr<std::shared_ptr<Answer>> answer(static_cast<std::shared_ptr<Answer>*>(context));
+  const std::lock_guard lock((*answer)->mutex);
+  (*answer)->status = status;
+  if (status == pmix::kSuccess && value != nullptr) {
+    if (value->type == pmix::kString && value->data.string != nullptr) (*answer)->text = value->data.string;
+    if (value->type == pmix::kNumber) (*answer)->number = value->data.number;
+  }
+  (*answer)->come.notify_all();
+}
+
+class Pmix final : public SpawnerExchange {
+ public:
+  explicit Pmix(const pmix::Functions& functions) : call_(functions) {}
+  ~Pmix() override {
+    // A rank that has said hello and ends without goodbye makes mpirun end the job.
+    if (open_ && !in_forked_child()) call_.finalize(nullptr, 0);
+  }
+  Status open(int rank);
+  Result<int> size(TimePoint deadline) override;
+  Result<std::string> share(const std::string& text, TimePoint deadline) override;
+
+ private:
+  Status failed(const std::string& what, int status) const {
+    return {Errc::kSystem, "PMIx: " + what + ": " + call_.error_text(status) + " (" + std::to_string(status) +
+                               "); start the program with `distrun -np N program`"};
+  }
+  Result<std::shared_ptr<Answer>> get(std::uint32_t rank, const char* key, TimePoint deadline) const;
+
+  const pmix::Functions call_;
+  pmix::Process self_{};
+  bool open_ = false;
+};
+
+Status Pmix::open(int rank) {
+  if (const int status = call_.init(&self_, nullptr, 0); status != pmix::kSuccess) {
+    return failed("this process cannot join the launcher's job", status);
+  }
+  open_ = true;
+  if (self_.rank == static_cast<std::uint32_t>(rank)) return {};
+  return {Errc::kInvalidArgument, "PMIx says that this is rank " + std::to_string(self_.rank) +
+                                      ", the variables that it is rank " + std::to_string(rank) +
+                                      ": two launchers are mixed; start the program with `distrun -np N program`"};
+}
+
+Result<std::shared_ptr<Answer>> Pmix::get(std::uint32_t rank, const char* key, TimePoint deadline) const {
+  pmix::Process of = self_;
+  of.rank = rank;
+  pmix::Info limit{};
+  std::strncpy(limit.key, pmix::kTimeout, sizeof(limit.key) - 1);
+  limit.value.type = pmix::kInteger;
+  // Ours ends the wait; this one lets the launcher forget it afterwards.
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+  limit.value.data.integer = static_cast<int>(std::max<long long>(left.count(), 0)) + 1;
+
+  auto answer = std::make_shared<Answer>();
+  auto context = std::make_unique<std::shared_ptr<Answer>>(answer);
+  const int asked = call_.get(&of, key, &limit, 1, on_value, context.get());
+  if (asked != pmix::kSuccess) return failed(std::string("asking for ") + key, asked);
+  [[maybe_unused]] const auto* owned_by_library = context.release();
+  std::unique_lock lock(answer->mutex);
+  const bool come = answer->come.wait_until(lock, deadline, [&] { return answer->status.has_value(); });
+  if (!come || answer->status == pmix::kTimedOut) {
+    return Status(ErrorInfo{.code = Errc::kTimeout,
+                            .message = "rank 0 did not come to init in time; every rank that the launcher starts must "
+                                       "call it; start_timeout sets how long to wait",
+                            .ranks = {0}});
+  }
+  if (*answer->status != pmix::kSuccess) return failed(std::string("asking for ") + key, *answer->status);
+  return answer;
+}
+
+Result<int> Pmix::size(TimePoint deadline) {
+  const auto answer = get(pmix::kWildcard, pmix::kJobSize, deadline);
+  if (!answer.ok()) return answer.status();
+  const std::uint32_t size = (*answer)->number;
+  if (size > self_.rank) return static_cast<int>(size);
+  return Status(Errc::kProtocol,
+                "PMIx: the job has " + std::to_string(size) + " ranks, and this is rank " + std::to_string(self_.rank));
+}
+
+Result<std::string> Pmix::share(const std::string& text, TimePoint deadline) {
+  if (self_.rank == 0) {
+    pmix::Value value{.type = pmix::kString, .data = {.string = text.c_str()}};
+    if (const int status = call_.put(pmix::kGlobal, kKey, &value); status != pmix::kSuccess) {
+      return failed("publishing", status);
+    }
+    if (const int status = call_.commit(); status != pmix::kSuccess) return failed("publishing", status);
+    return text;
+  }
+  const auto answer = get(0, kKey, deadline);
+  if (!answer.ok()) return answer.status();
+  return (*answer)->text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank) {
+  const auto functions = load();
+  if (!functions.ok()) return functions.status();
+  auto pmix = std::make_unique<Pmix>(*functions);
+  DISTRUN_RETURN_IF_ERROR(pmix->open(rank));
+  return std::unique_ptr<SpawnerExchange>(std::move(pmix));
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,68 @@
+"""Tells this rank's world and a sum over it, in two sessions; or fails on rank 3, as the first argument says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+
+import distrun
+import distrun.numpy as hvd
+
+
+def own_rank() -> str:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
+        if name in os.environ:
+            return os.environ[name]
+    return "0"
+
+
+def total(name: str) -> float:
+    return float(hvd.allreduce(np.float32(hvd.rank()).reshape(1), op=hvd.Sum, name=name)[0])
+
+
+def fail(how: str) -> None:
+    lost = 0 if how == "kill-first" else 3
+    hvd.init()
+    total("before")
+    if hvd.rank() == lost and how == "raise":
+        raise ValueError("a bug in the program")
+    if hvd.rank() == lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        total("after")
+    except distrun.RankLost as error:
+        print(f"lost {error.ranks}: {error.cause}", flush=True)
+        raise SystemExit(3) from None
+
+
+def absent(rank: str) -> None:
+    """One rank does not use distrun at all."""
+    if own_rank() == rank:
+        return
+    try:
+        hvd.init(settings={"start_timeout": 3})
+    except distrun.DistrunError as error:
+        print(error, flush=True)
+        raise SystemExit(4) from None
+
+
+def main() -> None:
+    if sys.argv[1:] and sys.argv[1].startswith("absent"):
+        return absent("0" if sys.argv[1] == "absent-first" else "3")
+    if sys.argv[1:]:
+        return fail(sys.argv[1])
+    hvd.init()
+    first = total("one")
+    hvd.shutdown()
+    hvd.init()
+    here = f"local {hvd.local_rank()}/{hvd.local_size()} cross {hvd.cross_rank()}/{hvd.cross_size()}"
+    world = f"{hvd.rank()}/{hvd.size()} {here}"
+    host = os.uname().nodename if hvd.size() > 1 else "localhost"
+    print(f"world {world} on {host}: {first:.0f} {total('two'):.0f}", flush=True)
+    hvd.shutdown()
+
+
+main()
