@@ -19,15 +19,16 @@ namespace {
 using namespace exit_code;
 }  // namespace
 
-Agent::Agent(FramePipe head, SignalSource signals) : head_(std::move(head)), signals_(std::move(signals)) {}
+Agent::Agent(FramePipe head, SignalSource signals, MpiTask task)
+    : head_(std::move(head)), mpi_(std::move(task)), signals_(std::move(signals)) {}
 
-Result<std::unique_ptr<Agent>> Agent::create(FramePipe head) {
+Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, MpiTask task) {
   // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 is a notice that a
   // batch system gives to every process of a job.
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
-  return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals)));
+  return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals), std::move(task)));
 }
 
 void Agent::note(const std::string& text) {
@@ -194,6 +195,7 @@ void Agent::prepare(const Prepare& order) {
   for (const std::string& name : order.common.host_own) {
     if (const auto found = own.find(name); found != own.end()) job_->common.environment.insert(*found);
   }
+  for (const auto& [name, value] : mpi_.variables) job_->common.environment[name] = value;
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
   heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = topology_of(order)}});
@@ -249,7 +251,8 @@ void Agent::start(const Start& order) {
                             .program = program_.path,
                             .server = server_.path,
                             .cgroup = cgroup_.directory(),
-                            .key_fd = order.plan.key_fd};
+                            .key_fd = order.plan.key_fd,
+                            .mpi_fd = mpi_.descriptor.get()};
   for (const RankPlan& plan : order.plan.ranks) {
     if (!ending_.stopping()) start_rank(plan, setting, order.key);
   }

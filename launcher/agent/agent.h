@@ -22,15 +22,21 @@
 
 namespace distrun::launcher {
 
+// What ranks have from MPI's launcher (--mpi): variables, and the descriptor of PMI, if there is one.
+struct MpiTask {
+  Environment variables;
+  Fd descriptor;
+};
+
 class Agent {
  public:
   // `head` carries the messages; it is this process's standard input and output.
-  static Result<std::unique_ptr<Agent>> create(FramePipe head);
+  static Result<std::unique_ptr<Agent>> create(FramePipe head, MpiTask task = {});
   // Until the job is over on this host. Returns the agent's exit code.
   int run();
 
  private:
-  Agent(FramePipe head, SignalSource signals);
+  Agent(FramePipe head, SignalSource signals, MpiTask task);
 
   void receive();
   void beat(TimePoint now);
@@ -63,6 +69,7 @@ class Agent {
   [[nodiscard]] RankProcess::OnOutput forward_output();
 
   FramePipe head_;
+  MpiTask mpi_;
   SignalSource signals_;
   Heartbeat heart_;
   Poller poller_;

@@ -52,6 +52,7 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   DISTRUN_RETURN_IF_ERROR(out.connect(plan.input, theirs));
   for (int i = 0; i < 3; ++i) spec.descriptors.emplace_back(theirs[static_cast<std::size_t>(i)].get(), i);
   spec.descriptors.emplace_back(key.get(), setting.key_fd);
+  if (setting.mpi_fd >= 0) spec.descriptors.emplace_back(setting.mpi_fd, setting.mpi_fd);
   auto process = start_process(spec);
   if (!process.ok()) return process.status();
   out.process_ = *std::move(process);

@@ -20,6 +20,7 @@ struct RankSetting {
   std::string server;  // the program of ranks that serve
   std::string cgroup;
   int key_fd = 3;
+  int mpi_fd = -1;  // keeps its number
 };
 
 class RankProcess {

@@ -36,6 +36,7 @@ class HelpText : public CLI::Formatter {
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     const std::string name = CLI::Formatter::make_option_name(option, positional);
+    if (name.starts_with("--mpi")) return "--mpi[=pmix|pmi2]";
     return name.starts_with("--explain") ? "--explain[=json]" : name;
   }
 };
@@ -80,6 +81,9 @@ void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false)
+      ->group(kReach);
+  app.add_flag("--mpi{mpirun}", options.mpi,
+               "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =pmix, =pmi2: let srun do it")
       ->group(kReach);
   app.add_option("--agents", raw.agents, "Start none, wait for so many `distrun agent --connect` from anywhere")
       ->type_name("N")

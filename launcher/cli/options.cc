@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "launcher/plan/mpi.h"
 #include "launcher/plan/text.h"
 #include "runtime/net/socket.h"
 
@@ -122,6 +123,21 @@ Status check_input(const RawOptions& raw, InputRequest& out) {
   return {};
 }
 
+Status check_mpi(const Options& options) {
+  if (options.mpi.empty()) return {};
+  if (!parse_mpi_starter(options.mpi)) {
+    return {Errc::kInvalidArgument, "--mpi=" + options.mpi +
+                                        " is not known; write --mpi (by mpirun of Open MPI), "
+                                        "--mpi=pmix or --mpi=pmi2 (by srun)"};
+  }
+  const bool ssh = options.ssh.port != 0 || !options.ssh.identity.empty() || !options.ssh.options.empty();
+  if (options.agents == 0 && options.launch_with.empty() && !ssh) return {};
+  return {
+      Errc::kInvalidArgument,
+      "--mpi reaches other hosts as MPI's launcher does: leave out --agents, --launch-with and --ssh-*, and put what "
+      "ssh needs into ~/.ssh/config"};
+}
+
 }  // namespace
 
 Status check_options(const RawOptions& raw, Options& out) {
@@ -130,6 +146,7 @@ Status check_options(const RawOptions& raw, Options& out) {
   DISTRUN_RETURN_IF_ERROR(check_reach(raw, out));
   DISTRUN_RETURN_IF_ERROR(check_agents(raw, out));
   DISTRUN_RETURN_IF_ERROR(check_input(raw, out.input));
+  DISTRUN_RETURN_IF_ERROR(check_mpi(out));
   DISTRUN_RETURN_IF_ERROR(choose("--bind-to", raw.bind_to,
                                  Choices<BindTo, 5>{{{"none", BindTo::kNone},
                                                      {"core", BindTo::kCore},
@@ -177,8 +194,7 @@ std::string not_available(const std::string& word) {
     std::string_view option;
     std::string_view instead;
   };
-  static constexpr std::array<Later, 18> kLater = {{
-      {"--mpi", "start the program with mpirun, or use distrun's own backends (--backend)"},
+  static constexpr std::array<Later, 17> kLater = {{
       {"--insecure", "every connection is authenticated"},
       {"--launcher", "hosts are reached by ssh, or by --launch-with"},
       {"--rsh", "use --launch-with"},

@@ -29,6 +29,7 @@ struct Options {
   int agents = 0;  // so many dial in; 0: we start them
   std::string listen = "*:0";
   std::string key_file;
+  std::string mpi;  // "mpirun", "pmix" or "pmi2": MPI's launcher starts the ranks; empty: ours does
 
   BindTo bind_to = BindTo::kAuto;
   GpuVisibility gpu_visibility = GpuVisibility::kAll;

@@ -17,6 +17,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/job/dial_in.h"
 #include "launcher/job/job.h"
+#include "launcher/job/mpi_start.h"
 #include "launcher/plan/text.h"
 
 namespace distrun::launcher {
@@ -292,6 +293,25 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   return out;
 }
 
+// MPI's launcher starts a wrapper for each rank, and these are the agents then.
+Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Environment& environment,
+                                            Prospect& prospect) {
+  if (options.mpi.empty()) return std::unique_ptr<MpiStart>();
+  JobConfig& config = prospect.config;
+  if (config.assign) {
+    return Status(Errc::kInvalidArgument, "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
+  }
+  auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.mpi),
+                              .assignment = config.plan.assignment,
+                              .environment = environment,
+                              .network = config.network,
+                              .several_machines = config.several_machines});
+  if (!mpi.ok()) return mpi.status();
+  config.plan.assignment = one_agent_per_rank(config.plan.assignment);
+  prospect.spawner = (*mpi)->spawner();
+  return mpi;
+}
+
 int explain(const Options& options, JobConfig config) {
   // What the agents will find when the job starts: ports and the store's address do not exist before.
   config.plan.store = "<free port of this machine>";
@@ -324,9 +344,13 @@ int run_command(const Options& options, const Environment& environment, const st
   ::umask(mask);
   prepared.config.common.umask = mask;
   prepared.config.common.open_files = raise_open_files();
+  const auto mpi = start_mpi(options, environment, prepared);
+  if (!mpi.ok()) return refuse(mpi.status(), code_of(mpi.status()));
   auto job = Job::create(prepared.config, *prepared.spawner);
   if (!job.ok()) return refuse(job.status(), exit_code::kUnusable);
-  return (*job)->run();
+  const int code = (*job)->run();
+  if (*mpi) (*mpi)->finish();
+  return code;
 }
 
 }  // namespace distrun::launcher

@@ -1,6 +1,7 @@
 #include "launcher/plan/launch_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -30,14 +31,24 @@ int local_ranks(const Assignment& assignment, int host) {
                                         [host](const Place& place) { return place.host == host; }));
 }
 
+// How many ranks share the machine of agent `host`, and with --mpi, where each rank has an agent of its own, which of
+// them that agent has.
+std::vector<Place> places_of(const Assignment& assignment, int host) {
+  std::vector<Place> out;
+  std::copy_if(assignment.places.begin(), assignment.places.end(), std::back_inserter(out),
+               [host](const Place& place) { return place.host == host; });
+  return out;
+}
+
 Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
   std::vector<Binding> out;
   for (std::size_t host = 0; host < facts.size(); ++host) {
-    auto bound = bind(facts[host].topology, {.ranks = local_ranks(request.assignment, static_cast<int>(host)),
-                                             .bind_to = request.bind_to,
-                                             .gpus_per_rank = request.gpus_per_rank});
+    const std::vector<Place> places = places_of(request.assignment, static_cast<int>(host));
+    auto bound =
+        bind(facts[host].topology,
+             {.ranks = places.front().local_size, .bind_to = request.bind_to, .gpus_per_rank = request.gpus_per_rank});
     if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
-    out.insert(out.end(), bound->begin(), bound->end());
+    for (const Place& place : places) out.push_back((*bound)[static_cast<std::size_t>(place.local_rank)]);
   }
   return out;
 }
@@ -61,10 +72,11 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
     out.master_port = ports[0].back();
     ports[0].pop_back();
   }
+  std::vector<std::size_t> next(ports.size(), 0);
   for (const Place& place : out.places) {
-    const auto& of_host = ports[static_cast<std::size_t>(place.host)];
-    const auto local = static_cast<std::size_t>(place.local_rank);
-    out.tf_ports.push_back(local < of_host.size() ? of_host[local] : std::uint16_t{0});
+    const auto host = static_cast<std::size_t>(place.host);
+    const std::size_t i = next[host]++;
+    out.tf_ports.push_back(i < ports[host].size() ? ports[host][i] : std::uint16_t{0});
   }
   return out;
 }

@@ -1,4 +1,5 @@
 // The variables that are a rank's own: ours, and those that other frameworks read.
+#include <algorithm>
 #include <map>
 
 #include "launcher/plan/environment.h"
@@ -46,13 +47,20 @@ void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
   out.push_back({"DISTRUN_KEY_FD", std::to_string(facts.key_fd), "the descriptor that holds the job's key"});
 }
 
+// The ranks of a machine are consecutive. Not Place::host: with --mpi each rank has an agent of its own.
+std::ptrdiff_t node_of(const JobFacts& facts, const Place& place) {
+  return std::count_if(facts.places.begin(), facts.places.begin() + place.rank + 1,
+                       [](const Place& one) { return one.local_rank == 0; }) -
+         1;
+}
+
 void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   const char* why = "PyTorch (torchrun's names)";
   out.push_back({"RANK", std::to_string(place.rank), why});
   out.push_back({"WORLD_SIZE", std::to_string(facts.places.size()), why});
   out.push_back({"LOCAL_RANK", std::to_string(place.local_rank), why});
   out.push_back({"LOCAL_WORLD_SIZE", std::to_string(place.local_size), why});
-  out.push_back({"NODE_RANK", std::to_string(place.host), why});
+  out.push_back({"NODE_RANK", std::to_string(node_of(facts, place)), why});
   out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
   out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
 }

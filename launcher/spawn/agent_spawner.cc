@@ -27,29 +27,6 @@ Result<Pipes> make_pipes() {
   return Pipes{std::move(down->first), std::move(up->second), FramePipe(std::move(up->first), std::move(down->second))};
 }
 
-// The file that this process runs, as others could run it; of a file that was replaced since, the new one.
-std::string own_binary() {
-  constexpr std::string_view kDeleted = " (deleted)";
-  char path[PATH_MAX];
-  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
-  std::string out(path, n > 0 ? static_cast<std::size_t>(n) : 0);
-  if (out.ends_with(kDeleted)) out.resize(out.size() - kDeleted.size());
-  return out;
-}
-
-std::optional<std::string> find_in_path(const std::string& name, const Environment& environment) {
-  if (name.find('/') != std::string::npos) return name;
-  const auto path = environment.find("PATH");
-  std::string rest = path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-  while (!rest.empty()) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    std::string candidate = rest.substr(0, colon) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    rest.erase(0, colon + 1);
-  }
-  return std::nullopt;
-}
-
 class Spawner final : public AgentSpawner {
  public:
   explicit Spawner(SpawnOptions options) : options_(std::move(options)) {
@@ -114,6 +91,28 @@ class Spawner final : public AgentSpawner {
 };
 
 }  // namespace
+
+std::string own_binary() {
+  constexpr std::string_view kDeleted = " (deleted)";
+  char path[PATH_MAX];
+  const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+  std::string out(path, n > 0 ? static_cast<std::size_t>(n) : 0);
+  if (out.ends_with(kDeleted)) out.resize(out.size() - kDeleted.size());
+  return out;
+}
+
+std::optional<std::string> find_in_path(const std::string& name, const Environment& environment) {
+  if (name.find('/') != std::string::npos) return name;
+  const auto path = environment.find("PATH");
+  std::string rest = path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    std::string candidate = rest.substr(0, colon) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    rest.erase(0, colon + 1);
+  }
+  return std::nullopt;
+}
 
 std::unique_ptr<AgentSpawner> make_spawner(const SpawnOptions& options) { return std::make_unique<Spawner>(options); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct SpawnOptions {
   SshOptions ssh;
   std::string launch_with;  // how agents of other hosts start instead of by ssh, with {host} and {agent}
 };
+
+// The file that this process runs, as others could run it; of a file that was replaced since, the new one.
+std::string own_binary();
+std::optional<std::string> find_in_path(const std::string& name, const Environment& environment);
 
 // This very binary runs as the agent of this machine, and on other hosts if it lies at the same path there.
 std::unique_ptr<AgentSpawner> make_spawner(const SpawnOptions& options);

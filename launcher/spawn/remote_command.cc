@@ -94,6 +94,15 @@ std::string agent_command(const std::string& binary) {
   return "exec /bin/sh -c " + shell_quote(script);
 }
 
+std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& addresses) {
+  const std::string path = shell_quote(binary);
+  const std::string script =
+      "if [ -x " + path + " ]; then exec " + path + " agent --mpi \"$@\"; else exec distrun agent --mpi \"$@\"; fi";
+  std::vector<std::string> out = {"/bin/sh", "-c", script, "distrun"};
+  out.insert(out.end(), addresses.begin(), addresses.end());
+  return out;
+}
+
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
                                   const std::string& command) {
   // No terminal, no forwarding, no question that nobody could answer. The user's own -o options come first: the first

@@ -21,6 +21,9 @@ Result<std::vector<std::string>> split_words(std::string_view text);
 // run it.
 std::string agent_command(const std::string& binary);
 
+// The same for a launcher that takes words and no shell's text: `binary agent --mpi addresses...`.
+std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& addresses);
+
 struct SshOptions {
   int port = 0;                      // 0: as ssh's own configuration says
   std::string identity;              // empty: likewise

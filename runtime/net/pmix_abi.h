@@ -16,6 +16,7 @@ struct Process {
 struct Value {
   std::uint16_t type;
   union {
+    bool boolean;
     const char* string;
     std::uint32_t number;
     int integer;
@@ -29,6 +30,7 @@ struct Info {
   Value value;
 };
 
+using DoneFunction = void (*)(int status, void* context);
 using ValueFunction = void (*)(int status, Value* value, void* context);
 
 struct Functions {
@@ -36,11 +38,14 @@ struct Functions {
   int (*finalize)(const Info* infos, std::size_t count) = nullptr;
   int (*put)(std::uint8_t scope, const char* key, Value* value) = nullptr;
   int (*commit)() = nullptr;
+  int (*fence)(const Process* processes, std::size_t processes_count, const Info* infos, std::size_t count,
+               DoneFunction done, void* context) = nullptr;
   int (*get)(const Process* of, const char* key, const Info* infos, std::size_t count, ValueFunction done,
              void* context) = nullptr;
   const char* (*error_text)(int status) = nullptr;
 };
 
+inline constexpr std::uint16_t kBoolean = 1;
 inline constexpr std::uint16_t kString = 3;
 inline constexpr std::uint16_t kInteger = 6;
 inline constexpr std::uint16_t kNumber = 14;
@@ -48,7 +53,9 @@ inline constexpr std::uint8_t kGlobal = 3;  // for ranks of this host and of oth
 inline constexpr std::uint32_t kWildcard = 0xfffffffe;
 inline constexpr int kSuccess = 0;
 inline constexpr int kTimedOut = -24;
+inline constexpr int kDoneAlready = -157;  // there will be no call
 inline constexpr const char* kJobSize = "pmix.job.size";
+inline constexpr const char* kCollect = "pmix.collect";
 inline constexpr const char* kTimeout = "pmix.timeout";
 
 }  // namespace distrun::net::pmix

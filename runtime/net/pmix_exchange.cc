@@ -1,11 +1,14 @@
-// PMIx, through the library that the launcher's own programs use, for its protocol is private to it. Rank 0 publishes;
-// the others ask for rank 0's text and are answered when it is there: no barrier, so the late ones can be named.
+// PMIx, through the library that the launcher's own programs use, for its protocol is private to it. Rank 0 publishes,
+// all meet, the others ask for rank 0's text: asking before it is there would do in theory, and now and then finds
+// nothing with Slurm's server.
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -40,7 +43,8 @@ Result<pmix::Functions> load() {
   pmix::Functions out;
   const bool complete = find(library, "PMIx_Init", out.init) && find(library, "PMIx_Finalize", out.finalize) &&
                         find(library, "PMIx_Put", out.put) && find(library, "PMIx_Commit", out.commit) &&
-                        find(library, "PMIx_Get_nb", out.get) && find(library, "PMIx_Error_string", out.error_text);
+                        find(library, "PMIx_Get_nb", out.get) && find(library, "PMIx_Fence_nb", out.fence) &&
+                        find(library, "PMIx_Error_string", out.error_text);
   if (complete) return out;
   return Status(Errc::kUnsupported, std::string(kLibrary) + " lacks functions of PMIx 2");
 }
@@ -54,8 +58,17 @@ struct Answer {
   std::uint32_t number = 0;
 };
 
+using Context = std::shared_ptr<Answer>;
+
+void on_done(int status, void* context) {
+  const std::unique_ptr<Context> answer(static_cast<Context*>(context));
+  const std::lock_guard lock((*answer)->mutex);
+  (*answer)->status = status;
+  (*answer)->come.notify_all();
+}
+
 void on_value(int status, pmix::Value* value, void* context) {
-  const std::unique_ptr<std::shared_ptr<Answer>> answer(static_cast<std::shared_ptr<Answer>*>(context));
+  const std::unique_ptr<Context> answer(static_cast<Context*>(context));
   const std::lock_guard lock((*answer)->mutex);
   (*answer)->status = status;
   if (status == pmix::kSuccess && value != nullptr) {
@@ -81,7 +94,10 @@ class Pmix final : public SpawnerExchange {
     return {Errc::kSystem, "PMIx: " + what + ": " + call_.error_text(status) + " (" + std::to_string(status) +
                                "); start the program with `distrun -np N program`"};
   }
-  Result<std::shared_ptr<Answer>> get(std::uint32_t rank, const char* key, TimePoint deadline) const;
+  Result<Context> wait(const std::string& what, TimePoint deadline, const std::function<int(Context*)>& ask) const;
+  Result<Context> get(std::uint32_t rank, const char* key, TimePoint deadline) const;
+  [[nodiscard]] Status meet(TimePoint deadline) const;
+  static pmix::Info limit(TimePoint deadline);
 
   const pmix::Functions call_;
   pmix::Process self_{};
@@ -99,31 +115,54 @@ Status Pmix::open(int rank) {
                                       ": two launchers are mixed; start the program with `distrun -np N program`"};
 }
 
-Result<std::shared_ptr<Answer>> Pmix::get(std::uint32_t rank, const char* key, TimePoint deadline) const {
-  pmix::Process of = self_;
-  of.rank = rank;
-  pmix::Info limit{};
-  std::strncpy(limit.key, pmix::kTimeout, sizeof(limit.key) - 1);
-  limit.value.type = pmix::kInteger;
-  // Ours ends the wait; this one lets the launcher forget it afterwards.
-  const auto left = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
-  limit.value.data.integer = static_cast<int>(std::max<long long>(left.count(), 0)) + 1;
-
+// `ask` gets what the library is to call back with, and returns the library's first answer.
+Result<Context> Pmix::wait(const std::string& what, TimePoint deadline, const std::function<int(Context*)>& ask) const {
   auto answer = std::make_shared<Answer>();
-  auto context = std::make_unique<std::shared_ptr<Answer>>(answer);
-  const int asked = call_.get(&of, key, &limit, 1, on_value, context.get());
-  if (asked != pmix::kSuccess) return failed(std::string("asking for ") + key, asked);
+  auto context = std::make_unique<Context>(answer);
+  const int asked = ask(context.get());
+  if (asked == pmix::kDoneAlready) return answer;
+  if (asked != pmix::kSuccess) return failed(what, asked);
   [[maybe_unused]] const auto* owned_by_library = context.release();
   std::unique_lock lock(answer->mutex);
   const bool come = answer->come.wait_until(lock, deadline, [&] { return answer->status.has_value(); });
   if (!come || answer->status == pmix::kTimedOut) {
-    return Status(ErrorInfo{.code = Errc::kTimeout,
-                            .message = "rank 0 did not come to init in time; every rank that the launcher starts must "
-                                       "call it; start_timeout sets how long to wait",
-                            .ranks = {0}});
+    return Status(Errc::kTimeout,
+                  "some ranks did not come to init in time, and PMIx does not tell which: every rank that the launcher "
+                  "starts must call it; start_timeout sets how long to wait");
   }
-  if (*answer->status != pmix::kSuccess) return failed(std::string("asking for ") + key, *answer->status);
+  if (*answer->status != pmix::kSuccess) return failed(what, *answer->status);
   return answer;
+}
+
+// Ours ends a wait; this one lets the launcher forget it afterwards.
+pmix::Info Pmix::limit(TimePoint deadline) {
+  pmix::Info out{};
+  std::strncpy(out.key, pmix::kTimeout, sizeof(out.key) - 1);
+  out.value.type = pmix::kInteger;
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+  out.value.data.integer = static_cast<int>(std::max<long long>(left.count(), 0)) + 1;
+  return out;
+}
+
+Result<Context> Pmix::get(std::uint32_t rank, const char* key, TimePoint deadline) const {
+  pmix::Process of = self_;
+  of.rank = rank;
+  const pmix::Info info = limit(deadline);
+  return wait(std::string("asking for ") + key, deadline,
+              [&](Context* context) { return call_.get(&of, key, &info, 1, on_value, context); });
+}
+
+// All ranks are here, and what they have published is known on every host.
+Status Pmix::meet(TimePoint deadline) const {
+  std::array<pmix::Info, 2> infos{limit(deadline), pmix::Info{}};
+  std::strncpy(infos[1].key, pmix::kCollect, sizeof(infos[1].key) - 1);
+  infos[1].value.type = pmix::kBoolean;
+  infos[1].value.data.boolean = true;
+  pmix::Process all = self_;
+  all.rank = pmix::kWildcard;
+  return wait("meeting the other ranks", deadline,
+              [&](Context* context) { return call_.fence(&all, 1, infos.data(), infos.size(), on_done, context); })
+      .status();
 }
 
 Result<int> Pmix::size(TimePoint deadline) {
@@ -142,8 +181,9 @@ Result<std::string> Pmix::share(const std::string& text, TimePoint deadline) {
       return failed("publishing", status);
     }
     if (const int status = call_.commit(); status != pmix::kSuccess) return failed("publishing", status);
-    return text;
   }
+  DISTRUN_RETURN_IF_ERROR(meet(deadline));
+  if (self_.rank == 0) return text;
   const auto answer = get(0, kKey, deadline);
   if (!answer.ok()) return answer.status();
   return (*answer)->text;

@@ -1,0 +1,18 @@
+// `distrun agent --mpi ADDRESS...`: what MPI's launcher starts once for each rank (--mpi). It reads the key that mpirun
+// or srun brings on standard input, dials the head, and is then an agent of one rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/settings.h"
+
+namespace distrun::launcher {
+
+// In a wrapper's Hello, before its rank and local rank: "mpi:3.1".
+inline constexpr const char* kMpiPurpose = "mpi:";
+
+// `addresses`: where the head listens; the first that answers is taken. Returns the exit code.
+int mpi_wrapper_main(const std::vector<std::string>& addresses, const Environment& environment);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,193 @@
+#include "launcher/job/mpi_start.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sodium.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "launcher/agent/dial.h"
+#include "launcher/agent/mpi_wrapper.h"
+#include "launcher/plan/text.h"
+#include "launcher/spawn/poller.h"
+#include "runtime/net/meeting.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr double kStartSeconds = 60;
+constexpr double kEndSeconds = 5;
+constexpr std::size_t kKept = 4096;
+
+class WrapperSpawner final : public AgentSpawner {
+ public:
+  // Of one host in the order of the ranks, which is the order in which agents start.
+  std::map<std::string, std::deque<AgentHandle>> handles;
+
+  Result<AgentHandle> start(const std::string& host, const std::string&) override {
+    std::deque<AgentHandle>& waiting = handles[host];
+    if (waiting.empty()) return Status(Errc::kInternal, "its wrapper has been handed out");
+    AgentHandle out = std::move(waiting.front());
+    waiting.pop_front();
+    return out;
+  }
+};
+
+bool ended(const Process& process, double seconds) {
+  pollfd item{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
+  return ::poll(&item, 1, static_cast<int>(seconds * 1000)) > 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiStart>> MpiStart::start(const MpiRequest& request) {
+  std::unique_ptr<MpiStart> out(new MpiStart());
+  for (const Place& place : request.assignment.places) {
+    out->hosts_.push_back(request.assignment.hosts[static_cast<std::size_t>(place.host)]);
+  }
+  DISTRUN_RETURN_IF_ERROR(out->listen(request));
+  DISTRUN_RETURN_IF_ERROR(out->launch(request, out->key_));
+  DISTRUN_RETURN_IF_ERROR(out->wait(request));
+  return out;
+}
+
+Status MpiStart::listen(const MpiRequest& request) {
+  const char* where = request.several_machines ? "*:0" : "127.0.0.1:0";
+  auto listener = net::listen_secure(where, key_, {.purpose = {}, .job_id = kDialJob});
+  if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+  const auto own = net::parse_address(listener_->address());
+  if (!own.ok()) return own.status();
+  if (request.several_machines) {
+    for (const Candidate& candidate : eligible(net::scan_addresses(), request.network).candidates) {
+      addresses_.push_back(net::with_port(candidate.address, own->port));
+    }
+  } else {
+    addresses_.push_back(listener_->address());
+  }
+  if (!addresses_.empty()) return {};
+  return {Errc::kSystem, "--mpi: this machine has no address that other hosts could reach; see --network"};
+}
+
+Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
+  auto argv = mpi_argv(request.starter, request.assignment, wrapper_command(own_binary(), addresses_));
+  if (!argv.ok()) return argv.status();
+  const auto program = find_in_path(argv->front(), request.environment);
+  if (!program) {
+    return {Errc::kSystem, "--mpi: " + argv->front() +
+                               " was not found in PATH; it starts the ranks (--mpi=pmix and --mpi=pmi2 use srun)"};
+  }
+  auto input = make_pipe();
+  if (!input.ok()) return input.status();
+  auto errors = make_pipe();
+  if (!errors.ok()) return errors.status();
+  ProcessSpec spec;
+  spec.program = *program;
+  spec.argv = *std::move(argv);
+  for (const auto& [name, value] : request.environment) spec.environment.push_back(name + "=" + value);
+  spec.descriptors = {{input->first.get(), 0}, {errors->second.get(), 1}, {errors->second.get(), 2}};
+  spec.ignore_terminal = true;
+  spec.die_with_parent = true;
+  auto process = start_process(spec);
+  if (!process.ok()) return process.status();
+  process_ = *std::move(process);
+  errors_ = std::move(errors->first);
+  ::fcntl(errors_.get(), F_SETFL, O_NONBLOCK);
+  std::array<char, 2 * net::JobKey::kBytes + 1> line{};
+  ::sodium_bin2hex(line.data(), line.size(), key.data(), net::JobKey::kBytes);
+  line.back() = '\n';
+  const bool written = ::write(input->second.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  ::sodium_memzero(line.data(), line.size());
+  return written ? Status() : give_up("its standard input cannot be written");
+}
+
+// Empty if the wrapper is the one that the plan has in its place.
+std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer) const {
+  const std::string_view purpose = kMpiPurpose;
+  if (!peer.purpose.starts_with(purpose)) return "this is the port for the wrappers of --mpi";
+  const std::string name = peer.purpose.substr(purpose.size());
+  const std::size_t dot = name.find('.');
+  const auto rank = parse_number(name.substr(0, dot), 0, static_cast<int>(hosts_.size()) - 1);
+  const auto local = dot == std::string::npos ? std::nullopt : parse_number(name.substr(dot + 1), 0, kMaxRanks);
+  if (!rank || !local) return "this job has no rank " + name;
+  if (wrappers_.contains(*rank)) return "rank " + std::to_string(*rank) + " is here already";
+  if (request.assignment.places[static_cast<std::size_t>(*rank)].local_rank == *local) return "";
+  return "MPI's launcher has put rank " + std::to_string(*rank) + " elsewhere than the plan (local rank " +
+         std::to_string(*local) + "); does a configuration file of it change the mapping?";
+}
+
+Status MpiStart::wait(const MpiRequest& request) {
+  const TimePoint deadline = deadline_after(kStartSeconds);
+  Poller poller;
+  while (wrappers_.size() < hosts_.size()) {
+    bool gone = false;
+    poller.clear();
+    poller.watch(listener_->fd(), POLLIN, [&](short) {
+      listener_->progress(
+          Clock::now(), [&](const net::Hello& peer) { return refusal(request, peer); },
+          [&](std::unique_ptr<net::SecureSocket> socket) {
+            const std::string name = socket->peer().purpose.substr(std::string_view(kMpiPurpose).size());
+            wrappers_[parse_number(name.substr(0, name.find('.')), 0, kMaxRanks).value_or(0)] = std::move(socket);
+          });
+    });
+    if (errors_.valid()) poller.watch(errors_.get(), POLLIN, [this](short) { take_errors(); });
+    poller.watch(process_.pidfd(), POLLIN, [&](short) { gone = true; });
+    DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
+    if (gone) return give_up("it ended before all ranks had started");
+    if (Clock::now() >= deadline) return give_up("it has not started all ranks within 60 s");
+  }
+  listener_.reset();
+  return {};
+}
+
+void MpiStart::take_errors() {
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const ssize_t n = ::read(errors_.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) return errors_.reset();
+    printed_.append(buffer.data(), static_cast<std::size_t>(n));
+    if (printed_.size() > kKept) printed_.erase(0, printed_.size() - kKept);
+  }
+}
+
+Status MpiStart::give_up(const std::string& what) {
+  finish();
+  if (errors_.valid()) take_errors();
+  return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" +
+                             counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
+                             " have come). It must be mpirun of Open MPI, or srun; under mpiexec of MPICH start the "
+                             "program with that alone, init() finds the world by itself. It printed:\n" +
+                             printed_};
+}
+
+std::unique_ptr<AgentSpawner> MpiStart::spawner() {
+  auto out = std::make_unique<WrapperSpawner>();
+  for (auto& [rank, socket] : wrappers_) {
+    AgentHandle handle{.process = {}, .pipe = FramePipe(std::move(socket)), .errors = {}, .remote = true};
+    // Somebody must read what MPI's launcher prints, or it would stand still.
+    if (rank == 0) handle.errors = std::move(errors_);
+    out->handles[hosts_[static_cast<std::size_t>(rank)]].push_back(std::move(handle));
+  }
+  wrappers_.clear();
+  return out;
+}
+
+void MpiStart::finish() {
+  for (const int number : {0, SIGTERM, SIGKILL}) {
+    if (number != 0) process_.signal(number);
+    // Wrappers that never came are waiting for us: then there is nothing to wait for.
+    if (ended(process_, number == 0 && listener_ ? 0 : kEndSeconds)) break;
+  }
+  ::waitpid(process_.pid(), nullptr, WNOHANG);
+}
+
+}  // namespace distrun::launcher

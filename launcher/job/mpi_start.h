@@ -1,0 +1,54 @@
+// --mpi: starts mpirun or srun, gives it the wrappers' key on standard input, and waits until the wrappers of all ranks
+// have dialled in. From then on they are agents like any other.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/mpi.h"
+#include "launcher/plan/network.h"
+#include "launcher/spawn/agent_spawner.h"
+#include "launcher/spawn/process.h"
+#include "runtime/net/secure_socket.h"
+
+namespace distrun::launcher {
+
+struct MpiRequest {
+  MpiStarter starter = MpiStarter::kMpirun;
+  Assignment assignment;  // by host
+  Environment environment;
+  NetworkFilter network;
+  bool several_machines = false;
+};
+
+class MpiStart {
+ public:
+  // Blocks. An error has what MPI's launcher printed.
+  static Result<std::unique_ptr<MpiStart>> start(const MpiRequest& request);
+  // Hands out the connections, host by host in the order of the ranks; once.
+  std::unique_ptr<AgentSpawner> spawner();
+  // When the wrappers have ended: waits for MPI's launcher, which then ends too, and ends it if it does not.
+  void finish();
+
+ private:
+  MpiStart() = default;
+  Status listen(const MpiRequest& request);
+  Status launch(const MpiRequest& request, const net::JobKey& key);
+  Status wait(const MpiRequest& request);
+  Status give_up(const std::string& what);
+  [[nodiscard]] std::string refusal(const MpiRequest& request, const net::Hello& peer) const;
+  void take_errors();
+
+  net::JobKey key_ = net::JobKey::generate();  // the wrappers'; the job has its own
+  std::unique_ptr<net::SecureListener> listener_;
+  std::vector<std::string> addresses_;  // where it is reached
+  Process process_;
+  Fd errors_;
+  std::string printed_;
+  std::vector<std::string> hosts_;  // by rank
+  std::map<int, std::unique_ptr<net::SecureSocket>> wrappers_;
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,99 @@
+#include "launcher/plan/mpi.h"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/plan/environment.h"
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Beside those that name the rank: how Open MPI's parts know that they were started by it, and what Slurm's plugins
+// tell a step's tasks.
+constexpr std::array<std::string_view, 3> kPrefixes = {"ORTE_", "OPAL_", "SLURM_"};
+
+std::vector<int> ranks_of_hosts(const Assignment& assignment) {
+  std::vector<int> out(assignment.hosts.size());
+  for (const Place& place : assignment.places) ++out[static_cast<std::size_t>(place.host)];
+  return out;
+}
+
+// Filled host after host, as ours are; pinning is the agent's.
+std::vector<std::string> mpirun_argv(const Assignment& assignment) {
+  std::string hosts;
+  const std::vector<int> counts = ranks_of_hosts(assignment);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    hosts += (i == 0 ? "" : ",") + assignment.hosts[i] + ":" + std::to_string(counts[i]);
+  }
+  return {"mpirun",  "-np",       std::to_string(assignment.places.size()),
+          "--host",  hosts,       "--map-by",
+          "slot",    "--bind-to", "none",
+          "--stdin", "all"};
+}
+
+Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assignment& assignment) {
+  const std::vector<int> counts = ranks_of_hosts(assignment);
+  if (std::any_of(counts.begin(), counts.end(), [&](int count) { return count != counts.front(); })) {
+    return Status(Errc::kInvalidArgument,
+                  "--mpi=" + plugin +
+                      " starts the same number of ranks on each host; choose -np so that it is, with "
+                      "--nproc-per-node, or use --mpi=mpirun");
+  }
+  return std::vector<std::string>{"srun",
+                                  "--mpi=" + plugin,
+                                  "--overlap",
+                                  "--input=all",
+                                  "--kill-on-bad-exit=0",
+                                  "--cpu-bind=none",
+                                  "--distribution=block",
+                                  "--nodelist=" + join(assignment.hosts, ","),
+                                  "--nodes=" + std::to_string(assignment.hosts.size()),
+                                  "--ntasks=" + std::to_string(assignment.places.size()),
+                                  "--ntasks-per-node=" + std::to_string(counts.front())};
+}
+
+}  // namespace
+
+std::optional<MpiStarter> parse_mpi_starter(std::string_view text) {
+  if (text == "mpirun") return MpiStarter::kMpirun;
+  if (text == "pmix") return MpiStarter::kSrunPmix;
+  if (text == "pmi2") return MpiStarter::kSrunPmi2;
+  return std::nullopt;
+}
+
+Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
+                                          const std::vector<std::string>& wrapper) {
+  for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
+    const std::string& user = assignment.users[i];
+    if (user.empty() && assignment.hosts[i].find(':') == std::string::npos) continue;
+    return Status(Errc::kInvalidArgument, "--mpi: " + (user.empty() ? "" : user + "@") + assignment.hosts[i] +
+                                              ": MPI's launcher takes hosts by name alone; put users and addresses "
+                                              "into ~/.ssh/config");
+  }
+  auto argv = starter == MpiStarter::kMpirun
+                  ? Result<std::vector<std::string>>(mpirun_argv(assignment))
+                  : srun_argv(starter == MpiStarter::kSrunPmix ? "pmix" : "pmi2", assignment);
+  if (argv.ok()) argv->insert(argv->end(), wrapper.begin(), wrapper.end());
+  return argv;
+}
+
+Assignment one_agent_per_rank(const Assignment& assignment) {
+  Assignment out = assignment;
+  out.hosts.clear();
+  out.users.clear();
+  for (Place& place : out.places) {
+    const auto host = static_cast<std::size_t>(place.host);
+    out.hosts.push_back(assignment.hosts[host]);
+    out.users.push_back(assignment.users[host]);
+    place.host = place.rank;
+  }
+  return out;
+}
+
+bool needed_by_mpi(std::string_view name) {
+  return names_outer_rank(name) || std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                                               [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+}  // namespace distrun::launcher

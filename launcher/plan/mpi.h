@@ -1,0 +1,31 @@
+// --mpi: MPI's own launcher starts one wrapper for each rank, so that MPI works in the ranks. The wrappers are agents
+// of one rank each. What that means for the plan, and the command line. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/plan/assign.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+enum class MpiStarter { kMpirun, kSrunPmix, kSrunPmi2 };
+
+// "mpirun", "pmix", "pmi2".
+std::optional<MpiStarter> parse_mpi_starter(std::string_view text);
+
+// The command that starts `wrapper` (words) once for each rank, in the order of the ranks, and gives each its standard
+// input. An error names what that launcher cannot do.
+Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
+                                          const std::vector<std::string>& wrapper);
+
+// The same places with one agent for each rank: `hosts` has a host once for each of its ranks.
+Assignment one_agent_per_rank(const Assignment& assignment);
+
+// Variables that the wrapper's rank needs from MPI's launcher, whatever the user's environment rule says.
+bool needed_by_mpi(std::string_view name);
+
+}  // namespace distrun::launcher

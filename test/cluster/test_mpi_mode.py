@@ -1,0 +1,151 @@
+"""`distrun --mpi`: mpirun or srun starts the ranks, MPI works in them, and distrun looks after them as ever."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .conftest import started
+from .jobs import EXAMPLES, PROGRAMS, Job, assert_nothing_left, job_environment, package_folders, wait_until
+from .rig import HERE, Cluster, Host
+from .slurm import why_no_slurm
+from .test_mpi import OPEN_MPI, need
+
+HOSTS = ["-np", "4", "-H", "h1:2,h2:2"]
+DIGITS = [sys.executable, str(EXAMPLES / "pytorch_digits.py"), "--epochs", "8"]
+BOTH = [sys.executable, str(PROGRAMS / "with_mpi.py")]
+MPI4PY = [sys.executable, str(PROGRAMS / "mpi4py_sum.py")]
+SUMS = ["0/4 6 h1", "1/4 6 h1", "2/4 6 h2", "3/4 6 h2"]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
+    """Two hosts that share a folder, with Slurm if it is there."""
+    need("mpirun", "openmpi-bin")
+    folder = tmp_path_factory.mktemp("shared")
+    with ExitStack() as stack:
+        cluster = started(stack, 2, share=[folder, *package_folders()])
+        if not why_no_slurm():
+            cluster.slurm()
+        yield cluster, folder
+
+
+def need_mpi4py() -> None:
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("needs mpi4py")
+
+
+def run(head: Host, *words: str, inside: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return head.run([*inside, "distrun", *words], env=OPEN_MPI | job_environment(), timeout=90)
+
+
+def assert_all_ended(cluster: Cluster) -> None:
+    """On the head Slurm's own daemons stay."""
+    ours = {"mpirun", "distrun", "srun"}
+    wait_until(
+        lambda: not any(Path(each.argv[0]).name in ours for each in cluster.head.processes()), "the head is idle"
+    )
+    assert_nothing_left(*cluster.hosts, seconds=15)
+
+
+def untagged(output: str) -> list[str]:
+    return sorted(re.sub(r"^\[\d+\] ", "", line) for line in output.splitlines())
+
+
+def test_mpi_works_in_the_ranks(pair: tuple[Cluster, Path]) -> None:
+    need("mpicc.openmpi", "libopenmpi-dev")
+    cluster, folder = pair
+    program = folder / "allreduce"
+    subprocess.run(["mpicc.openmpi", HERE / "allreduce.c", "-o", program], check=True)
+    done = run(cluster.head, "--mpi", *HOSTS, str(program))
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == SUMS
+    assert all(re.match(rf"^\[{line.split('] ')[1][0]}\] ", line) for line in done.stdout.splitlines())
+    assert_all_ended(cluster)
+
+
+def test_an_unmodified_mpi4py_script(pair: tuple[Cluster, Path]) -> None:
+    need_mpi4py()
+    done = run(pair[0].head, "--mpi", *HOSTS, *MPI4PY)
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == SUMS
+
+
+@pytest.mark.parametrize("order", ["mpi-first", "mpi-last"])
+@pytest.mark.parametrize("how", ["--mpi", "mpirun"])
+def test_mpi_and_distrun_in_one_program(pair: tuple[Cluster, Path], how: str, order: str) -> None:
+    need_mpi4py()
+    mpirun = ["mpirun", "-x", "PATH", "-x", "PYTHONPATH", *HOSTS, *BOTH, order]
+    head = pair[0].head
+    done = (
+        run(head, "--mpi", *HOSTS, *BOTH, order)
+        if how == "--mpi"
+        else head.run(mpirun, env=OPEN_MPI | job_environment(), timeout=90)
+    )
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == [f"both {rank}/4 6 6 True" for rank in range(4)], done.stdout
+
+
+def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
+    done = run(pair[0].head, "--mpi", *HOSTS, *DIGITS)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.rsplit("accuracy: ", 1)[1].split()[0]) > 0.9
+
+
+@pytest.mark.parametrize("plugin", ["pmix", "pmi2"])
+def test_srun_starts_the_ranks(pair: tuple[Cluster, Path], plugin: str) -> None:
+    if why_no_slurm():
+        pytest.skip(why_no_slurm())
+    who = ["sh", "-c", "echo $DISTRUN_RANK ${PMIX_RANK-$PMI_RANK} $LOCAL_RANK $NODE_RANK on $(hostname)"]
+    inside = ("salloc", "-N2", "--ntasks-per-node=2")
+    done = run(pair[0].head, f"--mpi={plugin}", *who, inside=inside)
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == ["0 0 0 0 on h1", "1 1 1 0 on h1", "2 2 0 1 on h2", "3 3 1 1 on h2"]
+
+
+@pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
+def test_a_failing_rank_ends_the_job(pair: tuple[Cluster, Path], ends: str, code: int) -> None:
+    cluster, _ = pair
+    done = run(cluster.head, "--mpi", *HOSTS, "sh", "-c", f"[ $DISTRUN_RANK = 2 ] && {ends}; sleep 1000")
+    assert done.returncode == code, done.stderr
+    assert "rank 2" in done.stderr
+    assert_all_ended(cluster)
+
+
+def test_ctrl_c_ends_everything(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, "sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000", env=OPEN_MPI)
+    job.ranks(4)
+    job.signal(2)
+    assert job.finish() == 130, job.text
+    assert_all_ended(cluster)
+
+
+def test_standard_input_reaches_rank_0(pair: tuple[Cluster, Path]) -> None:
+    words = ["distrun", "--mpi", *HOSTS, "sh", "-c", "[ $DISTRUN_RANK != 0 ] || cat"]
+    done = pair[0].head.run(words, env=OPEN_MPI | job_environment(), input="hello\n")
+    assert (done.returncode, done.stdout) == (0, "[0] hello\n"), done.stderr
+
+
+def test_what_mpirun_says_is_shown_when_it_cannot_start(pair: tuple[Cluster, Path]) -> None:
+    done = run(pair[0].head, "--mpi", "-np", "2", "-H", "nowhere:2", "true")
+    assert done.returncode == 69
+    assert "MPI's launcher could not start the ranks" in done.stderr and "nowhere" in done.stderr, done.stderr
+
+
+def test_the_key_is_on_no_command_line(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    job = Job(cluster.head, "--mpi", *HOSTS, "sh", "-c", "echo ready $DISTRUN_RANK $$; exec sleep 1000", env=OPEN_MPI)
+    job.ranks(4)
+    words = [word for host in (cluster.head, *cluster.hosts) for each in host.processes() for word in each.argv]
+    assert any(word == "--mpi" for word in words) and not any(re.search("[0-9a-f]{64}", word) for word in words)
+    job.signal(15)
+    assert job.finish() == 143, job.text
+    assert_all_ended(cluster)

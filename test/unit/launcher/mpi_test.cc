@@ -1,0 +1,74 @@
+#include "launcher/plan/mpi.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/plan/text.h"
+#include "launcher/spawn/remote_command.h"
+
+namespace distrun::launcher {
+namespace {
+
+Assignment four_on_two() {
+  const auto assignment = assign({.hosts = {{.name = "h1", .slots = 2}, {.name = "h2", .slots = 2}}, .ranks = 4});
+  REQUIRE(assignment.ok());
+  return *assignment;
+}
+
+std::string text(MpiStarter starter, const Assignment& assignment) {
+  const auto argv = mpi_argv(starter, assignment, {"wrapper", "10.0.0.1:7"});
+  INFO((argv.ok() ? "" : argv.status().message()));
+  REQUIRE(argv.ok());
+  return join(*argv, " ");
+}
+
+TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
+  CHECK(text(MpiStarter::kMpirun, four_on_two()) ==
+        "mpirun -np 4 --host h1:2,h2:2 --map-by slot --bind-to none --stdin all wrapper 10.0.0.1:7");
+  const std::string srun = text(MpiStarter::kSrunPmi2, four_on_two());
+  CHECK(srun.starts_with("srun --mpi=pmi2 "));
+  CHECK(srun.find("--nodelist=h1,h2 --nodes=2 --ntasks=4 --ntasks-per-node=2 wrapper") != std::string::npos);
+}
+
+TEST_CASE("what MPI's launcher cannot do is refused", "[launcher]") {
+  Assignment uneven = four_on_two();
+  uneven.places.pop_back();
+  CHECK_FALSE(mpi_argv(MpiStarter::kSrunPmix, uneven, {}).ok());
+  CHECK(mpi_argv(MpiStarter::kMpirun, uneven, {}).ok());
+  Assignment named = four_on_two();
+  named.users[1] = "me";
+  CHECK(mpi_argv(MpiStarter::kMpirun, named, {}).status().message().find("me@h2") != std::string::npos);
+  CHECK(parse_mpi_starter("pmix") == MpiStarter::kSrunPmix);
+  CHECK_FALSE(parse_mpi_starter("hydra"));
+}
+
+TEST_CASE("each rank gets an agent of its own, and stays where it is", "[launcher]") {
+  const Assignment each = one_agent_per_rank(four_on_two());
+  CHECK(each.hosts == std::vector<std::string>{"h1", "h1", "h2", "h2"});
+  CHECK(each.users.size() == 4);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    Place expected = four_on_two().places[rank];
+    expected.host = static_cast<int>(rank);
+    CHECK(each.places[rank] == expected);
+  }
+}
+
+TEST_CASE("the launcher's variables reach the rank", "[launcher]") {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "PMI_FD", "ORTE_SCHIZO_DETECTION", "SLURM_STEP_ID",
+                           "MPI_LOCALRANKID"}) {
+    CHECK(needed_by_mpi(name));
+  }
+  CHECK_FALSE(needed_by_mpi("PATH"));
+}
+
+TEST_CASE("the wrapper is the same file, else the one on PATH", "[launcher]") {
+  const auto words = wrapper_command("/opt/a b/distrun", {"10.0.0.1:7", "[fd00::1]:7"});
+  REQUIRE(words.size() == 6);
+  CHECK(words[2] ==
+        "if [ -x '/opt/a b/distrun' ]; then exec '/opt/a b/distrun' agent --mpi \"$@\"; else exec distrun "
+        "agent --mpi \"$@\"; fi");
+  CHECK(words[5] == "[fd00::1]:7");
+}
+
+}  // namespace
+}  // namespace distrun::launcher
