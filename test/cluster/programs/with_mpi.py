@@ -16,7 +16,7 @@ else:
     hvd.init()
     from mpi4py import MPI
 
-ranks = np.float32([hvd.rank()])
+ranks = np.array([hvd.rank()], np.float32)
 by_mpi = MPI.COMM_WORLD.allreduce(float(ranks[0]), op=MPI.SUM)
 by_distrun = hvd.allreduce(ranks, op=hvd.Sum, name="ranks")[0]
 same = MPI.COMM_WORLD.Get_rank() == hvd.rank() and MPI.COMM_WORLD.Get_size() == hvd.size()
