@@ -174,6 +174,9 @@ Status check_options(const RawOptions& raw, Options& out) {
   DISTRUN_RETURN_IF_ERROR(choose(
       "--mimic", raw.mimic.empty() ? "none" : raw.mimic,
       Choices<Mimic, 3>{{{"openmpi", Mimic::kOpenMpi}, {"slurm", Mimic::kSlurm}, {"none", Mimic::kNone}}}, out.mimic));
+  if (out.mimic != Mimic::kNone && !out.mpi.empty()) {
+    return {Errc::kInvalidArgument, "--mimic and --mpi exclude each other: with --mpi ranks have the real variables"};
+  }
   out.tf_config = !raw.no_tf_config;
   out.detect = !raw.no_detect;
   DISTRUN_RETURN_IF_ERROR(read_seconds("--timeout", raw.timeout, out.timeout));

@@ -106,6 +106,11 @@ TEST_CASE("bad values are refused with what is allowed") {
 TEST_CASE("what is not there is refused, not swallowed") {
   CHECK(has(refused({"--nope", "-np", "1", "p"}), "--nope is not an option of distrun"));
   CHECK(has(refused({"-np", "1", "--nop=3", "p"}), "--nop=3 is not an option"));
+  CHECK_FALSE(parse_arguments({"--mpi=hydra", "true"}).run);
+  CHECK_FALSE(parse_arguments({"--mpi", "--ssh-port", "22", "true"}).run);
+  CHECK_FALSE(parse_arguments({"--mpi", "--mimic", "slurm", "true"}).run);
+  CHECK(parse_arguments({"--mpi", "true"}).options.mpi == "mpirun");
+  CHECK(parse_arguments({"--mpi=pmix", "true"}).options.mpi == "pmix");
   for (const char* later : {"--insecure", "--min-np"}) {
     CHECK(has(refused({later, "p"}), "is not available in this version"));
   }
