@@ -26,12 +26,12 @@ def total(name: str) -> float:
 def fail(how: str) -> None:
     lost = 0 if how == "kill-first" else 3
     hvd.init()
-    total("before")
-    if hvd.rank() == lost and how == "raise":
-        raise ValueError("a bug in the program")
-    if hvd.rank() == lost:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
+        total("before")
+        if hvd.rank() == lost and how == "raise":
+            raise ValueError("a bug in the program")
+        if hvd.rank() == lost:
+            os.kill(os.getpid(), signal.SIGKILL)
         total("after")
     except distrun.RankLost as error:
         print(f"lost {error.ranks}: {error.cause}", flush=True)
