@@ -26,8 +26,9 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       return failure(JobEvent::Kind::kRankLeft, notice.text);
     case kStalled:
       return failure(JobEvent::Kind::kRankFailed, "held the others up: " + notice.text);
-    case kRefused:
-      return std::nullopt;  // the process that was refused says so itself
+    case kRefused:   // the process that was refused says so itself
+    case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
+      return std::nullopt;
     case kDisconnected:
       // One that left in good order ends its connection too.
       if (in_session_.erase(notice.rank) == 0) return std::nullopt;
