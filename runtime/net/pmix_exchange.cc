@@ -1,6 +1,5 @@
 // PMIx, through the library that the launcher's own programs use, for its protocol is private to it. Rank 0 publishes,
-// all meet, the others ask for rank 0's text: asking before it is there would do in theory, and now and then finds
-// nothing with Slurm's server.
+// all meet, and then the others ask for rank 0's text, as MPI does: nobody asks for what is not there yet.
 #include <dlfcn.h>
 
 #include <algorithm>
