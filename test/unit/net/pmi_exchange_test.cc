@@ -28,12 +28,17 @@ class Manager {
   Manager& operator=(const Manager&) = delete;
   ~Manager() {
     rank_.reset();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   [[nodiscard]] int fd() const { return rank_.get(); }
   void hang_up() { ::shutdown(rank_.get(), SHUT_RDWR); }
-  std::string value;     // what was put
-  std::string commands;  // all of them, in order
+  // All that were given, in order. Ends the manager, whose thread may be behind: nobody waits for its goodbye.
+  std::string commands() {
+    hang_up();
+    thread_.join();
+    return commands_;
+  }
+  std::string value;  // what was put
 
  private:
   void serve() {
@@ -52,7 +57,7 @@ class Manager {
   }
   std::string answer_to(const std::map<std::string, std::string>& words) {
     const std::string& cmd = words.at("cmd");
-    commands += cmd + " ";
+    commands_ += cmd + " ";
     if (cmd == "init") return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
     if (cmd == "get_my_kvsname") return "cmd=my_kvsname kvsname=kvs_7_0\n";
     if (cmd == "put") value = words.at("value");
@@ -64,6 +69,7 @@ class Manager {
   }
 
   const bool everybody_comes_;
+  std::string commands_;
   Fd rank_;
   Fd own_;
   std::thread thread_;
@@ -78,7 +84,7 @@ TEST_CASE("rank 0's text comes back, and the goodbye is said", "[net]") {
     REQUIRE(text.ok());
     CHECK(*text == "distrun1/a/b");
   }
-  CHECK(manager.commands == "init get_my_kvsname put barrier_in get finalize ");
+  CHECK(manager.commands() == "init get_my_kvsname put barrier_in get finalize ");
 }
 
 TEST_CASE("the others put nothing", "[net]") {
