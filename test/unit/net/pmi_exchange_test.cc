@@ -6,6 +6,7 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/fd.h"
 #include "runtime/net/pmi_message.h"
@@ -17,7 +18,9 @@ namespace {
 // A process manager that answers as MPICH's does, line by line, until its rank says goodbye.
 class Manager {
  public:
-  explicit Manager(bool everybody_comes = true) : everybody_comes_(everybody_comes) {
+  // `value`: what rank 0 has put already.
+  explicit Manager(bool everybody_comes = true, std::string value = {})
+      : everybody_comes_(everybody_comes), value_(std::move(value)) {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     rank_.reset(ends[0]);
@@ -38,7 +41,6 @@ class Manager {
     thread_.join();
     return commands_;
   }
-  std::string value;  // what was put
 
  private:
   void serve() {
@@ -60,16 +62,17 @@ class Manager {
     commands_ += cmd + " ";
     if (cmd == "init") return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
     if (cmd == "get_my_kvsname") return "cmd=my_kvsname kvsname=kvs_7_0\n";
-    if (cmd == "put") value = words.at("value");
+    if (cmd == "put") value_ = words.at("value");
     if (cmd == "put") return "cmd=put_result rc=0 msg=success\n";
     if (cmd == "barrier_in") return everybody_comes_ ? "cmd=barrier_out\n" : "";
     if (cmd == "finalize") return "cmd=finalize_ack\n";
-    if (value.empty()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown\n";
-    return "cmd=get_result rc=0 msg=success value=" + value + "\n";
+    if (value_.empty()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown\n";
+    return "cmd=get_result rc=0 msg=success value=" + value_ + "\n";
   }
 
   const bool everybody_comes_;
-  std::string commands_;
+  std::string value_;     // the thread's
+  std::string commands_;  // the thread's, until it has ended
   Fd rank_;
   Fd own_;
   std::thread thread_;
@@ -88,8 +91,7 @@ TEST_CASE("rank 0's text comes back, and the goodbye is said", "[net]") {
 }
 
 TEST_CASE("the others put nothing", "[net]") {
-  Manager manager;
-  manager.value = "from rank 0";
+  Manager manager(true, "from rank 0");
   const auto exchange = open_pmi(manager.fd(), 3, deadline_after(20));
   REQUIRE(exchange.ok());
   const auto text = (*exchange)->share("mine", deadline_after(20));
