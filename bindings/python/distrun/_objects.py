@@ -31,7 +31,8 @@ def _name(name: str | None, number: int) -> str:
     return f"object.{name}" if name else f"object.noname.{number}"
 
 
-def _broadcast(name: str, data: Any, dtype: DType, count: int, root: int, process_set: int) -> None:
+def broadcast_buffer(name: str, data: Any, dtype: DType, count: int, root: int, process_set: int) -> None:
+    """Blocks; `data` is a ctypes array of `count` elements, in place."""
     address = ctypes.addressof(data)
     operation = Op(
         kind=Kind.BROADCAST,
@@ -64,11 +65,11 @@ def broadcast_object(
     if session.world.rank == root_rank:
         status, data, own = _encode(obj, allow_pickle)
         header[:] = [status, len(data)]
-    _broadcast(f"{name}.sz", header, DType.int64, 2, root_rank, members)
+    broadcast_buffer(f"{name}.sz", header, DType.int64, 2, root_rank, members)
     status, length = header
     if session.world.rank != root_rank:
         data = bytearray(length)
-    _broadcast(f"{name}.t", (ctypes.c_uint8 * length).from_buffer(data), DType.uint8, length, root_rank, members)
+    broadcast_buffer(f"{name}.t", (ctypes.c_uint8 * length).from_buffer(data), DType.uint8, length, root_rank, members)
     if status != _OK:
         _raise_failure(root_rank, bytes(data), own)
     return codec.decode(data, allow_pickle=allow_pickle)

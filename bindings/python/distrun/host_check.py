@@ -18,11 +18,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from distrun import _operations, basics
-from distrun._abi import DType, Kind
-from distrun._objects import allgather_object
-from distrun._operations import Op
-from distrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from distrun import basics
+from distrun._abi import DType
+from distrun._objects import allgather_object, broadcast_buffer
+from distrun.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    registered_id,
+    remove_process_set,
+)
 
 Facts = dict[str, Any]
 
@@ -102,30 +107,15 @@ def tournament(count: int) -> list[list[tuple[int, int]]]:
     return [pairs for pairs in rounds if pairs]
 
 
-def send(data: Any, size: int, root: int, name: str, process_set: ProcessSet) -> None:
-    address = ctypes.addressof(data)
-    assert process_set.process_set_id is not None
-    operation = Op(
-        kind=Kind.BROADCAST,
-        name=name,
-        dtype=DType.uint8,
-        shape=(size,),
-        input=address,
-        output=address,
-        root=root,
-        process_set=process_set.process_set_id,
-    )
-    _operations.enqueue([operation], data, lambda _: None).wait()
-
-
 def there_and_back(pair: tuple[int, int], process_set: ProcessSet, size: int, times: int) -> float:
     """Seconds one way: the best of `times` times there and back."""
     data = (ctypes.c_uint8 * size)()
+    members = registered_id(process_set)
     best = float("inf")
     for _ in range(times):
         begin = time.perf_counter()
         for root in pair:
-            send(data, size, root, f"check.{size}.{root}", process_set)
+            broadcast_buffer(f"check.{size}.{root}", data, DType.uint8, size, root, members)
         best = min(best, (time.perf_counter() - begin) / 2)
     return best
 
