@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from distrun import basics
+from distrun import _session, basics
 from distrun._not_yet import (
     SyncBatchNorm,
     alltoall,
@@ -96,7 +96,11 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job (see distrun.init) and, where several ranks see a host's GPUs, selects this rank's own."""
+    """Joins the job (see distrun.init) and selects this rank's own GPU, or the first of them, among those it sees."""
     basics.init(comm, process_sets, settings=settings)
-    if basics.size() > 1 and torch.cuda.is_available() and basics.local_rank() < torch.cuda.device_count() > 1:
-        torch.cuda.set_device(basics.local_rank())
+    if basics.size() == 1 or not torch.cuda.is_available():
+        return
+    # A launcher that does not tell is taken to have left one GPU for each local rank.
+    own = _session.world().gpus or (basics.local_rank(),)
+    if own[0] < torch.cuda.device_count() > 1:
+        torch.cuda.set_device(own[0])

@@ -30,7 +30,15 @@ bool sees_own_only(const FrameworkRequest& frameworks, const Binding& binding) {
   return binding.gpu >= 0 && (binding.own_gpu_only || frameworks.gpu_visibility == GpuVisibility::kOne);
 }
 
-void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
+// Numbered among those that the rank sees.
+std::vector<int> own_gpus(const FrameworkRequest& frameworks, const Binding& binding) {
+  std::vector<int> out;
+  const int first = sees_own_only(frameworks, binding) ? 0 : binding.gpu;
+  for (int i = 0; binding.gpu >= 0 && i < binding.gpus; ++i) out.push_back(first + i);
+  return out;
+}
+
+void add_ours(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {
   net::World world;
   world.rank = place.rank;
   world.size = static_cast<int>(facts.places.size());
@@ -41,6 +49,7 @@ void add_ours(const JobFacts& facts, const Place& place, Variables& out) {
   world.host = facts.hosts[static_cast<std::size_t>(place.host)];
   world.job_id = facts.job_id;
   world.store = facts.store;
+  world.gpus = gpus;
   if (!interface_of(facts, place).empty()) world.address = facts.address[static_cast<std::size_t>(place.host)];
   for (const auto& [name, value] : net::to_environment(world))
     out.push_back({name, value, "distrun's own runtime reads it"});
@@ -65,17 +74,15 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
 }
 
-void add_jax(const JobFacts& facts, const FrameworkRequest& frameworks, const Binding& binding, const Place& place,
-             Variables& out) {
+void add_jax(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {
   const std::string address = with_port(address_of(facts, 0), facts.jax_port);
   out.push_back({"JAX_COORDINATOR_ADDRESS", address, "JAX: the host of rank 0"});
   if (place.rank == 0) {
     out.push_back({"JAX_COORDINATOR_BIND_ADDRESS", address, "JAX: on the interface that the ranks use, not on all"});
   }
-  if (binding.gpu < 0) return;
-  const int first = sees_own_only(frameworks, binding) ? 0 : binding.gpu;
+  if (gpus.empty()) return;
   std::vector<std::string> numbers;
-  for (int i = 0; i < binding.gpus; ++i) numbers.push_back(std::to_string(first + i));
+  for (const int gpu : gpus) numbers.push_back(std::to_string(gpu));
   out.push_back({"JAX_LOCAL_DEVICE_IDS", join(numbers, ","), "JAX: this rank's of the GPUs that it sees"});
 }
 
@@ -131,14 +138,15 @@ std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, i
 std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
                                        const Binding& binding, const Environment& base, int rank) {
   const Place& place = facts.places[static_cast<std::size_t>(rank)];
+  const std::vector<int> gpus = own_gpus(frameworks, binding);
   Variables out;
-  add_ours(facts, place, out);
+  add_ours(facts, place, gpus, out);
   add_torch(facts, place, out);
   if (frameworks.tf_config) {
     out.push_back(
         {"TF_CONFIG", tf_config(facts, frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out"});
   }
-  add_jax(facts, frameworks, binding, place, out);
+  add_jax(facts, place, gpus, out);
   add_mimicked(facts, frameworks.mimic, base, rank, out);
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);

@@ -143,6 +143,8 @@ int32_t distrun_get_world(distrun_session* session, distrun_world* world) {
     filled.cross_size = known.cross_size;
     filled.host = known.host.c_str();
     filled.job_id = known.job_id.c_str();
+    filled.num_gpus = static_cast<uint32_t>(known.gpus.size());
+    filled.gpus = known.gpus.data();
     distrun::api::copy_sized(world, filled);
     return {};
   });

@@ -29,6 +29,8 @@ constexpr std::array<TextRow, 4> kTexts = {{{"DISTRUN_HOST", &World::host},
                                             {"DISTRUN_STORE", &World::store},
                                             {"DISTRUN_ADDRESS", &World::address}}};
 
+constexpr const char* kGpus = "DISTRUN_GPUS";
+
 constexpr int kMaxRanks = 1 << 24;
 
 std::optional<int> to_number(std::string_view text) {
@@ -61,6 +63,26 @@ Status check(const World& world) {
   return {};
 }
 
+std::string list_text(const std::vector<int>& numbers) {
+  std::string out;
+  for (const int number : numbers) out += (out.empty() ? "" : ",") + std::to_string(number);
+  return out;
+}
+
+Result<std::vector<int>> read_gpus(const Environment& environment) {
+  std::vector<int> out;
+  const auto variable = environment.find(kGpus);
+  if (variable == environment.end() || variable->second.empty()) return out;
+  for (std::string_view rest = variable->second;;) {
+    const std::size_t comma = rest.find(',');
+    const std::optional<int> number = to_number(rest.substr(0, comma));
+    if (!number || *number < 0) return bad(std::string(kGpus) + "=" + variable->second + " is not a list of numbers");
+    out.push_back(*number);
+    if (comma == std::string_view::npos) return out;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
 }  // namespace
 
 Environment to_environment(const World& world) {
@@ -69,6 +91,7 @@ Environment to_environment(const World& world) {
   for (const TextRow& row : kTexts) {
     if (!(world.*row.field).empty()) environment[row.variable] = world.*row.field;
   }
+  if (!world.gpus.empty()) environment[kGpus] = list_text(world.gpus);
   return environment;
 }
 
@@ -101,6 +124,9 @@ Result<World> world_from_environment(const Environment& environment) {
     const auto variable = environment.find(row.variable);
     if (variable != environment.end() && !variable->second.empty()) world.*row.field = variable->second;
   }
+  auto gpus = read_gpus(environment);
+  if (!gpus.ok()) return gpus.status();
+  world.gpus = *std::move(gpus);
   DISTRUN_RETURN_IF_ERROR(check(world));
   return world;
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/fd.h"
 #include "runtime/base/settings.h"
@@ -21,6 +22,7 @@ struct World {
   std::string job_id;              // empty in a world of one that no launcher started
   std::string store;               // "address:port" of the rendezvous; empty in a world of one
   std::string address;             // this host's, as the other hosts reach it; empty: the one that leads to the store
+  std::vector<int> gpus;           // this rank's own, numbered among those that it sees; empty: none, or not told
   friend bool operator==(const World&, const World&) = default;
 };
 

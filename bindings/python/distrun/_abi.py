@@ -103,6 +103,8 @@ class WorldStruct(ctypes.Structure):
         ("cross_size", ctypes.c_int32),
         ("host", ctypes.c_char_p),
         ("job_id", ctypes.c_char_p),
+        ("num_gpus", ctypes.c_uint32),
+        ("gpus", ctypes.POINTER(ctypes.c_int32)),
     )
 
 

@@ -38,6 +38,7 @@ class World:
     cross_size: int
     host: str
     job_id: str
+    gpus: tuple[int, ...]  # this rank's own, numbered among those that it sees; empty: none, or not told
 
 
 class Session:
@@ -136,6 +137,7 @@ def _read_world(pointer: int) -> World:
         cross_size=raw.cross_size,
         host=(raw.host or b"").decode(errors="replace"),
         job_id=(raw.job_id or b"").decode(errors="replace"),
+        gpus=tuple(raw.gpus[: raw.num_gpus]),
     )
 
 

@@ -88,6 +88,24 @@ def test_the_inherited_list_is_the_pool_in_its_own_words(four_gpus: Path, inheri
     assert ranks[0]["cpus"] == list(range(8, 16))
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["-np", "4"], ["[0] of 4", "[1] of 4", "[2] of 4", "[3] of 4"]),
+        (["-np", "2", "--gpus-per-rank", "2"], ["[0] of 2", "[0] of 2"]),
+        (["-np", "2", "--gpus-per-rank", "2", "--gpu-visibility", "all"], ["[0] of 4", "[2] of 4"]),
+        (["-np", "2", "--gpu-visibility", "one"], ["[] of 1", "[] of 1"]),
+    ],
+)
+def test_torch_selects_the_first_of_the_ranks_own(
+    four_gpus: Path, options: list[str], expected: list[str], python: str, programs: Path
+) -> None:
+    where = ["--sysroot", str(four_gpus), "--bind-to", "none"]
+    done = run(*where, *options, python, str(programs / "selected_gpu.py"), "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] selected {gpu}" for rank, gpu in enumerate(expected)]
+
+
 def test_of_mig_slices_each_rank_sees_its_own_only(four_gpus: Path) -> None:
     ranks = plan(four_gpus, "-np", "2", env={"CUDA_VISIBLE_DEVICES": "MIG-GPU-00/1/0,MIG-GPU-00/2/0"})
     assert [visible(rank) for rank in ranks] == ["MIG-GPU-00/1/0", "MIG-GPU-00/2/0"]

@@ -101,6 +101,14 @@ TEST_CASE("TF_CONFIG with roles") {
         R"("task": {"type": "evaluator", "index": 0}})");
 }
 
+TEST_CASE("a rank is told its own GPUs, numbered among those that it sees") {
+  const Binding two{.gpu = 2, .gpus = 2, .gpu_name = "GPU-c,GPU-d"};
+  CHECK(values(rank_environment(four_ranks(), {}, two, {}, 1))["DISTRUN_GPUS"] == "2,3");
+  CHECK(values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, two, {}, 1))["DISTRUN_GPUS"] ==
+        "0,1");
+  CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 1)).contains("DISTRUN_GPUS"));
+}
+
 TEST_CASE("JAX finds its coordinator and this rank's GPUs") {
   const Binding two{.gpu = 2, .gpus = 2, .gpu_name = "GPU-c,GPU-d"};
   auto env = values(rank_environment(four_ranks(), {}, two, {}, 0));

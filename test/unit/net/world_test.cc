@@ -17,6 +17,7 @@ World some_world() {
   world.job_id = "job";
   world.store = "127.0.0.1:4000";
   world.address = "10.0.0.2";
+  world.gpus = {2, 3};
   return world;
 }
 
@@ -46,7 +47,8 @@ TEST_CASE("a store or a key without a rank is no world of one", "[net]") {
 TEST_CASE("every missing or wrong variable is named", "[net]") {
   const Environment good = to_environment(some_world());
   for (const auto& [name, value] : good) {
-    if (name == "DISTRUN_HOST" || name == "DISTRUN_JOB_ID" || name == "DISTRUN_ADDRESS") continue;
+    if (name == "DISTRUN_HOST" || name == "DISTRUN_JOB_ID" || name == "DISTRUN_ADDRESS" || name == "DISTRUN_GPUS")
+      continue;
     Environment broken = good;
     broken.erase(name);
     CHECK(says(world_from_environment(broken), name));
@@ -56,6 +58,19 @@ TEST_CASE("every missing or wrong variable is named", "[net]") {
       CHECK(says(world_from_environment(broken), name));
     }
   }
+}
+
+TEST_CASE("a rank's own GPUs are a list of numbers or are not told", "[net]") {
+  Environment environment = to_environment(some_world());
+  CHECK(environment["DISTRUN_GPUS"] == "2,3");
+  for (const char* wrong : {"x", "-1", "2,", ",2", "2,,3", "2 3", "99999999999"}) {
+    environment["DISTRUN_GPUS"] = wrong;
+    CHECK(says(world_from_environment(environment), "DISTRUN_GPUS=" + std::string(wrong) + " is not a list"));
+  }
+  environment["DISTRUN_GPUS"] = "";
+  CHECK(world_from_environment(environment)->gpus.empty());
+  environment.erase("DISTRUN_GPUS");
+  CHECK(world_from_environment(environment)->gpus.empty());
 }
 
 }  // namespace

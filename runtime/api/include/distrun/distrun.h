@@ -95,6 +95,8 @@ typedef struct distrun_world {
   int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
   const char* host;   /* valid until close */
   const char* job_id; /* valid until close */
+  uint32_t num_gpus;
+  const int32_t* gpus; /* this rank's own, numbered among those that it sees; none: not told; valid until close */
 } distrun_world;
 
 /* One operation to enqueue. `input` and `output` stay valid and untouched until the handle is complete. */
