@@ -1,0 +1,57 @@
+"""Unmodified scripts of TensorFlow and JAX across hosts; test/e2e/frameworks has the same on one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from .conftest import MakeCluster
+from .jobs import assert_nothing_left, package_folders, run
+from .rig import ROOT, Cluster
+
+PROGRAMS = ROOT / "test/e2e/programs"
+PYTHON = Path(os.environ.get("DISTRUN_FRAMEWORKS_PYTHON") or ROOT / "build/frameworks/bin/python")
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
+SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
+
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists(),
+    reason=f"{PYTHON} is not there: scripts/test (without --quick) makes it and installs TensorFlow and JAX",
+)
+
+
+def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] = ()) -> list[str]:
+    command: list[str | Path] = [*options, "--timeout", "120", PYTHON, PROGRAMS / program, *words]
+    done = run(cluster.head, *command, env=QUIET, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Gloo, which JAX uses between CPUs, says that it is connected.
+    return sorted(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
+
+
+def test_workers_of_a_mirrored_strategy(cluster: Cluster) -> None:
+    found = lines(cluster, "-np", "2", "-H", "h1:1,h2:1", program="tf_mirrored.py")
+    assert found == ["[0] task worker 0 of 2: 3.0", "[1] task worker 1 of 2: 3.0"]
+
+
+def test_a_parameter_server_cluster(cluster: Cluster) -> None:
+    roles = ("--tf-roles", "chief=1,worker=2,ps=1")
+    found = lines(cluster, "-np", "4", "-H", "h1:2,h2:2", *roles, program="tf_parameter_server.py")
+    assert [re.sub(r"/replica.*", "", line) for line in found] == [
+        "[0] count 20 on /job:ps",
+        "[0] program runs as chief 0",
+    ]
+    assert_nothing_left(cluster["h1"], cluster["h2"])
+
+
+def test_jax_where_a_hosts_own_name_is_127_0_1_1(cluster: Cluster) -> None:
+    assert lines(cluster, "-np", "2", "-H", "h1:1,h2:1", program="jax_psum.py", words=("ours",)) == SUMS
+
+
+def test_unmodified_jax(make_cluster: MakeCluster) -> None:
+    """JAX itself offers its Gloo no other address than that of the host's own name."""
+    cluster = make_cluster(2, loopback_alias=False, share=package_folders())
+    mimic = ("--mimic", "slurm")
+    assert lines(cluster, "-np", "2", "-H", "h1:1,h2:1", *mimic, program="jax_psum.py", words=("theirs",)) == SUMS
