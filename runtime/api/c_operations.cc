@@ -11,6 +11,7 @@
 #include "runtime/api/c_handles.h"
 #include "runtime/base/types.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/tensor_key.h"
 
 using distrun::Errc;
 using distrun::Status;
@@ -22,7 +23,7 @@ using distrun::engine::Submission;
 namespace {
 
 // Everything up to `stream`: what version 1 of the struct has.
-constexpr std::uint32_t kOpV1 = sizeof(distrun_op);
+constexpr std::uint32_t kOpV1 = offsetof(distrun_op, splits);
 constexpr std::uint32_t kMaxDims = 64;
 constexpr std::uint64_t kMaxCount = 1 << 20;  // of one call; more is a wrong number, not a batch
 
@@ -49,15 +50,20 @@ Status check_shape(const distrun_op& op) {
       bytes *= op.shape[i];
     }
   }
-  const bool moves_data = op.kind != DISTRUN_BARRIER && !empty;
+  const bool moves_data = op.kind != DISTRUN_BARRIER && op.kind != DISTRUN_JOIN && !empty;
   if (moves_data && op.input == nullptr) return refuse(op, "input is NULL");
   const bool needs_output = op.kind == DISTRUN_ALLREDUCE || op.kind == DISTRUN_BROADCAST;
   if (moves_data && needs_output && op.output == nullptr) return refuse(op, "output is NULL");
   return {};
 }
 
+bool has_splits(const distrun_op& op) {
+  return op.kind == DISTRUN_ALLTOALL && op.struct_size >= sizeof(distrun_op) && op.num_splits > 0;
+}
+
 Status check_op(const distrun_op& op) {
-  if (op.name == nullptr || *op.name == '\0') return refuse(op, "an operation needs a name");
+  const bool named = op.name != nullptr && *op.name != '\0';
+  if (!named && op.kind != DISTRUN_JOIN) return refuse(op, "an operation needs a name");
   if (op.kind < 0 || op.kind >= distrun::kNumOpKinds) return refuse(op, "unknown kind " + std::to_string(op.kind));
   if (op.dtype < 0 || op.dtype >= distrun::kNumDTypes) return refuse(op, "unknown dtype " + std::to_string(op.dtype));
   if (op.reduce < 0 || op.reduce >= distrun::kNumReduceOps) {
@@ -66,13 +72,14 @@ Status check_op(const distrun_op& op) {
   if (op.device_type != 0 && op.device_type != 1) {
     return refuse(op, "unknown device type " + std::to_string(op.device_type));
   }
+  if (has_splits(op) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
   return check_shape(op);
 }
 
 Submission to_submission(const distrun_op& op) {
   Submission made;
   made.kind = static_cast<distrun::OpKind>(op.kind);
-  made.name = op.name;
+  made.name = op.kind == DISTRUN_JOIN ? distrun::engine::kJoinName : std::string_view(op.name);
   made.dtype = static_cast<distrun::DType>(op.dtype);
   made.shape.assign(op.shape, op.shape + op.ndim);
   made.device = {.type = static_cast<distrun::DeviceType>(op.device_type),
@@ -85,6 +92,7 @@ Submission to_submission(const distrun_op& op) {
   made.group = op.group;
   made.input = op.input;
   made.output = op.output;
+  if (has_splits(op)) made.splits.assign(op.splits, op.splits + op.num_splits);
   return made;
 }
 

@@ -16,7 +16,8 @@
 
 namespace distrun::backend {
 
-// One tensor's bytes. `in` may equal `out` (in place); otherwise they do not overlap.
+// One tensor's bytes. `in` may equal `out` (in place; not in alltoall and reducescatter); otherwise they do not
+// overlap.
 struct Segment {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -31,12 +32,17 @@ struct Operation {
   // allreduce: any number of segments, reduced as if concatenated; average divides by the group's size.
   // broadcast: `in` is read at the root, `out` written at the others (and at the root when in != out).
   // allgather: exactly one segment; `in` is this member's block, `out` receives all blocks in member order.
+  // alltoall: exactly one segment; `in` holds a block for each member and `out` receives one from each, in member
+  // order. reducescatter: exactly one segment; `in` is every member's part, in member order, `out` receives this
+  // member's own.
   std::span<const Segment> segments;
   ReduceOp reduce = ReduceOp::kSum;
-  double prescale = 1.0;                // applied to each input before the reduction
-  double postscale = 1.0;               // applied to the result (after the division of an average)
-  int root = 0;                         // broadcast: member index
-  std::span<const std::size_t> counts;  // allgather: elements per member
+  double prescale = 1.0;   // applied to each input before the reduction
+  double postscale = 1.0;  // applied to the result (after the division of an average)
+  int root = 0;            // broadcast: member index
+  // Elements. allgather: of each member's block. reducescatter: of each member's part. alltoall: at i * members + j
+  // what member i sends to member j. The same on all members.
+  std::span<const std::size_t> counts;
 };
 
 struct Completed {

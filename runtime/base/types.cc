@@ -21,7 +21,8 @@ constexpr std::array<DTypeRow, kNumDTypes> kDTypes = {{{1, "uint8"},
                                                        {8, "float64"},
                                                        {1, "bool"}}};
 constexpr std::array<std::string_view, kNumReduceOps> kReduceOps = {"sum", "average", "min", "max", "product"};
-constexpr std::array<std::string_view, kNumOpKinds> kOpKinds = {"allreduce", "allgather", "broadcast", "barrier"};
+constexpr std::array<std::string_view, kNumOpKinds> kOpKinds = {"allreduce", "allgather",     "broadcast", "barrier",
+                                                                "alltoall",  "reducescatter", "join"};
 
 }  // namespace
 

@@ -28,8 +28,16 @@ inline constexpr int kNumDTypes = 10;
 enum class ReduceOp : std::uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4 };
 inline constexpr int kNumReduceOps = 5;
 
-enum class OpKind : std::uint8_t { kAllreduce = 0, kAllgather = 1, kBroadcast = 2, kBarrier = 3 };
-inline constexpr int kNumOpKinds = 4;
+enum class OpKind : std::uint8_t {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kBroadcast = 2,
+  kBarrier = 3,
+  kAlltoall = 4,
+  kReducescatter = 5,
+  kJoin = 6,  // no data: agreement alone, as a barrier
+};
+inline constexpr int kNumOpKinds = 7;
 
 enum class DeviceType : std::uint8_t { kCpu = 0, kCuda = 1 };
 

@@ -37,6 +37,7 @@ void Coordinator::submitted(int rank, const message::Submitted& request, TimePoi
              .name = request.name,
              .signature = &request.signature,
              .first_dim = shape.empty() ? 0 : shape.front(),
+             .splits = request.signature.splits,
              .now = now});
 }
 
@@ -51,12 +52,19 @@ void Coordinator::ready(int rank, TensorId id, TimePoint now) {
     record = &found->record;
     evicted = true;
   }
-  const auto member = position(rank, record->set);
-  const bool has_dim = member && *member < record->first_dims.size();
+  const std::size_t size = sets_.contains(record->set) ? sets_.at(record->set).size() : 0;
+  const std::size_t member = position(rank, record->set).value_or(size);
+  std::span<const std::int64_t> dims = record->first_dims;
+  std::span<const std::int64_t> splits;
+  if (size > 1 && dims.size() == size * size) splits = dims.subspan(std::min(member, size - 1) * size, size);
+  const std::int64_t rows = !splits.empty()        ? std::accumulate(splits.begin(), splits.end(), std::int64_t{0})
+                            : member < dims.size() ? dims[member]
+                                                   : 0;
   add(rank, {.set = record->set,
              .name = record->name,
              .signature = &record->signature,
-             .first_dim = has_dim ? record->first_dims[*member] : 0,
+             .first_dim = rows,
+             .splits = splits,
              .id = evicted ? kNoId : id,
              .now = now});
 }
@@ -94,6 +102,11 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   event.members = &sets_[event.set];
   PendingTensor* tensor = pending_.add(event);
   if (tensor == nullptr) return protocol_error(rank, "tensor '" + std::string(event.name) + "' twice");
+  if (event.signature->kind == OpKind::kJoin) {
+    join(rank, event.set, event.now);
+  } else {
+    excuse_joined(*tensor, event.now);
+  }
   if (tensor->complete()) {
     complete(*tensor);
   } else if (left_count_ > 0) {
@@ -101,8 +114,30 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   }
 }
 
+void Coordinator::excuse_joined(PendingTensor& tensor, TimePoint now) {
+  for (const int rank : joined_.ranks(tensor.set)) {
+    const std::size_t member = *position(rank, tensor.set);
+    if (!tensor.has(member)) Readiness::excuse(tensor, member, now);
+  }
+}
+
+// From now on nothing of the set waits for this rank, until all its members have joined.
+void Coordinator::join(int rank, int set, TimePoint now) {
+  joined_.join(set, rank);
+  for (PendingTensor* tensor : pending_.waiting()) {
+    if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;
+    excuse_joined(*tensor, now);
+    if (tensor->complete()) complete(*tensor);
+  }
+}
+
 void Coordinator::complete(PendingTensor& tensor) {
-  const Status result = verdict(tensor, options_.hosts);
+  if (tensor.signature.kind == OpKind::kJoin) {
+    tensor.first_dims = {joined_.ranks(tensor.set).back()};
+    joined_.forget(tensor.set);
+  }
+  Status result = verdict(tensor, options_.hosts);
+  if (result.ok()) result = check_joined(tensor, options_.hosts);
   if (!result.ok()) {
     fail_groups_of(tensor, result);
     return fail(tensor, result);
@@ -163,14 +198,17 @@ TensorRef Coordinator::refer(const PendingTensor& tensor) {
     cache_.touch(tensor.id);
     return {.id = tensor.id};
   }
-  TensorRef ref{.name = tensor.name, .first_dims = tensor.first_dims};
-  if (options_.cache_capacity > 0) {
+  TensorRef ref{.name = tensor.name, .first_dims = tensor.logged_dims()};
+  if (!tensor.excused.empty()) ref.signature = tensor.signature;
+  // Not known to all, or never the same again: it gets no id.
+  const bool lasting = tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin;
+  if (lasting && options_.cache_capacity > 0) {
     ref.id = next_id_++;
     cache_.define({.id = ref.id,
                    .set = tensor.set,
                    .name = tensor.name,
                    .signature = tensor.signature,
-                   .first_dims = tensor.first_dims});
+                   .first_dims = ref.first_dims});
   }
   return ref;
 }
@@ -298,6 +336,7 @@ void Coordinator::remove_set(int set) {
                                                      "the rest of its group was submitted on all members"));
   }
   cache_.erase_set(set);
+  joined_.forget(set);
   sets_.erase(set);
   append(entry::RemoveSet{.set = set});
   end_call({}, set);

@@ -13,6 +13,7 @@
 #include "runtime/base/status.h"
 #include "runtime/engine/call_board.h"
 #include "runtime/engine/decision_log.h"
+#include "runtime/engine/joined.h"
 #include "runtime/engine/messages.h"
 #include "runtime/engine/readiness.h"
 #include "runtime/engine/response_cache.h"
@@ -85,6 +86,8 @@ class Coordinator {
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
   void fail_rivals(TimePoint now);
   void check_left(PendingTensor& tensor);
+  void excuse_joined(PendingTensor& tensor, TimePoint now);
+  void join(int rank, int set, TimePoint now);
   void append(Entry entry);
   void append_ready(std::span<const int> busy);
   TensorRef refer(const PendingTensor& tensor);
@@ -110,6 +113,7 @@ class Coordinator {
   Readiness pending_;
   std::vector<PendingTensor*> ready_;  // complete, not yet appended; owned by pending_
   std::map<GroupKey, Group> groups_;
+  Joined joined_;
   CallBoard calls_;
   TimePoint calls_reported_{};
   std::optional<MakingSet> making_;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/engine/signature.h"
 
 namespace distrun::engine {
 
@@ -18,8 +20,11 @@ inline constexpr TensorId kNoId = 0;
 // there too, and an id other than kNoId is from now on that name's.
 struct TensorRef {
   TensorId id = kNoId;
-  std::string name;                      // empty: known by id
-  std::vector<std::int64_t> first_dims;  // allgather: dimension 0 of each member; empty: as when the id was defined
+  std::string name;  // empty: known by id
+  // Allgather: dimension 0 of each member. Alltoall: the same where all send equal shares; else, at i * members + j,
+  // the rows that member i sends to member j. Join: the rank that joined last. Known by id: as when the id was defined.
+  std::vector<std::int64_t> first_dims;
+  std::optional<Signature> signature{};  // where some member has joined and may never have seen the tensor
   friend bool operator==(const TensorRef&, const TensorRef&) = default;
 };
 

@@ -43,13 +43,15 @@ struct Submission {
   int process_set = 0;
   int group = -1;  // >= 0: submissions of one call with this number run all or none
   const void* input = nullptr;
-  void* output = nullptr;  // null for allgather and barrier
+  void* output = nullptr;            // null for allgather, alltoall, barrier and join; reducescatter: this rank's share
+  std::vector<std::int64_t> splits;  // alltoall: rows for each member; empty: equal shares
 };
 
 struct Output {
   Shape shape;
-  std::vector<std::int64_t> first_dims;   // allgather: dimension 0 of each member
-  std::unique_ptr<std::byte[]> gathered;  // allgather: the output
+  // Allgather: dimension 0 of each member. Alltoall: rows received from each. Join: the rank that joined last.
+  std::vector<std::int64_t> first_dims;
+  std::unique_ptr<std::byte[]> gathered;  // allgather, alltoall: the output
   std::size_t bytes = 0;
 };
 

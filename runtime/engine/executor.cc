@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "runtime/engine/parts.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -37,8 +39,9 @@ Status no_backend(const ProcessSet& set, const Tensor& tensor) {
 
 Status too_large(const Tensor& tensor) {
   return Status(ErrorInfo{.code = Errc::kInvalidArgument,
-                          .message = "tensor '" + tensor.submission().name +
-                                     "': the output of the allgather is larger than memory can be; gather less",
+                          .message = "tensor '" + tensor.submission().name + "': the output of the " +
+                                     std::string(name_of(tensor.signature().kind)) +
+                                     " is larger than memory can be; move less at once",
                           .tensor = tensor.submission().name});
 }
 
@@ -56,6 +59,43 @@ Status check_capabilities(const backend::Backend& backend, const Tensor& tensor)
                           .tensor = tensor.submission().name});
 }
 
+std::size_t row_elements(const Tensor& tensor) {
+  return static_cast<std::size_t>(num_elements(std::span(tensor.signature().shape).subspan(1)));
+}
+
+Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tensor) {
+  return {Errc::kProtocol, "the decision log gives " + std::to_string(sizes) + " sizes for an " +
+                               std::string(name_of(tensor.signature().kind)) + " of " +
+                               std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
+}
+
+// The output of an operation whose rows come from all members: `dims` of each.
+Status make_output(Tensor& tensor, const std::vector<std::int64_t>& dims) {
+  Shape shape = tensor.signature().shape;
+  shape[0] = 0;
+  for (const std::int64_t dim : dims) {
+    if (__builtin_add_overflow(shape[0], dim, &shape[0])) return too_large(tensor);
+  }
+  if (!fits_in_memory(shape, tensor.signature().dtype)) return too_large(tensor);
+  Output& output = tensor.output();
+  output.bytes = static_cast<std::size_t>(num_elements(shape)) * size_of(tensor.signature().dtype);
+  auto memory = allocate(output.bytes, "the output of " + std::string(name_of(tensor.signature().kind)) + " '" +
+                                           tensor.submission().name + "'");
+  if (!memory.ok()) return memory.status();
+  output.shape = std::move(shape);
+  output.first_dims = dims;
+  output.gathered = *std::move(memory);
+  return {};
+}
+
+// Reducescatter: this member's share.
+void describe_share(const ProcessSet& set, Tensor& tensor) {
+  Output& output = tensor.output();
+  output.shape = tensor.signature().shape;
+  output.shape.front() = share_of(output.shape.front(), set.members.size(), static_cast<std::size_t>(set.index));
+  output.bytes = static_cast<std::size_t>(num_elements(output.shape)) * size_of(tensor.signature().dtype);
+}
+
 }  // namespace
 
 void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done) {
@@ -65,7 +105,12 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   flight->agreed = flight->started = Clock::now();
   if (!aborted_.ok()) return finish(*flight, aborted_, done);
   const Tensor& first = *flight->tensors.front().tensor;
-  if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);  // agreement is the barrier
+  // Agreement is the barrier, and the join.
+  if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);
+  if (first.signature().kind == OpKind::kJoin) {
+    flight->tensors.front().tensor->output().first_dims = flight->tensors.front().first_dims;
+    return finish(*flight, {}, done);
+  }
   backend::Backend* backend = set.backend_for(first.signature().device);
   if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
   Status status = check_capabilities(*backend, first);
@@ -98,7 +143,14 @@ Status Executor::prepare(const ProcessSet& set, const backend::Backend& backend,
     case OpKind::kBroadcast:
       segment_of_broadcast(set, flight);
       break;
+    case OpKind::kAlltoall:
+      status = segment_of_alltoall(set, flight);
+      break;
+    case OpKind::kReducescatter:
+      status = segment_of_reducescatter(set, backend, flight);
+      break;
     case OpKind::kBarrier:
+    case OpKind::kJoin:
       break;
   }
   flight.operation.segments = flight.segments;
@@ -134,7 +186,15 @@ Status Executor::pack(Flight& flight) {
   return {};
 }
 
+// Where the backend did not scale.
 void Executor::unpack(Flight& flight) {
+  const Signature& all = flight.tensors.front().tensor->signature();
+  if (all.kind == OpKind::kReducescatter && all.postscale != flight.operation.postscale) {
+    const Tensor& tensor = *flight.tensors.front().tensor;
+    std::byte* share = output_of(tensor);
+    backend::scale(all.dtype, all.postscale, share, share, tensor.output().bytes / size_of(all.dtype));
+  }
+  if (all.kind != OpKind::kAllreduce || !flight.packed) return;
   const std::byte* from = flight.packed.get();
   for (const RunTensor& one : flight.tensors) {
     const Signature& signature = one.tensor->signature();
@@ -147,26 +207,55 @@ void Executor::unpack(Flight& flight) {
 Status Executor::segment_of_allgather(const ProcessSet& set, Flight& flight) {
   Tensor& tensor = *flight.tensors.front().tensor;
   const auto& dims = flight.tensors.front().first_dims;
-  if (dims.size() != set.members.size()) {
-    return {Errc::kProtocol, "the decision log gives " + std::to_string(dims.size()) + " sizes for an allgather of " +
-                                 std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
+  if (dims.size() != set.members.size()) return wrong_sizes(dims.size(), set, tensor);
+  const auto row = row_elements(tensor);
+  for (const std::int64_t dim : dims) flight.counts.push_back(static_cast<std::size_t>(dim) * row);
+  DISTRUN_RETURN_IF_ERROR(make_output(tensor, dims));
+  flight.segments.push_back({input_of(tensor), tensor.output().gathered.get(), count_of(tensor)});
+  return {};
+}
+
+Status Executor::segment_of_alltoall(const ProcessSet& set, Flight& flight) {
+  Tensor& tensor = *flight.tensors.front().tensor;
+  const std::size_t members = set.members.size();
+  const auto rows = rows_of(flight.tensors.front().first_dims, members);
+  if (rows.size() != members * members) {
+    return wrong_sizes(flight.tensors.front().first_dims.size(), set, tensor);
   }
-  Shape shape = tensor.signature().shape;
-  const auto row = static_cast<std::size_t>(num_elements(std::span(shape).subspan(1)));
-  shape[0] = 0;
-  for (const std::int64_t dim : dims) {
-    flight.counts.push_back(static_cast<std::size_t>(dim) * row);
-    if (__builtin_add_overflow(shape[0], dim, &shape[0])) return too_large(tensor);
+  const auto row = row_elements(tensor);
+  const auto self = static_cast<std::size_t>(set.index);
+  std::vector<std::int64_t> received;
+  std::size_t sent = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    flight.counts.push_back(static_cast<std::size_t>(rows[i]) * row);
+    if (i / members == self) sent += flight.counts.back();
+    if (i % members == self) received.push_back(rows[i]);
   }
-  if (!fits_in_memory(shape, tensor.signature().dtype)) return too_large(tensor);
-  Output& output = tensor.output();
-  output.bytes = static_cast<std::size_t>(shape[0]) * row * size_of(tensor.signature().dtype);
-  auto memory = allocate(output.bytes, "the output of allgather '" + tensor.submission().name + "'");
+  DISTRUN_RETURN_IF_ERROR(make_output(tensor, received));
+  flight.segments.push_back({input_of(tensor), tensor.output().gathered.get(), sent});
+  return {};
+}
+
+Status Executor::segment_of_reducescatter(const ProcessSet& set, const backend::Backend& backend, Flight& flight) {
+  Tensor& tensor = *flight.tensors.front().tensor;
+  describe_share(set, tensor);
+  const auto row = row_elements(tensor);
+  const std::int64_t rows = tensor.signature().shape.front();
+  for (std::size_t i = 0; i < set.members.size(); ++i) {
+    flight.counts.push_back(static_cast<std::size_t>(share_of(rows, set.members.size(), i)) * row);
+  }
+  flight.segments.push_back({input_of(tensor), output_of(tensor), count_of(tensor)});
+  if (backend.capabilities().scatter_gather) return {};
+  // The backend does not scale: it gets a scaled copy. The result is scaled where it arrives.
+  const double prescale = std::exchange(flight.operation.prescale, 1.0);
+  flight.operation.postscale = 1.0;
+  if (prescale == 1.0) return {};
+  const std::size_t bytes = payload_bytes(tensor.signature());
+  auto memory = allocate(bytes, "the scaled input of reducescatter '" + tensor.submission().name + "'");
   if (!memory.ok()) return memory.status();
-  output.shape = std::move(shape);
-  output.first_dims = dims;
-  output.gathered = *std::move(memory);
-  flight.segments.push_back({input_of(tensor), output.gathered.get(), count_of(tensor)});
+  flight.packed = *std::move(memory);
+  backend::scale(flight.operation.dtype, prescale, input_of(tensor), flight.packed.get(), count_of(tensor));
+  flight.segments.front().in = flight.packed.get();
   return {};
 }
 
@@ -177,15 +266,17 @@ void Executor::segment_of_broadcast(const ProcessSet& set, Flight& flight) {
 }
 
 void Executor::finish(Flight& flight, const Status& status, std::vector<Completion>& done) {
-  if (status.ok() && flight.packed) unpack(flight);
+  if (status.ok()) unpack(flight);
   const bool hold = !status.ok() && !concerns_only_the_tensor(status) && aborted_.ok();
   if (hold && failure_.ok()) failure_ = status;
   const TimePoint ended = observer_ != nullptr ? Clock::now() : TimePoint{};
   for (RunTensor& one : flight.tensors) {
     Output& output = one.tensor->output();
-    if (one.tensor->signature().kind != OpKind::kAllgather && status.ok()) {
-      output.shape = one.tensor->signature().shape;
-      output.bytes = one.tensor->signature().kind == OpKind::kBarrier ? 0 : payload_bytes(one.tensor->signature());
+    const Signature& signature = one.tensor->signature();
+    const bool as_input = signature.kind == OpKind::kAllreduce || signature.kind == OpKind::kBroadcast;
+    if (as_input && status.ok()) {
+      output.shape = signature.shape;
+      output.bytes = payload_bytes(signature);
     }
     if (observer_ != nullptr) observer_->ran(*one.tensor, flight.agreed, flight.started, ended);
     const bool broken = !status.ok() && !aborted_.ok();

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/engine/joined.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -37,6 +39,7 @@ void Member::submit(const TensorPtr& tensor, std::vector<Message>& out) {
     say_submitted(*tensor, out);
   }
   announced_.emplace(key, tensor);
+  if (tensor->signature().kind == OpKind::kJoin) joined_.insert(key.set);
 }
 
 Result<TensorPtr> Member::take(TensorKey key) {
@@ -46,7 +49,16 @@ Result<TensorPtr> Member::take(TensorKey key) {
   }
   TensorPtr tensor = std::move(found->second);
   announced_.erase(found);
+  if (tensor->signature().kind == OpKind::kJoin) joined_.erase(key.set);
   return tensor;
+}
+
+// The leader counts a rank that has joined as one that has submitted everything.
+Result<TensorPtr> Member::take_or_stand_in(TensorKey key, const Signature* signature) {
+  if (!joined_.contains(key.set) || announced_.contains(key)) return take(key);
+  if (signature == nullptr)
+    return broken("tensor '" + std::string(key.name) + "', of which a joined rank knows nothing");
+  return make_stand_in(key.set, key.name, *signature);
 }
 
 Result<std::vector<RunTensor>> Member::run(const entry::Run& run) {
@@ -57,7 +69,8 @@ Result<std::vector<RunTensor>> Member::run(const entry::Run& run) {
     const ResponseCache::Record* record = by_id ? cache_.find(ref.id) : nullptr;
     if (by_id && record == nullptr) return broken("the unknown tensor id " + std::to_string(ref.id));
     const std::string_view name = by_id ? std::string_view(record->name) : std::string_view(ref.name);
-    auto tensor = take({.set = run.set, .name = name});
+    const Signature* signature = by_id ? &record->signature : ref.signature ? &*ref.signature : nullptr;
+    auto tensor = take_or_stand_in({.set = run.set, .name = name}, signature);
     if (!tensor.ok()) return tensor.status();
     const auto& dims = by_id ? record->first_dims : ref.first_dims;
     if (!by_id && ref.id != kNoId) {

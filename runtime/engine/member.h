@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace distrun::engine {
 // A tensor that is to run now.
 struct RunTensor {
   TensorPtr tensor;
-  std::vector<std::int64_t> first_dims;  // allgather: of each member
+  std::vector<std::int64_t> first_dims;  // as in TensorRef
 };
 
 class Member {
@@ -41,8 +42,10 @@ class Member {
 
  private:
   Result<TensorPtr> take(TensorKey key);
+  Result<TensorPtr> take_or_stand_in(TensorKey key, const Signature* signature);
 
   ResponseCache cache_;
+  std::set<int> joined_;  // process sets whose join is under way: what others submit to them runs here too
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> announced_;  // keys view the tensors' names
 };
 

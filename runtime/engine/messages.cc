@@ -10,7 +10,7 @@ namespace {
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 1;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 2;  // of this file; a change of format is a new number
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
@@ -41,6 +41,7 @@ void write_signature(WireWriter& w, const Signature& s) {
   w.u8(static_cast<std::uint8_t>(s.kind)).u8(static_cast<std::uint8_t>(s.dtype));
   w.u8(static_cast<std::uint8_t>(s.device)).u8(static_cast<std::uint8_t>(s.reduce));
   w.f64(s.prescale).f64(s.postscale).i32(s.root).i64s(s.shape);
+  if (s.kind == OpKind::kAlltoall) w.i64s(s.splits);
   w.u32(s.group.size);
   if (s.group.size != 0) w.u64(s.group.digest).string(s.group.first);
 }
@@ -55,6 +56,7 @@ Signature read_signature(WireReader& r) {
   s.postscale = r.f64();
   s.root = r.i32();
   s.shape = r.i64s(kMaxDimensions);
+  if (s.kind == OpKind::kAlltoall) s.splits = r.i64s(kMaxList);
   s.group.size = r.u32();
   if (s.group.size != 0) {
     s.group.digest = r.u64();
@@ -66,7 +68,9 @@ Signature read_signature(WireReader& r) {
 
 void write_ref(WireWriter& w, const TensorRef& ref) {
   w.u32(ref.id).boolean(ref.name.empty());
-  if (!ref.name.empty()) w.string(ref.name).i64s(ref.first_dims);
+  if (ref.name.empty()) return;
+  w.string(ref.name).i64s(ref.first_dims).boolean(ref.signature.has_value());
+  if (ref.signature) write_signature(w, *ref.signature);
 }
 
 TensorRef read_ref(WireReader& r) {
@@ -75,6 +79,7 @@ TensorRef read_ref(WireReader& r) {
   ref.name = r.string(kMaxName);
   if (ref.name.empty()) r.fail("a tensor without a name");
   ref.first_dims = r.i64s(kMaxList);
+  if (r.boolean()) ref.signature = read_signature(r);
   return ref;
 }
 

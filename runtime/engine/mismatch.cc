@@ -24,7 +24,7 @@ std::string group_text(const GroupTag& group) {
 }
 
 std::string shape_text(const Signature& s) {
-  if (s.kind != OpKind::kAllgather) return to_string(s.shape);
+  if (!rows_differ_by_right(s.kind)) return to_string(s.shape);
   Shape shape = s.shape;
   if (shape.empty()) return "0 dimensions";
   std::string text = to_string(shape);  // dimension 0 is free
@@ -40,7 +40,7 @@ struct Aspect {
 };
 
 bool shapes_differ(const Signature& a, const Signature& b) {
-  if (a.kind != OpKind::kAllgather) return a.shape != b.shape;
+  if (!rows_differ_by_right(a.kind)) return a.shape != b.shape;
   if (a.shape.size() != b.shape.size()) return true;
   return !a.shape.empty() && !std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
 }
@@ -53,7 +53,8 @@ const std::array<Aspect, 9> kAspects = {{
     {"devices", "put the tensor on the same kind of device",
      [](const Signature& s) { return std::string(name_of(s.device)); },
      [](const Signature& a, const Signature& b) { return a.device != b.device; }},
-    {"shapes", "pass the same shape (an allgather may differ in its first dimension only)", shape_text, shapes_differ},
+    {"shapes", "pass the same shape (an allgather or alltoall may differ in its first dimension only)", shape_text,
+     shapes_differ},
     {"reduce operations", "pass the same reduce operation",
      [](const Signature& s) { return std::string(name_of(s.reduce)); },
      [](const Signature& a, const Signature& b) { return a.reduce != b.reduce; }},
@@ -110,15 +111,16 @@ ErrorInfo mismatch_error(const std::vector<Party>& parties, const Aspect& aspect
 }  // namespace
 
 bool compatible(const Signature& a, const Signature& b) {
-  if (a.kind != OpKind::kAllgather || b.kind != OpKind::kAllgather) return a == b;
+  if (!rows_differ_by_right(a.kind) || a.kind != b.kind) return a == b;
   return std::none_of(kAspects.begin(), kAspects.end(), [&](const Aspect& aspect) { return aspect.differs(a, b); });
 }
 
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context) {
   ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor), .ranks = *context.members};
-  if (signature.kind == OpKind::kAllgather && signature.shape.empty()) {
-    error.message = "tensor '" + error.tensor +
-                    "': allgather of a tensor with 0 dimensions is not defined; give it a first dimension (reshape(1))";
+  const bool by_rows = rows_differ_by_right(signature.kind) || signature.kind == OpKind::kReducescatter;
+  if (by_rows && signature.shape.empty()) {
+    error.message = "tensor '" + error.tensor + "': " + std::string(name_of(signature.kind)) +
+                    " of a tensor with 0 dimensions is not defined; give it a first dimension (reshape(1))";
     return error;
   }
   const auto& members = *context.members;

@@ -23,7 +23,7 @@ struct MismatchContext {
   const std::vector<std::string>* hosts = nullptr;  // by world rank
 };
 
-// True when the two can run together: equal, but for dimension 0 of an allgather.
+// True when the two can run together: equal, but for the rows of an allgather or alltoall.
 bool compatible(const Signature& a, const Signature& b);
 
 // What is wrong with an operation that all ranks describe alike: a 0-d allgather, a root outside the set.

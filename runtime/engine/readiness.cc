@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "runtime/engine/mismatch.h"
+#include "runtime/engine/parts.h"
 
 namespace distrun::engine {
 
@@ -23,6 +24,32 @@ std::vector<int> PendingTensor::submitted_ranks() const {
   return ranks;
 }
 
+bool PendingTensor::is_excused(int rank) const {
+  return std::find(excused.begin(), excused.end(), rank) != excused.end();
+}
+
+std::vector<std::int64_t> PendingTensor::logged_dims() const {
+  const auto even = [](const std::vector<std::int64_t>& one) { return one.empty(); };
+  if (std::all_of(splits.begin(), splits.end(), even)) return first_dims;
+  std::vector<std::int64_t> rows;
+  const auto count = static_cast<std::int64_t>(splits.size());
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i].empty()) {
+      rows.insert(rows.end(), splits.size(), first_dims[i] / count);
+    } else {
+      rows.insert(rows.end(), splits[i].begin(), splits[i].end());
+    }
+  }
+  return rows;
+}
+
+void Readiness::excuse(PendingTensor& tensor, std::size_t member, TimePoint now) {
+  tensor.when[member] = now;
+  --tensor.missing;
+  tensor.excused.push_back((*tensor.members)[member]);
+  if (!tensor.first_dims.empty()) tensor.id = kNoId;  // what the id stands for has rows of this member
+}
+
 PendingTensor* Readiness::add(const SubmissionEvent& event) {
   PendingTensor* tensor = nullptr;
   const auto found = pending_.find(TensorKey{.set = event.set, .name = event.name});
@@ -37,7 +64,9 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
     tensor->missing = event.members->size();
     tensor->id = event.id;
     tensor->first = tensor->reported = event.now;
-    if (event.signature->kind == OpKind::kAllgather) tensor->first_dims.assign(event.members->size(), 0);
+    const std::size_t members = event.members->size();
+    if (rows_differ_by_right(event.signature->kind)) tensor->first_dims.assign(members, 0);
+    if (event.signature->kind == OpKind::kAlltoall) tensor->splits.resize(members);
     pending_.emplace(TensorKey{.set = event.set, .name = tensor->name}, std::move(fresh));
   } else {
     tensor = found->second.get();
@@ -48,6 +77,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
   tensor->when[event.member] = event.now;
   --tensor->missing;
   if (!tensor->first_dims.empty()) tensor->first_dims[event.member] = event.first_dim;
+  if (!tensor->splits.empty()) tensor->splits[event.member].assign(event.splits.begin(), event.splits.end());
   return tensor;
 }
 
@@ -74,14 +104,31 @@ std::vector<PendingTensor*> Readiness::waiting() {
   return tensors;
 }
 
+namespace {
+
+std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
+  std::vector<SplitsOf> all;
+  for (std::size_t i = 0; i < tensor.members->size(); ++i) {
+    const int rank = (*tensor.members)[i];
+    if (!tensor.is_excused(rank)) {
+      all.push_back({.rank = rank, .rows = tensor.first_dims[i], .splits = tensor.splits[i]});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
   const MismatchContext context{.tensor = tensor.name, .members = tensor.members, .hosts = &hosts};
   std::optional<ErrorInfo> error;
   if (tensor.odd.empty()) {
     error = check_agreed(tensor.signature, context);
+    if (!error && !tensor.splits.empty()) error = check_splits(splits_of(tensor), context);
   } else {
     std::vector<RankSignature> all;
     for (std::size_t i = 0; i < tensor.members->size(); ++i) {
+      if (tensor.is_excused((*tensor.members)[i])) continue;
       const auto odd = std::find_if(tensor.odd.begin(), tensor.odd.end(), [i](const auto& o) { return o.first == i; });
       const Signature& own = odd == tensor.odd.end() ? tensor.signature : odd->second;
       all.push_back({.rank = (*tensor.members)[i], .signature = &own});

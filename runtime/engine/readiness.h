@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -27,7 +28,9 @@ struct PendingTensor {
   std::vector<TimePoint> when;                // by member; kNever: not yet
   std::size_t missing = 0;
   std::vector<std::pair<std::size_t, Signature>> odd;  // by member: not compatible with `signature`
-  std::vector<std::int64_t> first_dims;                // allgather: by member
+  std::vector<std::int64_t> first_dims;                // allgather, alltoall: by member; join: who was last
+  std::vector<std::vector<std::int64_t>> splits;       // alltoall: by member; empty: equal shares
+  std::vector<int> excused;                            // world ranks that have joined instead of submitting it
   TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
   TimePoint first;      // submission
   TimePoint reported;   // last stall report
@@ -37,6 +40,9 @@ struct PendingTensor {
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] std::vector<int> submitted_ranks() const;
+  [[nodiscard]] bool is_excused(int rank) const;
+  // What the log carries for it: see TensorRef::first_dims.
+  [[nodiscard]] std::vector<std::int64_t> logged_dims() const;
 };
 
 // One member's submission of a tensor.
@@ -46,7 +52,8 @@ struct SubmissionEvent {
   const std::vector<int>* members = nullptr;
   std::size_t member = 0;  // position of the submitter in `members`
   const Signature* signature = nullptr;
-  std::int64_t first_dim = 0;  // allgather
+  std::int64_t first_dim = 0;              // allgather, alltoall
+  std::span<const std::int64_t> splits{};  // alltoall
   TensorId id = kNoId;
   TimePoint now;
 };
@@ -56,6 +63,8 @@ class Readiness {
   // Null if this member has submitted the tensor already (a broken peer).
   PendingTensor* add(const SubmissionEvent& event);
   void erase(const PendingTensor& tensor);  // consumed by a log entry
+  // This member has joined: the tensor does not wait for it any more.
+  static void excuse(PendingTensor& tensor, std::size_t member, TimePoint now);
 
   [[nodiscard]] bool contains(int set, std::string_view name) const;
   [[nodiscard]] bool empty() const { return pending_.empty(); }

@@ -23,7 +23,7 @@ class ResponseCache {
     int set = 0;
     std::string name;
     Signature signature;                   // at the leader the first submitter's, at a member its own
-    std::vector<std::int64_t> first_dims;  // allgather: of each member
+    std::vector<std::int64_t> first_dims;  // as in TensorRef
   };
 
   [[nodiscard]] const Record* find(TensorId id) const;

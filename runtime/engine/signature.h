@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/types.h"
 
@@ -18,8 +19,8 @@ struct GroupTag {
   friend bool operator==(const GroupTag&, const GroupTag&) = default;
 };
 
-// Fields that an operation does not use keep their defaults, so that equality needs no cases (the exception: dimension
-// 0 of an allgather may differ between ranks).
+// Fields that an operation does not use keep their defaults, so that equality needs no cases (the exceptions: dimension
+// 0 of an allgather or alltoall and the splits may differ between ranks).
 struct Signature {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kF32;
@@ -29,18 +30,22 @@ struct Signature {
   double postscale = 1.0;
   int root = 0;  // broadcast: world rank
   Shape shape;
+  std::vector<std::int64_t> splits;  // alltoall: rows for each member; empty: equal shares
   GroupTag group;
 
   friend bool operator==(const Signature& a, const Signature& b) {
     return a.kind == b.kind && a.dtype == b.dtype && a.device == b.device && a.reduce == b.reduce &&
            same_bits(a.prescale, b.prescale) && same_bits(a.postscale, b.postscale) && a.root == b.root &&
-           a.shape == b.shape && a.group == b.group;
+           a.shape == b.shape && a.splits == b.splits && a.group == b.group;
   }
   // NaN scales must equal themselves, or a tensor would mismatch with itself.
   static bool same_bits(double a, double b) {
     return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
   }
 };
+
+// Dimension 0 and the splits are each rank's own.
+inline bool rows_differ_by_right(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
 
 inline constexpr std::size_t kMaxDimensions = 64;
 

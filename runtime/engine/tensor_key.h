@@ -7,6 +7,9 @@
 
 namespace distrun::engine {
 
+// The name of every join, so that all members of a set mean one.
+inline constexpr std::string_view kJoinName = "distrun.join";
+
 struct TensorKey {
   int set = 0;
   std::string_view name;

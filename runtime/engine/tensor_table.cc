@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/engine/parts.h"
+
 namespace distrun::engine {
 namespace {
 
 // Bounds of one message that names tensors (at most 16 MiB, see net/control_plane.h).
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxGroup = 4096;
+constexpr std::size_t kMaxSplits = 1 << 20;
 
 Status refuse(const Submission& submission, const std::string& what) {
   return Status(ErrorInfo{.code = Errc::kInvalidArgument,
@@ -28,18 +31,38 @@ Status check_shape(const Submission& submission) {
   return {};
 }
 
-Status check_memory(const Submission& submission) {
-  if (submission.kind == OpKind::kBarrier || num_elements(submission.shape) == 0) return {};
+bool moves_data(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin; }
+
+// Bytes of the output that the caller gives; 0 where the engine makes it.
+std::size_t output_bytes(const Submission& submission, std::size_t members, std::size_t index) {
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
+  if (submission.kind == OpKind::kReducescatter) {
+    // A 0-d one is refused by all ranks together.
+    const std::int64_t rows = submission.shape.empty() ? 0 : submission.shape.front();
+    return rows == 0
+               ? 0
+               : bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(share_of(rows, members, index));
+  }
+  return rows_differ_by_right(submission.kind) ? 0 : bytes;
+}
+
+Status check_memory(const Submission& submission, std::size_t members, std::size_t index) {
+  if (!moves_data(submission.kind) || num_elements(submission.shape) == 0) return {};
   if (submission.input == nullptr) return refuse(submission, "the input is a null pointer; pass the tensor's memory");
-  const bool needs_output = submission.kind != OpKind::kAllgather;
-  if (needs_output && submission.output == nullptr) {
-    return refuse(submission, "the output is a null pointer; pass the output's memory (the input's for in place)");
+  const std::size_t out_bytes = output_bytes(submission, members, index);
+  if (out_bytes == 0) return {};
+  const bool in_place_goes = submission.kind != OpKind::kReducescatter;
+  if (submission.output == nullptr) {
+    return refuse(submission, in_place_goes ? "the output is a null pointer; pass the output's memory (the input's for "
+                                              "in place)"
+                                            : "the output is a null pointer; pass memory for this rank's share");
   }
   const auto* in = static_cast<const std::byte*>(submission.input);
   const auto* out = static_cast<const std::byte*>(submission.output);
   const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
-  if (needs_output && in != out && in < out + bytes && out < in + bytes) {
-    return refuse(submission, "input and output overlap; make them the same memory or separate memory");
+  if ((in != out || !in_place_goes) && in < out + out_bytes && out < in + bytes) {
+    return refuse(submission, in_place_goes ? "input and output overlap; make them the same memory or separate memory"
+                                            : "input and output overlap; give the share memory of its own");
   }
   return {};
 }
@@ -47,16 +70,17 @@ Status check_memory(const Submission& submission) {
 // Fields that the operation does not use are left at their defaults.
 Signature signature_of(const Submission& submission) {
   Signature signature{.kind = submission.kind};
-  if (submission.kind == OpKind::kBarrier) return signature;
+  if (!moves_data(submission.kind)) return signature;
   signature.dtype = submission.dtype;
   signature.device = submission.device.type;
   signature.shape = submission.shape;
-  if (submission.kind == OpKind::kAllreduce) {
+  if (submission.kind == OpKind::kAllreduce || submission.kind == OpKind::kReducescatter) {
     signature.reduce = submission.reduce;
     signature.prescale = submission.prescale;
     signature.postscale = submission.postscale;
   }
   if (submission.kind == OpKind::kBroadcast) signature.root = submission.root;
+  if (submission.kind == OpKind::kAlltoall) signature.splits = submission.splits;
   return signature;
 }
 
@@ -91,21 +115,36 @@ Result<std::map<std::pair<int, int>, GroupTag>> tags_of(std::span<const Submissi
 
 }  // namespace
 
-Status TensorTable::check(const Submission& submission) const {
-  if (submission.name.empty() || submission.name.size() > kMaxNameBytes) {
-    return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
-  }
+Status TensorTable::check_set(const Submission& submission) const {
   const auto set = sets_.find(submission.process_set);
   if (set == sets_.end()) {
     return refuse(submission, "process set " + std::to_string(submission.process_set) +
                                   " does not exist (never added, or removed); add it on all ranks first");
   }
-  if (std::find(set->second.begin(), set->second.end(), rank_) == set->second.end()) {
+  const auto& members = set->second;
+  const auto own = std::find(members.begin(), members.end(), rank_);
+  if (own == members.end()) {
     return refuse(submission, "rank " + std::to_string(rank_) + " is not a member of process set " +
                                   std::to_string(submission.process_set) + "; only its members may submit to it");
   }
+  if (joining_.contains(submission.process_set) && submission.kind != OpKind::kJoin) {
+    return refuse(submission, "rank " + std::to_string(rank_) + " has joined process set " +
+                                  std::to_string(submission.process_set) +
+                                  " (ran out of data); wait for join to return before submitting to it again");
+  }
+  return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
+}
+
+Status TensorTable::check(const Submission& submission) const {
+  if (submission.name.empty() || submission.name.size() > kMaxNameBytes) {
+    return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  if (submission.kind == OpKind::kJoin && submission.name != kJoinName) {
+    return refuse(submission, "a join is named '" + std::string(kJoinName) + "' on every rank");
+  }
+  if (submission.splits.size() > kMaxSplits) return refuse(submission, "more splits than a job has ranks");
   DISTRUN_RETURN_IF_ERROR(check_shape(submission));
-  DISTRUN_RETURN_IF_ERROR(check_memory(submission));
+  DISTRUN_RETURN_IF_ERROR(check_set(submission));
   if (in_flight_.contains(TensorKey{.set = submission.process_set, .name = submission.name})) {
     return Status(ErrorInfo{.code = Errc::kDuplicateName,
                             .message = "tensor '" + submission.name + "' is already in flight on rank " +
@@ -136,15 +175,28 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
     // Entered one by one, so that a name given twice in one call is found too.
     Status status = check(tensors[i]->submission());
     if (status.ok()) {
-      in_flight_.emplace(tensors[i]->key(), tensors[i]);
+      enter(tensors[i]);
       continue;
     }
-    for (std::size_t j = 0; j < i; ++j) in_flight_.erase(tensors[j]->key());
+    for (std::size_t j = 0; j < i; ++j) remove(*tensors[j]);
     return status;
   }
   new_.insert(new_.end(), tensors.begin(), tensors.end());
   if (!tensors.empty()) has_new_.store(true, std::memory_order_seq_cst);
   return handles;
+}
+
+void TensorTable::enter(const TensorPtr& tensor) {
+  in_flight_.emplace(tensor->key(), tensor);
+  if (tensor->signature().kind == OpKind::kJoin) joining_.insert(tensor->key().set);
+}
+
+// A stand-in was never in; its name may be by now.
+void TensorTable::remove(const Tensor& tensor) {
+  const auto found = in_flight_.find(tensor.key());
+  if (found == in_flight_.end() || found->second.get() != &tensor) return;
+  if (tensor.signature().kind == OpKind::kJoin) joining_.erase(tensor.key().set);
+  in_flight_.erase(found);
 }
 
 std::size_t TensorTable::in_flight() const {
@@ -195,7 +247,7 @@ void TensorTable::take_new(std::vector<TensorPtr>& out) {
 void TensorTable::complete(std::span<const Completion> completions) {
   {
     MutexLock lock(mutex_);
-    for (const Completion& one : completions) in_flight_.erase(one.tensor->key());
+    for (const Completion& one : completions) remove(*one.tensor);
   }
   for (const Completion& one : completions) {
     DISTRUN_CHECK(!one.tensor->done(), "a handle completes once");

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -34,7 +35,8 @@ class Tensor final : public Handle {
   [[nodiscard]] const Signature& signature() const { return signature_; }
   [[nodiscard]] TensorKey key() const { return {.set = submission_.process_set, .name = submission_.name}; }
   [[nodiscard]] TimePoint submitted_at() const { return submitted_; }
-  [[nodiscard]] Output& output() { return output_; }  // token holder, before completion
+  [[nodiscard]] Output& output() { return output_; }                              // token holder, before completion
+  void own(std::unique_ptr<std::byte[]> memory) { memory_ = std::move(memory); }  // of a stand-in
 
  private:
   friend class TensorTable;
@@ -43,6 +45,7 @@ class Tensor final : public Handle {
   const TimePoint submitted_;
   Status status_;
   Output output_;
+  std::unique_ptr<std::byte[]> memory_;
   std::atomic<bool> done_{false};
 };
 using TensorPtr = std::shared_ptr<Tensor>;
@@ -83,12 +86,16 @@ class TensorTable {
 
  private:
   Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status check_set(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  void enter(const TensorPtr& tensor) DISTRUN_REQUIRES(mutex_);
+  void remove(const Tensor& tensor) DISTRUN_REQUIRES(mutex_);
 
   const int rank_;
   mutable Mutex mutex_;
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
   std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
+  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);  // sets whose join is in flight here
   Status closed_ DISTRUN_GUARDED_BY(mutex_);
   std::atomic<bool> has_new_{false};
 };

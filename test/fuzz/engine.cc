@@ -70,6 +70,9 @@ int engine(const std::uint8_t* data, std::size_t size) {
 std::vector<Bytes> engine_seeds() {
   const message::Submitted x{.name = "x", .signature = {.shape = {4}}};
   const message::Submitted g{.name = "g", .signature = {.kind = OpKind::kAllgather, .shape = {2, 3}}};
+  const message::Submitted a{.name = "a", .signature = {.kind = OpKind::kAlltoall, .shape = {4, 3}, .splits = {1, 3}}};
+  const message::Submitted join{.name = "distrun.join", .signature = {.kind = OpKind::kJoin}};
+  const entry::Run stand_in{.tensors = {{.name = "x", .signature = x.signature}}};
   const Signature tied{.shape = {1}, .group = {.digest = 7, .size = 2, .first = "a"}};
   const message::Submitted grouped{.name = "a", .signature = tied};
   const message::Submitted other{.name = "b", .signature = tied};
@@ -80,6 +83,8 @@ std::vector<Bytes> engine_seeds() {
           seed(0, {x, g, message::Ready{.ids = {1, 2}}, message::Leaving{}}),
           seed(1, {g, g, message::Ready{.ids = {1}}, g, x, x}),
           seed(1, {grouped, grouped, other, other}),
+          seed(1, {a, a, message::Ready{.ids = {1, 1}}, join, join}),
+          seed(2, {join, x, g, a, join, x, join, message::Append{.entries = {stand_in}}}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},

@@ -156,6 +156,10 @@ class FakeBackend final : public backend::Backend {
         if (!input.empty()) std::memcpy(out, input.data(), input.size());
         out += input.size();
       }
+    } else if (operation.kind == OpKind::kAlltoall) {
+      exchange(operation, slot);
+    } else if (operation.kind == OpKind::kReducescatter) {
+      scatter(operation, slot);
     } else if (operation.kind == OpKind::kBroadcast) {
       const backend::Segment& segment = operation.segments.front();
       const auto& input = slot.inputs.at(members_[static_cast<std::size_t>(operation.root)]);
@@ -165,6 +169,41 @@ class FakeBackend final : public backend::Backend {
     } else {
       reduce<std::int32_t>(operation, slot);
     }
+  }
+
+  [[nodiscard]] std::size_t index() const {
+    return static_cast<std::size_t>(std::find(members_.begin(), members_.end(), rank_) - members_.begin());
+  }
+
+  void exchange(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
+    const std::size_t unit = size_of(operation.dtype);
+    std::byte* out = operation.segments.front().out;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const auto row = operation.counts.subspan(i * members_.size(), members_.size());
+      std::size_t at = 0;
+      for (std::size_t j = 0; j < index(); ++j) at += row[j] * unit;
+      const std::size_t bytes = row[index()] * unit;
+      if (bytes > 0) std::memcpy(out, slot.inputs.at(members_[i]).data() + at, bytes);
+      out += bytes;
+    }
+  }
+
+  // The whole sum, of which the own part is kept.
+  void scatter(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
+    const std::size_t unit = size_of(operation.dtype);
+    std::vector<std::byte> whole(operation.segments.front().count * unit);
+    const backend::Segment all{.in = nullptr, .out = whole.data(), .count = operation.segments.front().count};
+    backend::Operation sum = operation;
+    sum.segments = {&all, 1};
+    if (operation.dtype == DType::kF32) {
+      reduce<float>(sum, slot);
+    } else {
+      reduce<std::int32_t>(sum, slot);
+    }
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < index(); ++i) at += operation.counts[i] * unit;
+    const std::size_t bytes = operation.counts[index()] * unit;
+    if (bytes > 0) std::memcpy(operation.segments.front().out, whole.data() + at, bytes);
   }
 
   template <class T>

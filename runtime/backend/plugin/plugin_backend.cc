@@ -49,6 +49,7 @@ class PluginBackend final : public Backend {
       : name_(library->table().name),
         capabilities_(capabilities),
         wait_set_(services.wait_set),
+        members_(group),
         group_(std::move(library), group, services) {}
 
   ~PluginBackend() override {
@@ -80,7 +81,7 @@ class PluginBackend final : public Backend {
 
   Status start(const Operation& operation, std::uint64_t token) override {
     if (aborted_.requested()) return aborted_.why();
-    const auto [started, fresh] = operations_.try_emplace(token, operation);
+    const auto [started, fresh] = operations_.try_emplace(token, operation, members_);
     DISTRUN_CHECK(fresh, "a token is used twice at the same time");
     if (worker_) {
       worker_->start(started->second, token);
@@ -123,6 +124,7 @@ class PluginBackend final : public Backend {
   const std::string name_;
   const Capabilities capabilities_;
   net::WaitSet* wait_set_;
+  const GroupSpec members_;
   AbortState aborted_;
   std::map<std::uint64_t, PluginOperation> operations_;  // in flight; nodes do not move
   PluginGroup group_;

@@ -6,12 +6,21 @@
 
 namespace distrun::backend::plugin {
 
-PluginOperation::PluginOperation(const Operation& operation) {
+PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& group) {
   segments_.reserve(operation.segments.size());
   for (const Segment& segment : operation.segments) {
     segments_.push_back({.input = segment.in, .output = segment.out, .count = segment.count});
   }
-  counts_.assign(operation.counts.begin(), operation.counts.end());
+  if (operation.kind == OpKind::kAlltoall) {
+    const std::size_t members = group.members.size();
+    const auto self = static_cast<std::size_t>(group.index);
+    for (std::size_t i = 0; i < members; ++i) {
+      counts_.push_back(operation.counts[self * members + i]);
+      recv_counts_.push_back(operation.counts[i * members + self]);
+    }
+  } else {
+    counts_.assign(operation.counts.begin(), operation.counts.end());
+  }
   operation_ = {.struct_size = sizeof(distrun_backend_operation),
                 .kind = static_cast<std::int32_t>(operation.kind),
                 .dtype = static_cast<std::int32_t>(operation.dtype),
@@ -24,7 +33,8 @@ PluginOperation::PluginOperation(const Operation& operation) {
                 .num_segments = segments_.size(),
                 .counts = counts_.data(),
                 .prescale = operation.prescale,
-                .postscale = operation.postscale};
+                .postscale = operation.postscale,
+                .recv_counts = recv_counts_.data()};
 }
 
 distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline) {

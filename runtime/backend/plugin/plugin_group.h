@@ -15,7 +15,7 @@ namespace distrun::backend::plugin {
 // An operation in the plug-in's terms, with the memory that its pointers point to.
 class PluginOperation {
  public:
-  explicit PluginOperation(const Operation& operation);
+  PluginOperation(const Operation& operation, const GroupSpec& group);
   PluginOperation(const PluginOperation&) = delete;
   PluginOperation& operator=(const PluginOperation&) = delete;
   [[nodiscard]] const distrun_backend_operation* get() const { return &operation_; }
@@ -23,6 +23,7 @@ class PluginOperation {
  private:
   std::vector<distrun_backend_segment> segments_;
   std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> recv_counts_;
   distrun_backend_operation operation_{};
 };
 

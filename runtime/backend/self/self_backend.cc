@@ -21,7 +21,7 @@ Capabilities self_capabilities() {
 }
 
 // Scales round like those of the backends that move data: the prescaled input is rounded to the dtype first.
-void allreduce(const Operation& operation, const Segment& segment) {
+void reduce(const Operation& operation, const Segment& segment) {
   kernels::scale(operation.dtype, operation.prescale, segment.in, segment.out, segment.count);
   kernels::scale(operation.dtype, operation.postscale, segment.out, segment.out, segment.count);
 }
@@ -70,8 +70,8 @@ class SelfBackend final : public Backend {
 
   static void run(const Operation& operation) {
     for (const Segment& segment : operation.segments) {
-      if (operation.kind == OpKind::kAllreduce) {
-        allreduce(operation, segment);
+      if (operation.kind == OpKind::kAllreduce || operation.kind == OpKind::kReducescatter) {
+        reduce(operation, segment);
       } else {
         copy(operation, segment);
       }

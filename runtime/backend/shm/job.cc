@@ -12,7 +12,7 @@ std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value 
 
 std::size_t total_elements(const Operation& operation) {
   std::size_t total = 0;
-  if (operation.kind == OpKind::kAllgather) {
+  if (!operation.counts.empty()) {
     for (const std::size_t count : operation.counts) total = std::max(total, count);
   } else {
     for (const Segment& segment : operation.segments) total += segment.count;
@@ -30,6 +30,8 @@ Path path_of(const Operation& operation, std::size_t bytes, std::size_t members,
   if (operation.kind == OpKind::kBarrier) return Path::kTiny;
   if (bytes == 0) return Path::kNothing;
   if (operation.kind == OpKind::kBroadcast) return Path::kBroadcast;
+  if (operation.kind == OpKind::kReducescatter) return Path::kScatter;
+  if (operation.kind == OpKind::kAlltoall) return Path::kExchange;
   if (bytes <= TinyLine::kPayload) return Path::kTiny;
   if (operation.kind == OpKind::kAllgather) return Path::kAllgather;
   if (members <= 2 || bytes <= kOneShotBytes) return Path::kOneShot;
@@ -48,7 +50,8 @@ Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_b
     plan.chunks = 1;
     return plan;
   }
-  plan.chunk_elements = slot_bytes / unit;
+  const bool shared = plan.path == Path::kScatter || plan.path == Path::kExchange;
+  plan.chunk_elements = shared ? slot_bytes / members / 64 * 64 / unit : slot_bytes / unit;
   plan.chunks = (plan.elements + plan.chunk_elements - 1) / plan.chunk_elements;
   return plan;
 }
@@ -68,7 +71,7 @@ Job::Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan
       pack_at(operation_in.segments),
       reduce_at(operation_in.segments),
       unpack_at(operation_in.segments) {
-  if (operation.kind != OpKind::kAllgather) return;
+  if (operation.kind != OpKind::kAllgather && operation.kind != OpKind::kReducescatter) return;
   std::size_t at = 0;
   for (const std::size_t count : operation.counts) {
     offsets.push_back(at);

@@ -51,6 +51,8 @@ enum class Path {
   kChain,      // a chunk goes through all members, each adds its own; all read the result
   kBroadcast,  // the root's slot goes to everybody
   kAllgather,  // every slot goes to everybody
+  kScatter,    // a slot has a piece of every part; every member reduces its own part from all slots
+  kExchange,   // a slot has a piece of the block for each member, which reads it
 };
 
 // Depends only on what all members know alike.
@@ -58,7 +60,9 @@ struct Plan {
   Path path = Path::kNothing;
   std::uint64_t chunks = 0;
   std::size_t chunk_elements = 0;
-  std::size_t elements = 0;  // allreduce, broadcast: in all segments; allgather: of the largest block
+  // Allreduce, broadcast: in all segments. Allgather, reducescatter, alltoall: of the largest block of any member; the
+  // latter two have a piece of up to chunk_elements for each member in every slot.
+  std::size_t elements = 0;
 };
 
 // `crowded`: the host has fewer cores than ranks, so members take turns anyway. A chain then costs each member two
@@ -75,6 +79,12 @@ Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::siz
 
 struct Job {
   Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
+
+  // For operations of blocks, which differ in length: what lies in chunk `k` of a block of `count` elements.
+  [[nodiscard]] Range piece_of(std::size_t count, std::uint64_t k) const {
+    const std::size_t begin = std::min(static_cast<std::size_t>(k) * plan.chunk_elements, count);
+    return {.begin = begin, .end = std::min(begin + plan.chunk_elements, count)};
+  }
 
   [[nodiscard]] bool reduces() const { return plan.path == Path::kOneShot || plan.path == Path::kTwoPhase; }
   // Elements of chunk `k` (of this job).
@@ -96,7 +106,8 @@ struct Job {
   SegmentCursor pack_at;
   SegmentCursor reduce_at;
   SegmentCursor unpack_at;
-  std::vector<std::size_t> offsets;  // allgather: first element of each member's block in the output
+  // First element of each member's block. Allgather: in the output; reducescatter: in the input.
+  std::vector<std::size_t> offsets;
 };
 
 }  // namespace distrun::backend::shm

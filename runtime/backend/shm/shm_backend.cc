@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "runtime/backend/kernels/kernels.h"
@@ -169,6 +170,8 @@ bool ShmBackend::pack_next() {
   const bool stream = streams(job, job.packed);
   if (job.plan.path == Path::kAllgather) {
     pack_block(job, slot, stream);
+  } else if (job.plan.path == Path::kScatter || job.plan.path == Path::kExchange) {
+    pack_pieces(job, slot, stream);
   } else {
     const std::size_t bytes = job.elements_of(job.packed) * job.unit;
     timed(job, job.packed, bytes, [&] { pack_chunk(job, slot, stream); });
@@ -223,6 +226,14 @@ bool ShmBackend::unpack_next() {
     case Path::kAllgather:
       if (!ready_.all_reached(chunk + 1)) return false;
       unpack_blocks(job);
+      break;
+    case Path::kScatter:
+      if (!ready_.all_reached(chunk + 1)) return false;
+      reduce_own_part(job);
+      break;
+    case Path::kExchange:
+      if (!ready_.all_reached(chunk + 1)) return false;
+      unpack_exchange(job);
       break;
     case Path::kTiny:
     case Path::kNothing:
@@ -456,6 +467,53 @@ void ShmBackend::collect_blocks(const Job& job, std::size_t from, std::size_t li
     if (from >= count) continue;
     const std::byte* source = i == self_ ? segment.in + from * job.unit : sources_[i];
     copy(segment.out + (job.offsets[i] + from) * job.unit, source, std::min(count - from, limit) * job.unit);
+  }
+}
+
+// Each other member's piece at its place in the slot; the own one is read from the input.
+void ShmBackend::pack_pieces(const Job& job, std::byte* slot, bool stream) {
+  const bool scatter = job.plan.path == Path::kScatter;
+  const std::size_t stride = job.plan.chunk_elements * job.unit;
+  const std::byte* block = job.operation.segments[0].in;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::size_t count = job.operation.counts[scatter ? i : self_ * members_.size() + i];
+    const Range piece = job.piece_of(count, job.packed);
+    const std::byte* from = block + piece.begin * job.unit;
+    std::byte* to = slot + i * stride;
+    if (scatter && job.operation.prescale != 1.0) {
+      kernels::scale(job.operation.dtype, job.operation.prescale, from, to, piece.count());
+    } else if (i != self_) {
+      copy(to, from, piece.count() * job.unit, stream);
+    }
+    block += count * job.unit;
+  }
+}
+
+void ShmBackend::reduce_own_part(const Job& job) {
+  const Segment& segment = job.operation.segments[0];
+  const Range piece = job.piece_of(job.operation.counts[self_], job.unpacked);
+  if (piece.count() == 0) return;
+  point_sources(job.first + job.unpacked, self_ * job.plan.chunk_elements * job.unit);
+  if (job.operation.prescale == 1.0) sources_[self_] = segment.in + (job.offsets[self_] + piece.begin) * job.unit;
+  kernels::reduce(reduction_of(job.operation, members_.size()), sources_, segment.out + piece.begin * job.unit,
+                  piece.count());
+}
+
+void ShmBackend::unpack_exchange(const Job& job) {
+  const auto& counts = job.operation.counts;
+  const Segment& segment = job.operation.segments[0];
+  const std::size_t members = members_.size();
+  const std::size_t own_row = self_ * members;
+  const auto own_at = std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(own_row),
+                                      counts.begin() + static_cast<std::ptrdiff_t>(own_row + self_), std::size_t{0});
+  point_sources(job.first + job.unpacked, self_ * job.plan.chunk_elements * job.unit);
+  std::byte* block = segment.out;
+  for (std::size_t i = 0; i < members; ++i) {
+    const std::size_t count = counts[i * members + self_];
+    const Range piece = job.piece_of(count, job.unpacked);
+    const std::byte* from = i == self_ ? segment.in + (own_at + piece.begin) * job.unit : sources_[i];
+    copy(block + piece.begin * job.unit, from, piece.count() * job.unit);
+    block += count * job.unit;
   }
 }
 

@@ -68,6 +68,9 @@ class ShmBackend final : public Backend {
   void unpack_broadcast(Job& job);
   void unpack_blocks(const Job& job);
   void collect_blocks(const Job& job, std::size_t from, std::size_t limit);
+  void pack_pieces(const Job& job, std::byte* slot, bool stream);
+  void reduce_own_part(const Job& job);
+  void unpack_exchange(const Job& job);
   void reduce_part(Job& job, bool stream);
   [[nodiscard]] bool chain_ready(std::uint64_t chunk);
   void add_to_chain(Job& job, std::uint64_t chunk);

@@ -47,6 +47,7 @@ Job::Job(const Operation& operation, const JobArgs& args)
                             tuning_);
   sends_ = schedule_->sends();
   receives_ = schedule_->receives();
+  blocks_.resize(schedule_->passing() * layout_.element_bytes());
   if (!schedule_->gathers_blocks()) return;
   const std::size_t block = layout_.count() * layout_.element_bytes();
   blocks_.resize(block * size_);
@@ -56,6 +57,11 @@ Job::Job(const Operation& operation, const JobArgs& args)
     own += count * layout_.element_bytes();
   });
 }
+
+bool Job::reduces() const { return operation_.kind == OpKind::kAllreduce || operation_.kind == OpKind::kReducescatter; }
+
+// The output is a row of blocks of its own, not the input's elements at other addresses.
+bool Job::in_blocks() const { return operation_.kind == OpKind::kAllgather || operation_.kind == OpKind::kAlltoall; }
 
 std::size_t Job::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }
 
@@ -85,15 +91,14 @@ void Job::add_send(Pieces& pieces) {
     case Place::kBlock:
       return pieces.add(blocks_.data() + transfer.begin * bytes, bytes_of(transfer));
     case Place::kOutput:
-      if (operation_.kind == OpKind::kAllgather)
-        return pieces.add(operation_.segments[0].out + transfer.begin * bytes, bytes_of(transfer));
+      if (in_blocks()) return pieces.add(operation_.segments[0].out + transfer.begin * bytes, bytes_of(transfer));
       return layout_.for_each(transfer.begin, transfer.count, [&](const std::byte*, std::byte* out, std::size_t count) {
         pieces.add(out, count * bytes);
       });
     case Place::kInput:
       break;
   }
-  const bool scales = operation_.kind == OpKind::kAllreduce && operation_.prescale != 1.0;
+  const bool scales = reduces() && operation_.prescale != 1.0;
   if (scales) scaled_.resize(tuning_.chunk_bytes);
   std::byte* scaled = scaled_.data();
   layout_.for_each(transfer.begin, transfer.count, [&](const std::byte* in, std::byte*, std::size_t count) {
@@ -119,9 +124,9 @@ void Job::end_send() {
 // Right after the system has read the chunk for sending, so that it is read from memory once.
 void Job::keep_input(const Transfer& transfer) {
   const std::size_t bytes = layout_.element_bytes();
-  if (operation_.kind == OpKind::kAllgather) {
+  if (in_blocks()) {
     const Segment& segment = operation_.segments[0];
-    return copy(segment.out + transfer.keep_at * bytes, segment.in + transfer.begin * bytes, bytes_of(transfer));
+    return copy(segment.out + transfer.out_at * bytes, segment.in + transfer.begin * bytes, bytes_of(transfer));
   }
   layout_.for_each(transfer.begin, transfer.count, [&](const std::byte* in, std::byte* out, std::size_t count) {
     if (out != nullptr) copy(out, in, count * bytes);
@@ -147,7 +152,7 @@ bool Job::add_receive(Pieces& pieces) {
     case Place::kOutput:
       break;
   }
-  if (operation_.kind == OpKind::kAllgather) {
+  if (in_blocks()) {
     pieces.add(operation_.segments[0].out + transfer.begin * bytes, bytes_of(transfer));
     return true;
   }
@@ -183,18 +188,32 @@ void Job::combine(bool last) {
   if (last) reduction.finish = kernels::finish_of(operation_.reduce, operation_.postscale, size_);
   if (operation_.prescale != 1.0) own_scaled_.resize(tuning_.chunk_bytes);
   std::byte* sum = landing_;
+  const bool scatters = operation_.kind == OpKind::kReducescatter;
   layout_.for_each(transfer.begin, transfer.count, [&](const std::byte* in, std::byte* out, std::size_t count) {
+    if (last && scatters) out = operation_.segments[0].out + transfer.out_at * layout_.element_bytes();
     const std::array<const std::byte*, 2> sources{sum, prescaled(in, count, own_scaled_.data())};
     kernels::reduce(reduction, sources, last ? out : sum, count);
     sum += count * layout_.element_bytes();
   });
 }
 
+void Job::keep_own_block() {
+  const auto& counts = operation_.counts;
+  std::size_t from = 0, to = 0;
+  for (std::size_t i = 0; i < index_; ++i) {
+    from += counts[index_ * size_ + i];
+    to += counts[i * size_ + index_];
+  }
+  const std::size_t bytes = layout_.element_bytes();
+  const Segment& segment = operation_.segments[0];
+  copy(segment.out + to * bytes, segment.in + from * bytes, counts[index_ * size_ + index_] * bytes);
+}
+
 void Job::finish() {
   const std::size_t bytes = layout_.element_bytes();
   if (operation_.kind == OpKind::kBarrier) return;
-  if (operation_.kind != OpKind::kAllreduce) {
-    if (size_ > 1) return;
+  if (!reduces()) {
+    if (size_ > 1) return operation_.kind == OpKind::kAlltoall ? keep_own_block() : void();
     return layout_.for_each(0, layout_.count(), [&](const std::byte* in, std::byte* out, std::size_t count) {
       if (out != nullptr) copy(out, in, count * bytes);
     });

@@ -70,6 +70,9 @@ class Job {
  private:
   void combine(bool last);
   void keep_input(const Transfer& transfer);
+  [[nodiscard]] bool reduces() const;
+  [[nodiscard]] bool in_blocks() const;
+  void keep_own_block();
   [[nodiscard]] std::size_t bytes_of(const Transfer& transfer) const;
   [[nodiscard]] Header header(const Transfer& transfer, std::size_t index) const;
   const std::byte* prescaled(const std::byte* in, std::size_t count, std::byte* scratch) const;

@@ -12,11 +12,36 @@ constexpr std::size_t kAlignment = 64;  // blocks begin on cache lines, so that 
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Reduce-scatter and all-gather around the ring, in slices of size() blocks of one chunk each. The slices are taken in
-// groups of `window`; within a group all slices make step 0, then step 1, and so on, so that a chunk is on its way
-// while another is added up. In step s member r sends block r - s, and receives block r - 1 - s: a partial sum in
-// steps 0 to n - 2 (finished in n - 2), a finished block afterwards. A block's sum starts with the input of the member
-// of its number and goes around from there: one order, on every run.
+// The order of the messages of `slices` slices that make `steps` steps each. The slices are taken in groups of
+// `window`; within a group all slices make step 0, then step 1, and so on, so that a chunk is on its way while another
+// is added up.
+class Rounds {
+ public:
+  Rounds() = default;
+  Rounds(std::size_t slices, std::size_t steps, std::size_t window)
+      : slices_(slices), steps_(steps), window_(std::max<std::size_t>(1, std::min(window, slices))) {}
+
+  struct Position {
+    std::size_t slice, step, group_slices;
+    // The slice's message of the step before, received, is what this one carries.
+    [[nodiscard]] std::size_t after(std::size_t i) const { return step == 0 ? 0 : i - group_slices + 1; }
+  };
+  [[nodiscard]] std::size_t messages() const { return slices_ * steps_; }
+  [[nodiscard]] Position position(std::size_t i) const {
+    const std::size_t group = i / (window_ * steps_);
+    const std::size_t group_slices = std::min(window_, slices_ - group * window_);
+    const std::size_t rest = i - group * window_ * steps_;
+    return {.slice = group * window_ + rest % group_slices, .step = rest / group_slices, .group_slices = group_slices};
+  }
+
+ private:
+  std::size_t slices_ = 1, steps_ = 1, window_ = 1;
+};
+
+// Reduce-scatter and all-gather around the ring, in slices of size() blocks of one chunk each. In step s member r sends
+// block r - s, and receives block r - 1 - s: a partial sum in steps 0 to n - 2 (finished in n - 2), a finished block
+// afterwards. A block's sum starts with the input of the member of its number and goes around from there: one order, on
+// every run.
 class RingReduce final : public Schedule {
  public:
   RingReduce(const Task& task, const Tuning& tuning)
@@ -25,39 +50,29 @@ class RingReduce final : public Schedule {
     const std::size_t chunk_units = std::max<std::size_t>(1, tuning.chunk_bytes / (unit_ * task.element_bytes));
     units_ = divide_up(count_, unit_);
     slices_ = std::max<std::size_t>(1, divide_up(units_, chunk_units * size_));
-    window_ = std::min(tuning.window, slices_);
+    rounds_ = Rounds(slices_, steps_, tuning.window);
   }
 
-  [[nodiscard]] std::size_t sends() const override { return slices_ * steps_; }
-  [[nodiscard]] std::size_t receives() const override { return slices_ * steps_; }
+  [[nodiscard]] std::size_t sends() const override { return rounds_.messages(); }
+  [[nodiscard]] std::size_t receives() const override { return rounds_.messages(); }
 
   [[nodiscard]] Transfer send(std::size_t i) const override {
-    const Position at = position(i);
+    const Rounds::Position at = rounds_.position(i);
     Transfer transfer = block(at.slice, index_ + steps_ + 2 - at.step);
     transfer.place = at.step == 0 ? Place::kInput : at.step + 1 < size_ ? Place::kPartial : Place::kOutput;
-    if (at.step > 0) transfer.after = i - at.group_slices + 1;
+    transfer.after = at.after(i);
     return transfer;
   }
 
   [[nodiscard]] Transfer receive(std::size_t i) const override {
-    const Position at = position(i);
+    const Rounds::Position at = rounds_.position(i);
     Transfer transfer = block(at.slice, index_ + steps_ + 1 - at.step);
     transfer.place = at.step + 2 < size_ ? Place::kPartial : at.step + 2 == size_ ? Place::kFinal : Place::kOutput;
+    transfer.out_at = transfer.begin;
     return transfer;
   }
 
  private:
-  struct Position {
-    std::size_t slice, step, group_slices;
-  };
-
-  [[nodiscard]] Position position(std::size_t i) const {
-    const std::size_t group = i / (window_ * steps_);
-    const std::size_t group_slices = std::min(window_, slices_ - group * window_);
-    const std::size_t rest = i - group * window_ * steps_;
-    return {.slice = group * window_ + rest % group_slices, .step = rest / group_slices, .group_slices = group_slices};
-  }
-
   // Spreads the elements evenly over all chunks, in whole cache lines. steps_ + 2 is a multiple of the size.
   [[nodiscard]] Transfer block(std::size_t slice, std::size_t number) const {
     const std::size_t chunk = slice * size_ + number % size_;
@@ -75,7 +90,7 @@ class RingReduce final : public Schedule {
   std::size_t unit_ = 1;    // elements of a cache line
   std::size_t units_ = 0;   // cache lines of the operation
   std::size_t slices_ = 1;  // every slice has one chunk for each member
-  std::size_t window_ = 1;
+  Rounds rounds_;
 };
 
 // Everybody's whole input goes around once; each member adds them up in member order. For small operations, where
@@ -122,7 +137,7 @@ class RingGather final : public Schedule {
     if (step == 0) {
       transfer.place = Place::kInput;
       transfer.keep = true;
-      transfer.keep_at = transfer.begin;
+      transfer.out_at = transfer.begin;
       transfer.begin -= offsets_[index_];
     } else {
       transfer.after = i - sent_before_[1] + 1;
@@ -155,6 +170,121 @@ class RingGather final : public Schedule {
   std::vector<std::size_t> received_before_;  // messages received before step s
 };
 
+// The first half of RingReduce, with parts of any size: in step s member r sends part r - 1 - s and receives part
+// r - 2 - s, which in step n - 2 is its own. A part's sum starts with the input of the member after it. Slice k is
+// chunk k of every part; parts that have no chunk k send an empty message for it.
+class RingScatter final : public Schedule {
+ public:
+  RingScatter(const Task& task, const Tuning& tuning)
+      : size_(task.size),
+        index_(task.index),
+        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)) {
+    offsets_.resize(size_ + 1, 0);
+    for (std::size_t i = 0; i < size_; ++i) offsets_[i + 1] = offsets_[i] + task.counts[i];
+    rounds_ = Rounds(divide_up(*std::ranges::max_element(task.counts), chunk_), size_ - 1, tuning.window);
+  }
+
+  [[nodiscard]] std::size_t sends() const override { return rounds_.messages(); }
+  [[nodiscard]] std::size_t receives() const override { return rounds_.messages(); }
+
+  [[nodiscard]] Transfer send(std::size_t i) const override {
+    const Rounds::Position at = rounds_.position(i);
+    Transfer transfer = chunk(index_ + 2 * size_ - 1 - at.step, at.slice);
+    transfer.place = at.step == 0 ? Place::kInput : Place::kPartial;
+    transfer.after = at.after(i);
+    return transfer;
+  }
+
+  [[nodiscard]] Transfer receive(std::size_t i) const override {
+    const Rounds::Position at = rounds_.position(i);
+    Transfer transfer = chunk(index_ + 2 * size_ - 2 - at.step, at.slice);
+    transfer.place = at.step + 2 == size_ ? Place::kFinal : Place::kPartial;
+    if (transfer.place == Place::kFinal) transfer.out_at = transfer.begin - offsets_[index_];
+    return transfer;
+  }
+
+ private:
+  [[nodiscard]] Transfer chunk(std::size_t number, std::size_t which) const {
+    const std::size_t part = number % size_;
+    const std::size_t begin = std::min(offsets_[part] + which * chunk_, offsets_[part + 1]);
+    return {.begin = begin, .count = std::min(chunk_, offsets_[part + 1] - begin)};
+  }
+
+  std::size_t size_, index_, chunk_;
+  std::vector<std::size_t> offsets_;  // of each part in the input
+  Rounds rounds_;
+};
+
+// Blocks travel to the right until they are where they belong: in step s member r passes on what member r - s has for
+// those further than s away, the nearest first. A block goes through up to n - 1 members: the price of a ring, in
+// which every member knows two others only.
+class RingExchange final : public Schedule {
+ public:
+  RingExchange(const Task& task, const Tuning& tuning)
+      : size_(task.size),
+        index_(task.index),
+        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)),
+        counts_(task.counts) {
+    for (std::size_t step = 0; step + 1 < size_; ++step) add_step(step);
+  }
+
+  [[nodiscard]] std::size_t sends() const override { return sends_.size(); }
+  [[nodiscard]] std::size_t receives() const override { return receives_.size(); }
+  [[nodiscard]] Transfer send(std::size_t i) const override { return sends_[i]; }
+  [[nodiscard]] Transfer receive(std::size_t i) const override { return receives_[i]; }
+  [[nodiscard]] std::size_t passing() const override { return passing_; }
+
+ private:
+  [[nodiscard]] std::size_t count(std::size_t from, std::size_t to) const { return counts_[from * size_ + to]; }
+  [[nodiscard]] std::size_t input_offset(std::size_t to) const {
+    std::size_t offset = 0;
+    for (std::size_t i = 0; i < to; ++i) offset += count(index_, i);
+    return offset;
+  }
+  [[nodiscard]] std::size_t output_offset(std::size_t from) const {
+    std::size_t offset = 0;
+    for (std::size_t i = 0; i < from; ++i) offset += count(i, index_);
+    return offset;
+  }
+
+  void add_step(std::size_t step) {
+    // What was received in the step before, but for the part that stayed here, goes out in the same order.
+    if (step > 0) {
+      sends_.insert(sends_.end(), passed_.begin(), passed_.end());
+    } else {
+      for (std::size_t distance = 1; distance < size_; ++distance) {
+        const std::size_t to = (index_ + distance) % size_;
+        add_chunks(sends_, Place::kInput, input_offset(to), count(index_, to));
+      }
+    }
+    passed_.clear();
+    const std::size_t from = (index_ + size_ - 1 - step) % size_;
+    add_chunks(receives_, Place::kOutput, output_offset(from), count(from, index_));
+    for (std::size_t distance = step + 2; distance < size_; ++distance) {
+      const std::size_t elements = count(from, (from + distance) % size_);
+      for (std::size_t at = 0; at < elements; at += chunk_) {
+        Transfer transfer{.place = Place::kBlock, .begin = passing_ + at, .count = std::min(chunk_, elements - at)};
+        receives_.push_back(transfer);
+        transfer.after = receives_.size();
+        passed_.push_back(transfer);
+      }
+      passing_ += elements;
+    }
+  }
+
+  void add_chunks(std::vector<Transfer>& to, Place place, std::size_t begin, std::size_t elements) const {
+    for (std::size_t at = 0; at < elements; at += chunk_) {
+      to.push_back({.place = place, .begin = begin + at, .count = std::min(chunk_, elements - at)});
+    }
+  }
+
+  std::size_t size_, index_, chunk_;
+  std::span<const std::size_t> counts_;  // used while this is made only
+  std::vector<Transfer> sends_, receives_;
+  std::vector<Transfer> passed_;  // sends of the next step
+  std::size_t passing_ = 0;
+};
+
 // From the root to its right neighbour and on, each chunk as soon as it is there; the root's left neighbour is the end.
 class Chain final : public Schedule {
  public:
@@ -172,7 +302,7 @@ class Chain final : public Schedule {
     if (first_) {
       transfer.place = Place::kInput;
       transfer.keep = true;
-      transfer.keep_at = transfer.begin;
+      transfer.out_at = transfer.begin;
     } else {
       transfer.after = i + 1;
     }
@@ -205,6 +335,10 @@ class Barrier final : public Schedule {
 std::unique_ptr<Schedule> make_schedule(const Task& task, const Tuning& tuning) {
   DISTRUN_CHECK(task.size > 1 && task.index < task.size, "a ring needs two members, this one among them");
   DISTRUN_CHECK(task.kind != OpKind::kAllgather || task.counts.size() == task.size, "an allgather needs all counts");
+  DISTRUN_CHECK(task.kind != OpKind::kReducescatter || task.counts.size() == task.size,
+                "a reducescatter needs all counts");
+  DISTRUN_CHECK(task.kind != OpKind::kAlltoall || task.counts.size() == task.size * task.size,
+                "an alltoall needs the counts of all pairs");
   DISTRUN_CHECK(task.root < task.size, "the root is not a member");
   switch (task.kind) {
     case OpKind::kAllreduce:
@@ -217,6 +351,12 @@ std::unique_ptr<Schedule> make_schedule(const Task& task, const Tuning& tuning) 
       return std::make_unique<Chain>(task, tuning);
     case OpKind::kBarrier:
       return std::make_unique<Barrier>(task);
+    case OpKind::kAlltoall:
+      return std::make_unique<RingExchange>(task, tuning);
+    case OpKind::kReducescatter:
+      return std::make_unique<RingScatter>(task, tuning);
+    case OpKind::kJoin:
+      break;
   }
   DISTRUN_CHECK(false, "unknown kind of operation");
 }

@@ -17,16 +17,16 @@ enum class Place {
   kOutput,   // the operation's output
   kPartial,  // a partial sum: received, combined with the own input, sent on
   kFinal,    // receive only: the last partial sum, combined with the own input and finished into the output
-  kBlock,    // scratch that holds every member's whole (prescaled) input, in member order
+  kBlock,  // scratch that holds every member's whole (prescaled) input, in member order; alltoall: what passes through
 };
 
 struct Transfer {
   Place place = Place::kNothing;
   std::size_t begin = 0;  // elements
   std::size_t count = 0;
-  std::size_t after = 0;  // send only: so many messages must have been received before this one can go
-  bool keep = false;      // send from kInput only: the output needs a copy, at element keep_at
-  std::size_t keep_at = 0;
+  std::size_t after = 0;   // send only: so many messages must have been received before this one can go
+  bool keep = false;       // send from kInput only: the output needs a copy, at element out_at
+  std::size_t out_at = 0;  // also of kFinal
 };
 
 class Schedule {
@@ -38,6 +38,8 @@ class Schedule {
   [[nodiscard]] virtual Transfer receive(std::size_t i) const = 0;
   // True when the inputs of all members are gathered in scratch first and each member reduces them for itself.
   [[nodiscard]] virtual bool gathers_blocks() const { return false; }
+  // Elements of scratch that kBlock means, where it is not gathers_blocks().
+  [[nodiscard]] virtual std::size_t passing() const { return 0; }
 };
 
 // The same on all members, or they would not understand each other (the handshake compares versions).
@@ -53,9 +55,9 @@ struct Task {
   std::size_t size = 1;   // members
   std::size_t index = 0;  // this one
   std::size_t element_bytes = 1;
-  std::size_t count = 0;  // elements (allgather: see counts)
+  std::size_t count = 0;  // elements (allgather, alltoall, reducescatter: see counts)
   std::size_t root = 0;
-  std::span<const std::size_t> counts;
+  std::span<const std::size_t> counts;  // as in Operation
 };
 
 std::unique_ptr<Schedule> make_schedule(const Task& task, const Tuning& tuning);

@@ -69,7 +69,10 @@ typedef enum distrun_kind {
   DISTRUN_ALLREDUCE = 0,
   DISTRUN_ALLGATHER = 1,
   DISTRUN_BROADCAST = 2,
-  DISTRUN_BARRIER = 3
+  DISTRUN_BARRIER = 3,
+  DISTRUN_ALLTOALL = 4,
+  DISTRUN_REDUCESCATTER = 5,
+  DISTRUN_JOIN = 6
 } distrun_kind;
 
 typedef struct distrun_error {
@@ -99,34 +102,48 @@ typedef struct distrun_world {
   const int32_t* gpus; /* this rank's own, numbered among those that it sees; none: not told; valid until close */
 } distrun_world;
 
-/* One operation to enqueue. `input` and `output` stay valid and untouched until the handle is complete. */
+/* One operation to enqueue. `input` and `output` stay valid and untouched until the handle is complete.
+ *
+ * alltoall: dimension 0 is cut into one block of rows for each member, in member order: `splits` rows each, or equal
+ * shares. Rows beyond the sum of the splits go to nobody. The result has the blocks of all members in member order.
+ * reducescatter: the members' inputs have one shape and are reduced; each member gets its share of the rows of
+ * dimension 0: equal ones, the first (rows % members) of them one row longer.
+ * join: this rank has no more data. Until every member of the process set has joined, it takes part in what the others
+ * submit: with the neutral element in an allreduce (an average still divides by the size of the set), with no rows in
+ * an allgather, as a receiver in a broadcast. Operations that cannot go on without it (alltoall, reducescatter, a
+ * broadcast from it, a prescaled min, max or product) fail on all ranks. Until the join is complete this rank can
+ * submit nothing else to the set. */
 typedef struct distrun_op {
   uint32_t struct_size;
   int32_t kind;        /* distrun_kind */
-  const char* name;    /* unique among the operations in flight of its process set; copied */
+  const char* name;    /* unique among the operations in flight of its process set; copied. join: ignored */
   int32_t dtype;       /* distrun_dtype */
-  int32_t reduce;      /* distrun_reduce; allreduce only */
+  int32_t reduce;      /* distrun_reduce; allreduce, reducescatter */
   int32_t device_type; /* 0 cpu, 1 cuda */
   int32_t device_index;
   const int64_t* shape; /* copied */
   uint32_t ndim;
   int32_t root; /* broadcast: world rank */
   const void* input;
-  void* output;    /* allreduce, broadcast: same size as input, may equal it. allgather: NULL, see distrun_output */
-  double prescale; /* allreduce; 1.0 for none */
+  void* output; /* allreduce, broadcast: same size as input, may equal it. reducescatter: this rank's share, apart from
+                 * the input. allgather, alltoall: NULL, see distrun_result */
+  double prescale; /* allreduce, reducescatter; 1.0 for none */
   double postscale;
-  int32_t process_set; /* 0 is the global one */
-  int32_t group;       /* operations of one call with the same group >= 0 run all or none; -1 for none */
-  void* stream;        /* cuda: the stream that makes `input` ready; NULL on the cpu */
+  int32_t process_set;   /* 0 is the global one */
+  int32_t group;         /* operations of one call with the same group >= 0 run all or none; -1 for none */
+  void* stream;          /* cuda: the stream that makes `input` ready; NULL on the cpu */
+  const int64_t* splits; /* alltoall: rows for each member; copied */
+  uint32_t num_splits;   /* 0: equal shares */
 } distrun_op;
 
 typedef struct distrun_result {
   uint32_t struct_size;
   uint32_t ndim;
-  const int64_t* shape; /* allgather: dimension 0 is the sum over the members */
-  const void* data;     /* allgather: owned by the handle, valid until release; else the op's output */
+  const int64_t* shape; /* allgather, alltoall: dimension 0 is the sum of first_dims. reducescatter: of the share */
+  const void* data;     /* allgather, alltoall: owned by the handle, valid until release; else the op's output */
   uint64_t bytes;
-  const int64_t* first_dims; /* allgather: dimension 0 of each member, in member order */
+  const int64_t* first_dims; /* allgather: dimension 0 of each member, in member order. alltoall: rows received from
+                              * each. join: one value, the world rank that joined last */
   uint32_t num_members;
 } distrun_result;
 

@@ -69,7 +69,9 @@ enum { /* kind */
        DISTRUN_BACKEND_ALLREDUCE = 0,
        DISTRUN_BACKEND_ALLGATHER = 1,
        DISTRUN_BACKEND_BROADCAST = 2,
-       DISTRUN_BACKEND_BARRIER = 3
+       DISTRUN_BACKEND_BARRIER = 3,
+       DISTRUN_BACKEND_ALLTOALL = 4,
+       DISTRUN_BACKEND_REDUCESCATTER = 5
 };
 
 enum { DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
@@ -139,12 +141,18 @@ typedef struct distrun_backend_operation {
   uint32_t reserved;
   /* allreduce: reduced as if concatenated. broadcast: input is read at the root, output written at the others, and at
    * the root where it is not the input. allgather: one segment; input is this member's block, output gets all blocks in
-   * member order. Exactly one segment without SCATTER_GATHER; none for a barrier. */
+   * member order. alltoall: one segment; input holds a block for each member, output gets one from each, in member
+   * order; `count` is the input's. reducescatter: one segment; input holds every member's part in member order, output
+   * gets this member's own; `count` is the input's. Exactly one segment without SCATTER_GATHER; none for a barrier. In
+   * alltoall and reducescatter input and output never overlap. */
   const distrun_backend_segment* segments;
   uint64_t num_segments;
-  const uint64_t* counts; /* allgather: elements per member */
-  double prescale;        /* allreduce: multiplies each input first, rounded to the dtype; 1 without SCATTER_GATHER */
+  const uint64_t* counts; /* elements per member: allgather: of its block; reducescatter: of its part; alltoall: sent
+                           * to it by this member */
+  double prescale;        /* allreduce, reducescatter: multiplies each input first, rounded to the dtype; 1 without
+                           * SCATTER_GATHER */
   double postscale;       /* the same for the result, after an average's division */
+  const uint64_t* recv_counts; /* alltoall: elements received from each member */
 } distrun_backend_operation;
 
 /* ---- what the plug-in gives ---- */

@@ -1,0 +1,136 @@
+#include "runtime/engine/joined.h"
+
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "runtime/engine/mismatch.h"
+
+namespace distrun::engine {
+namespace {
+
+template <class T>
+std::vector<std::byte> bytes_of(T value) {
+  std::vector<std::byte> bytes(sizeof(T));
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+template <class T>
+std::vector<std::byte> neutral(ReduceOp op) {
+  using Limits = std::numeric_limits<T>;
+  const T highest = Limits::has_infinity ? Limits::infinity() : Limits::max();
+  const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
+  if (op == ReduceOp::kMin) return bytes_of(highest);
+  if (op == ReduceOp::kMax) return bytes_of(lowest);
+  return bytes_of(static_cast<T>(op == ReduceOp::kProduct ? 1 : 0));
+}
+
+struct HalfBits {
+  std::uint16_t one;
+  std::uint16_t infinity;
+};
+
+std::vector<std::byte> neutral_half(ReduceOp op, HalfBits bits) {
+  constexpr std::uint16_t kSign = 0x8000;
+  if (op == ReduceOp::kMin) return bytes_of(bits.infinity);
+  if (op == ReduceOp::kMax) return bytes_of(static_cast<std::uint16_t>(bits.infinity | kSign));
+  return bytes_of(op == ReduceOp::kProduct ? bits.one : std::uint16_t{0});
+}
+
+// Empty when the operation can go on; else what would go wrong.
+std::string obstacle(const Signature& signature, std::span<const int> joined) {
+  switch (signature.kind) {
+    case OpKind::kAlltoall:
+      return "what is sent to it would be lost";
+    case OpKind::kReducescatter:
+      return "its part of the result would be lost";
+    case OpKind::kBroadcast:
+      for (const int rank : joined) {
+        if (rank == signature.root) return "it is the root";
+      }
+      return {};
+    case OpKind::kAllreduce: {
+      const bool sums = signature.reduce == ReduceOp::kSum || signature.reduce == ReduceOp::kAverage;
+      return sums || signature.prescale == 1.0 ? "" : "a neutral element does not survive the prescale factor";
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> neutral_element(ReduceOp op, DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return neutral<std::uint8_t>(op);
+    case DType::kI8:
+      return neutral<std::int8_t>(op);
+    case DType::kI16:
+      return neutral<std::int16_t>(op);
+    case DType::kI32:
+      return neutral<std::int32_t>(op);
+    case DType::kI64:
+      return neutral<std::int64_t>(op);
+    case DType::kF16:
+      return neutral_half(op, {.one = 0x3C00, .infinity = 0x7C00});
+    case DType::kBF16:
+      return neutral_half(op, {.one = 0x3F80, .infinity = 0x7F80});
+    case DType::kF32:
+      return neutral<float>(op);
+    case DType::kF64:
+      return neutral<double>(op);
+    case DType::kBool:
+      return neutral<bool>(op);
+  }
+  return {};
+}
+
+Status check_joined(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
+  if (tensor.excused.empty()) return {};
+  const std::string why = obstacle(tensor.signature, tensor.excused);
+  if (why.empty()) return {};
+  const std::string kind(name_of(tensor.signature.kind));
+  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                          .message = "tensor '" + tensor.name + "': " + kind + " cannot run after " +
+                                     describe_ranks(tensor.excused, hosts) + " joined (ran out of data): " + why +
+                                     "; do this operation on every rank before any of them calls join",
+                          .tensor = tensor.name,
+                          .ranks = tensor.excused});
+}
+
+Result<TensorPtr> make_stand_in(int set, std::string_view name, Signature signature) {
+  if (signature.kind == OpKind::kAllgather) signature.shape.front() = 0;
+  const std::size_t bytes = signature.kind == OpKind::kBarrier ? 0 : payload_bytes(signature);
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+  if (!memory) {
+    return Status(Errc::kOutOfMemory, "no memory for the " + std::to_string(bytes) +
+                                          " bytes that stand in for tensor '" + std::string(name) +
+                                          "' of the ranks that have not joined yet");
+  }
+  if (signature.kind == OpKind::kAllreduce) {
+    const std::vector<std::byte> element = neutral_element(signature.reduce, signature.dtype);
+    for (std::size_t at = 0; at < bytes; at += element.size()) {
+      std::memcpy(memory.get() + at, element.data(), element.size());
+    }
+  }
+  const Submission submission{.kind = signature.kind,
+                              .name = std::string(name),
+                              .dtype = signature.dtype,
+                              .shape = signature.shape,
+                              .device = {.type = signature.device},
+                              .reduce = signature.reduce,
+                              .prescale = signature.prescale,
+                              .postscale = signature.postscale,
+                              .root = signature.root,
+                              .process_set = set,
+                              .input = memory.get(),
+                              .output = memory.get()};
+  auto tensor = std::make_shared<Tensor>(submission, std::move(signature), Clock::now());
+  tensor->own(std::move(memory));
+  return tensor;
+}
+
+}  // namespace distrun::engine
