@@ -425,11 +425,13 @@ void Coordinator::fail_rivals(TimePoint now) {
   std::map<PendingTensor*, Status> failed;
   for (PendingTensor* tensor : waiting) {
     if (now - tensor->first < options_.stall_warning) continue;
-    PendingTensor* rival = rival_of(*tensor, waiting);
-    // The other side began to wait somewhat later.
-    if (rival == nullptr || now - rival->first < options_.stall_warning / 2) continue;
-    failed.emplace(tensor, rival_error(*tensor, *rival, options_.hosts));
-    failed.emplace(rival, rival_error(*rival, *tensor, options_.hosts));
+    // All of them at once: what is left of a group has no rival any more and would wait for ever.
+    for (PendingTensor* rival : rivals_of(*tensor, waiting)) {
+      // The other side began to wait somewhat later.
+      if (now - rival->first < options_.stall_warning / 2) continue;
+      failed.emplace(tensor, rival_error(*tensor, *rival, options_.hosts));
+      failed.emplace(rival, rival_error(*rival, *tensor, options_.hosts));
+    }
   }
   for (PendingTensor* tensor : waiting) {
     const auto found = failed.find(tensor);

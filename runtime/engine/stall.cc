@@ -46,16 +46,17 @@ std::string_view users_name(std::string_view name) {
 
 }  // namespace
 
-PendingTensor* rival_of(const PendingTensor& tensor, const std::vector<PendingTensor*>& waiting) {
+std::vector<PendingTensor*> rivals_of(const PendingTensor& tensor, const std::vector<PendingTensor*>& waiting) {
+  std::vector<PendingTensor*> rivals;
   const std::string_view name = users_name(tensor.name);
-  if (name.starts_with("noname.")) return nullptr;
+  if (name.starts_with("noname.")) return rivals;
   for (PendingTensor* other : waiting) {
     if (other == &tensor || other->set != tensor.set || users_name(other->name) != name) continue;
     bool crosswise = true;
     for (std::size_t i = 0; i < tensor.when.size(); ++i) crosswise = crosswise && tensor.has(i) != other->has(i);
-    if (crosswise) return other;
+    if (crosswise) rivals.push_back(other);
   }
-  return nullptr;
+  return rivals;
 }
 
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts) {

@@ -67,6 +67,18 @@ TEST_CASE("a tensor runs when the last member has submitted it, and once") {
   CHECK(c.log_size() == 1);
 }
 
+TEST_CASE("all of a group fails with its rival, also where it began to wait later") {
+  Coordinator c(options(3));
+  for (const int rank : {0, 2}) c.submitted(rank, request("allreduce.g_1of1"), at(0));
+  c.submitted(1, grouped("allreduce.g_1of2", 7, 2), at(4));
+  c.submitted(1, grouped("allreduce.g_2of2", 7, 2), at(4));
+  c.tick(at(10));
+  const auto failed = only<entry::Fail>(c.act());
+  REQUIRE(failed.size() == 3);
+  for (const entry::Fail& one : failed) CHECK(one.error.code() == Errc::kMismatch);
+  CHECK_FALSE(c.next_tick());
+}
+
 TEST_CASE("a known tensor runs by its id alone") {
   Coordinator c(options(2));
   const TensorId id = make_known(c, 2, request("a"));
