@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,12 @@ class NumpyAdapter:
         if result.bytes:
             ctypes.memmove(output.ctypes.data, result.data, result.bytes)
         return output
+
+    def empty_rows(self, like: Array, rows: int) -> Array:
+        return np.empty((rows, *like.shape[1:]), like.dtype)
+
+    def integers(self, values: Sequence[int]) -> Array:
+        return np.array(values, np.int32)
 
 
 collective = Collectives[Array](NumpyAdapter())

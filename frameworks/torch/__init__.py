@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from distrun import _session, basics
-from distrun._not_yet import (
-    SyncBatchNorm,
-    alltoall,
-    alltoall_async,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    reducescatter,
-    reducescatter_async,
-)
+from distrun._not_yet import SyncBatchNorm
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
@@ -31,6 +22,8 @@ from .ops import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall,
+    alltoall_async,
     barrier,
     broadcast,
     broadcast_,
@@ -42,7 +35,12 @@ from .ops import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
     poll,
+    reducescatter,
+    reducescatter_async,
     synchronize,
 )
 from .optimizer import DistributedOptimizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,6 +85,12 @@ class TorchAdapter:
                 # The source is the handle's memory, which is freed when this function has returned.
                 torch.cuda.current_stream(like.device).synchronize()
         return output
+
+    def empty_rows(self, like: torch.Tensor, rows: int) -> torch.Tensor:
+        return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
+
+    def integers(self, values: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32)
 
 
 collective = Collectives[torch.Tensor](TorchAdapter())

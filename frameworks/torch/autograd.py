@@ -18,8 +18,8 @@ from distrun.process_sets import ProcessSet
 from ._adapter import collective
 
 
-def _backward_call(what: Call, **changes: Any) -> Call:
-    return what._replace(kind=Kind.ALLREDUCE, names=[f"{name}.grad" for name in what.names], **changes)
+def _backward_call(what: Call, kind: Kind = Kind.ALLREDUCE, **changes: Any) -> Call:
+    return what._replace(kind=kind, names=[f"{name}.grad" for name in what.names], **changes)
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> bool:
@@ -83,6 +83,48 @@ class _Broadcast(torch.autograd.Function):
         return (None, None, *reduced)
 
 
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, what: Call, process_set: ProcessSet, splits: tuple[int, ...] | None, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        output, received = collective.alltoall_sizes(tensor, splits, what).wait()
+        sizes = collective.adapter.integers(received)
+        ctx.what, ctx.process_set, ctx.received, ctx.shape = what, process_set, received, tensor.shape
+        ctx.mark_non_differentiable(sizes)
+        return output, sizes
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
+        what = _backward_call(ctx.what, kind=Kind.ALLTOALL)
+        back, _ = _Alltoall.apply(what, ctx.process_set, ctx.received, gradient)
+        if back.shape != ctx.shape:  # rows that went to nobody
+            back = torch.cat([back, back.new_zeros((ctx.shape[0] - back.shape[0], *ctx.shape[1:]))])
+        return None, None, None, back
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.what, ctx.process_set = what, process_set
+        return tuple(collective.reducescatter(tensors, what, process_set).wait())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        what: Call = ctx.what
+        if what.reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+            raise NotImplementedError(
+                f"reducescatter with op={what.reduce.name.title()} has no gradient; use Sum or Average."
+            )
+        # As Horovod does, and as the gradient of an allreduce that is cut into shares afterwards.
+        factor = what.prescale * what.postscale
+        if what.reduce == ReduceOp.SUM:
+            factor *= ctx.process_set.size() or 1
+        scaled = [gradient * factor for gradient in gradients]
+        back = _backward_call(what, kind=Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
+        return (None, None, *_run(_Allgather.apply, scaled, back, ctx.process_set))
+
+
 def allreduce(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
     """Blocking; the gradient is the same reduction of the gradients."""
     if _wanted(tensors):
@@ -104,4 +146,20 @@ def broadcast(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessS
     if _wanted(tensors):
         return _run(_Broadcast.apply, tensors, what, process_set)
     outputs: list[torch.Tensor] = collective.same_size(tensors, what._replace(single=False), in_place=False).wait()
+    return outputs
+
+
+def alltoall(tensor: torch.Tensor, splits: tuple[int, ...] | None, what: Call, process_set: ProcessSet) -> Any:
+    """Blocking; the gradient goes back the way the rows came."""
+    if not _wanted([tensor]):
+        return collective.alltoall(tensor, splits, what).wait()
+    output, received = _Alltoall.apply(what, process_set, splits, tensor)
+    return output if splits is None else (output, received)
+
+
+def reducescatter(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
+    """Blocking; the gradient is the allgather of the shares' gradients, times the set's size for a sum."""
+    if _wanted(tensors):
+        return _run(_Reducescatter.apply, tensors, what, process_set)
+    outputs: list[torch.Tensor] = collective.reducescatter(tensors, what._replace(single=False), process_set).wait()
     return outputs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from distrun import _collectives
 from distrun._abi import Kind
-from distrun._collectives import call, grouped_call, reduce_op
+from distrun._collectives import call, grouped_call, reduce_op, split_rows
 from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -236,6 +236,125 @@ def broadcast_(
 ) -> torch.Tensor:
     """Like broadcast, but overwrites the tensor."""
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
+
+
+def alltoall_async(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle[Any]:
+    """Starts an alltoall; synchronize() gives what alltoall returns."""
+    return collective.alltoall(tensor, split_rows(splits), call(Kind.ALLTOALL, name, process_set))
+
+
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+
+    splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
+    result is the pair of the output and the rows received from each rank (int32).
+    """
+    what = call(Kind.ALLTOALL, name, process_set)
+    return autograd.alltoall(tensor, split_rows(splits), what, process_set)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[torch.Tensor]:
+    """Starts a reducescatter; synchronize() gives this rank's share as a new tensor."""
+    what = call(
+        Kind.REDUCESCATTER,
+        name,
+        process_set,
+        reduce=reduce_op(op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+    )
+    return collective.reducescatter([tensor], what, process_set)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Reduces the tensors of all ranks (default: the average) and gives each rank its share of the rows.
+
+    Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
+    """
+    small, context = compression.compress(tensor)
+    what = call(
+        Kind.REDUCESCATTER,
+        name,
+        process_set,
+        reduce=reduce_op(op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+    )
+    return compression.decompress(autograd.reducescatter([small], what, process_set)[0], context)
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[list[torch.Tensor]]:
+    """Starts the reducescatter of several tensors, which run all or none."""
+    what = grouped_call(
+        Kind.REDUCESCATTER,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+    )
+    return collective.reducescatter(list(tensors), what, process_set)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """The reducescatters of several tensors, which run all or none."""
+    small = [compression.compress(tensor) for tensor in tensors]
+    what = grouped_call(
+        Kind.REDUCESCATTER,
+        name,
+        process_set,
+        len(tensors),
+        reduce=reduce_op(op),
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+    )
+    outputs = autograd.reducescatter([tensor for tensor, _ in small], what, process_set)
+    return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
+
+
+def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
+    """For a rank that has run out of data: takes part in what the others do until they have too.
+
+    It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
+    still divides by the size of the set. Returns the rank that joined last. `device` is Horovod's and has no effect.
+    """
+    del device
+    return _collectives.join(process_set)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -6,6 +6,7 @@
 
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <cstddef>
 #include <cstring>
 #include <distrun/distrun.hpp>
 #include <string>
@@ -84,6 +85,39 @@ TEST_CASE("allgather gives the blocks of all ranks and their sizes") {
   const std::vector<float> mine(static_cast<std::size_t>(rank), 1.0F);
   CHECK(g_session->allgather("gather", mine.data(), mine.size()).size() ==
         static_cast<std::size_t>(g_session->size() * (g_session->size() - 1) / 2));
+}
+
+TEST_CASE("alltoall, reducescatter and join") {
+  const int rank = g_session->rank();
+  const int size = g_session->size();
+  std::vector<float> mine(static_cast<std::size_t>(2 * size + 1), static_cast<float>(rank));
+  std::vector<std::int64_t> splits(static_cast<std::size_t>(size), 1);
+  splits.back() = 2;
+  const auto received = g_session->alltoall("exchange", mine.data(), mine.size(), splits);
+  REQUIRE(received.size() == static_cast<std::size_t>(size * (rank + 1 == size ? 2 : 1)));
+  CHECK(received.back() == static_cast<float>(size - 1));
+  const auto share = g_session->reducescatter("shares", mine.data(), mine.size(), DISTRUN_SUM);
+  CHECK(share.size() == (size == 1 ? 3U : rank == 0 ? 3U : 2U));
+  CHECK(share[0] == static_cast<float>(size * (size - 1)) / 2);
+  for (int step = 0; step <= rank; ++step) {
+    float one = 1;
+    g_session->allreduce("step", &one, 1, DISTRUN_SUM);
+    CHECK(one == static_cast<float>(size - step));
+  }
+  CHECK(g_session->join() == size - 1);
+}
+
+TEST_CASE("an op of before splits were there is understood") {
+  float value = 1;
+  const int64_t shape[1] = {1};
+  distrun_op op = make_op(DISTRUN_ALLREDUCE, "older", &value, shape);
+  op.struct_size = offsetof(distrun_op, splits);
+  op.reduce = DISTRUN_SUM;
+  distrun_handle* handle = nullptr;
+  REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+  CHECK(distrun_wait(handle, 30) == DISTRUN_OK);
+  distrun_release(handle);
+  CHECK(value == static_cast<float>(g_session->size()));
 }
 
 TEST_CASE("a mismatch is every rank's error, and the next operation works") {

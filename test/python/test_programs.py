@@ -12,7 +12,7 @@ import pytest
 from .conftest import PROGRAMS, RunRanks
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
-CHECKS = ["objects_and_sets.py", "torch_optimizer.py"]
+CHECKS = ["objects_and_sets.py", "shares_and_join.py", "torch_optimizer.py"]
 
 
 def assert_passed(text: str, ranks: int) -> None:
@@ -25,12 +25,12 @@ def test_checks(run_ranks: RunRanks, program: str, ranks: int) -> None:
     assert_passed(run_ranks(ranks, program).stdout, ranks)
 
 
-@pytest.mark.parametrize("program", ["numpy_ops.py", "objects_and_sets.py"])
+@pytest.mark.parametrize("program", ["numpy_ops.py", "objects_and_sets.py", "shares_and_join.py"])
 def test_checks_over_tcp(run_ranks: RunRanks, program: str) -> None:
     assert_passed(run_ranks(3, program, backend="tcp").stdout, 3)
 
 
-@pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py"])
+@pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py", "shares_and_join.py"])
 def test_checks_without_a_launcher(program: str) -> None:
     result = subprocess.run(
         [sys.executable, str(PROGRAMS / program)], capture_output=True, text=True, timeout=150, check=False

@@ -62,6 +62,9 @@ class Kind(enum.IntEnum):
     ALLGATHER = 1
     BROADCAST = 2
     BARRIER = 3
+    ALLTOALL = 4
+    REDUCESCATTER = 5
+    JOIN = 6
 
 
 class ErrorStruct(ctypes.Structure):
@@ -129,6 +132,8 @@ class OpStruct(ctypes.Structure):
         ("process_set", ctypes.c_int32),
         ("group", ctypes.c_int32),
         ("stream", ctypes.c_void_p),
+        ("splits", ctypes.c_void_p),
+        ("num_splits", ctypes.c_uint32),
     )
 
 

@@ -56,7 +56,15 @@ class Adapter(Protocol[T]):
         ...
 
     def gathered(self, like: T, result: Gathered) -> T:
-        """A new tensor with a copy of an allgather's result."""
+        """A new tensor with a copy of an allgather's or alltoall's result."""
+        ...
+
+    def empty_rows(self, like: T, rows: int) -> T:
+        """A new contiguous tensor like another one of at least one dimension, but with so many rows."""
+        ...
+
+    def integers(self, values: Sequence[int]) -> T:
+        """A new tensor of int32."""
         ...
 
 
@@ -100,7 +108,7 @@ class Call(NamedTuple):
     prescale: float = 1.0
     postscale: float = 1.0
 
-    def op(self, index: int, memory: Memory, output: int) -> Op:
+    def op(self, index: int, memory: Memory, output: int, splits: tuple[int, ...] = ()) -> Op:
         """The C API's operation for the tensor at `index`."""
         return Op(
             kind=self.kind,
@@ -118,6 +126,7 @@ class Call(NamedTuple):
             device_type=memory.device_type,
             device_index=memory.device_index,
             stream=memory.stream,
+            splits=splits,
         )
 
 
@@ -206,6 +215,75 @@ class Collectives(Generic[T]):
 
         keep = [self.adapter.hold(tensor) for tensor in inputs]
         return _operations.enqueue(ops, keep, finish)
+
+    def alltoall(self, tensor: T, splits: tuple[int, ...] | None, what: Call) -> Handle[Any]:
+        """The rows that each member has sent here, one after the other; with splits also how many each has sent."""
+        integers = self.adapter.integers
+        return self._exchange(
+            tensor, splits, what, lambda output, rows: output if splits is None else (output, integers(rows))
+        )
+
+    def alltoall_sizes(
+        self, tensor: T, splits: tuple[int, ...] | None, what: Call
+    ) -> Handle[tuple[T, tuple[int, ...]]]:
+        """Like alltoall, but always gives the output and how many rows each member has sent."""
+        return self._exchange(tensor, splits, what, lambda output, rows: (output, rows))
+
+    def _exchange(
+        self, tensor: T, splits: tuple[int, ...] | None, what: Call, make: Callable[[T, tuple[int, ...]], Any]
+    ) -> Handle[Any]:
+        work = self.adapter.contiguous(tensor)
+        op = what.op(0, self.adapter.describe(work), 0, splits or ())
+
+        def finish(handle: Handle[Any]) -> Any:
+            result = handle.gathered(0)
+            return make(self.adapter.gathered(work, result), result.first_dims)
+
+        return _operations.enqueue([op], [self.adapter.hold(work)], finish)
+
+    def reducescatter(self, tensors: Sequence[T], what: Call, process_set: ProcessSet) -> Handle[Any]:
+        """This rank's share of the rows of the reduced tensors."""
+        adapter = self.adapter
+        inputs = [adapter.contiguous(tensor) for tensor in tensors]
+        outputs: list[T] = []
+        ops: list[Op] = []
+        for index, tensor in enumerate(inputs):
+            memory = adapter.describe(tensor)
+            if memory.shape:
+                outputs.append(adapter.empty_rows(tensor, share_of(memory.shape[0], process_set)))
+            else:
+                outputs.append(adapter.empty_like(tensor))  # refused by all ranks together
+            ops.append(what.op(index, memory, adapter.describe(outputs[-1]).pointer))
+        keep = [adapter.hold(tensor) for tensor in (*inputs, *outputs)]
+        return _operations.enqueue(ops, keep, lambda _: outputs[0] if what.single else outputs)
+
+
+def share_of(rows: int, process_set: ProcessSet) -> int:
+    """Rows of a reducescatter that this rank gets: equal shares, and one more for the first rows % members."""
+    size, rank = process_set.size() or 1, process_set.rank() or 0
+    return rows // size + (1 if rank < rows % size else 0)
+
+
+def split_rows(splits: object) -> tuple[int, ...] | None:
+    """The rows for each member from what alltoall takes: None, or a sequence or one-dimensional array of integers."""
+    if splits is None:
+        return None
+    values = splits.tolist() if hasattr(splits, "tolist") else splits
+    if not isinstance(values, list | tuple) or not all(isinstance(one, int) for one in values):
+        raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
+    return tuple(values)
+
+
+def join(process_set: ProcessSet) -> int:
+    """This rank is out of data: waits until every member is, taking part in what they do. The last one's world rank.
+
+    Unnamed operations are numbered from 0 again, since ranks have done different numbers of them.
+    """
+    members = registered_id(process_set)
+    operation = Op(kind=Kind.JOIN, name="join", process_set=members)
+    last: int = _operations.enqueue([operation], None, lambda handle: handle.gathered(0).first_dims[0]).wait()
+    _session.current().forget_numbers(members)
+    return last
 
 
 def barrier(process_set: ProcessSet) -> None:

@@ -48,10 +48,14 @@ class Op(NamedTuple):
     device_type: int = 0
     device_index: int = 0
     stream: int = 0
+    splits: tuple[int, ...] = ()
 
 
 class Gathered(NamedTuple):
-    """The result of an allgather; `data` is the runtime's memory and valid only inside the `finish` function."""
+    """The result of an allgather or alltoall; `data` is the runtime's memory, valid only inside the `finish` function.
+
+    Of a join, only first_dims says something: the rank that joined last.
+    """
 
     shape: tuple[int, ...]
     data: int
@@ -84,6 +88,8 @@ def fill(struct: _abi.OpStruct, op: Op) -> None:
     struct.process_set = op.process_set
     struct.group = op.group
     struct.stream = op.stream
+    struct.splits = _shape_array(op.splits)[1] if op.splits else None
+    struct.num_splits = len(op.splits)
 
 
 class _Scratch(threading.local):
@@ -167,7 +173,7 @@ class Handle(Generic[R]):
         return self._value  # type: ignore[return-value]
 
     def gathered(self, index: int) -> Gathered:
-        """The result of the allgather at `index` of the batch; only inside `finish`."""
+        """What the runtime made for the operation at `index` of the batch; only inside `finish`."""
         raw = _abi.ResultStruct(struct_size=_RESULT_SIZE)
         assert self._handles is not None
         errors.check(library().distrun_get_result(self._handles[index], ctypes.byref(raw)))

@@ -61,7 +61,7 @@ class Session:
         return next(self._counters[(operation, process_set)])
 
     def forget_numbers(self, process_set: int) -> None:
-        """Starts again at 0 for a process set that was just made: its id may have been another set's before."""
+        """Starts again at 0: the set was just made, or its members, whose numbers differ by then, have joined."""
         for key in [key for key in self._counters if key[1] == process_set]:
             del self._counters[key]
 

@@ -44,7 +44,7 @@ class DistrunError(RuntimeError):
 
 
 class InvalidArgument(DistrunError, ValueError):
-    """The caller's mistake, refused on this rank only."""
+    """The caller's mistake, refused on this rank; on all, where only together it is one (a rank has joined, say)."""
 
     code = Code.INVALID_ARGUMENT
 

@@ -86,7 +86,7 @@ class Operation {
     detail::check(code);
   }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
-  // Of a completed allgather; valid as long as this object.
+  // Of a completed allgather, alltoall or join; valid as long as this object.
   [[nodiscard]] distrun_result result() const {
     distrun_result result = {};
     result.struct_size = sizeof(result);
@@ -167,6 +167,42 @@ class Session {
     const distrun_result result = operation.result();
     const T* all = static_cast<const T*>(result.data);
     return {all, all + result.bytes / sizeof(T)};
+  }
+  // data[i] goes to the ranks in order: splits[r] elements to rank r, or equal shares. The others' blocks in rank
+  // order.
+  template <class T>
+  std::vector<T> alltoall(const std::string& name, const T* data, std::size_t count,
+                          const std::vector<std::int64_t>& splits = {}) {
+    distrun_op op = make_op<T>(DISTRUN_ALLTOALL, name, const_cast<T*>(data), count);
+    op.output = nullptr;
+    op.splits = splits.data();
+    op.num_splits = static_cast<std::uint32_t>(splits.size());
+    Operation operation = submit(op, count);
+    operation.wait();
+    const distrun_result result = operation.result();
+    const T* all = static_cast<const T*>(result.data);
+    return {all, all + result.bytes / sizeof(T)};
+  }
+  // This rank's share of the reduction: count / size() elements, one more on the first count % size() ranks.
+  template <class T>
+  std::vector<T> reducescatter(const std::string& name, const T* data, std::size_t count,
+                               distrun_reduce reduce = DISTRUN_AVERAGE) {
+    const distrun_world here = world();
+    const auto size = static_cast<std::size_t>(here.size);
+    std::vector<T> share(count / size + (static_cast<std::size_t>(here.rank) < count % size ? 1 : 0));
+    distrun_op op = make_op<T>(DISTRUN_REDUCESCATTER, name, const_cast<T*>(data), count);
+    op.output = share.data();
+    op.reduce = reduce;
+    submit(op, count).wait();
+    return share;
+  }
+  // For a rank that has run out of data (see distrun_op). The rank that joined last.
+  int join() {
+    const std::string name = "join";
+    distrun_op op = make_op<std::uint8_t>(DISTRUN_JOIN, name, nullptr, 0);
+    Operation operation = submit(op, 0);
+    operation.wait();
+    return static_cast<int>(*operation.result().first_dims);
   }
   void barrier() {
     const std::string name = "barrier";

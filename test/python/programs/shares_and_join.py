@@ -1,0 +1,114 @@
+"""alltoall, reducescatter and join, on arrays and torch tensors, with gradients, on any number of ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from checks import raises, run
+
+import distrun
+import distrun.numpy as nhvd
+import distrun.torch as hvd
+
+
+def rows_to(sender: int, receiver: int) -> int:
+    """Rows that one rank sends to another: different for each pair, sometimes none."""
+    return (sender + 2 * receiver) % 3
+
+
+def check_alltoall_with_splits() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    splits = [rows_to(rank, to) for to in range(size)]
+    blocks = [torch.full((rows, 2), 10.0 * rank + to) for to, rows in enumerate(splits)]
+    spare = torch.full((2, 2), -1.0)  # goes to nobody
+    expected = torch.cat([torch.full((rows_to(sender, rank), 2), 10.0 * sender + rank) for sender in range(size)])
+    received = [rows_to(sender, rank) for sender in range(size)]
+    for given in (splits, torch.tensor(splits, dtype=torch.int32), np.array(splits)):
+        output, sizes = hvd.alltoall(torch.cat([*blocks, spare]), splits=given)
+        assert torch.equal(output, expected)
+        assert sizes.dtype == torch.int32 and sizes.tolist() == received
+    array, counts = nhvd.alltoall(torch.cat(blocks).numpy(), splits=splits)
+    assert np.array_equal(array, expected.numpy()) and counts.tolist() == received
+
+
+def check_alltoall_equal_shares() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in (torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.int64, torch.float64):
+        tensor = torch.arange(2 * size).remainder(2 + rank).to(dtype)
+        expected = [torch.arange(2 * size).remainder(2 + r).to(dtype)[2 * rank : 2 * rank + 2] for r in range(size)]
+        assert torch.equal(hvd.alltoall(tensor), torch.cat(expected))
+    assert hvd.alltoall(torch.empty(0, 3)).shape == (0, 3)
+    columns = torch.arange(4.0 * size).reshape(2, 2 * size).t()  # not contiguous
+    assert torch.equal(hvd.alltoall(columns), torch.cat([columns[2 * rank : 2 * rank + 2]] * size))
+    assert hvd.synchronize(hvd.alltoall_async(torch.ones(size), name="a")).tolist() == [1.0] * size
+
+
+def check_reducescatter() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for rows in (0, 1, 2 * size, 2 * size + 1):
+        share = rows // size + (1 if rank < rows % size else 0)
+        begin = rank * (rows // size) + min(rank, rows % size)
+        tensor = torch.arange(3.0 * rows).reshape(rows, 3) + rank
+        whole = sum(torch.arange(3.0 * rows).reshape(rows, 3) + r for r in range(size))
+        total = whole[begin : begin + share] if rows else torch.empty(0, 3)
+        assert torch.equal(hvd.reducescatter(tensor, op=hvd.Sum), total)
+        torch.testing.assert_close(hvd.reducescatter(tensor), total / size)
+        torch.testing.assert_close(hvd.reducescatter(tensor, compression=hvd.Compression.fp16), total / size)
+        assert np.array_equal(nhvd.reducescatter(tensor.numpy(), op=nhvd.Sum), total.numpy())
+        scaled = hvd.reducescatter(tensor, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.25)
+        torch.testing.assert_close(scaled, total / 2)
+        assert torch.equal(hvd.reducescatter(tensor, op=hvd.Max), tensor[begin : begin + share] - rank + size - 1)
+    pair = hvd.grouped_reducescatter([torch.ones(size), torch.ones(2 * size, dtype=torch.int32)], op=hvd.Sum)
+    assert pair[0].tolist() == [float(size)] and pair[1].tolist() == [size] * 2
+    arrays = nhvd.grouped_reducescatter([np.ones(size), np.ones(size)], op=nhvd.Sum)
+    assert [array.tolist() for array in arrays] == [[float(size)]] * 2
+
+
+def check_errors_on_every_rank() -> None:
+    if hvd.size() > 1:
+        with raises(distrun.Mismatch, "the splits"):
+            hvd.alltoall(torch.ones(4), splits=[9] * hvd.size() if hvd.rank() == 1 else None, name="wrong")
+    with raises(distrun.Mismatch, "0 dimensions"):
+        hvd.alltoall(torch.tensor(1.0))
+    with raises(distrun.Mismatch, "0 dimensions"):
+        hvd.reducescatter(torch.tensor(1.0))
+    with raises(ValueError, "whole numbers"):
+        hvd.alltoall(torch.ones(2), splits=[0.5])
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+def check_gradients() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    tensor = torch.ones(size + 1, requires_grad=True)
+    output, _ = hvd.alltoall(tensor, splits=[1] * size, name="to")
+    (output * torch.arange(1.0, size + 1)).sum().backward()
+    # Rank r got the element from here as its element number `rank`.
+    assert tensor.grad is not None and tensor.grad.tolist() == [rank + 1.0] * size + [0.0]
+    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
+        tensor = torch.ones(size + 1, requires_grad=True)
+        share = hvd.reducescatter(tensor, op=op, name="part")
+        (share * (rank + 1)).sum().backward()
+        expected = [1.0, *(float(r + 1) for r in range(size))]  # rank 0 has two rows
+        assert tensor.grad is not None and tensor.grad.tolist() == [factor * value for value in expected]
+
+
+def check_join() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for epoch in range(2):
+        for step in range(1 + (rank + epoch) % size):
+            still = sum(1 for r in range(size) if step < 1 + (r + epoch) % size)
+            assert hvd.allreduce(torch.ones(4), op=hvd.Sum).tolist() == [still] * 4
+            torch.testing.assert_close(hvd.allreduce(torch.ones(4)), torch.full((4,), still / size))
+            assert hvd.allgather(torch.full((1,), float(rank)), name="g").shape == (still,)
+        last = hvd.join()
+        assert (last + epoch) % size == size - 1  # the one with the most steps
+    assert nhvd.allreduce(np.ones(2), op=nhvd.Sum).tolist() == [size] * 2
+    if size > 1:
+        if rank > 0:
+            with raises(ValueError, "joined"):
+                hvd.alltoall(torch.ones(size), name="late")
+        assert hvd.join() in range(size)
+
+
+if __name__ == "__main__":
+    run(globals())
