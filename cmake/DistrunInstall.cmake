@@ -15,6 +15,10 @@ endif()
 
 if(TARGET distrun_shared)
   install(TARGETS distrun_shared LIBRARY DESTINATION "${DISTRUN_LIB_DIR}")
+  get_property(plugins GLOBAL PROPERTY DISTRUN_PLUGIN_TARGETS)
+  if(plugins)
+    install(TARGETS ${plugins} LIBRARY DESTINATION "${DISTRUN_LIB_DIR}/plugins")
+  endif()
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/api/include/distrun" "${PROJECT_SOURCE_DIR}/bindings/cpp/include/distrun"
           "${PROJECT_SOURCE_DIR}/runtime/backend/plugin/include/distrun"
           DESTINATION "${DISTRUN_INCLUDE_DIR}")

@@ -48,6 +48,20 @@ function(distrun_floor NAME)
   set_target_properties(distrun_${NAME} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
+# distrun_plugin(NAME SOURCES a b ... LINKS library ...): the backend plug-in NAME of this project, in the folder where
+# libdistrun.so looks for it. It has its own copy of what it uses of the floors and shows one function.
+set(DISTRUN_PLUGIN_FOLDER "${PROJECT_BINARY_DIR}/runtime/api/plugins")
+function(distrun_plugin NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  list(TRANSFORM ARG_SOURCES APPEND ".cc")
+  set(map "${PROJECT_SOURCE_DIR}/runtime/backend/plugin/plugin.map")
+  add_library(distrun_backend_${NAME} MODULE ${ARG_SOURCES})
+  target_link_libraries(distrun_backend_${NAME} PRIVATE distrun_backend ${ARG_LINKS})
+  target_link_options(distrun_backend_${NAME} PRIVATE "-Wl,--version-script=${map}" -Wl,-z,defs -Wl,--as-needed)
+  set_target_properties(distrun_backend_${NAME} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${DISTRUN_PLUGIN_FOLDER}" LINK_DEPENDS "${map}")
+  set_property(GLOBAL APPEND PROPERTY DISTRUN_PLUGIN_TARGETS distrun_backend_${NAME})
+endfunction()
+
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
 # Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R.
 function(distrun_test NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,19 @@ def launcher_path() -> str:
     if found is None:
         pytest.exit("distrun is not built: run scripts/test", returncode=1)
     return found
+
+
+@cache
+def backends() -> dict[str, str]:
+    """What `distrun check` says of each backend."""
+    done = subprocess.run([launcher_path(), "check", "--build", "--json"], capture_output=True, text=True, timeout=60)
+    return dict(json.loads(done.stdout)["backends"])
+
+
+def needs_backend(name: str) -> pytest.MarkDecorator:
+    """Skips, saying why, where this installation has no plug-in `name`."""
+    says = backends().get(name, "no plug-in")
+    return pytest.mark.skipif("no plug-in" in says, reason=f"{name}: {says}")
 
 
 def marked_processes(marker: str) -> list[int]:

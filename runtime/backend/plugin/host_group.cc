@@ -20,6 +20,13 @@ void host_peer_lost(distrun_backend_host_group* group, std::int32_t world_rank) 
   reinterpret_cast<HostGroup*>(group)->peer_lost(world_rank);
 }
 
+std::int32_t host_mac(distrun_backend_host_group* group, const void* data, std::uint64_t size, void* mac) {
+  const auto result = reinterpret_cast<HostGroup*>(group)->mac({static_cast<const unsigned char*>(data), size});
+  if (!result.ok()) return static_cast<std::int32_t>(result.status().code());
+  std::memcpy(mac, result->data(), result->size());
+  return DISTRUN_BACKEND_OK;
+}
+
 }  // namespace
 
 void HostGroup::expect(std::uint64_t token) {
@@ -47,6 +54,11 @@ void HostGroup::peer_lost(int world_rank) {
     if (lost_ < 0) lost_ = world_rank;
   }
   if (wait_set_ != nullptr) wait_set_->wake();
+}
+
+Result<Mac> HostGroup::mac(std::span<const unsigned char> data) const {
+  if (!secret_) return Status(Errc::kUnsupported, "this group has no key");
+  return secret_->mac(data);
 }
 
 void HostGroup::take(std::vector<Completed>& out) {
@@ -101,7 +113,8 @@ const distrun_backend_host& host_table() {
   static const distrun_backend_host table{.struct_size = sizeof(distrun_backend_host),
                                           .version = DISTRUN_BACKEND_VERSION,
                                           .complete = &host_complete,
-                                          .peer_lost = &host_peer_lost};
+                                          .peer_lost = &host_peer_lost,
+                                          .mac = &host_mac};
   return table;
 }
 

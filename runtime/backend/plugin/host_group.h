@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/backend/backend.h"
+#include "runtime/backend/plugin/group_secret.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
 #include "runtime/net/store.h"
@@ -19,13 +22,18 @@ namespace distrun::backend::plugin {
 // All methods may be called on any thread.
 class HostGroup {
  public:
-  explicit HostGroup(net::WaitSet* wait_set) : wait_set_(wait_set) {}
+  // A group without a key (null) gives no MACs.
+  HostGroup(net::WaitSet* wait_set, const net::JobKey* key, const std::string& plugin, const std::string& group)
+      : wait_set_(wait_set) {
+    if (key != nullptr) secret_.emplace(*key, plugin, group);
+  }
 
   void expect(std::uint64_t token);  // before the plug-in hears of it
   void forget(std::uint64_t token);  // it was not started
   // A token that is not expected is ignored: a plug-in's mistake must not complete somebody else's operation.
   void complete(std::uint64_t token, Status status);
   void peer_lost(int world_rank);
+  [[nodiscard]] Result<Mac> mac(std::span<const unsigned char> data) const;
 
   void take(std::vector<Completed>& out);
   [[nodiscard]] bool any_completed() const;
@@ -36,6 +44,7 @@ class HostGroup {
 
  private:
   net::WaitSet* wait_set_;  // not owned; may be null
+  std::optional<GroupSecret> secret_;
   mutable Mutex mutex_;
   std::set<std::uint64_t> in_flight_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<Completed> completed_ DISTRUN_GUARDED_BY(mutex_);

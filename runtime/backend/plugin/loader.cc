@@ -100,7 +100,9 @@ Plugins load_plugins(const Settings& settings, const std::string& folder) {
 std::string default_folder() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&load_plugins), &info) == 0 || info.dli_fname == nullptr) return "plugins";
-  return (std::filesystem::path(info.dli_fname).parent_path() / "plugins").string();
+  std::error_code error;  // a link to the library is no library: the plug-ins are beside the file itself
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return ((error ? std::filesystem::path(info.dli_fname) : file).parent_path() / "plugins").string();
 }
 
 }  // namespace distrun::backend::plugin

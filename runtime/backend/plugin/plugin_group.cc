@@ -54,7 +54,7 @@ PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec
     : library_(std::move(library)),
       spec_(group),
       services_(services),
-      host_(services.wait_set),
+      host_(services.wait_set, services.key, library_->table().name, group.id),
       store_(*services.store, std::string(library_->table().name) + "/" + group.id + "/") {}
 
 Status PluginGroup::create(TimePoint deadline) {

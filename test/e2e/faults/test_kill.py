@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob
+from ..conftest import Job, StartJob, needs_backend
 
 PHASES = 10  # per backend: in all 20 moments between the start and the end of a job
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
@@ -27,7 +27,7 @@ def assert_survivors_name(text: str, victim: int) -> None:
         assert float(match[6]) < 2.5, text
 
 
-@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 @pytest.mark.parametrize("phase", range(PHASES))
 def test_killed_in_the_loop(start_job: StartJob, python: str, programs: Path, backend: str, phase: int) -> None:
     chance = random.Random(f"{backend}{phase}")

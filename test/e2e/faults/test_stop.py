@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob
+from ..conftest import Job, StartJob, needs_backend
 
 # Short limits, and a launcher that does not wait long for a rank that cannot end by itself.
 LIMITS = {"DISTRUN_STALL_WARNING_TIME": "0.5", "DISTRUN_STALL_SHUTDOWN_TIME": "1.5", "DISTRUN_START_TIMEOUT": "15"}
@@ -37,7 +37,7 @@ def assert_named(job: Job, victim: int, all_of: int | None = None) -> None:
     assert "failed: shutdown failed" not in job.text, job.text
 
 
-@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Path, backend: str, size: int) -> None:
     """With DataLoader workers alive; rank 0, which coordinates, and another one."""
@@ -71,7 +71,7 @@ def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, v
     assert_named(job, victim, 3)
 
 
-@pytest.mark.parametrize("backend", ["shm", "tcp"])
+@pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
     """Sessions follow each other, so the moments fall into init, operations and shutdown alike."""
 

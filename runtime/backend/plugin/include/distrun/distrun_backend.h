@@ -74,6 +74,8 @@ enum { /* kind */
        DISTRUN_BACKEND_REDUCESCATTER = 5
 };
 
+#define DISTRUN_BACKEND_MAC_SIZE 32
+
 enum { DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
 
 enum { /* distrun_backend_capabilities.flags */
@@ -97,6 +99,10 @@ typedef struct distrun_backend_host {
   void (*complete)(distrun_backend_host_group* host_group, uint64_t token, int32_t code, const char* message);
   /* A peer is seen to be gone. Its operations need not be completed: distrun finds out the cause and calls abort. */
   void (*peer_lost)(distrun_backend_host_group* host_group, int32_t world_rank);
+  /* Writes DISTRUN_BACKEND_MAC_SIZE bytes to `mac`: a keyed hash of `data` that only members of this group can make.
+   * With it two members whose library connects them can prove to each other who they are, over what both have chosen at
+   * random. Returns a code. */
+  int32_t (*mac)(distrun_backend_host_group* host_group, const void* data, uint64_t size, void* mac);
 } distrun_backend_host;
 
 /* Rendezvous: a table of bytes that all members of the group share and nobody else sees. Values up to 1 MiB; meant for

@@ -1,0 +1,97 @@
+#include "runtime/backend/gloo/group.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "runtime/backend/gloo/operations.h"
+#include "runtime/backend/gloo/rendezvous_store.h"
+#include "runtime/backend/gloo/verify.h"
+
+namespace distrun::backend::gloo_plugin {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is the engine's to say: it
+// aborts the group.
+constexpr milliseconds kForever = std::chrono::hours(24 * 365);
+
+// Gloo waits five times its timeout for a pair to connect.
+milliseconds connect_timeout(TimePoint deadline) {
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  return std::clamp(left, milliseconds(5), milliseconds(std::chrono::hours(1))) / 5;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& spec, plugin::Host host) {
+  std::unique_ptr<Group> group(
+      new Group(std::vector<int>(spec.members, spec.members + spec.num_members), host));  // the constructor is private
+  DISTRUN_RETURN_IF_ERROR(group->connect(spec));
+  return group;
+}
+
+Status Group::connect(const distrun_backend_group_spec& spec) {
+  const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
+  try {
+    ::gloo::transport::tcp::attr address;
+    address.hostname = spec.local_host;
+    std::shared_ptr<::gloo::transport::Device> device = ::gloo::transport::tcp::CreateDevice(address);
+    auto context = std::make_shared<::gloo::rendezvous::Context>(spec.index, static_cast<int>(spec.num_members));
+    context_ = context;
+    if (context->size > 1) {
+      RendezvousStore store(*spec.store, deadline);
+      context->setTimeout(connect_timeout(deadline));
+      context->connectFullMesh(store, device);
+      // First, while no member can be done and gone again: each waits for this one's proof.
+      auto sockets = Sockets::of(*context);
+      if (!sockets.ok()) return sockets.status();
+      sockets_ = *std::move(sockets);
+      DISTRUN_RETURN_IF_ERROR(verify_pairs(context, host_, 5 * connect_timeout(deadline)));
+    }
+    context->setTimeout(kForever);
+    return {};
+  } catch (const std::bad_alloc&) {
+    return {Errc::kOutOfMemory, "gloo: out of memory"};
+  } catch (const std::exception& error) {
+    return {Errc::kSystem, std::string("gloo did not connect the ranks: ") + error.what()};
+  }
+}
+
+void Group::run(const distrun_backend_operation& operation, std::uint64_t token) {
+  host_.complete(token, outcome(operation));
+}
+
+Status Group::outcome(const distrun_backend_operation& operation) {
+  if (Status why = aborted_.why(); !why.ok()) return why;
+  try {
+    gloo_plugin::run(context_, operation);
+    return {};
+  } catch (const std::bad_alloc&) {
+    return {Errc::kOutOfMemory, "gloo: out of memory"};
+  } catch (const std::exception& error) {
+    return explain(error.what());
+  }
+}
+
+// A connection ends when a member dies, and when a member hears of a death before this one does: the engine finds out.
+Status Group::explain(const std::string& what) {
+  if (Status why = aborted_.why(); !why.ok()) return why;
+  const int lost = sockets_.lost_member();
+  if (lost < 0) return {Errc::kSystem, "gloo: " + what};
+  host_.peer_lost(members_[static_cast<std::size_t>(lost)]);
+  return aborted_.wait();
+}
+
+void Group::abort(std::int32_t code, const char* cause) {
+  aborted_.set(code, cause);
+  sockets_.shut_down();
+}
+
+}  // namespace distrun::backend::gloo_plugin

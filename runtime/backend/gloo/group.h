@@ -1,0 +1,37 @@
+// One group of ranks on Gloo: a full mesh of pairs on this host's address, verified, and a thread of distrun's on which
+// the calls block.
+#pragma once
+
+#include <gloo/context.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/gloo/sockets.h"
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::gloo_plugin {
+
+class Group {
+ public:
+  static Result<std::unique_ptr<Group>> create(const distrun_backend_group_spec& spec, plugin::Host host);
+
+  // Runs the operation to its end and completes the token. On the group's thread.
+  void run(const distrun_backend_operation& operation, std::uint64_t token);
+  void abort(std::int32_t code, const char* cause);  // any thread
+
+ private:
+  Group(std::vector<int> members, plugin::Host host) : members_(std::move(members)), host_(host) {}
+  Status connect(const distrun_backend_group_spec& spec);
+  Status outcome(const distrun_backend_operation& operation);
+  Status explain(const std::string& what);
+
+  std::vector<int> members_;  // world ranks
+  plugin::Host host_;
+  std::shared_ptr<::gloo::Context> context_;
+  Sockets sockets_;
+  plugin::AbortGate aborted_;
+};
+
+}  // namespace distrun::backend::gloo_plugin

@@ -1,0 +1,120 @@
+#include "runtime/backend/gloo/operations.h"
+
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/base/types.h"
+
+namespace distrun::backend::gloo_plugin {
+namespace {
+
+using ContextPtr = std::shared_ptr<::gloo::Context>;
+using Bytes = std::uint8_t;  // Gloo moves bytes; what they mean is known to the reduction alone
+
+Bytes* bytes_of(const void* data) { return const_cast<Bytes*>(static_cast<const Bytes*>(data)); }
+
+void copy(const void* from, void* to, std::size_t bytes) {
+  if (from != to && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Gloo cuts a tensor between elements, so an element must be of its real size.
+template <class Element>
+void allreduce_as(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  ::gloo::AllreduceOptions options(context);
+  const bool ring = segment.count * sizeof(Element) > kRingBytes;
+  options.setAlgorithm(ring ? ::gloo::AllreduceOptions::Algorithm::RING : ::gloo::AllreduceOptions::Algorithm::BCUBE);
+  if (segment.input != segment.output) {
+    options.setInput(static_cast<Element*>(const_cast<void*>(segment.input)), segment.count);
+  }
+  options.setOutput(static_cast<Element*>(segment.output), segment.count);
+  const kernels::Reduction how = {
+      .dtype = plugin::dtype_of(operation), .op = plugin::reduce_of(operation), .finish = {}};
+  options.setReduceFunction([how](void* out, const void* a, const void* b, std::size_t count) {
+    const std::array<const std::byte*, 2> sources = {static_cast<const std::byte*>(a),
+                                                     static_cast<const std::byte*>(b)};
+    kernels::reduce(how, sources, static_cast<std::byte*>(out), count);
+  });
+  ::gloo::allreduce(options);
+}
+
+void allreduce(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  const std::size_t unit = size_of(plugin::dtype_of(operation));
+  if (segment.count == 0) return;
+  if (context->size == 1) {
+    copy(segment.input, segment.output, segment.count * unit);
+  } else if (unit == 1) {
+    allreduce_as<std::uint8_t>(context, operation);
+  } else if (unit == 2) {
+    allreduce_as<std::uint16_t>(context, operation);
+  } else if (unit == 4) {
+    allreduce_as<std::uint32_t>(context, operation);
+  } else {
+    allreduce_as<std::uint64_t>(context, operation);
+  }
+  plugin::finish_average(operation, static_cast<std::size_t>(context->size), static_cast<std::byte*>(segment.output),
+                         segment.count);
+}
+
+void allgather(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  const std::size_t unit = size_of(plugin::dtype_of(operation));
+  const auto self = static_cast<std::size_t>(context->rank);
+  std::vector<std::size_t> sizes(operation.counts, operation.counts + context->size);
+  for (std::size_t& size : sizes) size *= unit;
+  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  if (total == 0) return;
+  const std::size_t mine = std::accumulate(sizes.begin(), sizes.begin() + context->rank, std::size_t{0});
+  copy(segment.input, bytes_of(segment.output) + mine, sizes[self]);
+  if (context->size == 1) return;
+  ::gloo::AllgathervOptions options(context);
+  options.setOutput(bytes_of(segment.output), sizes);
+  ::gloo::allgatherv(options);
+}
+
+void broadcast(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  const std::size_t bytes = segment.count * size_of(plugin::dtype_of(operation));
+  if (bytes == 0) return;
+  if (context->rank == operation.root) copy(segment.input, segment.output, bytes);
+  if (context->size == 1) return;
+  ::gloo::BroadcastOptions options(context);
+  options.setRoot(operation.root);
+  options.setOutput(bytes_of(segment.output), bytes);
+  ::gloo::broadcast(options);
+}
+
+void barrier(const ContextPtr& context) {
+  if (context->size == 1) return;
+  ::gloo::BarrierOptions options(context);
+  ::gloo::barrier(options);
+}
+
+}  // namespace
+
+void run(const ContextPtr& context, const distrun_backend_operation& operation) {
+  if (operation.num_segments == 0 && operation.kind != DISTRUN_BACKEND_BARRIER) return;
+  switch (operation.kind) {
+    case DISTRUN_BACKEND_ALLREDUCE:
+      return allreduce(context, operation);
+    case DISTRUN_BACKEND_ALLGATHER:
+      return allgather(context, operation);
+    case DISTRUN_BACKEND_BROADCAST:
+      return broadcast(context, operation);
+    case DISTRUN_BACKEND_BARRIER:
+      return barrier(context);
+    default:
+      throw std::invalid_argument("an operation that this plug-in did not offer");
+  }
+}
+
+}  // namespace distrun::backend::gloo_plugin

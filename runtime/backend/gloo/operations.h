@@ -1,0 +1,22 @@
+// The operations of the table in Gloo's calls. Each blocks until this member's part is done; Gloo's failures are
+// exceptions, after which nothing touches the operation's memory any more.
+#pragma once
+
+#include <gloo/context.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::gloo_plugin {
+
+inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << DISTRUN_BACKEND_ALLGATHER |
+                                        1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER;
+
+// All-reduces of more bytes go around the ring; smaller ones by halving and doubling, in fewer steps.
+inline constexpr std::size_t kRingBytes = 64 << 10;
+
+void run(const std::shared_ptr<::gloo::Context>& context, const distrun_backend_operation& operation);
+
+}  // namespace distrun::backend::gloo_plugin

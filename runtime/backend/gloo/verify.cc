@@ -1,0 +1,86 @@
+#include "runtime/backend/gloo/verify.h"
+
+#include <gloo/transport/unbound_buffer.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace distrun::backend::gloo_plugin {
+namespace {
+
+constexpr std::size_t kBytes = DISTRUN_BACKEND_MAC_SIZE;
+constexpr std::uint64_t kSlot = 0x6469737472756eULL;  // outside of those of Gloo's collectives
+using Block = std::array<unsigned char, kBytes>;
+
+// Sends blocks[i] to member i and replaces it with what that one sent.
+void exchange(const std::shared_ptr<::gloo::Context>& context, std::vector<Block>& blocks, std::uint64_t slot,
+              std::chrono::milliseconds timeout) {
+  std::vector<Block> received = blocks;
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> sends;
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> receives;
+  for (int member = 0; member < context->size; ++member) {
+    if (member == context->rank) continue;
+    const auto i = static_cast<std::size_t>(member);
+    receives.push_back(context->createUnboundBuffer(received[i].data(), kBytes));
+    receives.back()->recv(member, slot);
+    sends.push_back(context->createUnboundBuffer(blocks[i].data(), kBytes));
+    sends.back()->send(member, slot);
+  }
+  for (auto& buffer : receives) buffer->waitRecv(timeout);
+  for (auto& buffer : sends) buffer->waitSend(timeout);
+  blocks = received;
+}
+
+// What `from` proves to `to`: that it knows the key, and answers to the number that `to` has just drawn.
+Status proof(const plugin::Host& host, std::size_t from, std::size_t to, const Block& drawn_by_from,
+             const Block& drawn_by_to, Block& mac) {
+  std::array<unsigned char, 2 * kBytes + 2 * sizeof(std::uint64_t)> text{};
+  const std::array<std::uint64_t, 2> ends = {from, to};
+  std::memcpy(text.data(), ends.data(), sizeof(ends));
+  std::memcpy(text.data() + sizeof(ends), drawn_by_from.data(), kBytes);
+  std::memcpy(text.data() + sizeof(ends) + kBytes, drawn_by_to.data(), kBytes);
+  return host.mac(text.data(), text.size(), mac.data());
+}
+
+// In a time that does not depend on where they differ.
+bool equal(const Block& a, const Block& b) {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < kBytes; ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace
+
+Status verify_pairs(const std::shared_ptr<::gloo::Context>& context, const plugin::Host& host,
+                    std::chrono::milliseconds timeout) {
+  const auto size = static_cast<std::size_t>(context->size);
+  const auto self = static_cast<std::size_t>(context->rank);
+  std::vector<Block> drawn(size);
+  for (Block& block : drawn) {
+    if (::getrandom(block.data(), block.size(), 0) != static_cast<ssize_t>(block.size())) {
+      return {Errc::kSystem, "the kernel gave no random bytes"};
+    }
+  }
+  std::vector<Block> theirs = drawn;
+  exchange(context, theirs, kSlot, timeout);
+  std::vector<Block> proofs(size);
+  for (std::size_t member = 0; member < size; ++member) {
+    DISTRUN_RETURN_IF_ERROR(proof(host, self, member, drawn[member], theirs[member], proofs[member]));
+  }
+  exchange(context, proofs, kSlot + 1, timeout);
+  for (std::size_t member = 0; member < size; ++member) {
+    if (member == self) continue;
+    Block expected{};
+    DISTRUN_RETURN_IF_ERROR(proof(host, member, self, theirs[member], drawn[member], expected));
+    if (!equal(expected, proofs[member])) {
+      return {Errc::kProtocol,
+              "whoever connected to Gloo's port as member " + std::to_string(member) + " does not belong to this job"};
+    }
+  }
+  return {};
+}
+
+}  // namespace distrun::backend::gloo_plugin

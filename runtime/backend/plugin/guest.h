@@ -1,0 +1,62 @@
+// The other side of the table: what the plug-ins of this project share. Each is a library of its own with its own copy.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/plugin/include/distrun/distrun_backend.h"
+#include "runtime/base/status.h"
+
+namespace distrun::backend::plugin {
+
+// Why a group was aborted. Any thread; the first cause stays. A condition variable, because calls that block inside a
+// library end on the group's thread, which then waits here for the cause.
+class AbortGate {
+ public:
+  void set(std::int32_t code, const char* cause);
+  [[nodiscard]] Status why() const;  // ok until set
+  [[nodiscard]] Status wait() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Status why_;
+};
+
+// A group of distrun as its plug-in sees it.
+class Host {
+ public:
+  Host(const distrun_backend_host* table, distrun_backend_host_group* group) : table_(table), group_(group) {}
+  void complete(std::uint64_t token, const Status& status) const {
+    const char* text = status.ok() ? nullptr : status.message().c_str();
+    table_->complete(group_, token, static_cast<std::int32_t>(status.code()), text);
+  }
+  void peer_lost(int world_rank) const { table_->peer_lost(group_, world_rank); }
+  [[nodiscard]] Status mac(const void* data, std::size_t size, unsigned char* mac) const;
+
+ private:
+  const distrun_backend_host* table_;
+  distrun_backend_host_group* group_;
+};
+
+// The part of an operation's arithmetic that a library does not do: `count` elements of a finished sum become an
+// average, in place. Nothing for the other reductions.
+void finish_average(const distrun_backend_operation& operation, std::size_t members, std::byte* data,
+                    std::size_t count);
+
+inline DType dtype_of(const distrun_backend_operation& operation) { return static_cast<DType>(operation.dtype); }
+inline ReduceOp reduce_of(const distrun_backend_operation& operation) {
+  return static_cast<ReduceOp>(operation.reduce);
+}
+
+// Writes `text` into a buffer of the table, cut where it does not fit.
+void put_text(const std::string& text, char* buffer, std::uint64_t size);
+// The status's code, and its text into `error`.
+std::int32_t answer(const Status& status, char* error, std::uint64_t error_size);
+// The first thing that distrun_backend_open() does: refuses an interface that this build does not know.
+Status check_version(std::uint32_t version, const distrun_backend_host* host);
+
+}  // namespace distrun::backend::plugin
