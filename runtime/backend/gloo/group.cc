@@ -1,6 +1,5 @@
 #include "runtime/backend/gloo/group.h"
 
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
@@ -43,19 +42,19 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
     ::gloo::transport::tcp::attr address;
     address.hostname = spec.local_host;
     std::shared_ptr<::gloo::transport::Device> device = ::gloo::transport::tcp::CreateDevice(address);
-    auto context = std::make_shared<::gloo::rendezvous::Context>(spec.index, static_cast<int>(spec.num_members));
-    context_ = context;
-    if (context->size > 1) {
+    context_ = std::make_shared<Mesh>(spec.index, static_cast<int>(spec.num_members));
+    if (context_->size > 1) {
       RendezvousStore store(*spec.store, deadline);
-      context->setTimeout(connect_timeout(deadline));
-      context->connectFullMesh(store, device);
+      context_->setTimeout(connect_timeout(deadline));
+      context_->connectFullMesh(store, device);
+      context_->make_abortable();
       // First, while no member can be done and gone again: each waits for this one's proof.
-      auto sockets = Sockets::of(*context);
+      auto sockets = Sockets::of(*context_);
       if (!sockets.ok()) return sockets.status();
       sockets_ = *std::move(sockets);
-      DISTRUN_RETURN_IF_ERROR(verify_pairs(context, host_, 5 * connect_timeout(deadline)));
+      DISTRUN_RETURN_IF_ERROR(verify_pairs(context_, host_, 5 * connect_timeout(deadline)));
     }
-    context->setTimeout(kForever);
+    context_->setTimeout(kForever);
     return {};
   } catch (const std::bad_alloc&) {
     return {Errc::kOutOfMemory, "gloo: out of memory"};
@@ -92,6 +91,7 @@ Status Group::explain(const std::string& what) {
 void Group::abort(std::int32_t code, const char* cause) {
   aborted_.set(code, cause);
   sockets_.shut_down();
+  context_->end_waits();
 }
 
 }  // namespace distrun::backend::gloo_plugin

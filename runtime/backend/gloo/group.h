@@ -2,12 +2,11 @@
 // the calls block.
 #pragma once
 
-#include <gloo/context.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/backend/gloo/mesh.h"
 #include "runtime/backend/gloo/sockets.h"
 #include "runtime/backend/plugin/guest.h"
 
@@ -29,7 +28,7 @@ class Group {
 
   std::vector<int> members_;  // world ranks
   plugin::Host host_;
-  std::shared_ptr<::gloo::Context> context_;
+  std::shared_ptr<Mesh> context_;
   Sockets sockets_;
   plugin::AbortGate aborted_;
 };

@@ -2,11 +2,13 @@
 
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -93,6 +95,51 @@ void broadcast(const ContextPtr& context, const distrun_backend_operation& opera
   ::gloo::broadcast(options);
 }
 
+// Byte counts of `counts` elements each.
+std::vector<std::int64_t> sizes_of(const std::uint64_t* counts, int members, std::size_t unit) {
+  std::vector<std::int64_t> sizes;
+  for (int member = 0; member < members; ++member) sizes.push_back(static_cast<std::int64_t>(counts[member] * unit));
+  return sizes;
+}
+
+void exchange(const ContextPtr& context, const void* input, const std::vector<std::int64_t>& sent, void* output,
+              const std::vector<std::int64_t>& received) {
+  ::gloo::AlltoallvOptions options(context);
+  options.setInput(bytes_of(input), sent);
+  options.setOutput(bytes_of(output), received);
+  ::gloo::alltoallv(options);
+}
+
+void alltoall(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  const std::size_t unit = size_of(plugin::dtype_of(operation));
+  if (context->size == 1) return copy(segment.input, segment.output, segment.count * unit);
+  exchange(context, segment.input, sizes_of(operation.counts, context->size, unit), segment.output,
+           sizes_of(operation.recv_counts, context->size, unit));
+}
+
+// Gloo has none for any type and uneven parts: every member sends each its part, and adds up its own in member order.
+void reducescatter(const ContextPtr& context, const distrun_backend_operation& operation) {
+  const distrun_backend_segment& segment = *operation.segments;
+  const std::size_t unit = size_of(plugin::dtype_of(operation));
+  const auto members = static_cast<std::size_t>(context->size);
+  const std::size_t count = operation.counts[context->rank];
+  std::vector<const std::byte*> parts = {static_cast<const std::byte*>(segment.input)};
+  std::unique_ptr<std::byte[]> received;
+  if (members > 1) {
+    received = std::make_unique_for_overwrite<std::byte[]>(members * count * unit);
+    const std::vector<std::int64_t> mine(members, static_cast<std::int64_t>(count * unit));
+    exchange(context, segment.input, sizes_of(operation.counts, context->size, unit), received.get(), mine);
+    parts.clear();
+    for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * count * unit);
+  }
+  if (count == 0) return;
+  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
+                                  .op = plugin::reduce_of(operation),
+                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, members)};
+  kernels::reduce(how, parts, static_cast<std::byte*>(segment.output), count);
+}
+
 void barrier(const ContextPtr& context) {
   if (context->size == 1) return;
   ::gloo::BarrierOptions options(context);
@@ -112,6 +159,10 @@ void run(const ContextPtr& context, const distrun_backend_operation& operation) 
       return broadcast(context, operation);
     case DISTRUN_BACKEND_BARRIER:
       return barrier(context);
+    case DISTRUN_BACKEND_ALLTOALL:
+      return alltoall(context, operation);
+    case DISTRUN_BACKEND_REDUCESCATTER:
+      return reducescatter(context, operation);
     default:
       throw std::invalid_argument("an operation that this plug-in did not offer");
   }

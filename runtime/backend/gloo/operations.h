@@ -12,7 +12,8 @@
 namespace distrun::backend::gloo_plugin {
 
 inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << DISTRUN_BACKEND_ALLGATHER |
-                                        1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER;
+                                        1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
+                                        1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
 // All-reduces of more bytes go around the ring; smaller ones by halving and doubling, in fewer steps.
 inline constexpr std::size_t kRingBytes = 64 << 10;

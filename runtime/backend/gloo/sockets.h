@@ -1,5 +1,5 @@
-// The sockets of a Gloo context. Gloo has no way to end a call that blocks: closing the context does not, and a
-// member's death wakes its neighbours only. Shutting the sockets down does.
+// The sockets of a Gloo context. Gloo does not say which member an error is about, and closing a context from another
+// thread ends nothing; shutting its sockets down does, here and at the other ends.
 #pragma once
 
 #include <gloo/context.h>

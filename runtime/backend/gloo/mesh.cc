@@ -1,0 +1,112 @@
+#include "runtime/backend/gloo/mesh.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace distrun::backend::gloo_plugin {
+
+// The buffers on which the group's thread may be waiting.
+class Waits {
+ public:
+  void add(::gloo::transport::UnboundBuffer* buffer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    buffers_.insert(buffer);
+    if (ended_) end(*buffer);
+  }
+  void remove(::gloo::transport::UnboundBuffer* buffer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    buffers_.erase(buffer);
+  }
+  void end_all() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+    for (::gloo::transport::UnboundBuffer* buffer : buffers_) end(*buffer);
+  }
+
+ private:
+  static void end(::gloo::transport::UnboundBuffer& buffer) {
+    buffer.abortWaitSend();
+    buffer.abortWaitRecv();
+  }
+
+  std::mutex mutex_;
+  std::set<::gloo::transport::UnboundBuffer*> buffers_;  // guarded by mutex_, as is ended_
+  bool ended_ = false;
+};
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using InnerBuffer = ::gloo::transport::UnboundBuffer;
+
+void require(bool completed) {
+  if (!completed) throw ::gloo::IoException("the group was aborted");
+}
+
+// Gloo's collectives do not look at what a wait returns, so one that was ended is an exception.
+class Buffer final : public InnerBuffer {
+ public:
+  Buffer(std::unique_ptr<InnerBuffer> inner, std::shared_ptr<Waits> waits)
+      : InnerBuffer(inner->ptr, inner->size), inner_(std::move(inner)), waits_(std::move(waits)) {
+    waits_->add(inner_.get());
+  }
+  ~Buffer() override { waits_->remove(inner_.get()); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  bool waitRecv(int* rank, Milliseconds timeout) override {
+    require(inner_->waitRecv(rank, timeout));
+    return true;
+  }
+  bool waitSend(int* rank, Milliseconds timeout) override {
+    require(inner_->waitSend(rank, timeout));
+    return true;
+  }
+  void abortWaitRecv() override { inner_->abortWaitRecv(); }
+  void abortWaitSend() override { inner_->abortWaitSend(); }
+  void send(int member, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    inner_->send(member, slot, offset, bytes);
+  }
+  void recv(int member, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    inner_->recv(member, slot, offset, bytes);
+  }
+  void recv(std::vector<int> members, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    inner_->recv(std::move(members), slot, offset, bytes);
+  }
+
+ private:
+  std::unique_ptr<InnerBuffer> inner_;
+  std::shared_ptr<Waits> waits_;
+};
+
+// Gloo's own connections, with buffers as above.
+class Transport final : public ::gloo::transport::Context {
+ public:
+  Transport(std::shared_ptr<::gloo::transport::Context> inner, std::shared_ptr<Waits> waits)
+      : ::gloo::transport::Context(inner->rank, inner->size), inner_(std::move(inner)), waits_(std::move(waits)) {}
+
+  std::unique_ptr<::gloo::transport::Pair>& getPair(int member) override { return inner_->getPair(member); }
+  std::unique_ptr<::gloo::transport::Pair>& createPair(int member) override { return inner_->createPair(member); }
+  std::unique_ptr<InnerBuffer> createUnboundBuffer(void* data, std::size_t bytes) override {
+    return std::make_unique<Buffer>(inner_->createUnboundBuffer(data, bytes), waits_);
+  }
+
+ private:
+  std::shared_ptr<::gloo::transport::Context> inner_;
+  std::shared_ptr<Waits> waits_;
+};
+
+}  // namespace
+
+Mesh::Mesh(int index, int members) : ::gloo::rendezvous::Context(index, members), waits_(std::make_shared<Waits>()) {}
+
+void Mesh::make_abortable() { transportContext_ = std::make_shared<Transport>(std::move(transportContext_), waits_); }
+
+void Mesh::end_waits() { waits_->end_all(); }
+
+}  // namespace distrun::backend::gloo_plugin
