@@ -181,7 +181,7 @@ def main() -> int:
     hosts = [host for host in os.environ.get("HOSTS", "").split(",") if host]
     if not hosts:
         parser.error("HOSTS is empty; run this by test/cluster/hosts, see --help")
-    counts = [count for count in (1, 4, 16) if count <= len(hosts)]
+    counts = [count for count in (1, 4, 16, 64) if count <= len(hosts)]
     rounds: list[Results] = []
     for number in range(1, options.rounds + 1):
         print(f"\rround {number} of {options.rounds}", end="", file=sys.stderr, flush=True)

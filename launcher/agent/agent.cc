@@ -52,8 +52,11 @@ int Agent::run() {
     }
     beat(Clock::now());
     probe_more(Clock::now());
-    const Ending::View view{
-        .started = started_, .ranks_alive = ranks_alive(), .any_child = any_child_, .now = Clock::now()};
+    const Ending::View view{.started = started_,
+                            .ranks_alive = ranks_alive(),
+                            .any_child = any_child_,
+                            .carriers_only = carriers_only_,
+                            .now = Clock::now()};
     act(ending_.next(view));
     report_drained();
   }
@@ -74,6 +77,8 @@ void Agent::watch() {
   }
   if (listener_) listener_->watch(poller_);
   if (prober_) prober_->watch(poller_);
+  // Before the signals, because what is done about those may end what is watched here.
+  if (starter_) starter_->watch(poller_);
   poller_.watch(signals_.fd(), POLLIN, [this](short) {
     for (const int number : signals_.take()) {
       if (job_ && number == job_->preempt_signal) {
@@ -166,6 +171,8 @@ void Agent::handle(const Frame& frame) {
       return use(decode_window(frame.payload), [this](const Window& window) {
         for (auto& [number, rank] : ranks_) rank.resize(window);
       });
+    case ToAgent::kStartHosts:
+      return use(decode_start_hosts(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
     case ToAgent::kInput:
     case ToAgent::kInputEnd:
       return input(frame);
@@ -177,6 +184,18 @@ void Agent::input(const Frame& frame) {
   const bool end = static_cast<ToAgent>(frame.type) == ToAgent::kInputEnd;
   for (auto& [number, rank] : ranks_) end ? rank.end_input() : rank.add_input(frame.payload);
   input_pending_ = !end;
+}
+
+void Agent::start_hosts(const StartHosts& order) {
+  if (starter_ || ending_.stopping()) return;
+  starter_ = std::make_unique<HostStarter>(order, process_environment());
+  any_child_ = any_child_ || !starter_->carriers().empty();
+  tell_failed_hosts();
+}
+
+void Agent::tell_failed_hosts() {
+  if (!starter_) return;
+  for (const HostFailed& fault : starter_->take_failures()) send(FromAgent::kHostFailed, fault);
 }
 
 Topology Agent::topology_of(const Prepare& order) const {
@@ -285,6 +304,8 @@ void Agent::check_exec(RankProcess& rank) {
   refuse(missing ? kMissing : kNotExecutable, who + " could not execute " + rank.program() + ": " + what +
                                                   (missing ? "; does its #! line name a program that exists?" : ""));
 }
+
+std::vector<pid_t> Agent::carriers() const { return starter_ ? starter_->carriers() : std::vector<pid_t>(); }
 
 bool Agent::ranks_alive() const {
   for (const auto& [number, rank] : ranks_) {

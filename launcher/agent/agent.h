@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/agent/ending.h"
+#include "launcher/agent/host_starter.h"
 #include "launcher/agent/preflight.h"
 #include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
@@ -49,6 +50,8 @@ class Agent {
   void start(const Start& order);
   void start_rank(const RankPlan& plan, const RankSetting& setting, const std::vector<std::byte>& key);
   void input(const Frame& frame);
+  void start_hosts(const StartHosts& order);
+  void tell_failed_hosts();
   void tell_input_taken();
   void refuse(int exit_code, std::string text);
   void note(const std::string& text);
@@ -66,6 +69,7 @@ class Agent {
   void kill_everything();
   void tell_left_behind();
   [[nodiscard]] bool ranks_alive() const;
+  [[nodiscard]] std::vector<pid_t> carriers() const;
   [[nodiscard]] RankProcess::OnOutput forward_output();
 
   FramePipe head_;
@@ -79,6 +83,7 @@ class Agent {
   HeldPorts ports_;
   std::optional<ProbeListener> listener_;  // until ranks start
   std::unique_ptr<Prober> prober_;
+  std::unique_ptr<HostStarter> starter_;  // where this host starts others
   RankCgroup cgroup_;
   std::map<int, RankProcess> ranks_;  // by rank
   bool held_ = false;                 // the head has told that it will be silent
@@ -88,7 +93,8 @@ class Agent {
   bool out_of_memory_ = false;  // there were more of them when children were last reaped
   bool started_ = false;
   bool any_child_ = false;
-  bool terminated_ = false;  // some rank was sent TERM or KILL by us
+  bool carriers_only_ = false;  // they carry agents of other hosts
+  bool terminated_ = false;     // some rank was sent TERM or KILL by us
   bool input_pending_ = false;
   bool done_ = false;      // nothing runs below us any more
   bool finished_ = false;  // and the head has been told everything

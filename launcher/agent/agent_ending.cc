@@ -13,10 +13,10 @@ namespace {
 
 bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
-// Everything below this process that is not a rank itself.
-std::vector<ProcessInfo> rest_of(const std::map<int, RankProcess>& ranks) {
+// Everything below this process that is not a rank itself nor one of `except`.
+std::vector<ProcessInfo> rest_of(const std::map<int, RankProcess>& ranks, const std::vector<pid_t>& except) {
   std::vector<ProcessInfo> out;
-  for (ProcessInfo& process : descendants()) {
+  for (ProcessInfo& process : descendants(except)) {
     bool is_rank = false;
     for (const auto& [number, rank] : ranks) is_rank |= rank.process().running() && rank.process().pid() == process.pid;
     if (!is_rank && process.state != 'Z') out.push_back(std::move(process));
@@ -36,6 +36,7 @@ void Agent::reap() {
     oom_kills_ = now;
   }
   for (const Reaped& child : children) {
+    if (starter_ && starter_->ended(child.pid, child.status)) continue;
     for (auto& [number, rank] : ranks_) {
       if (!rank.process().running() || rank.process().pid() != child.pid) continue;
       rank.process().reaped();
@@ -43,6 +44,9 @@ void Agent::reap() {
     }
   }
   any_child_ = !none_left;
+  const std::vector<pid_t> carrying = carriers();
+  carriers_only_ = any_child_ && !carrying.empty() && descendants(carrying).empty();
+  tell_failed_hosts();
 }
 
 void Agent::rank_ended(RankProcess& rank, int status) {
@@ -88,7 +92,7 @@ void Agent::act(const Ending::Actions& actions) {
     }
   }
   if (actions.left_behind) tell_left_behind();
-  if (actions.term_rest) signal_processes(rest_of(ranks_), SIGTERM);
+  if (actions.term_rest) signal_processes(rest_of(ranks_, carriers()), SIGTERM);
   if (actions.kill_all) {
     kill_everything();
     // Some cannot be killed at once; the head is to know that somebody tries.
@@ -101,7 +105,7 @@ void Agent::act(const Ending::Actions& actions) {
 }
 
 void Agent::tell_left_behind() {
-  const std::vector<ProcessInfo> rest = rest_of(ranks_);
+  const std::vector<ProcessInfo> rest = rest_of(ranks_, carriers());
   if (rest.empty()) return;
   note("all ranks on host " + job_->host + " have ended, but not what they started; it gets " +
        seconds_text(job_->grace) + " s, then TERM, then KILL: " + describe(rest));

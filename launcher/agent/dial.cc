@@ -18,6 +18,7 @@
 namespace distrun::launcher {
 namespace {
 
+constexpr double kOneAddress = 5;
 constexpr char kUsageText[] =
     "Usage: distrun agent --connect HEAD:PORT --key-file FILE [--host NAME] [--timeout SECONDS]\n"
     "Joins the job of `distrun --agents N --listen PORT --key-file FILE` with this host. The key file has 32 bytes\n"
@@ -26,11 +27,6 @@ constexpr char kUsageText[] =
 int wrong(const std::string& text) {
   std::fprintf(stderr, "distrun agent: %s\n%s", text.c_str(), kUsageText);
   return exit_code::kUsage;
-}
-
-int unusable(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\n", text.c_str());
-  return exit_code::kUnusable;
 }
 
 std::string host_name() {
@@ -52,6 +48,22 @@ Result<std::unique_ptr<net::SecureSocket>> dial(const std::string& head, const n
 }
 
 }  // namespace
+
+int unusable(const std::string& text) {
+  std::fprintf(stderr, "distrun agent: %s\n", text.c_str());
+  return exit_code::kUnusable;
+}
+
+Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::string>& addresses, const net::JobKey& key,
+                                                    const net::Hello& hello, TimePoint deadline) {
+  std::string tried;
+  for (const std::string& address : addresses) {
+    auto socket = net::connect_secure(address, key, hello, std::min(deadline, deadline_after(kOneAddress)));
+    if (socket.ok()) return socket;
+    tried += "\n  " + address + ": " + socket.status().message();
+  }
+  return Status(Errc::kRankLost, "the head cannot be reached from here; --network chooses its interface" + tried);
+}
 
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment) {
   std::map<std::string, std::string> given = {{"--host", host_name()}, {"--timeout", "300"}};

@@ -2,10 +2,12 @@
 // starts, and that finds its head by itself.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/base/settings.h"
+#include "runtime/net/secure_socket.h"
 
 namespace distrun::launcher {
 
@@ -13,6 +15,13 @@ namespace distrun::launcher {
 inline constexpr const char* kDialJob = "dial-in";
 // In an agent's Hello, before the name of its host.
 inline constexpr const char* kDialPurpose = "agent:";
+
+// Tries each address in turn. An error tells what came of each.
+Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::string>& addresses, const net::JobKey& key,
+                                                    const net::Hello& hello, TimePoint deadline);
+
+// Tells on standard error why this agent cannot take part; returns its exit code.
+int unusable(const std::string& text);
 
 // `arguments` are those behind "agent". Tries until the head is there or the time is over. Returns the exit code.
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment);

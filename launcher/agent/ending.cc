@@ -46,6 +46,7 @@ Ending::Actions Ending::next(const View& view) {
     out.done = view.started || kill_at_.has_value();
     return out;
   }
+  if (view.carriers_only && !view.ranks_alive && !kill_at_) return out;
   if (view.started && !view.ranks_alive) leftovers(view, out);
   if (view.ranks_alive) {
     out.term_ranks = std::exchange(term_now_, {});

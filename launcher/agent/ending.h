@@ -20,9 +20,10 @@ class Ending {
   void kill_now(TimePoint now);
 
   struct View {
-    bool started = false;      // ranks exist or have existed
-    bool ranks_alive = false;  // some rank has not been reaped
-    bool any_child = false;    // this process still has children, ranks or what they left behind
+    bool started = false;        // ranks exist or have existed
+    bool ranks_alive = false;    // some rank has not been reaped
+    bool any_child = false;      // this process still has children, ranks or what they left behind
+    bool carriers_only = false;  // and these do nothing but carry agents of other hosts, which end by themselves
     TimePoint now;
   };
   struct Actions {

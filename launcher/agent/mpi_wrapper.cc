@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/dial.h"
@@ -25,14 +24,8 @@ namespace {
 
 constexpr double kKeySeconds = 30;
 constexpr double kDialSeconds = 30;
-constexpr double kOneAddress = 5;
 // Above whatever a rank is given by number.
 constexpr int kFirstCopy = 64;
-
-int unusable(const std::string& text) {
-  std::fprintf(stderr, "distrun agent: %s\n", text.c_str());
-  return exit_code::kUnusable;
-}
 
 // One line of hexadecimal digits.
 Result<net::JobKey> read_key() {
@@ -67,19 +60,6 @@ Result<std::string> who(const Environment& environment) {
   return Status(Errc::kInvalidArgument, "no variable tells the local rank; is this mpirun of Open MPI, or srun?");
 }
 
-Result<std::unique_ptr<net::SecureSocket>> dial(const std::vector<std::string>& addresses, const net::JobKey& key,
-                                                const std::string& name) {
-  const TimePoint deadline = deadline_after(kDialSeconds);
-  std::string tried;
-  for (const std::string& address : addresses) {
-    auto socket = net::connect_secure(address, key, {.purpose = kMpiPurpose + name, .job_id = kDialJob},
-                                      std::min(deadline, deadline_after(kOneAddress)));
-    if (socket.ok()) return socket;
-    tried += "\n  " + address + ": " + socket.status().message();
-  }
-  return Status(Errc::kRankLost, "the head cannot be reached from here; --network chooses its interface" + tried);
-}
-
 // What the rank gets from MPI's launcher. PMI's descriptor moves out of the way of those that we give by number.
 MpiTask task_of(const Environment& environment) {
   MpiTask out;
@@ -108,7 +88,8 @@ int mpi_wrapper_main(const std::vector<std::string>& addresses, const Environmen
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(null.get(), 0);
   if (const std::optional<int> code = stand_guard()) return *code;
-  auto socket = dial(addresses, *key, *name);
+  auto socket =
+      dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)), task_of(environment));
   return agent.ok() ? (*agent)->run() : exit_code::kInternal;

@@ -10,6 +10,15 @@ constexpr std::size_t kMaxKey = 1024;
 constexpr std::size_t kMaxAddress = 128;  // also of an interface's name
 constexpr std::size_t kMaxTargets = 1 << 20;
 constexpr std::size_t kMaxFailure = 4096;
+constexpr std::size_t kMaxOptions = 4096;
+
+void write_texts(WireWriter& writer, const std::vector<std::string>& texts) {
+  writer.list(texts, [](WireWriter& w, const std::string& text) { w.string(text); });
+}
+
+std::vector<std::string> read_texts(WireReader& reader, std::size_t most, std::size_t longest) {
+  return reader.list<std::string>(most, 4, [longest](WireReader& r) { return r.string(longest); });
+}
 
 template <class Message>
 Result<Message> done(WireReader& reader, Message message, const char* what) {
@@ -242,6 +251,69 @@ Result<Window> decode_window(std::span<const std::byte> bytes) {
   out.rows = reader.u16();
   out.columns = reader.u16();
   return done(reader, out, "window");
+}
+
+std::vector<std::byte> encode(const StartHosts& message) {
+  WireWriter writer;
+  writer.string(message.binary).i32(message.ssh.port).string(message.ssh.identity);
+  write_texts(writer, message.ssh.options);
+  writer.string(message.job_id).bytes(message.key);
+  write_texts(writer, message.addresses);
+  writer.list(message.hosts, [](WireWriter& w, const StartHosts::Host& host) {
+    w.i32(host.index).string(host.name).string(host.user);
+  });
+  return writer.take();
+}
+
+Result<StartHosts> decode_start_hosts(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  StartHosts out;
+  out.binary = reader.string(kMaxText);
+  out.ssh.port = reader.i32();
+  out.ssh.identity = reader.string(kMaxText);
+  out.ssh.options = read_texts(reader, kMaxOptions, kMaxText);
+  out.job_id = reader.string(kMaxText);
+  out.key = reader.bytes(kMaxKey);
+  out.addresses = read_texts(reader, kMaxCandidates, kMaxAddress);
+  out.hosts = reader.list<StartHosts::Host>(kMaxTargets, 12, [](WireReader& r) {
+    StartHosts::Host host;
+    host.index = r.i32();
+    host.name = r.string(kMaxText);
+    host.user = r.string(kMaxText);
+    return host;
+  });
+  return done(reader, std::move(out), "start hosts");
+}
+
+std::vector<std::byte> encode(const Join& message) {
+  WireWriter writer;
+  writer.i32(message.index).string(message.job_id).bytes(message.key);
+  write_texts(writer, message.addresses);
+  return writer.take();
+}
+
+Result<Join> decode_join(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  Join out;
+  out.index = reader.i32();
+  out.job_id = reader.string(kMaxText);
+  out.key = reader.bytes(kMaxKey);
+  out.addresses = read_texts(reader, kMaxCandidates, kMaxAddress);
+  return done(reader, std::move(out), "join");
+}
+
+std::vector<std::byte> encode(const HostFailed& message) {
+  WireWriter writer;
+  writer.i32(message.index).string(message.text);
+  return writer.take();
+}
+
+Result<HostFailed> decode_host_failed(std::span<const std::byte> bytes) {
+  WireReader reader(bytes);
+  HostFailed out;
+  out.index = reader.i32();
+  out.text = reader.string(kMaxFailure);
+  return done(reader, std::move(out), "host failed");
 }
 
 std::vector<std::byte> encode(const InputTaken& message) {

@@ -12,10 +12,11 @@
 
 #include "launcher/plan/launch_plan.h"
 #include "launcher/spawn/frames.h"
+#include "launcher/spawn/remote_command.h"
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 1;
+inline constexpr std::uint32_t kAgentProtocol = 2;
 // The agent's first word, in every version: what stands before it was printed by somebody else.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
@@ -31,7 +32,8 @@ enum class ToAgent : std::uint8_t {
   kStop,
   kAlive,
   kProbe,
-  kWindow
+  kWindow,
+  kStartHosts
 };
 enum class FromAgent : std::uint8_t {
   kPrepared = 1,
@@ -45,7 +47,8 @@ enum class FromAgent : std::uint8_t {
   kDone,
   kAlive,
   kProbed,
-  kPreempted  // the agent itself got the signal of --preempt-signal
+  kPreempted,  // the agent itself got the signal of --preempt-signal
+  kHostFailed
 };
 
 // Facts to find, and what must be true before anything starts.
@@ -127,6 +130,35 @@ struct Window {
   std::uint16_t columns = 0;
 };
 
+// Agents of other hosts that this one is to start by ssh; they then join the job by themselves.
+struct StartHosts {
+  struct Host {
+    std::int32_t index = 0;  // in the job's list
+    std::string name;
+    std::string user;
+  };
+  std::string binary;  // as in agent_command()
+  SshOptions ssh;
+  std::string job_id;
+  std::vector<std::byte> key;          // for joining; the job has its own
+  std::vector<std::string> addresses;  // of the head, best first
+  std::vector<Host> hosts;
+};
+
+// What an agent that was started so finds on its standard input.
+struct Join {
+  std::int32_t index = 0;
+  std::string job_id;
+  std::vector<std::byte> key;
+  std::vector<std::string> addresses;
+};
+
+// One of those has ended. If it has joined before, that is not news.
+struct HostFailed {
+  std::int32_t index = 0;
+  std::string text;
+};
+
 // A piece of input has been taken by all ranks here that read it.
 struct InputTaken {
   bool more = false;  // some of them would read on
@@ -158,6 +190,9 @@ std::vector<std::byte> encode(const SignalRanks& message);
 std::vector<std::byte> encode(const Stop& message);
 std::vector<std::byte> encode(const Alive& message);
 std::vector<std::byte> encode(const Window& message);
+std::vector<std::byte> encode(const StartHosts& message);
+std::vector<std::byte> encode(const Join& message);
+std::vector<std::byte> encode(const HostFailed& message);
 std::vector<std::byte> encode(const InputTaken& message);
 std::vector<std::byte> encode(const RankStarted& message);
 std::vector<std::byte> encode(const RankExited& message);
@@ -174,6 +209,9 @@ Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);
 Result<Stop> decode_stop(std::span<const std::byte> bytes);
 Result<Alive> decode_alive(std::span<const std::byte> bytes);
 Result<Window> decode_window(std::span<const std::byte> bytes);
+Result<StartHosts> decode_start_hosts(std::span<const std::byte> bytes);
+Result<Join> decode_join(std::span<const std::byte> bytes);
+Result<HostFailed> decode_host_failed(std::span<const std::byte> bytes);
 Result<InputTaken> decode_input_taken(std::span<const std::byte> bytes);
 Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes);
 Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes);

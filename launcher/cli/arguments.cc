@@ -117,6 +117,9 @@ void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
       ->group(kPlace);
   app.add_flag("--report-bindings", options.report_bindings, "Show each rank's cores and GPU before it starts")
       ->group(kPlace);
+  app.add_option("--start-fan-out", options.fan_out, "Agents that one host starts")
+      ->check(CLI::Range(1, 1024))
+      ->group(kHidden);
   app.add_option("--sysroot", options.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
 }
 

@@ -10,6 +10,7 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/dial.h"
+#include "launcher/agent/join.h"
 #include "launcher/agent/mpi_wrapper.h"
 #include "launcher/cli/check.h"
 #include "launcher/cli/options.h"
@@ -32,6 +33,7 @@ int run(int argc, char** argv) {
   // Before anything else: an agent pays for nothing that it does not need.
   if (first == "agent" && argc == 2) return launcher::agent_main(false);
   if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--guard") return launcher::agent_main(true);
+  if (first == "agent" && argc == 3 && std::string_view(argv[2]) == "--join") return launcher::join_main();
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (first == "agent" && argc > 2 && arguments[1] == "--mpi") {
     return launcher::mpi_wrapper_main({arguments.begin() + 2, arguments.end()}, distrun::process_environment());

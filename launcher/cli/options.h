@@ -24,6 +24,7 @@ struct Options {
   bool detect = true;  // with neither of them: use the allocation that there is
   bool oversubscribe = false;
   SshOptions ssh;
+  int fan_out = 32;  // agents that one host starts
   NetworkFilter network;
   std::string launch_with;
   int agents = 0;  // so many dial in; 0: we start them

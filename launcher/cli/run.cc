@@ -256,6 +256,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   JobConfig& config = out.config;
   config.grace = options.grace;
   config.timeout = options.timeout;
+  config.fan_out = options.fan_out;
   config.preempt_signal = preempt_signal_of(base->variables);
   config.sysroot = options.sysroot;
   // --explain has it among the reasons.

@@ -101,6 +101,7 @@ void Job::watch() {
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   if (store_) poller_.watch(store_->fd(), POLLIN, [this](short) { rendezvous(); });
   if (listener_) listener_->watch(poller_);
+  watch_door();
   for (auto& agent : agents_) {
     if (agent->up) watch_agent(*agent);
   }
@@ -138,6 +139,7 @@ std::optional<TimePoint> Job::deadline() const {
 void Job::after_round() {
   const TimePoint now = Clock::now();
   if (queue_.pending() && !verdict_.ending()) start_agents(now);
+  if (!queue_.pending()) tree_.reset();
   if (config_.assign) assign();
   if (verdict_.ending() && !started_) drop_unanswered();
   beat(now);

@@ -37,6 +37,7 @@ struct JobConfig {
   bool verbose = false;  // tell the reasons of the plan before ranks start
   std::string sysroot = "/";
   StartQueue::Limits start;
+  int fan_out = 32;               // with more hosts than that, agents start others
   bool several_machines = false;  // some host is not this machine: addresses are probed
   NetworkFilter network;          // --network
   // Where set, all candidates are in plan.assignment.hosts and are asked what they have. This then decides which of
@@ -67,6 +68,7 @@ class Job {
     std::optional<std::vector<ProbeResult>> probes{};
     Heartbeat heart{};
     Patience patience{};
+    std::string tried{};    // that another host was to start it, and why it has not
     std::string printed{};  // the end of what carries it wrote to its standard error
     bool done = false;      // it has said that nothing is left on its host
     bool gone = false;      // its process has been reaped
@@ -82,6 +84,14 @@ class Job {
     std::string text;
     bool program = false;  // concerns the user's program, not the host
   };
+  // Hosts that start others.
+  struct Tree {
+    std::vector<int> starters;  // by host, as of start_tree()
+    net::JobKey key = net::JobKey::generate();
+    std::vector<std::string> addresses{};
+    std::unique_ptr<net::SecureListener> door{};
+    bool told = false;  // that some could not
+  };
   Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, net::JobKey key);
   Status open();
 
@@ -91,6 +101,7 @@ class Job {
   void assign();
   void prepare(Agent& agent);
   void start_agent(Agent& agent, TimePoint now);
+  void bring_up(Agent& agent, AgentHandle handle, TimePoint now);
   void answered(Agent& agent, const Prepared& answer);
   void refused(Agent& agent, const Refused& why);
   void start_failed(Agent& agent);
@@ -104,6 +115,18 @@ class Job {
   void tell_window();
   void refuse_start();
   void drop_unanswered();
+
+  // job_tree.cc
+  void plan_tree();
+  void order_starts(Agent& agent, TimePoint now);
+  void watch_door();
+  [[nodiscard]] std::optional<std::size_t> joining(const net::Hello& peer) const;
+  [[nodiscard]] std::string refusal(const net::Hello& peer) const;
+  void joined(std::unique_ptr<net::SecureSocket> socket);
+  void host_failed(const Agent& agent, const HostFailed& fault);
+  void start_from_here(std::size_t index, const std::string& why);
+  void start_late(TimePoint now);
+  void take_back_from(const Agent& agent, const std::string& why);
 
   // job.cc
   void watch();
@@ -148,6 +171,7 @@ class Job {
   RawTerminal terminal_;
   std::vector<std::unique_ptr<Agent>> agents_;  // by host
   StartQueue queue_;
+  std::optional<Tree> tree_;  // until all have come
   std::vector<StartFault> faults_;
   std::optional<ProbeListener> listener_;  // where hosts look for this one, until ranks start
   std::vector<ProbedHost> probed_hosts_;   // by host

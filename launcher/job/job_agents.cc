@@ -1,9 +1,6 @@
 // The job's conversation with its agents, and what it tells the user about ranks.
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "launcher/job/job.h"
 #include "launcher/plan/text.h"
@@ -70,6 +67,8 @@ void Job::handle(Agent& agent, const Frame& frame) {
       // Once is enough, however many agents were told.
       if (!stop_by_ && !preempt(config_.preempt_signal)) act(verdict_.interrupted(config_.preempt_signal));
       return;
+    case FromAgent::kHostFailed:
+      return use(decode_host_failed(frame.payload), [&](const HostFailed& fault) { host_failed(agent, fault); });
     case FromAgent::kDone:
       agent.done = true;
       agent.patience.done(Clock::now());
@@ -139,18 +138,7 @@ std::string Job::ranks_of(const Agent& agent) const {
 }
 
 // The end of it explains a failure; what an agent says while all is well is for the user.
-void Job::take_errors(Agent& agent) {
-  constexpr std::size_t kKept = 4096;
-  char buffer[4096];
-  while (agent.handle.errors.valid()) {
-    const ssize_t n = ::read(agent.handle.errors.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return;
-    if (n <= 0) return agent.handle.errors.reset();
-    agent.printed.append(buffer, static_cast<std::size_t>(n));
-    if (agent.printed.size() > kKept) agent.printed.erase(0, agent.printed.size() - kKept);
-  }
-}
+void Job::take_errors(Agent& agent) { read_last_words(agent.handle.errors, agent.printed); }
 
 void Job::beat(TimePoint now) {
   for (auto& agent : agents_) {

@@ -22,10 +22,12 @@ void Job::open_start(TimePoint now) {
     agents_.push_back(
         std::make_unique<Agent>(Agent{.host = assignment.hosts[i], .user = assignment.users[i], .index = i}));
   }
+  plan_tree();
   start_agents(now);
 }
 
 void Job::start_agents(TimePoint now) {
+  start_late(now);
   for (const std::size_t i : queue_.due(now)) start_agent(*agents_[i], now);
   for (const std::size_t i : queue_.overdue(now)) {
     Agent& agent = *agents_[i];
@@ -34,7 +36,9 @@ void Job::start_agents(TimePoint now) {
                        .text = "host " + agent.host + ": the agent has not answered within " +
                                seconds_text(limit.count()) +
                                " s; does a program start quickly there, and is the home "
-                               "directory's file system up?"});
+                               "directory's file system up?" +
+                               agent.tried});
+    take_back_from(agent, "it has not come up itself");
     agent.done = true;
     agent.handle.process.signal(SIGKILL);
     agent.handle.pipe.abandon();
@@ -48,13 +52,24 @@ void Job::start_agent(Agent& agent, TimePoint now) {
   auto handle = spawner_.start(agent.host, agent.user);
   if (!handle.ok()) {
     queue_.failed(agent.index, false, now);
-    faults_.push_back({.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + handle.status().message()});
-    return;
+    faults_.push_back(
+        {.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + handle.status().message() + agent.tried});
+    return take_back_from(agent, "it cannot be started itself");
   }
-  agent = Agent{.host = agent.host, .user = agent.user, .index = agent.index, .up = true, .handle = *std::move(handle)};
+  bring_up(agent, *std::move(handle), now);
+}
+
+void Job::bring_up(Agent& agent, AgentHandle handle, TimePoint now) {
+  agent = Agent{.host = agent.host,
+                .user = agent.user,
+                .index = agent.index,
+                .up = true,
+                .handle = std::move(handle),
+                .tried = agent.tried};
   agent.gone = agent.handle.process.pid() < 0;  // it is nobody's child here
   agent.handle.pipe.await(kAgentGreeting);
   prepare(agent);
+  order_starts(agent, now);
 }
 
 void Job::prepare(Agent& agent) {
@@ -92,6 +107,7 @@ void Job::refused(Agent& agent, const Refused& why) {
   if (started_) return fail_start(why.exit_code, why.text);
   agent.answered = true;
   queue_.answered(agent.index);
+  take_back_from(agent, "it cannot take part itself");
   const bool program = why.exit_code != exit_code::kUnusable && why.exit_code != exit_code::kInternal;
   faults_.push_back({.code = why.exit_code, .text = why.text, .program = program});
   go_on();
@@ -99,6 +115,7 @@ void Job::refused(Agent& agent, const Refused& why) {
 
 // The agent's process has ended before it answered.
 void Job::start_failed(Agent& agent) {
+  take_back_from(agent, "its own agent ended");
   const int code = WIFEXITED(agent.wait_status) ? WEXITSTATUS(agent.wait_status) : 0;
   const bool may_pass = agent.handle.remote && ssh_may_pass(code, agent.printed);
   if (queue_.failed(agent.index, may_pass, Clock::now())) {
@@ -106,7 +123,8 @@ void Job::start_failed(Agent& agent) {
     return;
   }
   const std::string early = agent.handle.remote ? "" : "the agent ended before it answered: it ";
-  faults_.push_back({.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + early + why_gone(agent)});
+  faults_.push_back(
+      {.code = exit_code::kUnusable, .text = "host " + agent.host + ": " + early + why_gone(agent) + agent.tried});
   go_on();
 }
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <deque>
 #include <utility>
 
@@ -24,7 +23,6 @@ namespace {
 
 constexpr double kStartSeconds = 60;
 constexpr double kEndSeconds = 5;
-constexpr std::size_t kKept = 4096;
 
 class WrapperSpawner final : public AgentSpawner {
  public:
@@ -147,17 +145,7 @@ Status MpiStart::wait(const MpiRequest& request) {
   return {};
 }
 
-void MpiStart::take_errors() {
-  std::array<char, 4096> buffer{};
-  for (;;) {
-    const ssize_t n = ::read(errors_.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return;
-    if (n <= 0) return errors_.reset();
-    printed_.append(buffer.data(), static_cast<std::size_t>(n));
-    if (printed_.size() > kKept) printed_.erase(0, printed_.size() - kKept);
-  }
-}
+void MpiStart::take_errors() { read_last_words(errors_, printed_); }
 
 Status MpiStart::give_up(const std::string& what) {
   finish();

@@ -35,6 +35,34 @@ void StartQueue::close(Host& host) {
 
 void StartQueue::answered(std::size_t host) { close(hosts_.at(host)); }
 
+void StartQueue::hand_over(std::size_t host) {
+  hosts_.at(host) = {.state = State::kHandedOver, .when = TimePoint::max()};
+}
+
+void StartQueue::told(std::size_t host, TimePoint now) {
+  if (handed_over(host)) hosts_[host].when = now + limits_.by_another;
+}
+
+void StartQueue::come(std::size_t host, TimePoint now) {
+  if (!handed_over(host)) return;
+  hosts_[host] = {.state = State::kStarted, .attempts = limits_.attempts, .when = now + limits_.answer};
+  ++running_;
+}
+
+bool StartQueue::take_back(std::size_t host) {
+  if (!handed_over(host)) return false;
+  hosts_[host] = {};
+  return true;
+}
+
+std::vector<std::size_t> StartQueue::late(TimePoint now) const {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (handed_over(i) && hosts_[i].when <= now) out.push_back(i);
+  }
+  return out;
+}
+
 bool StartQueue::failed(std::size_t index, bool may_pass, TimePoint now) {
   Host& host = hosts_.at(index);
   if (host.state == State::kClosed) return false;

@@ -16,8 +16,9 @@ class StartQueue {
   struct Limits {
     int at_a_time = 32;
     int attempts = 3;
-    Duration answer = std::chrono::seconds(60);  // from the start of an agent to its first answer
-    Duration pause = std::chrono::seconds(1);    // before the second attempt; doubles, with jitter
+    Duration answer = std::chrono::seconds(60);      // from the start of an agent to its first answer
+    Duration by_another = std::chrono::seconds(20);  // from the order to start it to its joining
+    Duration pause = std::chrono::seconds(1);        // before the second attempt; doubles, with jitter
   };
   // `random`: in [0, 1), for the jitter, so that many hosts do not come back at the same moment.
   StartQueue(std::size_t hosts, const Limits& limits, std::function<double()> random = random_fraction);
@@ -26,6 +27,17 @@ class StartQueue {
   // Hosts whose agent is to be started now. They count as started.
   std::vector<std::size_t> due(TimePoint now);
   void answered(std::size_t host);
+
+  // Another host is to start this one: it is not due. It is again, if the other could not.
+  void hand_over(std::size_t host);
+  [[nodiscard]] bool handed_over(std::size_t host) const { return hosts_.at(host).state == State::kHandedOver; }
+  // The other has been told so. late(): those that should have come since.
+  void told(std::size_t host, TimePoint now);
+  void come(std::size_t host, TimePoint now);
+  // False if it has come, or is not handed over.
+  bool take_back(std::size_t host);
+  [[nodiscard]] std::vector<std::size_t> late(TimePoint now) const;
+
   // The agent ended, or could not be started, before it answered. True if it will be due again.
   bool failed(std::size_t host, bool may_pass, TimePoint now);
   // Hosts that were started too long ago without an answer; each is named once and counts as failed for good.
@@ -35,11 +47,11 @@ class StartQueue {
   [[nodiscard]] TimePoint deadline() const;
 
  private:
-  enum class State { kWaiting, kStarted, kClosed };
+  enum class State { kWaiting, kHandedOver, kStarted, kClosed };
   struct Host {
     State state = State::kWaiting;
     int attempts = 0;
-    TimePoint when = TimePoint::min();  // due, or overdue
+    TimePoint when = TimePoint::min();  // due, late or overdue
   };
   void close(Host& host);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <optional>
 #include <utility>
@@ -35,13 +36,18 @@ class Spawner final : public AgentSpawner {
 
   Result<AgentHandle> start(const std::string& host, const std::string& user) override {
     if (names_this_machine(host, user, options_.own_names)) return here();
-    const std::string command = agent_command(own_binary());
+    const std::string command = agent_command(options_.binary.empty() ? own_binary() : options_.binary, options_.how);
     if (!options_.launch_with.empty()) {
       auto argv = launch_argv(options_.launch_with, host, command);
       if (!argv.ok()) return argv.status();
       return elsewhere(*std::move(argv));
     }
     return elsewhere(ssh_argv(options_.ssh, user, host, command));
+  }
+
+  [[nodiscard]] const SshOptions* ssh(const std::string& host, const std::string& user) const override {
+    const bool here = names_this_machine(host, user, options_.own_names);
+    return here || !options_.launch_with.empty() ? nullptr : &options_.ssh;
   }
 
  private:
@@ -99,6 +105,19 @@ std::string own_binary() {
   std::string out(path, n > 0 ? static_cast<std::size_t>(n) : 0);
   if (out.ends_with(kDeleted)) out.resize(out.size() - kDeleted.size());
   return out;
+}
+
+void read_last_words(Fd& fd, std::string& text) {
+  constexpr std::size_t kKept = 4096;
+  char buffer[4096];
+  while (fd.valid()) {
+    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) return fd.reset();
+    text.append(buffer, static_cast<std::size_t>(n));
+    if (text.size() > kKept) text.erase(0, text.size() - kKept);
+  }
 }
 
 std::optional<std::string> find_in_path(const std::string& name, const Environment& environment) {

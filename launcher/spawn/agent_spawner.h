@@ -27,6 +27,12 @@ class AgentSpawner {
   virtual ~AgentSpawner() = default;
   // Does not wait for the agent to answer. `user`: of user@host, or empty.
   virtual Result<AgentHandle> start(const std::string& host, const std::string& user) = 0;
+  // How another host could start this agent: by ssh with these options. Null where only this machine can.
+  [[nodiscard]] virtual const SshOptions* ssh(const std::string& host, const std::string& user) const {
+    static_cast<void>(host);
+    static_cast<void>(user);
+    return nullptr;
+  }
 };
 
 struct SpawnOptions {
@@ -34,10 +40,15 @@ struct SpawnOptions {
   std::vector<std::string> own_names;  // that mean this machine
   SshOptions ssh;
   std::string launch_with;  // how agents of other hosts start instead of by ssh, with {host} and {agent}
+  std::string binary;       // as in agent_command(); empty: this very file
+  const char* how = "--guard";
 };
 
 // The file that this process runs, as others could run it; of a file that was replaced since, the new one.
 std::string own_binary();
+// What a process has printed, as far as it has: the end of it is kept in `text`. Does not block; closes at the end of
+// file.
+void read_last_words(Fd& fd, std::string& text);
 std::optional<std::string> find_in_path(const std::string& name, const Environment& environment);
 
 // This very binary runs as the agent of this machine, and on other hosts if it lies at the same path there.

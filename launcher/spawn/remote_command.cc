@@ -87,10 +87,11 @@ Result<std::vector<std::string>> split_words(std::string_view text) {
   return words;
 }
 
-std::string agent_command(const std::string& binary) {
+std::string agent_command(const std::string& binary, const char* how) {
   const std::string path = shell_quote(binary);
+  const std::string agent = std::string(" agent ") + how;
   const std::string script =
-      "if [ -x " + path + " ]; then exec " + path + " agent --guard; else exec distrun agent --guard; fi";
+      "if [ -x " + path + " ]; then exec " + path + agent + "; else exec distrun" + agent + "; fi";
   return "exec /bin/sh -c " + shell_quote(script);
 }
 

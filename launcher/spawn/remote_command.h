@@ -17,9 +17,9 @@ std::string shell_quote(std::string_view text);
 // unfinished quote is an error.
 Result<std::vector<std::string>> split_words(std::string_view text);
 
-// What runs on a host: `binary agent --guard` if that file exists there, else the distrun on PATH. Any login shell can
-// run it.
-std::string agent_command(const std::string& binary);
+// What runs on a host: `binary agent <how>` if that file exists there, else the distrun on PATH. Any login shell can
+// run it. `how`: "--guard", or "--join" for an agent that finds on its standard input where its head is.
+std::string agent_command(const std::string& binary, const char* how);
 
 // The same for a launcher that takes words and no shell's text: `binary agent --mpi addresses...`.
 std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& addresses);

@@ -18,7 +18,7 @@ void check(Result<Message> (*decode)(span<const std::byte>), span<const std::byt
   require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
 }
 
-constexpr int kMessages = 15;
+constexpr int kMessages = 18;
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
 
@@ -70,6 +70,15 @@ int agent(const std::uint8_t* data, std::size_t size) {
     case 13:
       check(launcher::decode_alive, bytes);
       break;
+    case 14:
+      check(launcher::decode_start_hosts, bytes);
+      break;
+    case 15:
+      check(launcher::decode_join, bytes);
+      break;
+    case 16:
+      check(launcher::decode_host_failed, bytes);
+      break;
     default:
       check(launcher::decode_input_taken, bytes);
   }
@@ -93,6 +102,13 @@ std::vector<Bytes> agent_seeds() {
   prepared.facts.topology.gpus = {{.bus = "0000:3b:00.0", .uuid = "GPU-1", .cpus = {1}, .slices = {{7, 0}}}};
   prepared.facts.topology.visible_devices = "0";
   launcher::Probe probe{.key = Bytes(32, std::byte{7}), .host = 1, .targets = {{0, 1, "10.0.0.7:4711"}}};
+  launcher::Join join{.index = 1, .job_id = "j", .key = Bytes(32, std::byte{7}), .addresses = {"10.0.0.7:4711"}};
+  launcher::StartHosts start_hosts{.binary = "/bin/distrun",
+                                   .ssh = {.port = 22, .identity = "/k", .options = {"Compression=yes"}},
+                                   .job_id = "j",
+                                   .key = join.key,
+                                   .addresses = join.addresses,
+                                   .hosts = {{1, "h1", ""}, {2, "h2", "user"}}};
   return {seed(0, launcher::encode(prepare)),
           seed(1, launcher::encode(prepared)),
           seed(2, launcher::encode(launcher::Refused{.text = "no"})),
@@ -107,7 +123,10 @@ std::vector<Bytes> agent_seeds() {
           seed(11, launcher::encode(launcher::RankExited{.rank = 1, .signal = 9, .by_agent = true})),
           seed(12, launcher::encode(launcher::Window{.rows = 24, .columns = 80})),
           seed(13, launcher::encode(launcher::Alive{.hold = true})),
-          seed(14, launcher::encode(launcher::InputTaken{.more = true}))};
+          seed(14, launcher::encode(start_hosts)),
+          seed(15, launcher::encode(join)),
+          seed(16, launcher::encode(launcher::HostFailed{.index = 1, .text = "no route"})),
+          seed(17, launcher::encode(launcher::InputTaken{.more = true}))};
 }
 
 }  // namespace distrun::fuzz

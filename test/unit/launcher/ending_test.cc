@@ -22,6 +22,18 @@ TEST_CASE("a job in which nothing is left is done at once") {
   CHECK(ending.next(view(seconds(2), false, false)).done);
 }
 
+TEST_CASE("what carries agents of other hosts is waited for, and killed only with everything else") {
+  Ending ending(seconds(10));
+  Ending::View carrying = view(seconds(1), false, true);
+  carrying.carriers_only = true;
+  const auto waiting = ending.next(carrying);
+  CHECK_FALSE((waiting.done || waiting.left_behind || waiting.term_rest || waiting.kill_all));
+  CHECK_FALSE(ending.deadline());
+  ending.kill_now(carrying.now);
+  CHECK(ending.next(carrying).kill_all);
+  CHECK(ending.next(view(seconds(2), false, false)).done);
+}
+
 TEST_CASE("what a successful job leaves behind gets the grace period, TERM, then KILL") {
   Ending ending(seconds(10));
   auto actions = ending.next(view(seconds(0), false, true));

@@ -44,6 +44,29 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK_FALSE(decode_rank_exited(encode(exited))->by_agent);
   refuses_prefixes(encode(exited), [](auto bytes) { return decode_rank_exited(bytes); });
 
+  const StartHosts order{.binary = "/bin/distrun",
+                         .ssh = {.port = 2222, .identity = "k", .options = {"A=b", "C=d"}},
+                         .job_id = "j",
+                         .key = bytes_of("0123"),
+                         .addresses = {"10.0.0.1:5"},
+                         .hosts = {{.index = 3, .name = "h3", .user = "me"}}};
+  const auto ordered = decode_start_hosts(encode(order));
+  REQUIRE(ordered.ok());
+  CHECK(encode(*ordered) == encode(order));
+  CHECK(ordered->ssh.options == order.ssh.options);
+  CHECK(ordered->hosts.at(0).user == "me");
+  refuses_prefixes(encode(order), [](auto bytes) { return decode_start_hosts(bytes); });
+
+  const Join join{.index = 3, .job_id = "j", .key = bytes_of("0123"), .addresses = {"10.0.0.1:5", "[fd00::1]:5"}};
+  REQUIRE(decode_join(encode(join)).ok());
+  CHECK(decode_join(encode(join))->addresses == join.addresses);
+  refuses_prefixes(encode(join), [](auto bytes) { return decode_join(bytes); });
+
+  const HostFailed failed{.index = 3, .text = "no route"};
+  REQUIRE(decode_host_failed(encode(failed)).ok());
+  CHECK(decode_host_failed(encode(failed))->text == "no route");
+  refuses_prefixes(encode(failed), [](auto bytes) { return decode_host_failed(bytes); });
+
   const Stop stop{.term_now = {1, 2}, .term_after = 3, .kill_after = 4};
   REQUIRE(decode_stop(encode(stop)).ok());
   CHECK(decode_stop(encode(stop))->term_now == stop.term_now);

@@ -70,7 +70,7 @@ TEST_CASE("ssh gets the host as one word after --, and its options before") {
 }
 
 TEST_CASE("the agent's command survives two shells") {
-  const std::string command = agent_command("/a dir/it's/distrun");
+  const std::string command = agent_command("/a dir/it's/distrun", "--guard");
   CHECK(has(command, "exec /bin/sh -c "));
   const std::string inner = shell_words(command.substr(sizeof("exec /bin/sh -c ") - 1));
   CHECK(has(inner, "exec '/a dir/it'\\''s/distrun' agent --guard"));

@@ -69,5 +69,39 @@ TEST_CASE("silence is death, and a side that has nothing to say says so every se
   CHECK(off.deadline() == TimePoint::max());
 }
 
+TEST_CASE("a host that another one starts is not due, and counts as running once it has come") {
+  StartQueue queue(3, {.at_a_time = 1, .by_another = seconds(20)}, half);
+  queue.hand_over(1);
+  queue.hand_over(2);
+  CHECK(queue.due(at(0)) == Hosts{0});
+  CHECK(queue.deadline() == at(60'000));
+  queue.told(1, at(100));
+  queue.told(2, at(100));
+  CHECK(queue.deadline() == at(20'100));
+  queue.come(1, at(200));
+  CHECK_FALSE(queue.handed_over(1));
+  CHECK_FALSE(queue.take_back(1));
+  queue.answered(0);
+  queue.answered(1);
+  CHECK(queue.pending());
+  CHECK(queue.late(at(20'099)).empty());
+  CHECK(queue.late(at(20'100)) == Hosts{2});
+  CHECK(queue.take_back(2));
+  CHECK(queue.late(at(20'100)).empty());
+  CHECK(queue.due(at(20'100)) == Hosts{2});
+  queue.answered(2);
+  CHECK_FALSE(queue.pending());
+}
+
+TEST_CASE("a host that another one could not start is due again, with all its attempts") {
+  StartQueue queue(1, {.attempts = 2}, half);
+  queue.hand_over(0);
+  CHECK(queue.take_back(0));
+  CHECK_FALSE(queue.take_back(0));
+  queue.come(0, at(0));  // too late
+  CHECK(queue.due(at(0)) == Hosts{0});
+  CHECK(queue.failed(0, true, at(1)));
+}
+
 }  // namespace
 }  // namespace distrun::launcher

@@ -1,0 +1,56 @@
+#include "launcher/agent/join.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "launcher/agent/agent.h"
+#include "launcher/agent/dial.h"
+#include "launcher/agent/guard.h"
+#include "launcher/agent/protocol.h"
+#include "launcher/exit_codes.h"
+#include "launcher/spawn/poller.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr double kOrderSeconds = 30;
+constexpr double kDialSeconds = 15;
+
+Result<Join> read_order() {
+  FramePipe input(Fd(::fcntl(0, F_DUPFD_CLOEXEC, 3)), Fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)));
+  const TimePoint deadline = deadline_after(kOrderSeconds);
+  std::vector<Frame> frames;
+  Poller poller;
+  while (frames.empty()) {
+    if (input.closed()) return Status(Errc::kSystem, "standard input ended without it");
+    if (Clock::now() >= deadline) return Status(Errc::kTimeout, "standard input has been silent for 30 s");
+    poller.clear();
+    poller.watch(input.in(), POLLIN, [&](short) { frames = input.receive(); });
+    DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
+  }
+  return decode_join(frames.front().payload);
+}
+
+}  // namespace
+
+int join_main() {
+  const auto order = read_order();
+  if (!order.ok()) return unusable("the order to join a job did not come: " + order.status().message());
+  const auto key =
+      net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order->key.data()), order->key.size());
+  if (!key.ok()) return unusable(key.status().message());
+  ::signal(SIGPIPE, SIG_IGN);
+  // Only the head's end is this agent's, not that of the host that has started it.
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ::dup2(null.get(), 0);
+  if (const std::optional<int> code = stand_guard()) return *code;
+  auto socket = dial_any(order->addresses, *key,
+                         {.purpose = kJoinPurpose + std::to_string(order->index), .job_id = order->job_id},
+                         deadline_after(kDialSeconds));
+  if (!socket.ok()) return unusable(socket.status().message());
+  auto agent = Agent::create(FramePipe(*std::move(socket)));
+  return agent.ok() ? (*agent)->run() : exit_code::kInternal;
+}
+
+}  // namespace distrun::launcher
