@@ -243,6 +243,7 @@ void Agent::prepare(const Prepare& order) {
 }
 
 void Agent::probe(const Probe& order) {
+  if (ending_.stopping()) return;  // it was sent before the head knew that this agent refuses
   const auto key = net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order.key.data()), order.key.size());
   if (!key.ok() || !job_ || !listener_ || prober_) return refuse(kInternal, "agent: a probe at the wrong time");
   const ProbeSelf self{.host = order.host, .job_id = job_->job_id};

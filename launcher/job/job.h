@@ -106,6 +106,9 @@ class Job {
   void refused(Agent& agent, const Refused& why);
   void start_failed(Agent& agent);
   void go_on();
+  Status await_probes();
+  [[nodiscard]] bool probes_head_only() const;
+  void order_probe(Agent& agent);
   void open_probes();
   void probed(Agent& agent, const Probed& answer);
   void choose();

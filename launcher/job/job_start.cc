@@ -91,6 +91,9 @@ void Job::prepare(Agent& agent) {
     for (const std::string& name : order.common.host_own) order.common.environment.erase(name);
   }
   agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
+  if (!probes_head_only()) return;
+  if (const Status status = await_probes(); !status.ok()) return fail_start(exit_code::kUnusable, status.message());
+  order_probe(agent);
 }
 
 void Job::answered(Agent& agent, const Prepared& answer) {
@@ -174,32 +177,39 @@ void Job::assign() {
   start_agents(Clock::now());
 }
 
-void Job::open_probes() {
-  probing_ = true;
+Status Job::await_probes() {
+  if (listener_) return {};
   auto listener = ProbeListener::open();
-  if (listener.ok()) {
-    listener_.emplace(*std::move(listener));
-    if (const Status status = listener_->answer(key_, {.job_id = config_.plan.job_id}); !status.ok()) {
-      return fail_start(exit_code::kUnusable, status.message());
-    }
-  } else {
-    return fail_start(exit_code::kUnusable, listener.status().message());
-  }
+  if (!listener.ok()) return listener.status();
+  listener_.emplace(*std::move(listener));
+  DISTRUN_RETURN_IF_ERROR(listener_->answer(key_, {.job_id = config_.plan.job_id}));
   probed_head_ = ProbedHost{
       .name = "this machine", .addresses = eligible(net::scan_addresses(), config_.network), .port = listener_->port()};
+  return {};
+}
+
+// Of a single host it is known beforehand whom it is to probe: the head. That saves it a round trip.
+bool Job::probes_head_only() const { return config_.several_machines && !config_.assign && agents_.size() == 1; }
+
+void Job::order_probe(Agent& agent) {
+  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
+  const int host = static_cast<int>(agent.index);
+  const Probe order{.key = {key, key + net::JobKey::kBytes},
+                    .host = host,
+                    .targets = probe_targets(host, probed_hosts_, probed_head_)};
+  agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kProbe), encode(order));
+}
+
+void Job::open_probes() {
+  probing_ = true;
+  if (const Status status = await_probes(); !status.ok()) return fail_start(exit_code::kUnusable, status.message());
   for (const auto& agent : agents_) {
     probed_hosts_.push_back({.name = agent->host,
                              .addresses = eligible(agent->facts->candidates, config_.network),
                              .port = agent->facts->probe_port});
   }
-  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
-  for (const auto& agent : agents_) {
-    const int host = static_cast<int>(agent->index);
-    const Probe order{.key = {key, key + net::JobKey::kBytes},
-                      .host = host,
-                      .targets = probe_targets(host, probed_hosts_, probed_head_)};
-    agent->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kProbe), encode(order));
-  }
+  if (probes_head_only()) return;
+  for (const auto& agent : agents_) order_probe(*agent);
 }
 
 void Job::probed(Agent& agent, const Probed& answer) {

@@ -198,5 +198,17 @@ TEST_CASE("a cgroup is made and used where that is possible, and not missed else
   CHECK_FALSE(std::filesystem::exists(tree.path() + "sys/fs/cgroup/user/me/x"));
 }
 
+TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
+  const std::string name = rank_cgroup_name("test", ::getpid());
+  const RankCgroup cgroup = RankCgroup::create("/", name);
+  ProcessSpec spec = shell("cat /proc/self/cgroup");
+  spec.cgroup = cgroup.directory();
+  const Finished inside = run(spec);
+  CHECK(WEXITSTATUS(inside.status) == 0);
+  CHECK((inside.output.find("/" + name + "\n") != std::string::npos) == !cgroup.directory().empty());
+  spec.cgroup = "/nowhere";
+  CHECK(WEXITSTATUS(run(spec).status) == 0);
+}
+
 }  // namespace
 }  // namespace distrun::launcher
