@@ -82,7 +82,7 @@ def test_memory_is_shared_inside_a_host(pair: Cluster, way: list[str]) -> None:
     done = run(pair.head, *way, *SETS)
     assert done.returncode == 0, done.stderr
     hosts = [line for line in done.stdout.splitlines() if line.startswith("host ")]
-    assert len(hosts) == 2 and all("shm" in line and "tcp" in line for line in hosts), done.stdout
+    assert len(hosts) == 2 and all("shm" in line and "hierarchical" in line for line in hosts), done.stdout
 
 
 @pytest.mark.parametrize("how", ["raise", "kill", "kill-first"])

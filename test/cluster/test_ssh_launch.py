@@ -69,7 +69,7 @@ def test_shm_inside_a_host_and_tcp_between(cluster: Cluster) -> None:
     for host in (0, 1):
         [why] = re.findall(rf"host {host}: (.*)", done.stdout)
         chosen = dict(re.findall(r"process set (\d+): cpu: (\w+)", why))
-        assert chosen["0"] == "tcp" and chosen[str(host + 1)] == "shm", why
+        assert chosen["0"] == "hierarchical" and chosen[str(host + 1)] == "shm", why
 
 
 def test_the_merged_log_is_in_order(cluster: Cluster) -> None:

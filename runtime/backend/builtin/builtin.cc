@@ -1,5 +1,6 @@
 #include "runtime/backend/builtin/builtin.h"
 
+#include "runtime/backend/hierarchical/hierarchical_factory.h"
 #include "runtime/backend/self/self_backend.h"
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/backend/tcp/tcp_factory.h"
@@ -11,6 +12,7 @@ std::vector<std::unique_ptr<Factory>> builtin_factories() {
   factories.push_back(make_self_factory());
   factories.push_back(make_shm_factory());
   factories.push_back(make_tcp_factory());
+  factories.push_back(make_hierarchical_factory());
   return factories;
 }
 

@@ -1,0 +1,78 @@
+#include "runtime/backend/hierarchical/hierarchical_backend.h"
+
+#include <utility>
+
+namespace distrun::backend::hierarchical {
+
+// The executor packs and scales: a piece is cut from one row of elements.
+Capabilities hierarchical_capabilities() {
+  return {.ops = (1U << kNumOpKinds) - 1,
+          .dtypes = (1U << kNumDTypes) - 1,
+          .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
+          .polls_memory = true};
+}
+
+HierarchicalBackend::HierarchicalBackend(Parts parts)
+    : parts_(std::move(parts)),
+      stages_{parts_.scatter.get(), parts_.between.get(), parts_.gather.get()},
+      pipeline_(parts_.layout, parts_.members,
+                {.scatter = parts_.scatter.get(),
+                 .between = parts_.between.get(),
+                 .gather = parts_.gather.get(),
+                 .piece_bytes = parts_.piece_bytes}) {}
+
+Status HierarchicalBackend::start(const Operation& operation, std::uint64_t token) {
+  if (aborted_.requested()) return aborted_.why();
+  if (operation.kind != OpKind::kAllreduce) return parts_.flat->start(operation, token);
+  if (operation.device.type != DeviceType::kCpu) {
+    return {Errc::kUnsupported, "The backend hierarchical works on CPU memory only; copy the tensor to the CPU first."};
+  }
+  pipeline_.start(operation, token);
+  return {};
+}
+
+bool HierarchicalBackend::progress() {
+  if (aborted_.requested()) pipeline_.fail(aborted_.why());
+  bool moved = pipeline_.progress();
+  for (Backend* stage : stages_) moved = (stage != nullptr && stage->progress()) || moved;
+  moved = parts_.flat->progress() || moved;
+  if (!collect()) return moved;
+  // A piece that failed in one stage will be missed in the others: they end too, on this member, and its peers notice.
+  if (!pipeline_.failure().ok()) abort(pipeline_.failure());
+  pipeline_.progress();
+  return true;
+}
+
+bool HierarchicalBackend::collect() {
+  bool any = false;
+  for (std::size_t number = 0; number < stages_.size(); ++number) {
+    if (stages_[number] == nullptr) continue;
+    scratch_.clear();
+    stages_[number]->completed(scratch_);
+    any = any || !scratch_.empty();
+    for (const Completed& one : scratch_) pipeline_.ended(number, one);
+  }
+  return any;
+}
+
+void HierarchicalBackend::completed(std::vector<Completed>& out) {
+  pipeline_.completed(out);
+  parts_.flat->completed(out);
+}
+
+void HierarchicalBackend::abort(const Status& why) {
+  aborted_.set(why);
+  for (Backend* stage : stages_) {
+    if (stage != nullptr) stage->abort(why);
+  }
+  parts_.flat->abort(why);
+}
+
+int HierarchicalBackend::lost_peer() const {
+  for (const Backend* stage : stages_) {
+    if (stage != nullptr && stage->lost_peer() >= 0) return stage->lost_peer();
+  }
+  return parts_.flat->lost_peer();
+}
+
+}  // namespace distrun::backend::hierarchical

@@ -1,0 +1,51 @@
+// Two ways in one backend: all-reduces go through a Pipeline (shared memory inside each host, another backend between
+// them), everything else over a flat group of all members.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/abort_state.h"
+#include "runtime/backend/backend.h"
+#include "runtime/backend/hierarchical/pipeline.h"
+
+namespace distrun::backend::hierarchical {
+
+Capabilities hierarchical_capabilities();
+
+struct Parts {
+  Layout layout;
+  std::size_t members = 0;
+  std::unique_ptr<Backend> scatter;
+  std::unique_ptr<Backend> between;  // null without a lane
+  std::unique_ptr<Backend> gather;
+  std::unique_ptr<Backend> flat;
+  std::size_t piece_bytes = kPieceBytes;
+};
+
+class HierarchicalBackend final : public Backend {
+ public:
+  explicit HierarchicalBackend(Parts parts);
+
+  [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
+  [[nodiscard]] const Capabilities& capabilities() const override { return capabilities_; }
+  Status start(const Operation& operation, std::uint64_t token) override;
+  bool progress() override;
+  void completed(std::vector<Completed>& out) override;
+  void abort(const Status& why) override;
+  [[nodiscard]] int lost_peer() const override;
+
+ private:
+  bool collect();
+
+  const Capabilities capabilities_ = hierarchical_capabilities();
+  const Parts parts_;
+  const std::vector<Backend*> stages_;  // scatter, between (may be null), gather
+  Pipeline pipeline_;
+  std::vector<Completed> scratch_;
+  AbortState aborted_;
+};
+
+}  // namespace distrun::backend::hierarchical

@@ -1,0 +1,156 @@
+#include "runtime/backend/hierarchical/hierarchical_factory.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/backend/hierarchical/hierarchical_backend.h"
+#include "runtime/backend/self/self_backend.h"
+#include "runtime/backend/shm/shm_factory.h"
+#include "runtime/backend/tcp/tcp_factory.h"
+#include "runtime/net/wire.h"
+
+namespace distrun::backend {
+namespace {
+
+using hierarchical::Layout;
+
+constexpr int kScore = 60;  // above tcp's
+
+// World ranks of the group that share this host's memory.
+std::vector<int> local_ranks(const GroupSpec& group, const Services& services) {
+  const int self = group.members[static_cast<std::size_t>(group.index)];
+  std::vector<int> here;
+  for (const int rank : group.members) {
+    const bool shared = services.host_link != nullptr && std::ranges::binary_search(services.host_link->ranks(), rank);
+    if (shared || rank == self) here.push_back(rank);
+  }
+  return here;
+}
+
+std::string key_of(const GroupSpec& group, const std::string& what) { return "hierarchical/" + group.id + "/" + what; }
+
+std::string pack(const std::vector<int>& ranks) {
+  net::WireWriter writer;
+  writer.i32s(ranks);
+  const auto bytes = writer.view();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<std::vector<int>> unpack(const std::string& bytes, std::size_t expected) {
+  net::WireReader reader(net::as_bytes(bytes));
+  std::vector<int> ranks = reader.i32s(expected);
+  if (ranks.size() != expected) reader.fail("not one entry for each member");
+  DISTRUN_RETURN_IF_ERROR(reader.finish("the members' hosts"));
+  return ranks;
+}
+
+// For each member the lowest world rank on its host. The first member collects.
+Result<std::vector<int>> exchange_hosts(const GroupSpec& group, const Services& services, TimePoint deadline) {
+  const int mine = local_ranks(group, services).front();
+  if (group.index > 0) {
+    DISTRUN_RETURN_IF_ERROR(services.store->set(key_of(group, std::to_string(group.index)), pack({mine})));
+    const auto all = services.store->get(key_of(group, "all"), deadline);
+    return all.ok() ? unpack(*all, group.members.size()) : Result<std::vector<int>>(all.status());
+  }
+  std::vector<int> first = {mine};
+  for (std::size_t i = 1; i < group.members.size(); ++i) {
+    const auto said = services.store->get(key_of(group, std::to_string(i)), deadline);
+    if (!said.ok()) return said.status().with_context("waiting for rank " + std::to_string(group.members[i]));
+    const auto one = unpack(*said, 1);
+    if (!one.ok()) return one.status();
+    first.push_back(one->front());
+  }
+  DISTRUN_RETURN_IF_ERROR(services.store->set(key_of(group, "all"), pack(first)));
+  return first;
+}
+
+Result<Layout> find_layout(const GroupSpec& group, const Services& services, TimePoint deadline) {
+  auto first = exchange_hosts(group, services, deadline);
+  if (!first.ok()) return first.status();
+  std::vector<std::size_t> members;
+  for (const int rank : *first) {
+    const auto found = std::ranges::lower_bound(group.members, rank);
+    if (found == group.members.end() || *found != rank) {
+      return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " is no member of group " + group.id);
+    }
+    members.push_back(static_cast<std::size_t>(found - group.members.begin()));
+  }
+  Layout layout = hierarchical::layout_of(members, static_cast<std::size_t>(group.index));
+  if (layout.hosts.size() == 1) return Status(Errc::kUnsupported, "all ranks are on one host");
+  if (layout.hosts.size() == group.members.size()) {
+    return Status(Errc::kUnsupported, "no host has two of the ranks");
+  }
+  return layout;
+}
+
+GroupSpec subgroup(const GroupSpec& group, const std::string& name, const std::vector<std::size_t>& positions) {
+  GroupSpec made{.id = group.id + "/" + name, .members = {}, .index = 0};
+  for (const std::size_t position : positions) {
+    if (position == static_cast<std::size_t>(group.index)) made.index = static_cast<int>(made.members.size());
+    made.members.push_back(group.members[position]);
+  }
+  return made;
+}
+
+class HierarchicalFactory final : public Factory {
+ public:
+  explicit HierarchicalFactory(std::size_t piece_bytes) : piece_bytes_(piece_bytes) {}
+  [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
+
+  [[nodiscard]] Offer offer(const GroupSpec& group, const Services& services) const override {
+    const bool one_host = local_ranks(group, services).size() == group.members.size();
+    return {.backend = "hierarchical",
+            .available = !one_host,
+            .reason = one_host ? "all ranks are on one host" : "shared memory inside the hosts, tcp between them",
+            .score = one_host ? 0 : kScore,
+            .capabilities = hierarchical::hierarchical_capabilities()};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
+                                                        TimePoint deadline) const override {
+    auto layout = find_layout(group, services, deadline);
+    if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
+    hierarchical::Parts parts{.layout = *std::move(layout), .members = group.members.size()};
+    parts.piece_bytes = piece_bytes_;
+    const GroupSpec here = subgroup(group, "scatter." + std::to_string(parts.layout.host), parts.layout.here());
+    const GroupSpec again = subgroup(group, "gather." + std::to_string(parts.layout.host), parts.layout.here());
+    const Factory& local = here.members.size() == 1 ? *self_ : *shm_;
+    DISTRUN_RETURN_IF_ERROR(make(parts.scatter, local, here, services, deadline));
+    DISTRUN_RETURN_IF_ERROR(make(parts.gather, local, again, services, deadline));
+    if (parts.layout.carries()) {
+      const std::string name = "lane." + std::to_string(parts.layout.local);
+      const GroupSpec lane = subgroup(group, name, parts.layout.lane(parts.layout.local));
+      DISTRUN_RETURN_IF_ERROR(make(parts.between, *tcp_, lane, services, deadline));
+    }
+    DISTRUN_RETURN_IF_ERROR(make(parts.flat, *tcp_, subgroup_of_all(group), services, deadline));
+    return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
+  }
+
+ private:
+  static GroupSpec subgroup_of_all(const GroupSpec& group) {
+    GroupSpec made = group;
+    made.id += "/flat";
+    return made;
+  }
+
+  static Status make(std::unique_ptr<Backend>& into, const Factory& factory, const GroupSpec& group,
+                     const Services& services, TimePoint deadline) {
+    auto made = factory.create(group, services, deadline);
+    if (made.ok()) into = *std::move(made);
+    return made.status();
+  }
+
+  const std::size_t piece_bytes_;
+  const std::unique_ptr<Factory> self_ = make_self_factory();
+  const std::unique_ptr<Factory> shm_ = make_shm_factory();
+  const std::unique_ptr<Factory> tcp_ = make_tcp_factory();
+};
+
+}  // namespace
+
+std::unique_ptr<Factory> make_hierarchical_factory(std::size_t piece_bytes) {
+  return std::make_unique<HierarchicalFactory>(piece_bytes);
+}
+
+}  // namespace distrun::backend

@@ -1,0 +1,142 @@
+#include "runtime/backend/hierarchical/pipeline.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "runtime/backend/kernels/kernels.h"
+
+namespace distrun::backend::hierarchical {
+namespace {
+
+constexpr std::size_t kScatter = 0;
+constexpr std::size_t kBetween = 1;
+constexpr std::size_t kGather = 2;
+constexpr std::size_t kStages = 3;
+
+// Pieces under way together: enough to keep three stages busy. A member waits with the next one only for pieces before
+// it, and so do all others: nobody waits in a circle.
+constexpr std::size_t kAhead = 8;
+
+ReduceOp without_division(ReduceOp op) { return op == ReduceOp::kAverage ? ReduceOp::kSum : op; }
+
+}  // namespace
+
+void Pipeline::start(const Operation& operation, std::uint64_t token) {
+  auto job = std::make_unique<Job>();
+  job->operation = operation;
+  job->token = token;
+  job->count = operation.segments.empty() ? 0 : operation.segments.front().count;
+  jobs_.push_back(std::move(job));
+}
+
+// Cuts the next piece from the first operation that is not all cut.
+bool Pipeline::take_piece() {
+  if (pieces_.size() >= kAhead || !failure_.ok()) return false;
+  const auto next = std::ranges::find_if(jobs_, [](const auto& job) { return job->taken < job->count; });
+  if (next == jobs_.end()) return false;
+  Job& job = **next;
+  const std::size_t bytes = size_of(job.operation.dtype);
+  auto piece = std::make_unique<Piece>();
+  piece->job = &job;
+  piece->number = next_piece_++;
+  piece->begin = job.taken;
+  piece->count = std::min(piece_elements(stages_.piece_bytes, bytes, layout_.lanes), job.count - job.taken);
+  piece->parts = parts_of(layout_, piece->count, bytes);
+  piece->part.reset(new (std::nothrow) std::byte[piece->parts[layout_.local] * bytes]);
+  if (!piece->part) fail({Errc::kOutOfMemory, "no memory for a piece of a tensor on its way between hosts"});
+  job.taken += piece->count;
+  pieces_.push_back(std::move(piece));
+  return true;
+}
+
+bool Pipeline::progress() {
+  bool moved = false;
+  while (take_piece()) moved = true;
+  for (const auto& piece : pieces_) moved = advance(*piece) || moved;
+  retire();
+  return moved;
+}
+
+// Into the next stage, if it is this piece's turn there.
+bool Pipeline::advance(Piece& piece) {
+  if (!piece.ready || !failure_.ok() || piece.stage == kStages) return false;
+  if (piece.stage == kBetween && stages_.between == nullptr) piece.stage = kGather;
+  if (next_in_[piece.stage] != piece.number) return false;
+  ++next_in_[piece.stage];
+  piece.ready = false;
+  ++piece.job->in_stages;
+  if (const Status status = enter(piece); !status.ok()) {
+    --piece.job->in_stages;
+    fail(status);
+  }
+  return true;
+}
+
+Status Pipeline::enter(Piece& piece) {
+  const Operation& whole = piece.job->operation;
+  const Segment& memory = whole.segments.front();
+  const std::size_t bytes = size_of(whole.dtype);
+  Operation step{.dtype = whole.dtype, .device = whole.device, .reduce = without_division(whole.reduce)};
+  const std::size_t own = piece.parts[layout_.local];
+  if (piece.stage == kScatter) {
+    step.kind = OpKind::kReducescatter;
+    piece.segment = {.in = memory.in + piece.begin * bytes, .out = piece.part.get(), .count = piece.count};
+  } else if (piece.stage == kBetween) {
+    step.kind = OpKind::kAllreduce;
+    piece.segment = {.in = piece.part.get(), .out = piece.part.get(), .count = own};
+  } else {
+    step.kind = OpKind::kAllgather;
+    piece.segment = {.in = piece.part.get(), .out = memory.out + piece.begin * bytes, .count = own};
+  }
+  step.segments = {&piece.segment, 1};
+  if (step.kind != OpKind::kAllreduce) step.counts = piece.parts;
+  Backend* const stages[kStages] = {stages_.scatter, stages_.between, stages_.gather};
+  return stages[piece.stage]->start(step, piece.number);
+}
+
+void Pipeline::ended(std::size_t number, const Completed& what) {
+  const auto found = std::ranges::find_if(pieces_, [&](const auto& piece) { return piece->number == what.token; });
+  DISTRUN_CHECK(found != pieces_.end() && (*found)->stage == number, "a stage completes what is in it");
+  Piece& piece = **found;
+  --piece.job->in_stages;
+  if (!what.status.ok()) return fail(what.status);
+  if (number == kBetween) leave_scatter(piece);
+  if (number == kGather) piece.job->done += piece.count;
+  ++piece.stage;
+  piece.ready = true;
+}
+
+// The sum over all members is there: what an average divides by is their number.
+void Pipeline::leave_scatter(Piece& piece) const {
+  const Operation& whole = piece.job->operation;
+  const kernels::Finish finish = kernels::finish_of(whole.reduce, 1.0, members_);
+  if (finish.divisor == 1) return;
+  const kernels::Reduction divide{.dtype = whole.dtype, .op = ReduceOp::kSum, .finish = finish};
+  const std::array<const std::byte*, 1> source = {piece.part.get()};
+  kernels::reduce(divide, source, piece.part.get(), piece.parts[layout_.local]);
+}
+
+void Pipeline::fail(const Status& why) {
+  if (failure_.ok()) failure_ = why;
+}
+
+void Pipeline::retire() {
+  while (!pieces_.empty() && pieces_.front()->stage == kStages) pieces_.pop_front();
+  while (!jobs_.empty()) {
+    const Job& job = *jobs_.front();
+    const bool done = job.done == job.count;
+    if (job.in_stages > 0 || (!done && failure_.ok())) return;
+    finished_.push_back({.token = job.token, .status = done ? Status() : failure_});
+    if (!done) std::erase_if(pieces_, [&](const auto& piece) { return piece->job == &job; });
+    jobs_.pop_front();
+  }
+}
+
+void Pipeline::completed(std::vector<Completed>& out) {
+  out.insert(out.end(), std::make_move_iterator(finished_.begin()), std::make_move_iterator(finished_.end()));
+  finished_.clear();
+}
+
+}  // namespace distrun::backend::hierarchical

@@ -1,0 +1,83 @@
+// An all-reduce over hosts: reduce-scatter inside each host, one all-reduce per lane between them, all-gather inside.
+// A tensor goes through in pieces, so that the stages of different pieces overlap. Each stage is a group of its own and
+// takes all pieces in the same order on every member; so nothing has to be agreed on while it runs.
+// For the holder of the progress token.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/hierarchical/layout.h"
+
+namespace distrun::backend::hierarchical {
+
+// Not owned; outlive the pipeline.
+struct Stages {
+  Backend* scatter = nullptr;  // the members of this host
+  Backend* between = nullptr;  // this member's lane; null without one
+  Backend* gather = nullptr;   // the members of this host again
+  std::size_t piece_bytes = kPieceBytes;
+};
+
+class Pipeline {
+ public:
+  Pipeline(Layout layout, std::size_t members, const Stages& stages)
+      : layout_(std::move(layout)), members_(members), stages_(stages) {}
+
+  // One segment, no scales. The caller keeps the operation's memory until the token is complete.
+  void start(const Operation& operation, std::uint64_t token);
+  // Hands pieces on from stage to stage; true if any went on.
+  bool progress();
+  // What stage `number` (0 scatter, 1 between, 2 gather) says of the piece with this token.
+  void ended(std::size_t number, const Completed& what);
+  void completed(std::vector<Completed>& out);
+  // The first failure of a piece. The owner then aborts all stages: an operation completes when none of its pieces is
+  // in a stage any more.
+  [[nodiscard]] const Status& failure() const { return failure_; }
+  void fail(const Status& why);
+  [[nodiscard]] bool idle() const { return jobs_.empty(); }
+
+ private:
+  struct Job {
+    Operation operation;
+    std::uint64_t token = 0;
+    std::size_t count = 0;  // elements
+    std::size_t done = 0;   // elements through all stages
+    std::size_t in_stages = 0;
+    std::size_t taken = 0;  // elements cut into pieces
+  };
+  struct Piece {
+    Job* job = nullptr;
+    std::uint64_t number = 0;
+    std::size_t begin = 0;
+    std::size_t count = 0;
+    std::vector<std::size_t> parts;     // of the local members
+    std::unique_ptr<std::byte[]> part;  // this member's, on its way
+    std::size_t stage = 0;
+    bool ready = true;  // for `stage`; else it is in it
+    Segment segment;
+  };
+
+  bool take_piece();
+  bool advance(Piece& piece);
+  Status enter(Piece& piece);
+  void leave_scatter(Piece& piece) const;
+  void retire();
+
+  const Layout layout_;
+  const std::size_t members_;
+  const Stages stages_;
+  std::deque<std::unique_ptr<Job>> jobs_;      // in order of start
+  std::deque<std::unique_ptr<Piece>> pieces_;  // in order
+  std::uint64_t next_piece_ = 0;
+  std::array<std::uint64_t, 3> next_in_ = {};  // by stage: the piece that enters next
+  std::vector<Completed> finished_;
+  Status failure_;
+};
+
+}  // namespace distrun::backend::hierarchical

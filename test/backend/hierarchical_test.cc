@@ -1,0 +1,79 @@
+// The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real TCP between them.
+#include "runtime/backend/hierarchical/hierarchical_factory.h"
+#include "test/backend/conformance.h"
+#include "test/support/fake_host_link.h"
+#include "test/support/fake_store.h"
+
+namespace distrun::test {
+namespace {
+
+// Small ones: everything that happens to large tensors happens to small ones, also under sanitizers.
+constexpr std::size_t kSlot = 4096;
+constexpr std::size_t kPiece = 16 << 10;
+
+// Ranks on each host: a lane for everybody, hosts of different sizes, a host of one rank, three hosts.
+std::vector<int> hosts_of(int size) {
+  if (size == 3) return {2, 1};
+  if (size == 4) return {2, 2};
+  if (size == 5) return {3, 2};
+  return {3, 2, 3};
+}
+
+class Hosts final : public GroupFixture {
+ public:
+  explicit Hosts(int size) : wait_sets_(static_cast<std::size_t>(size)), links_(static_cast<std::size_t>(size)) {
+    settings_.shm_window = kSlot;
+    for (const int here : hosts_of(size)) {
+      const int first = static_cast<int>(members_.size());
+      hosts_.push_back(std::make_unique<FakeHost>(here, FakeHostOptions{.first_rank = first}));
+      for (int i = 0; i < here; ++i) {
+        members_.push_back(first + i);
+        places_.emplace_back(hosts_.size() - 1, i);
+      }
+    }
+  }
+
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    const auto i = static_cast<std::size_t>(index);
+    auto wait_set = net::WaitSet::create();
+    if (!wait_set.ok()) return wait_set.status();
+    wait_sets_[i] = *std::move(wait_set);
+    const auto [host, place] = places_[i];
+    links_[i] = hosts_[host]->link(place, wait_sets_[i].get());
+    return backend::make_hierarchical_factory(kPiece)->create({.id = "0", .members = members_, .index = index},
+                                                              {.world = &world_,
+                                                               .key = &key_,
+                                                               .settings = &settings_,
+                                                               .store = &store_,
+                                                               .wait_set = wait_sets_[i].get(),
+                                                               .host_link = links_[i].get()},
+                                                              deadline);
+  }
+  net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
+
+ private:
+  std::vector<int> members_;
+  std::vector<std::pair<std::size_t, int>> places_;  // by rank: host, index there
+  Settings settings_;
+  net::World world_;
+  net::JobKey key_ = net::JobKey::generate();
+  FakeStore store_;
+  std::vector<std::unique_ptr<FakeHost>> hosts_;
+  // [i] is touched by rank i's thread only. The wait sets outlive the links.
+  std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;
+  std::vector<std::unique_ptr<FakeHostLink>> links_;
+};
+
+}  // namespace
+
+const Subject& subject() {
+  static const Subject hierarchical = {.name = "hierarchical",
+                                       .sizes = {3, 4, 5, 8},
+                                       .make = [](int size) { return std::make_unique<Hosts>(size); },
+                                       .forked = {},
+                                       // A cache line, a slot, a window, a piece.
+                                       .boundaries = {64, kSlot, kPiece, 10 * kPiece}};
+  return hierarchical;
+}
+
+}  // namespace distrun::test

@@ -1,0 +1,58 @@
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+
+#include "runtime/backend/hierarchical/layout.h"
+
+namespace distrun::backend::hierarchical {
+namespace {
+
+using Members = std::vector<std::size_t>;
+
+TEST_CASE("hierarchical layout: hosts of equal size, members in any order") {
+  const Layout layout = layout_of({0, 1, 0, 1}, 2);
+  CHECK(layout.hosts == std::vector<Members>{{0, 2}, {1, 3}});
+  CHECK(layout.lanes == 2);
+  CHECK(layout.host == 0);
+  CHECK(layout.local == 1);
+  CHECK(layout.carries());
+  CHECK(layout.lane(0) == Members{0, 1});
+  CHECK(layout.lane(1) == Members{2, 3});
+}
+
+TEST_CASE("hierarchical layout: the smallest host gives the number of lanes") {
+  const Layout layout = layout_of({0, 0, 0, 3, 0, 5, 5}, 4);
+  CHECK(layout.lanes == 1);
+  CHECK(layout.here() == Members{0, 1, 2, 4});
+  CHECK(layout.local == 3);
+  CHECK_FALSE(layout.carries());
+  CHECK(layout.lane(0) == Members{0, 3, 5});
+}
+
+TEST_CASE("hierarchical layout: a lane's members ascend, whatever the order of the hosts") {
+  const Layout layout = layout_of({0, 1, 1, 0}, 0);
+  CHECK(layout.lane(1) == Members{2, 3});
+}
+
+TEST_CASE("hierarchical parts: whole cache lines, all elements, nothing without a lane") {
+  const Layout layout = layout_of({0, 0, 0, 3, 3}, 0);
+  for (const std::size_t count : {0U, 1U, 15U, 16U, 17U, 32U, 33U, 1000U, 65537U}) {
+    const Members parts = parts_of(layout, count, 4);
+    CHECK(parts.size() == 3);
+    CHECK(parts[2] == 0);
+    CHECK(std::accumulate(parts.begin(), parts.end(), std::size_t{0}) == count);
+    CHECK((parts[1] == 0 || parts[0] % 16 == 0));
+  }
+  CHECK(parts_of(layout, 1000, 4) == Members{512, 488, 0});
+}
+
+TEST_CASE("hierarchical pieces hold whole cache lines of every lane") {
+  for (const std::size_t lanes : {1U, 2U, 3U, 8U, 100000U}) {
+    for (const std::size_t bytes : {1U, 2U, 4U, 8U}) {
+      CHECK(piece_elements(kPieceBytes, bytes, lanes) > 0);
+      CHECK(piece_elements(kPieceBytes, bytes, lanes) * bytes % (64 * lanes) == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace distrun::backend::hierarchical
