@@ -28,6 +28,10 @@ std::size_t weight(const Message& message) {
   return 4096;
 }
 
+void keep_first(Status& first, Status next) {
+  if (first.ok()) first = std::move(next);
+}
+
 // A braced list would copy.
 std::vector<Message> only(Message message) {
   std::vector<Message> one;
@@ -51,42 +55,49 @@ Status Outbox::send(int to, std::uint64_t index, std::vector<Message> messages) 
   return to < 0 ? plane_->broadcast(bytes) : plane_->send(to, bytes);
 }
 
+// A peer that is gone must not keep the others from what they are told, nor the log from being numbered: everything is
+// sent, and the first error is what comes of it.
 Status Outbox::send_in_parts(int to, std::vector<Message> messages) {
+  Status first;
   std::vector<Message> part;
   std::size_t bytes = 0;
   for (Message& message : messages) {
     bytes += weight(message);
     part.push_back(std::move(message));
     if (bytes < kFrameTarget) continue;
-    DISTRUN_RETURN_IF_ERROR(send(to, index_, std::exchange(part, {})));
+    keep_first(first, send(to, index_, std::exchange(part, {})));
     bytes = 0;
   }
-  return part.empty() ? Status() : send(to, index_, std::move(part));
+  if (!part.empty()) keep_first(first, send(to, index_, std::move(part)));
+  return first;
+}
+
+Status Outbox::send_entries(message::Append append) {
+  const std::size_t count = append.entries.size();
+  Status sent = send(-1, index_, only(std::move(append)));
+  index_ += count;
+  return sent;
 }
 
 Status Outbox::flush() {
   if (plane_ == nullptr) return {};
-  if (!to_leader_.empty()) DISTRUN_RETURN_IF_ERROR(send_in_parts(0, std::exchange(to_leader_, {})));
+  Status first;
+  if (!to_leader_.empty()) {
+    keep_first(first, send_in_parts(0, std::exchange(to_leader_, {})));
+    index_ = read_;
+  }
   message::Append append;
   std::size_t bytes = 0;
   for (Entry& one : std::exchange(entries_, {})) {
     bytes += weight(one);
     append.entries.push_back(std::move(one));
     if (bytes < kFrameTarget) continue;
-    const std::size_t count = append.entries.size();
-    DISTRUN_RETURN_IF_ERROR(send(-1, index_, only(std::exchange(append, {}))));
-    index_ += count;
+    keep_first(first, send_entries(std::exchange(append, {})));
     bytes = 0;
   }
-  if (!append.entries.empty()) {
-    const std::size_t count = append.entries.size();
-    DISTRUN_RETURN_IF_ERROR(send(-1, index_, only(std::move(append))));
-    index_ += count;
-  }
-  for (Say& one : std::exchange(says_, {})) {
-    DISTRUN_RETURN_IF_ERROR(send_in_parts(one.to, only(std::move(one.message))));
-  }
-  return {};
+  if (!append.entries.empty()) keep_first(first, send_entries(std::move(append)));
+  for (Say& one : std::exchange(says_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
+  return first;
 }
 
 }  // namespace distrun::engine

@@ -20,8 +20,12 @@ class Outbox {
   void append(std::vector<Entry> entries);
   void say(int to, Message message);
 
-  // Member: entries read so far, sent along in each frame.
-  void set_index(std::uint64_t index) { index_ = index; }
+  // Member: entries read so far, sent along in each frame. What is gathered by now was said before they were read, and
+  // goes with the number that was true then.
+  void set_index(std::uint64_t index) {
+    read_ = index;
+    if (to_leader_.empty()) index_ = index;
+  }
   [[nodiscard]] bool empty() const { return to_leader_.empty() && entries_.empty() && says_.empty(); }
   // Hands everything to the control plane; it does not block.
   Status flush();
@@ -33,12 +37,14 @@ class Outbox {
   };
   Status send(int to, std::uint64_t index, std::vector<Message> messages);
   Status send_in_parts(int to, std::vector<Message> messages);
+  Status send_entries(message::Append append);
 
   net::ControlPlane* plane_;
   std::vector<Message> to_leader_;
   std::vector<Entry> entries_;
   std::vector<Say> says_;
-  std::uint64_t index_ = 0;  // leader: of the next entry that is sent
+  std::uint64_t index_ = 0;  // leader: of the next entry that is sent; member: of the next frame
+  std::uint64_t read_ = 0;   // member
 };
 
 }  // namespace distrun::engine
