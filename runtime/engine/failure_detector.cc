@@ -80,7 +80,8 @@ void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
 }
 
 void FailureDetector::left(int rank) {
-  if (!has_left(rank)) left_.push_back(rank);
+  left_.resize(std::max(left_.size(), static_cast<std::size_t>(rank) + 1));
+  left_[static_cast<std::size_t>(rank)] = true;
   forgive(rank);
 }
 
@@ -88,7 +89,9 @@ void FailureDetector::forgive(int rank) {
   std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.rank == rank; });
 }
 
-bool FailureDetector::has_left(int rank) const { return std::find(left_.begin(), left_.end(), rank) != left_.end(); }
+bool FailureDetector::has_left(int rank) const {
+  return rank >= 0 && static_cast<std::size_t>(rank) < left_.size() && left_[static_cast<std::size_t>(rank)];
+}
 
 std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {
   if (certain_) return certain_;

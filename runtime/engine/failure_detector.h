@@ -45,7 +45,7 @@ class FailureDetector {
   void suspect_until(Suspicion suspicion);
 
   std::vector<std::string> hosts_;
-  std::vector<int> left_;
+  std::vector<bool> left_;  // by rank
   std::optional<ErrorInfo> certain_;
   std::vector<Suspicion> suspicions_;  // oldest first
 };

@@ -50,13 +50,13 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
       sets_(options.world.rank),
       executor_(sets_),
       outbox_(options.control_plane),
-      stopping_(options.world.size),
+      stopping_(leader_ ? options.world.size : 0),
       detector_(options.hosts),
       watchdog_({.rank = options.world.rank,
                  .hosts = options.hosts,
                  .warning = seconds_of(options.settings.stall_warning_time),
                  .shutdown = seconds_of(options.settings.stall_shutdown_time)}),
-      clocks_(options.hosts.size()),
+      clocks_(leader_ ? options.hosts.size() : 0),
       spin_budget_(kMostSpin) {
   if (leader_) coordinator_.emplace(coordinator_options(options));
 }
@@ -108,7 +108,7 @@ void EngineLoop::take_local() {
       shared_.token.news().change_and_wake();
     } else {
       messages.emplace_back(message::Called{.call = request.call});
-      calls_.emplace_back(std::move(request.call), std::move(request.ticket));
+      calls_.push_back({.call = std::move(request.call), .ticket = std::move(request.ticket), .since = Clock::now()});
     }
   }
   if (failed_.ok()) announce(std::move(messages));

@@ -65,6 +65,12 @@ class EngineLoop {
     int yields = 0;
   };
 
+  struct CallInFlight {
+    Call call;
+    std::shared_ptr<CallTicket> ticket;
+    TimePoint since;
+  };
+
   // loop.cc
   bool turn();
   void take_local();
@@ -137,12 +143,12 @@ class EngineLoop {
   std::unique_ptr<TimelineFile> timeline_;  // at the leader; stays open for events that arrive after the stop
   std::vector<ClockOffset> clocks_;         // at the leader, by rank
 
-  std::vector<TensorPtr> fresh_;                                    // scratch
-  std::vector<Completion> done_;                                    // to be completed at the end of the turn
-  net::Received received_;                                          // scratch
-  std::deque<std::pair<Call, std::shared_ptr<CallTicket>>> calls_;  // in flight, in order
-  std::vector<int> retiring_;                                       // removed sets that still run something
-  int making_ = -1;                                                 // the set that is being made
+  std::vector<TensorPtr> fresh_;    // scratch
+  std::vector<Completion> done_;    // to be completed at the end of the turn
+  net::Received received_;          // scratch
+  std::deque<CallInFlight> calls_;  // in order
+  std::vector<int> retiring_;       // removed sets that still run something
+  int making_ = -1;                 // the set that is being made
   std::uint32_t turns_ = 0;
   Duration spin_budget_;    // of a caller
   std::uint64_t read_ = 0;  // log entries

@@ -51,7 +51,7 @@ void EngineLoop::follow(entry::RemoveSet& remove) {
 
 void EngineLoop::follow(entry::EndCall& end) {
   if (calls_.empty()) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
-  const auto [call, ticket] = std::move(calls_.front());
+  const auto [call, ticket, since] = std::move(calls_.front());
   calls_.pop_front();
   if (call.kind == Call::Kind::kAddSet && making_ >= 0) {
     if (end.result.ok()) {
@@ -77,9 +77,10 @@ void EngineLoop::follow(entry::Timeline& timeline) {
 void EngineLoop::follow(entry::Left& left) {
   detector_.left(left.rank);
   watchdog_.left(left.rank);
+  if (!leader_) return;
   stopping_.left(left.rank);
   decide_stop();
-  if (leader_ && left.rank != 0) options_.control_plane->may_go(left.rank);
+  if (left.rank != 0) options_.control_plane->may_go(left.rank);
 }
 
 void EngineLoop::follow(entry::Shutdown&) { log_ended_ = true; }

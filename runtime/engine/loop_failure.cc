@@ -81,14 +81,14 @@ bool EngineLoop::check_health() {
 
 void EngineLoop::suspect_lost_peers(TimePoint now) {
   const auto* plane = options_.control_plane;
-  if (plane != nullptr && plane->lost()) {
-    detector_.suspect(*plane->lost(), "its control connection ended", now);
-  }
+  const int lost = plane == nullptr ? -1 : plane->lost().value_or(-1);
+  if (lost >= 0) detector_.suspect(lost, "its control connection ended", now);
   for (auto& [id, set] : sets_.all()) {
     for (const auto& backend : set.backends) {
       const int rank = backend ? backend->lost_peer() : -1;
       if (rank < 0) continue;
-      if (detector_.has_left(rank) && executor_.in_flight(id) == 0) {
+      // What the control plane misses is needed: the leader, before the log has ended.
+      if (detector_.has_left(rank) && executor_.in_flight(id) == 0 && lost != rank) {
         detector_.forgive(rank);
       } else {
         detector_.suspect(rank, "its " + std::string(backend->name()) + " connection ended", now);
@@ -109,7 +109,7 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (coordinator_) coordinator_->died(failed_);
   if (tell && leader_) outbox_.say(-1, message::Abort{.why = failed_});
   if (tell && !leader_) outbox_.to_leader().emplace_back(message::Abort{.why = failed_});
-  for (auto& [call, ticket] : calls_) ticket->finish(failed_, -1);
+  for (const CallInFlight& one : calls_) one.ticket->finish(failed_, -1);
   calls_.clear();
   shared_.token.news().change_and_wake();
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());

@@ -54,6 +54,10 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
     return OldestWork{.what = name(*running), .since = since, .running = true};
   }
   const TensorPtr waiting = member_.oldest();
+  if (!calls_.empty() && (!waiting || calls_.front().since < waiting->submitted_at())) {
+    const CallInFlight& oldest = calls_.front();
+    return OldestWork{.what = describe(oldest.call), .since = oldest.since, .running = making_ >= 0};
+  }
   if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
   if (!waiting) return std::nullopt;
   return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};

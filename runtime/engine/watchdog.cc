@@ -33,6 +33,7 @@ void Watchdog::end(const Status& why) {
 }
 
 void Watchdog::left(int rank) {
+  if (rank == 0) return;  // the log is there, and the others need its end
   std::erase(peers_, rank);
   std::erase(silent_, rank);
 }

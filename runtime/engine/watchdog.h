@@ -49,7 +49,7 @@ class Watchdog {
   void asked(TimePoint now, bool overdue = false);
   // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
   void end(const Status& why);
-  // Nobody waits for this rank any more.
+  // Nobody waits for this rank any more, unless it is the leader.
   void left(int rank);
 
  private:

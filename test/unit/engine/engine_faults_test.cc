@@ -339,6 +339,27 @@ TEST_CASE("the leader that leaves first stays for the others, with one warning")
         }) == 1);
 }
 
+TEST_CASE("a leader that dies after it has left is missed before the log has ended") {
+  EngineJob job({.ranks = 3, .shut_down = false});
+  std::atomic<bool> dead{false};
+  job.run([&](int rank, Engine& engine) {
+    if (rank == 0) {
+      // It stays for the others; the warning comes after they were told that it has left.
+      (void)engine.shutdown(deadline_after(0.02));
+      return;
+    }
+    while (rank == 1 && job.warnings().empty()) std::this_thread::yield();
+    if (rank == 1) job.kill(0);
+    if (rank == 1) dead.store(true);
+    while (!dead.load()) std::this_thread::yield();
+    const TimePoint start = Clock::now();
+    const Status left = engine.shutdown(deadline_after(20));
+    EXPECT_EQ(left.code(), Errc::kRankLeft);
+    if (!left.ok()) EXPECT_EQ(left.info().ranks, std::vector<int>{0});
+    EXPECT(Clock::now() - start < std::chrono::seconds(10));
+  });
+}
+
 TEST_CASE("a rank that went is missed by whoever needs it after all") {
   EngineJob job({.ranks = 3, .shut_down = false});
   std::atomic<bool> gone{false};

@@ -124,6 +124,15 @@ TEST_CASE("who has left is not asked") {
   CHECK(dog.check(work(true), at(10)).ping == std::vector<int>{2});
 }
 
+TEST_CASE("a leader that has left is asked all the same: the others need the end of the log") {
+  Watchdog dog(options(1, 15));
+  dog.left(0);
+  CHECK(dog.check(work(false), at(15)).ping == std::vector<int>{0});
+  const Watchdog::Actions end = dog.check(work(false), at(16));
+  REQUIRE_FALSE(end.abort.ok());
+  CHECK(end.abort.info().ranks == std::vector<int>{0});
+}
+
 TEST_CASE("a member's question makes the leader look for others that are silent, once a second at most") {
   Watchdog dog(options(0));
   dog.asked(at(0));
