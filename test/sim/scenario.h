@@ -1,0 +1,58 @@
+// One run, made from its seed: the job, its program, its network and what goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/settings.h"
+#include "test/sim/program.h"
+
+namespace distrun::sim {
+
+// What ends the job before its time.
+enum class Fault {
+  kNone,
+  kDeath,       // a rank is killed
+  kDeaths,      // several at about the same time
+  kEarlyLeave,  // a rank shuts down without submitting the rest
+  kEarlyExit,   // a rank closes its session without shutting down
+  kAbort,       // a rank aborts the job
+  kStall,       // a rank submits nothing more; stall_shutdown_time ends the job
+  kFreeze,      // a rank does not run any more; stall_shutdown_time ends the job
+  kDevice,      // a backend fails on one rank
+};
+inline constexpr int kNumFaults = 9;
+std::string_view name_of(Fault fault);
+std::optional<Fault> fault_of(std::string_view name);
+
+struct Scenario {
+  std::uint64_t seed = 1;
+  int ranks = 1;
+  Settings settings;
+  Duration most_delay{};  // of a message
+  Duration most_time{};   // of an operation in its backend
+  Duration most_think{};  // between two things that a rank's program does
+  int congestion = 0;     // per cent
+  bool bursts = false;    // a rank submits all that it can at once
+  bool scatter_gather = true;
+  bool sees_ends = true;   // backends notice that a peer is gone
+  bool launcher = true;    // tells the ranks of deaths
+  bool impatient = false;  // ranks do not wait for the others in shutdown
+  Fault fault = Fault::kNone;
+  std::vector<int> culprits;
+  int fault_at = 0;  // per cent of the planned submissions
+  Program program;
+};
+
+struct Wishes {
+  std::optional<int> ranks;
+  std::optional<Fault> fault;
+};
+Scenario make_scenario(std::uint64_t seed, const Wishes& wishes);
+std::string describe(const Scenario& scenario);
+
+}  // namespace distrun::sim

@@ -1,0 +1,59 @@
+// The engine under the simulation: seeds that must be clean, and mutants that must not. A seed that fails is printed
+// with the command that runs it again and traces it.
+#include <catch2/catch_test_macros.hpp>
+#include <iostream>
+
+#include "test/sim/runs.h"
+
+namespace distrun::sim {
+namespace {
+
+// Prints what failed as it comes; the first ones are enough.
+int failures(std::uint64_t seeds, const RunWishes& wishes) {
+  constexpr int kEnough = 5;
+  int failed = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && failed < kEnough; ++seed) {
+    const RunResult result = run_seed(seed, wishes);
+    if (result.ok()) continue;
+    ++failed;
+    std::cerr << result.text();
+  }
+  return failed;
+}
+
+TEST_CASE("nobody waits forever, all ranks run the same, every error reaches every rank") {
+  CHECK(failures(DISTRUN_SIM_SEEDS, {}) == 0);
+}
+
+TEST_CASE("each fault with 5 ranks") {
+  for (int fault = 0; fault < kNumFaults; ++fault) {
+    const RunWishes wishes{.scenario = {.ranks = 5, .fault = static_cast<Fault>(fault)}};
+    CHECK(failures(DISTRUN_SIM_SEEDS / 20, wishes) == 0);
+  }
+}
+
+TEST_CASE("the same seed gives the same run") {
+  const RunWishes wishes{.scenario = {.ranks = 9}};
+  std::vector<std::string> lines[2];
+  for (auto& one : lines) {
+    RunWishes traced = wishes;
+    traced.trace = [&one](const std::string& line) { one.push_back(line); };
+    CHECK(run_seed(7, traced).ok());
+  }
+  CHECK(lines[0] == lines[1]);
+  CHECK_FALSE(lines[0].empty());
+}
+
+TEST_CASE("each mutant is caught within 150 seeds") {
+  for (int mutant = 0; mutant < kNumMutants; ++mutant) {
+    const RunWishes wishes{.scenario = {.ranks = 4, .fault = Fault::kNone}, .mutant = static_cast<MutantKind>(mutant)};
+    int caught = 0;
+    std::uint64_t seed = 1;
+    for (; seed <= 150 && caught == 0; ++seed) caught += run_seed(seed, wishes).ok() ? 0 : 1;
+    INFO(name_of(static_cast<MutantKind>(mutant)) << ", up to seed " << seed - 1);
+    CHECK(caught > 0);
+  }
+}
+
+}  // namespace
+}  // namespace distrun::sim

@@ -1,0 +1,53 @@
+// One rank of the job: the real engine loop with its tensor table, member, response cache, executor and (at rank 0)
+// coordinator, driven by events instead of a thread. What callers do (engine.cc) is done here without blocking.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/loop.h"
+#include "test/sim/places.h"
+
+namespace distrun::sim {
+
+class VirtualRank {
+ public:
+  // `options` without the places, which are made here.
+  VirtualRank(engine::EngineOptions options, std::unique_ptr<net::ControlPlane> plane);
+
+  Status open() { return loop_.open(); }
+  // Until it would block. When it wants to be woken; max(): by events only.
+  TimePoint step();
+
+  // --- the program's side; a step follows ---
+  Result<std::vector<engine::HandlePtr>> submit(std::span<const engine::Submission> submissions) {
+    return table_.submit(submissions, Clock::now());
+  }
+  std::shared_ptr<engine::CallTicket> call(engine::Call call);
+  void leave();
+  std::shared_ptr<engine::CallTicket> go();
+  void abort(const Status& why) { requests_.put({.kind = engine::Request::Kind::kAbort, .why = why}); }
+  void hear(net::JobEvent event) { channel_.push(std::move(event)); }
+  // As when the session is destroyed.
+  void close();
+
+  [[nodiscard]] bool over() const { return loop_.over(); }
+  [[nodiscard]] const Status& outcome() const { return loop_.outcome(); }
+
+ private:
+  SimJobChannel channel_;
+  SimWaitSet wait_set_;
+  std::unique_ptr<net::ControlPlane> plane_;
+  const engine::EngineOptions options_;
+  engine::TensorTable table_;
+  engine::Requests requests_;
+  engine::ProgressToken token_;
+  engine::StopPoint stop_;
+  engine::EngineLoop loop_;
+};
+
+}  // namespace distrun::sim
