@@ -71,8 +71,8 @@ const Subject& subject() {
                                        .sizes = {3, 4, 5, 8},
                                        .make = [](int size) { return std::make_unique<Hosts>(size); },
                                        .forked = {},
-                                       // A cache line, a slot, a window, a piece.
-                                       .boundaries = {64, kSlot, kPiece, 10 * kPiece}};
+                                       // A slot, and a piece, of which three make use of all stages.
+                                       .boundaries = {kSlot, kPiece}};
   return hierarchical;
 }
 
