@@ -46,6 +46,10 @@ class NumpyAdapter:
         # While a weak reference exists, ndarray.resize raises instead of moving the memory.
         return tensor, weakref.ref(tensor)
 
+    def pointer(self, tensor: Array) -> int:
+        address: int = tensor.__array_interface__["data"][0]
+        return address
+
     def contiguous(self, tensor: Array) -> Array:
         # ascontiguousarray would make a 0-d array one-dimensional.
         return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")

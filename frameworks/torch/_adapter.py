@@ -54,7 +54,11 @@ class TorchAdapter:
         return Memory(tensor.data_ptr(), code, tuple(tensor.shape), 1, device.index or 0, stream)
 
     def hold(self, tensor: torch.Tensor) -> object:
-        return tensor
+        # The storage too: set_() gives the tensor another one.
+        return tensor, tensor.untyped_storage()
+
+    def pointer(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr()
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:

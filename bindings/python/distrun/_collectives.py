@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from distrun import _operations, _session
+from distrun import _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._operations import Gathered, Handle, Op
 from distrun.process_sets import ProcessSet, registered_id
@@ -37,6 +37,10 @@ class Adapter(Protocol[T]):
 
     def hold(self, tensor: T) -> object:
         """What to keep so that the tensor's memory stays where it is."""
+        ...
+
+    def pointer(self, tensor: T) -> int:
+        """Where the tensor's memory is now."""
         ...
 
     def contiguous(self, tensor: T) -> T:
@@ -175,6 +179,7 @@ class Collectives(Generic[T]):
         keep: list[object] = []
         outputs: list[T] = []
         copies: list[tuple[T, T]] = []
+        works: list[T] = []
         for index, tensor in enumerate(tensors):
             if in_place:
                 adapter.writable(tensor)
@@ -186,8 +191,10 @@ class Collectives(Generic[T]):
             outputs.append(tensor if in_place else target)
             if in_place and work is not tensor:
                 copies.append((tensor, work))
+            works.append(work)
 
         def finish(_: Handle[Any]) -> Any:
+            self._stayed(works, ops)
             for tensor, work in copies:
                 adapter.copy(tensor, work)
             return outputs[0] if what.single else outputs
@@ -209,6 +216,7 @@ class Collectives(Generic[T]):
         ops = [what.op(index, self.adapter.describe(tensor), 0) for index, tensor in enumerate(inputs)]
 
         def finish(handle: Handle[Any]) -> Any:
+            self._stayed(inputs, ops)
             results = [handle.gathered(index) for index in range(len(inputs))]
             outputs = [self.adapter.gathered(like, result) for like, result in zip(inputs, results, strict=True)]
             return make(outputs, [result.first_dims for result in results])
@@ -236,6 +244,7 @@ class Collectives(Generic[T]):
         op = what.op(0, self.adapter.describe(work), 0, splits or ())
 
         def finish(handle: Handle[Any]) -> Any:
+            self._stayed([work], [op])
             result = handle.gathered(0)
             return make(self.adapter.gathered(work, result), result.first_dims)
 
@@ -255,7 +264,22 @@ class Collectives(Generic[T]):
                 outputs.append(adapter.empty_like(tensor))  # refused by all ranks together
             ops.append(what.op(index, memory, adapter.describe(outputs[-1]).pointer))
         keep = [adapter.hold(tensor) for tensor in (*inputs, *outputs)]
-        return _operations.enqueue(ops, keep, lambda _: outputs[0] if what.single else outputs)
+
+        def finish(_: Handle[Any]) -> Any:
+            self._stayed(inputs, ops)
+            return outputs[0] if what.single else outputs
+
+        return _operations.enqueue(ops, keep, finish)
+
+    def _stayed(self, tensors: Sequence[T], ops: Sequence[Op]) -> None:
+        """InvalidArgument where a tensor has other memory than it had when it was submitted."""
+        for tensor, op in zip(tensors, ops, strict=True):
+            if self.adapter.pointer(tensor) != op.input:
+                raise errors.InvalidArgument(
+                    f"tensor '{op.name}' got other memory (resize_, set_) while it was in flight, so its result is "
+                    "lost; wait for an operation before changing its tensor.",
+                    tensor=op.name,
+                )
 
 
 def share_of(rows: int, process_set: ProcessSet) -> int:

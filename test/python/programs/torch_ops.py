@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from checks import raises, run
+from checks import raises, run, wait_for
 
 import distrun.torch as hvd
 
@@ -57,6 +57,23 @@ def check_async_and_poll() -> None:
         assert torch.equal(hvd.synchronize(handle), total((index + 1,)))
         assert hvd.poll(handle)
     assert hvd.synchronize(None) is None
+
+
+def check_other_memory_in_flight() -> None:
+    """set_ in flight, and resize_ before the result is taken: the error names the tensor, and the next call works."""
+    tensor = mine((4,))
+    handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="moved")
+    tensor.set_(torch.zeros(8).untyped_storage(), 0, (8,))
+    with raises(ValueError, "allreduce.moved", "other memory") as caught:
+        handle.wait()
+    assert getattr(caught[0], "tensor", "") == "allreduce.moved"
+    tensor = mine((4,))
+    handle = hvd.allreduce_async(tensor, op=hvd.Sum, name="resized")
+    wait_for(handle.poll, "the reduction")
+    tensor.resize_(100_000)
+    with raises(ValueError, "allreduce.resized"):
+        handle.wait()
+    assert torch.equal(hvd.allreduce(mine((4,)), op=hvd.Sum, name="moved"), total((4,)))
 
 
 def check_grouped() -> None:
