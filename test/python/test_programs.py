@@ -30,6 +30,12 @@ def test_checks_over_tcp(run_ranks: RunRanks, program: str) -> None:
     assert_passed(run_ranks(3, program, backend="tcp").stdout, 3)
 
 
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_every_mismatch_is_named(run_ranks: RunRanks, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRUN_STALL_WARNING_TIME", "0.5")
+    assert_passed(run_ranks(3, "mismatches.py", backend=backend).stdout, 3)
+
+
 @pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py", "shares_and_join.py"])
 def test_checks_without_a_launcher(program: str) -> None:
     result = subprocess.run(
