@@ -28,7 +28,12 @@ int main(int argc, char** argv) {
     return 64;
   }
   gloo::transport::tcp::attr attributes;
-  attributes.hostname = "127.0.0.1";
+  // Across hosts the launcher names the interface.
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
+    attributes.iface = interface;
+  } else {
+    attributes.hostname = "127.0.0.1";
+  }
   auto device = gloo::transport::tcp::CreateDevice(attributes);
   auto store = gloo::rendezvous::FileStore(folder);
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
