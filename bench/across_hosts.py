@@ -58,8 +58,8 @@ def programs(hosts: list[str], seconds: float) -> list[Program]:
         Program(GLOO_TWICE, (*start(2), tool["bench_gloo"], *work)),
     ]
     if shutil.which("mpirun.openmpi"):
-        where = ",".join(f"{host}:1" for host in hosts)
-        run = ("mpirun.openmpi", "--allow-run-as-root", "-np", str(len(hosts)), "-H", where)
+        one_each = ",".join(f"{host}:1" for host in hosts)
+        run = ("mpirun.openmpi", "--allow-run-as-root", "-np", str(len(hosts)), "-H", one_each)
         made.append(Program(OPEN_MPI, (*run, tool["bench_mpi"], *work)))
     return made
 

@@ -196,7 +196,7 @@ def print_table(rounds: list[Round]) -> None:
             if not times:
                 cells.append("")
                 continue
-            ratios = Target("", ("distrun", case), 0.0, (who, case)).values(rounds) if min(times) > 0 else []
+            ratios = Target("", ("distrun", case), 0.0, ((who, case),)).values(rounds) if min(times) > 0 else []
             ratio = f" (ours {statistics.median(ratios):.2f}x)" if ratios and not who.startswith("distrun") else ""
             cells.append(spell(case, statistics.median(times)) + ratio)
         print(f"| {case} | {' | '.join(cells)} |")
