@@ -394,6 +394,13 @@ void Coordinator::abort(ErrorInfo error) {
 
 // --- stalls ---
 
+namespace {
+
+// Who has joined waits for as long as the others have data.
+bool can_stall(const PendingTensor& tensor) { return !tensor.complete() && tensor.signature.kind != OpKind::kJoin; }
+
+}  // namespace
+
 std::optional<TimePoint> Coordinator::next_tick() const {
   if (finished()) return std::nullopt;
   std::optional<TimePoint> next;
@@ -401,7 +408,7 @@ std::optional<TimePoint> Coordinator::next_tick() const {
     if (limit > Duration::zero() && (!next || since + limit < *next)) next = since + limit;
   };
   pending_.for_each([&](const PendingTensor& tensor) {
-    if (tensor.complete()) return;
+    if (!can_stall(tensor)) return;
     consider(options_.stall_warning, tensor.reported);
     consider(options_.stall_shutdown, tensor.first);
   });
@@ -445,6 +452,7 @@ void Coordinator::tick_tensors(TimePoint now) {
   if (options_.stall_warning > Duration::zero()) fail_rivals(now);
   std::vector<const PendingTensor*> stalled;
   for (PendingTensor* tensor : pending_.waiting()) {
+    if (!can_stall(*tensor)) continue;
     if (options_.stall_shutdown > Duration::zero() && now - tensor->first >= options_.stall_shutdown) {
       return abort(stall_error(*tensor, options_.hosts, now));
     }

@@ -134,6 +134,9 @@ bool Oracle::is_cause(const Status& outcome) const {
     case Fault::kAbort:
       return outcome.message() == "the user ends the job";
     case Fault::kStall:
+      // It leaves at last: those that have joined wait for as long as it takes.
+      if (named && outcome.code() == Errc::kRankLeft) return true;
+      return outcome.code() == Errc::kTimeout && (named || others_are_missed(scenario_.program));
     case Fault::kFreeze:
       return outcome.code() == Errc::kTimeout && (named || others_are_missed(scenario_.program));
     case Fault::kDevice:

@@ -230,7 +230,7 @@ void Simulation::strike_one(int rank) {
     case Fault::kStall:
       self.caller->stop_submitting();
       // If nobody waits for it, it need not end the job.
-      scheduler_.after(seconds(120), [this, rank] {
+      scheduler_.after(seconds(50), [this, rank] {
         if (at(rank).engine && !at(rank).over && !at(rank).caller->left()) leave(rank);
       });
       return;

@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "runtime/engine/tensor_key.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -271,6 +273,23 @@ TEST_CASE("a stall longer than the limit ends the job, naming the missing ranks"
   CHECK(c.finished());
   c.submitted(1, request("a"), at(31));
   CHECK(c.act().entries.empty());
+}
+
+TEST_CASE("a join may wait as long as the others have data: it is no stall") {
+  auto o = options(3);
+  o.stall_shutdown = seconds(30);
+  Coordinator c(o);
+  message::Submitted join{.name = std::string(kJoinName)};
+  join.signature.kind = OpKind::kJoin;
+  c.submitted(0, join, at(0));
+  CHECK_FALSE(c.next_tick());
+  c.tick(at(1000));
+  const auto quiet = c.act();
+  CHECK(quiet.abort.ok());
+  CHECK(quiet.warnings.empty());
+  c.submitted(1, request("a"), at(1000));
+  REQUIRE(c.next_tick());
+  CHECK(*c.next_tick() == at(1010));
 }
 
 TEST_CASE("shutdown is the entry after the last leave") {
