@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
+#include <optional>
+#include <string_view>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/dial.h"
@@ -18,6 +21,7 @@
 #include "launcher/plan/text.h"
 #include "runtime/net/other_launcher.h"
 #include "runtime/net/socket.h"
+#include "runtime/net/spawner_exchange.h"
 
 namespace distrun::launcher {
 namespace {
@@ -26,6 +30,16 @@ constexpr double kKeySeconds = 30;
 constexpr double kDialSeconds = 30;
 // Above whatever a rank is given by number.
 constexpr int kFirstCopy = 64;
+
+Result<net::JobKey> parse_key(std::string_view digits) {
+  std::array<unsigned char, net::JobKey::kBytes> bytes{};
+  std::size_t length = 0;
+  const bool read =
+      ::sodium_hex2bin(bytes.data(), bytes.size(), digits.data(), digits.size(), nullptr, &length, nullptr) == 0;
+  auto key = net::JobKey::from_bytes(bytes.data(), read ? length : 0);
+  ::sodium_memzero(bytes.data(), bytes.size());
+  return key;
+}
 
 // One line of hexadecimal digits.
 Result<net::JobKey> read_key() {
@@ -38,26 +52,42 @@ Result<net::JobKey> read_key() {
     if (n <= 0) return Status(Errc::kSystem, "standard input ended after " + std::to_string(have) + " characters");
     have += static_cast<std::size_t>(n);
   }
-  std::array<unsigned char, net::JobKey::kBytes> bytes{};
-  std::size_t length = 0;
-  const bool read = line.back() == '\n' && ::sodium_hex2bin(bytes.data(), bytes.size(), line.data(), line.size() - 1,
-                                                            nullptr, &length, nullptr) == 0;
-  auto key = net::JobKey::from_bytes(bytes.data(), read ? length : 0);
-  ::sodium_memzero(bytes.data(), bytes.size());
+  auto key = parse_key({line.data(), line.back() == '\n' ? line.size() - 1 : 0});
   ::sodium_memzero(line.data(), line.size());
   return key;
 }
+
+// How the ranks of MPI's launcher can share a word, and what rank 0's wrapper has read. The exchange must live as long
+// as this process: its end tells MPI's launcher that this is no crash.
+struct KeyExchange {
+  std::optional<net::OtherLauncher> launcher;
+  std::unique_ptr<net::SpawnerExchange> exchange{};
+  std::optional<net::JobKey> own{};
+
+  Result<net::JobKey> share() {
+    const TimePoint deadline = deadline_after(kKeySeconds);
+    auto opened = net::open_exchange(*launcher, deadline);
+    if (!opened.ok()) return opened.status();
+    exchange = *std::move(opened);
+    std::array<char, 2 * net::JobKey::kBytes + 1> digits{};
+    if (own) ::sodium_bin2hex(digits.data(), digits.size(), own->data(), net::JobKey::kBytes);
+    const auto word = exchange->share(digits.data(), deadline);
+    ::sodium_memzero(digits.data(), digits.size());
+    return word.ok() ? parse_key(*word) : Result<net::JobKey>(word.status());
+  }
+};
 
 // "3.1": rank and local rank as MPI's launcher counts them, for the head to compare with its plan.
 Result<std::string> who(const Environment& environment) {
   const auto launcher = net::other_launcher(environment);
   if (!launcher.ok()) return launcher.status();
   const int rank = *launcher ? (*launcher)->rank : 0;  // it finds none where there is one task
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     const auto local = environment.find(name);
     if (local != environment.end()) return std::to_string(rank) + "." + local->second.substr(0, 10);
   }
-  return Status(Errc::kInvalidArgument, "no variable tells the local rank; is this mpirun of Open MPI, or srun?");
+  return Status(Errc::kInvalidArgument,
+                "no variable tells the local rank; is this mpirun of Open MPI, mpiexec of MPICH, or srun?");
 }
 
 // What the rank gets from MPI's launcher. PMI's descriptor moves out of the way of those that we give by number.
@@ -78,16 +108,26 @@ MpiTask task_of(const Environment& environment) {
 
 }  // namespace
 
-int mpi_wrapper_main(const std::vector<std::string>& addresses, const Environment& environment) {
-  const auto key = read_key();
-  if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
+int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& environment) {
+  const bool by_pmi = !words.empty() && words.front() == kKeyByPmi;
+  const std::vector<std::string> addresses(words.begin() + (by_pmi ? 1 : 0), words.end());
   const auto name = who(environment);
   if (!name.ok()) return unusable(name.status().message());
+  KeyExchange keys;
+  // Of one task there is nothing to share.
+  if (by_pmi) keys.launcher = *net::other_launcher(environment);
+  if (!keys.launcher || keys.launcher->rank == 0) {
+    const auto key = read_key();
+    if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
+    keys.own = *key;
+  }
   ::signal(SIGPIPE, SIG_IGN);
   // MPI's launcher ends standard input early; the guard would take that for the head's end.
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(null.get(), 0);
   if (const std::optional<int> code = stand_guard()) return *code;
+  const auto key = keys.launcher ? keys.share() : Result<net::JobKey>(*keys.own);
+  if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());

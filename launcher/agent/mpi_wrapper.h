@@ -1,5 +1,5 @@
-// `distrun agent --mpi ADDRESS...`: what MPI's launcher starts once for each rank (--mpi). It reads the key that mpirun
-// or srun brings on standard input, dials the head, and is then an agent of one rank.
+// `distrun agent --mpi [--key-by-pmi] ADDRESS...`: what MPI's launcher starts once for each rank (--mpi). It reads the
+// key that mpirun or srun brings on standard input, dials the head, and is then an agent of one rank.
 #pragma once
 
 #include <string>
@@ -12,7 +12,10 @@ namespace distrun::launcher {
 // In a wrapper's Hello, before its rank and local rank: "mpi:3.1".
 inline constexpr const char* kMpiPurpose = "mpi:";
 
-// `addresses`: where the head listens; the first that answers is taken. Returns the exit code.
-int mpi_wrapper_main(const std::vector<std::string>& addresses, const Environment& environment);
+// The first word where only rank 0 has the key on its standard input: it shares it through the launcher's own exchange.
+inline constexpr const char* kKeyByPmi = "--key-by-pmi";
+
+// `words`: that one, and where the head listens; the first address that answers is taken. Returns the exit code.
+int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace distrun::launcher

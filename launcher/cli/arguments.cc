@@ -83,7 +83,8 @@ void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
       ->allow_extra_args(false)
       ->group(kReach);
   app.add_flag("--mpi{mpirun}", options.mpi,
-               "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =pmix, =pmi2: let srun do it")
+               "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =hydra: mpiexec (MPICH); =pmix, "
+               "=pmi2: srun")
       ->group(kReach);
   app.add_option("--agents", raw.agents, "Start none, wait for so many `distrun agent --connect` from anywhere")
       ->type_name("N")

@@ -128,7 +128,8 @@ Status check_mpi(const Options& options) {
   if (!parse_mpi_starter(options.mpi)) {
     return {Errc::kInvalidArgument, "--mpi=" + options.mpi +
                                         " is not known; write --mpi (by mpirun of Open MPI), "
-                                        "--mpi=pmix or --mpi=pmi2 (by srun)"};
+                                        "--mpi=hydra (by mpiexec of MPICH or Intel MPI), --mpi=pmix or "
+                                        "--mpi=pmi2 (by srun)"};
   }
   const bool ssh = options.ssh.port != 0 || !options.ssh.identity.empty() || !options.ssh.options.empty();
   if (options.agents == 0 && options.launch_with.empty() && !ssh) return {};

@@ -75,12 +75,16 @@ Status MpiStart::listen(const MpiRequest& request) {
 }
 
 Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
-  auto argv = mpi_argv(request.starter, request.assignment, wrapper_command(own_binary(), addresses_));
+  std::vector<std::string> words = addresses_;
+  if (shares_key_by_pmi(request.starter)) words.insert(words.begin(), kKeyByPmi);
+  auto argv = mpi_argv(request.starter, request.assignment, wrapper_command(own_binary(), words));
   if (!argv.ok()) return argv.status();
   const auto program = find_in_path(argv->front(), request.environment);
   if (!program) {
-    return {Errc::kSystem, "--mpi: " + argv->front() +
-                               " was not found in PATH; it starts the ranks (--mpi=pmix and --mpi=pmi2 use srun)"};
+    return {Errc::kSystem,
+            "--mpi: " + argv->front() +
+                " was not found in PATH; it starts the ranks (--mpi uses mpirun, --mpi=hydra mpiexec.hydra, "
+                "--mpi=pmix and --mpi=pmi2 srun)"};
   }
   auto input = make_pipe();
   if (!input.ok()) return input.status();
@@ -152,8 +156,8 @@ Status MpiStart::give_up(const std::string& what) {
   if (errors_.valid()) take_errors();
   return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" +
                              counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
-                             " have come). It must be mpirun of Open MPI, or srun; under mpiexec of MPICH start the "
-                             "program with that alone, init() finds the world by itself. It printed:\n" +
+                             " have come). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
+                             "MPI, --mpi=pmix and --mpi=pmi2 srun. It printed:\n" +
                              printed_};
 }
 

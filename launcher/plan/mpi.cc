@@ -9,9 +9,9 @@
 namespace distrun::launcher {
 namespace {
 
-// Beside those that name the rank: how Open MPI's parts know that they were started by it, and what Slurm's plugins
-// tell a step's tasks.
-constexpr std::array<std::string_view, 3> kPrefixes = {"ORTE_", "OPAL_", "SLURM_"};
+// Beside those that name the rank: how Open MPI's parts know that they were started by it, what Slurm's plugins tell a
+// step's tasks, and what MPICH's tell a rank of its host.
+constexpr std::array<std::string_view, 4> kPrefixes = {"ORTE_", "OPAL_", "SLURM_", "MPICH_INTERFACE_"};
 
 std::vector<int> ranks_of_hosts(const Assignment& assignment) {
   std::vector<int> out(assignment.hosts.size());
@@ -19,17 +19,34 @@ std::vector<int> ranks_of_hosts(const Assignment& assignment) {
   return out;
 }
 
-// Filled host after host, as ours are; pinning is the agent's.
-std::vector<std::string> mpirun_argv(const Assignment& assignment) {
-  std::string hosts;
+// "h1:2,h2:2"
+std::string hosts_with_counts(const Assignment& assignment) {
+  std::string out;
   const std::vector<int> counts = ranks_of_hosts(assignment);
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    hosts += (i == 0 ? "" : ",") + assignment.hosts[i] + ":" + std::to_string(counts[i]);
+    out += (i == 0 ? "" : ",") + assignment.hosts[i] + ":" + std::to_string(counts[i]);
   }
-  return {"mpirun",  "-np",       std::to_string(assignment.places.size()),
-          "--host",  hosts,       "--map-by",
-          "slot",    "--bind-to", "none",
-          "--stdin", "all"};
+  return out;
+}
+
+// Filled host after host, as ours are; pinning is the agent's.
+std::vector<std::string> mpirun_argv(const Assignment& assignment) {
+  return {"mpirun",
+          "-np",
+          std::to_string(assignment.places.size()),
+          "--host",
+          hosts_with_counts(assignment),
+          "--map-by",
+          "slot",
+          "--bind-to",
+          "none",
+          "--stdin",
+          "all"};
+}
+
+std::vector<std::string> hydra_argv(const Assignment& assignment) {
+  return {"mpiexec.hydra", "-n",  std::to_string(assignment.places.size()), "-hosts", hosts_with_counts(assignment),
+          "-bind-to",      "none"};
 }
 
 Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assignment& assignment) {
@@ -57,6 +74,7 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
 
 std::optional<MpiStarter> parse_mpi_starter(std::string_view text) {
   if (text == "mpirun") return MpiStarter::kMpirun;
+  if (text == "hydra") return MpiStarter::kHydra;
   if (text == "pmix") return MpiStarter::kSrunPmix;
   if (text == "pmi2") return MpiStarter::kSrunPmi2;
   return std::nullopt;
@@ -71,12 +89,16 @@ Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& 
                                               ": MPI's launcher takes hosts by name alone; put users and addresses "
                                               "into ~/.ssh/config");
   }
-  auto argv = starter == MpiStarter::kMpirun
-                  ? Result<std::vector<std::string>>(mpirun_argv(assignment))
+  using Argv = Result<std::vector<std::string>>;
+  auto argv = starter == MpiStarter::kMpirun ? Argv(mpirun_argv(assignment))
+              : starter == MpiStarter::kHydra
+                  ? Argv(hydra_argv(assignment))
                   : srun_argv(starter == MpiStarter::kSrunPmix ? "pmix" : "pmi2", assignment);
   if (argv.ok()) argv->insert(argv->end(), wrapper.begin(), wrapper.end());
   return argv;
 }
+
+bool shares_key_by_pmi(MpiStarter starter) { return starter == MpiStarter::kHydra; }
 
 Assignment one_agent_per_rank(const Assignment& assignment) {
   Assignment out = assignment;

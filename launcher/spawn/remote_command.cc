@@ -95,12 +95,12 @@ std::string agent_command(const std::string& binary, const char* how) {
   return "exec /bin/sh -c " + shell_quote(script);
 }
 
-std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& addresses) {
+std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words) {
   const std::string path = shell_quote(binary);
   const std::string script =
       "if [ -x " + path + " ]; then exec " + path + " agent --mpi \"$@\"; else exec distrun agent --mpi \"$@\"; fi";
   std::vector<std::string> out = {"/bin/sh", "-c", script, "distrun"};
-  out.insert(out.end(), addresses.begin(), addresses.end());
+  out.insert(out.end(), words.begin(), words.end());
   return out;
 }
 

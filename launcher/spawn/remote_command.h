@@ -21,8 +21,8 @@ Result<std::vector<std::string>> split_words(std::string_view text);
 // run it. `how`: "--guard", or "--join" for an agent that finds on its standard input where its head is.
 std::string agent_command(const std::string& binary, const char* how);
 
-// The same for a launcher that takes words and no shell's text: `binary agent --mpi addresses...`.
-std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& addresses);
+// The same for a launcher that takes words and no shell's text: `binary agent --mpi words...`.
+std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words);
 
 struct SshOptions {
   int port = 0;                      // 0: as ssh's own configuration says

@@ -25,6 +25,8 @@ std::string text(MpiStarter starter, const Assignment& assignment) {
 TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
   CHECK(text(MpiStarter::kMpirun, four_on_two()) ==
         "mpirun -np 4 --host h1:2,h2:2 --map-by slot --bind-to none --stdin all wrapper 10.0.0.1:7");
+  CHECK(text(MpiStarter::kHydra, four_on_two()) ==
+        "mpiexec.hydra -n 4 -hosts h1:2,h2:2 -bind-to none wrapper 10.0.0.1:7");
   const std::string srun = text(MpiStarter::kSrunPmi2, four_on_two());
   CHECK(srun.starts_with("srun --mpi=pmi2 "));
   CHECK(srun.find("--nodelist=h1,h2 --nodes=2 --ntasks=4 --ntasks-per-node=2 wrapper") != std::string::npos);
@@ -39,7 +41,10 @@ TEST_CASE("what MPI's launcher cannot do is refused", "[launcher]") {
   named.users[1] = "me";
   CHECK(mpi_argv(MpiStarter::kMpirun, named, {}).status().message().find("me@h2") != std::string::npos);
   CHECK(parse_mpi_starter("pmix") == MpiStarter::kSrunPmix);
-  CHECK_FALSE(parse_mpi_starter("hydra"));
+  CHECK(parse_mpi_starter("hydra") == MpiStarter::kHydra);
+  CHECK_FALSE(parse_mpi_starter("mpich"));
+  CHECK(shares_key_by_pmi(MpiStarter::kHydra));
+  CHECK_FALSE(shares_key_by_pmi(MpiStarter::kMpirun));
 }
 
 TEST_CASE("each rank gets an agent of its own, and stays where it is", "[launcher]") {
@@ -55,7 +60,7 @@ TEST_CASE("each rank gets an agent of its own, and stays where it is", "[launche
 
 TEST_CASE("the launcher's variables reach the rank", "[launcher]") {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", "PMI_FD", "ORTE_SCHIZO_DETECTION", "SLURM_STEP_ID",
-                           "MPI_LOCALRANKID"}) {
+                           "MPI_LOCALRANKID", "MPICH_INTERFACE_HOSTNAME"}) {
     CHECK(needed_by_mpi(name));
   }
   CHECK_FALSE(needed_by_mpi("PATH"));
