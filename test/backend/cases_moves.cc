@@ -157,6 +157,7 @@ TEST_CASE("broadcast: many segments, empty ones among them") {
 }
 
 TEST_CASE("barrier: nobody leaves before all have come") {
+  if (subject().launched_as >= 0) return;  // there is no common counter
   for (const int size : subject().sizes) {
     std::atomic<int> arrived{0};
     expect_success(run_ranks(RanksAs::kThreads, size, [&](Rank& rank) {

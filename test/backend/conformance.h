@@ -35,6 +35,10 @@ struct Subject {
   // Payloads in bytes at which the implementation changes behaviour (a slot, a pipeline chunk): the suite runs sizes
   // around them.
   std::vector<std::size_t> boundaries;
+  // Where a launcher (mpirun) has started the test once per rank: this process's index, and what gives every rank the
+  // texts of all. The one size is then the number of processes, and `make` makes this process's part of a group.
+  int launched_as = -1;
+  std::function<std::vector<std::string>(const std::string& mine)> gather;
 };
 
 // Defined by the <backend>_test.cc that this suite is linked with.

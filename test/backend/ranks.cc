@@ -43,10 +43,37 @@ std::vector<Outcome> run_threads(int size, const Scenario& scenario) {
   return outcomes;
 }
 
-// A child's outcome over its pipe: the digest, then the failures, each ended by a zero byte.
-void write_outcome(int fd, const Outcome& outcome) {
+// An outcome as bytes: the digest, then the failures, each ended by a zero byte.
+std::string encode(const Outcome& outcome) {
   std::string text(reinterpret_cast<const char*>(&outcome.digest), sizeof(outcome.digest));
   for (const std::string& failure : outcome.failures) text.append(failure).push_back('\0');
+  return text;
+}
+
+Outcome decode(const std::string& text) {
+  Outcome outcome;
+  if (text.size() < sizeof(outcome.digest)) return failed("the child ended without an outcome");
+  text.copy(reinterpret_cast<char*>(&outcome.digest), sizeof(outcome.digest));
+  for (std::size_t at = sizeof(outcome.digest); at < text.size();) {
+    const std::size_t end = text.find('\0', at);
+    if (end == std::string::npos) return failed("the child's outcome is cut short");
+    outcome.failures.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return outcome;
+}
+
+// This process is one of the ranks.
+std::vector<Outcome> run_launched(int size, const Scenario& scenario) {
+  const auto group = subject().make(size);
+  const Outcome mine = run_rank(*group, subject().launched_as, size, scenario);
+  std::vector<Outcome> outcomes;
+  for (const std::string& text : subject().gather(encode(mine))) outcomes.push_back(decode(text));
+  return outcomes;
+}
+
+void write_outcome(int fd, const Outcome& outcome) {
+  const std::string text = encode(outcome);
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t wrote = ::write(fd, text.data() + at, text.size() - at);
     if (wrote <= 0) return;
@@ -60,16 +87,7 @@ Outcome read_outcome(int fd) {
   for (ssize_t got = 0; (got = ::read(fd, buffer, sizeof(buffer))) > 0;) {
     text.append(buffer, static_cast<std::size_t>(got));
   }
-  Outcome outcome;
-  if (text.size() < sizeof(outcome.digest)) return failed("the child ended without an outcome");
-  text.copy(reinterpret_cast<char*>(&outcome.digest), sizeof(outcome.digest));
-  for (std::size_t at = sizeof(outcome.digest); at < text.size();) {
-    const std::size_t end = text.find('\0', at);
-    if (end == std::string::npos) return failed("the child's outcome is cut short");
-    outcome.failures.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return outcome;
+  return decode(text);
 }
 
 std::vector<Outcome> run_processes(int size, const Scenario& scenario) {
@@ -190,6 +208,7 @@ void Rank::digest(std::span<const std::byte> bytes) {
 }
 
 std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario) {
+  if (subject().launched_as >= 0) return run_launched(size, scenario);
   return how == RanksAs::kThreads ? run_threads(size, scenario) : run_processes(size, scenario);
 }
 

@@ -93,6 +93,22 @@ def test_mpi_and_distrun_in_one_program(pair: tuple[Cluster, Path], how: str, or
     assert untagged(done.stdout) == [f"both {rank}/4 6 6 True" for rank in range(4)], done.stdout
 
 
+@pytest.mark.parametrize("order", ["mpi-first", "mpi-last"])
+@pytest.mark.parametrize("how", ["--mpi", "mpirun"])
+def test_mpi_moves_the_tensors(pair: tuple[Cluster, Path], how: str, order: str) -> None:
+    """With an MPI that the program has initialised before, or that distrun initialises and the program finds."""
+    need_mpi4py()
+    mpirun = ["mpirun", "-x", "PATH", "-x", "PYTHONPATH", "-x", "DISTRUN_BACKEND", *HOSTS, *BOTH, order]
+    head = pair[0].head
+    done = (
+        run(head, "--mpi", "--backend", "mpi", *HOSTS, *BOTH, order)
+        if how == "--mpi"
+        else head.run(mpirun, env=OPEN_MPI | job_environment() | {"DISTRUN_BACKEND": "mpi"}, timeout=90)
+    )
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == [f"both {rank}/4 6 6 True" for rank in range(4)], done.stdout
+
+
 def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
     done = run(pair[0].head, "--mpi", *HOSTS, *DIGITS)
     assert done.returncode == 0, done.stderr

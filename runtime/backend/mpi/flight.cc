@@ -1,0 +1,193 @@
+#include "runtime/backend/mpi/flight.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "runtime/base/types.h"
+
+namespace distrun::backend::mpi_plugin {
+namespace {
+
+constexpr int kTag = 1;
+
+bool fits(std::span<const std::uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) <= kLargestCount;
+}
+
+// Calls step(first, count) for pieces of at most kLargestCount, until one fails.
+template <class Step>
+Status in_pieces(std::uint64_t count, Step step) {
+  for (std::uint64_t at = 0; at < count; at += kLargestCount) {
+    DISTRUN_RETURN_IF_ERROR(step(at, static_cast<int>(std::min(kLargestCount, count - at))));
+  }
+  return {};
+}
+
+}  // namespace
+
+Flight::Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
+    : channel_(channel),
+      operation_(operation),
+      token_(token),
+      call_(channel.process->library().call),
+      unit_(size_of(plugin::dtype_of(operation))) {
+  if (operation.num_segments == 0) return;
+  input_ = static_cast<const std::byte*>(operation.segments->input);
+  output_ = static_cast<std::byte*>(operation.segments->output);
+  count_ = operation.segments->count;
+}
+
+Status Flight::start() {
+  if (operation_.num_segments == 0 && operation_.kind != DISTRUN_BACKEND_BARRIER) return {};
+  switch (operation_.kind) {
+    case DISTRUN_BACKEND_ALLREDUCE:
+      return allreduce();
+    case DISTRUN_BACKEND_ALLGATHER:
+      return fits({operation_.counts, static_cast<std::size_t>(channel_.members)}) ? allgather()
+                                                                                   : allgather_in_pieces();
+    case DISTRUN_BACKEND_BROADCAST:
+      if (channel_.index == operation_.root && input_ != output_ && count_ > 0) {
+        std::memcpy(output_, input_, count_ * unit_);
+      }
+      return broadcast(output_, count_, operation_.root);
+    case DISTRUN_BACKEND_ALLTOALL:
+      return alltoall();
+    case DISTRUN_BACKEND_REDUCESCATTER:
+      return fits({&count_, 1}) ? reducescatter() : reducescatter_in_pieces();
+    default:
+      return barrier();
+  }
+}
+
+Status Flight::test() {
+  while (first_open_ < requests_.size()) {
+    int done = 0;
+    DISTRUN_RETURN_IF_ERROR(check(call_.Test(&requests_[first_open_], &done, nullptr), "MPI_Test"));
+    if (done == 0) return {};
+    ++first_open_;
+  }
+  return {};
+}
+
+void Flight::finish() {
+  if (output_ == nullptr) return;
+  const auto members = static_cast<std::size_t>(channel_.members);
+  if (operation_.kind == DISTRUN_BACKEND_ALLREDUCE) plugin::finish_average(operation_, members, output_, count_);
+  if (operation_.kind == DISTRUN_BACKEND_REDUCESCATTER) {
+    plugin::finish_average(operation_, members, output_, operation_.counts[channel_.index]);
+  }
+}
+
+Handle* Flight::next_request() {
+  requests_.push_back(channel_.process->library().is.no_request);
+  return &requests_.back();
+}
+
+Handle Flight::type() const { return channel_.process->library().is.types[static_cast<std::size_t>(operation_.dtype)]; }
+
+const Flight::Layout& Flight::layout(const std::uint64_t* counts) {
+  auto made = std::make_unique<Layout>();
+  std::uint64_t at = 0;
+  for (int member = 0; member < channel_.members; ++member) {
+    made->counts.push_back(static_cast<int>(counts[member]));
+    made->offsets.push_back(static_cast<int>(at));
+    at += counts[member];
+  }
+  layouts_.push_back(std::move(made));
+  return *layouts_.back();
+}
+
+Status Flight::allreduce() {
+  auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
+  if (!op.ok()) return op.status();
+  return in_pieces(count_, [&](std::uint64_t at, int count) {
+    const void* in = input_ == output_ ? kInPlace : input_ + at * unit_;
+    return check(call_.Iallreduce(in, output_ + at * unit_, count, type(), *op, channel_.comm, next_request()),
+                 "MPI_Iallreduce");
+  });
+}
+
+Status Flight::allgather() {
+  const Layout& blocks = layout(operation_.counts);
+  const auto self = static_cast<std::size_t>(channel_.index);
+  const bool in_place = input_ == output_ + static_cast<std::size_t>(blocks.offsets[self]) * unit_;
+  return check(call_.Iallgatherv(in_place ? kInPlace : input_, blocks.counts[self], type(), output_,
+                                 blocks.counts.data(), blocks.offsets.data(), type(), channel_.comm, next_request()),
+               "MPI_Iallgatherv");
+}
+
+Status Flight::allgather_in_pieces() {
+  std::byte* block = output_;
+  for (int member = 0; member < channel_.members; ++member) {
+    const std::uint64_t count = operation_.counts[member];
+    if (member == channel_.index && block != input_ && count > 0) std::memcpy(block, input_, count * unit_);
+    DISTRUN_RETURN_IF_ERROR(broadcast(block, count, member));
+    block += count * unit_;
+  }
+  return {};
+}
+
+Status Flight::broadcast(std::byte* data, std::uint64_t count, int root) {
+  return in_pieces(count, [&](std::uint64_t at, int piece) {
+    return check(call_.Ibcast(data + at * unit_, piece, type(), root, channel_.comm, next_request()), "MPI_Ibcast");
+  });
+}
+
+// By pairs and not by MPI_Ialltoallv: a member knows its own counts alone, and all must take the same way for large
+// ones.
+Status Flight::alltoall() {
+  const auto members = static_cast<std::size_t>(channel_.members);
+  std::byte* to = output_;
+  for (std::size_t member = 0; member < members; ++member) {
+    const std::uint64_t count = operation_.recv_counts[member];
+    DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
+      return check(
+          call_.Irecv(to + at * unit_, piece, type(), static_cast<int>(member), kTag, channel_.comm, next_request()),
+          "MPI_Irecv");
+    }));
+    to += count * unit_;
+  }
+  const std::byte* from = input_;
+  for (std::size_t member = 0; member < members; ++member) {
+    const std::uint64_t count = operation_.counts[member];
+    DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
+      return check(
+          call_.Isend(from + at * unit_, piece, type(), static_cast<int>(member), kTag, channel_.comm, next_request()),
+          "MPI_Isend");
+    }));
+    from += count * unit_;
+  }
+  return {};
+}
+
+Status Flight::reducescatter() {
+  auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
+  if (!op.ok()) return op.status();
+  if (count_ == 0) return {};
+  const Layout& parts = layout(operation_.counts);
+  return check(call_.Ireduce_scatter(input_, output_, parts.counts.data(), type(), *op, channel_.comm, next_request()),
+               "MPI_Ireduce_scatter");
+}
+
+Status Flight::reducescatter_in_pieces() {
+  auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
+  if (!op.ok()) return op.status();
+  const std::byte* part = input_;
+  for (int member = 0; member < channel_.members; ++member) {
+    const std::uint64_t count = operation_.counts[member];
+    std::byte* out = member == channel_.index ? output_ : nullptr;
+    DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
+      return check(call_.Ireduce(part + at * unit_, out == nullptr ? nullptr : out + at * unit_, piece, type(), *op,
+                                 member, channel_.comm, next_request()),
+                   "MPI_Ireduce");
+    }));
+    part += count * unit_;
+  }
+  return {};
+}
+
+Status Flight::barrier() { return check(call_.Ibarrier(channel_.comm, next_request()), "MPI_Ibarrier"); }
+
+}  // namespace distrun::backend::mpi_plugin

@@ -1,0 +1,77 @@
+// One operation on its way: the calls of MPI that make it up. MPI counts in ints, so what has more elements takes
+// several calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::mpi_plugin {
+
+#if !defined(DISTRUN_MPI_LARGEST_COUNT)
+#define DISTRUN_MPI_LARGEST_COUNT (std::uint64_t{1} << 30)  // smaller in a test
+#endif
+inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
+
+inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << DISTRUN_BACKEND_ALLGATHER |
+                                        1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
+                                        1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
+
+// The communicator of a group.
+struct Channel {
+  Process* process = nullptr;
+  Handle comm = nullptr;
+  int index = 0;
+  int members = 1;
+};
+
+class Flight {
+ public:
+  // `operation` outlives the flight.
+  Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
+
+  // Both on a thread that has its turn. All members start alike.
+  Status start();
+  Status test();  // moves MPI
+
+  [[nodiscard]] bool done() const { return first_open_ == requests_.size(); }
+  [[nodiscard]] std::uint64_t token() const { return token_; }
+  void finish();  // when done: what is left of the arithmetic
+
+ private:
+  Status allreduce();
+  Status allgather();
+  Status allgather_in_pieces();
+  Status broadcast(std::byte* data, std::uint64_t count, int root);
+  Status alltoall();
+  Status reducescatter();
+  Status reducescatter_in_pieces();
+  Status barrier();
+
+  Handle* next_request();
+  [[nodiscard]] Status check(int code, const char* call) const { return channel_.process->check(code, call); }
+  [[nodiscard]] Handle type() const;
+  // `counts` and their offsets as ints that live as long as the flight.
+  struct Layout {
+    std::vector<int> counts;
+    std::vector<int> offsets;
+  };
+  const Layout& layout(const std::uint64_t* counts);
+
+  Channel channel_;
+  const distrun_backend_operation& operation_;
+  std::uint64_t token_;
+  const Functions& call_;
+  std::size_t unit_;
+  std::byte* output_ = nullptr;
+  const std::byte* input_ = nullptr;
+  std::uint64_t count_ = 0;
+  std::vector<Handle> requests_;
+  std::size_t first_open_ = 0;
+  std::vector<std::unique_ptr<Layout>> layouts_;
+};
+
+}  // namespace distrun::backend::mpi_plugin

@@ -1,0 +1,41 @@
+// One group of ranks on a communicator of MPI. Driven by one thread of distrun's: nonblocking calls, and progress()
+// again and again while operations are in flight, because MPI has no descriptor to wait for.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/mpi/flight.h"
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::mpi_plugin {
+
+class Group {
+ public:
+  static Result<std::unique_ptr<Group>> create(Process& process, const distrun_backend_group_spec& spec,
+                                               plugin::Host host);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  void start(const distrun_backend_operation& operation, std::uint64_t token);
+  bool progress();
+  void abort(std::int32_t code, const char* cause);  // any thread
+
+ private:
+  Group(Process& process, plugin::Host host) : process_(process), host_(host) {}
+  Status connect(const distrun_backend_group_spec& spec);
+  Status make_communicator(const std::string& id, const std::vector<int>& ranks);
+  [[nodiscard]] Status usable() const;
+  void give_up(const Status& why);
+
+  Process& process_;
+  plugin::Host host_;
+  Channel channel_;
+  std::deque<std::unique_ptr<Flight>> flights_;
+  plugin::AbortGate aborted_;
+};
+
+}  // namespace distrun::backend::mpi_plugin

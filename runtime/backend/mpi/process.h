@@ -1,0 +1,60 @@
+// This process as a task of MPI: which library, who initialises it and who finalises it. MPI is process-wide, so there
+// is one of these.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "runtime/backend/mpi/library.h"
+#include "runtime/base/settings.h"
+
+namespace distrun::backend::mpi_plugin {
+
+// Where this process stands among MPI's tasks; compared between the members of a group.
+struct Place {
+  int rank = 0;
+  int size = 0;
+};
+
+class Process {
+ public:
+  // Whether MPI could serve `members` ranks of this process's job. Loads the library, initialises nothing.
+  Status usable(const Environment& environment, std::uint64_t members);
+  [[nodiscard]] std::string description() const;  // after usable()
+
+  // Initialises MPI unless the program has. Collective over MPI's world where it has not.
+  Result<Place> enter();
+
+  [[nodiscard]] const Library& library() const { return *library_; }
+  // Held around every call of MPI, whatever the library allows: who abandons an operation must know that nobody is in
+  // the middle of a call that moves it.
+  [[nodiscard]] std::unique_lock<std::mutex> turn() { return std::unique_lock<std::mutex>(turn_); }
+  [[nodiscard]] Status check(int code, const char* call) const;
+  Result<Handle> op_of(DType dtype, ReduceOp reduce);  // on a thread that has its turn
+
+  // An operation was given up while MPI may still look at its memory: MPI is never called again. With the turn.
+  void abandon() { abandoned_ = true; }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
+  // MPI_Finalize waits for all tasks, and one that was lost does not come.
+  void never_finalize() { finalize_ = false; }
+
+ private:
+  Status find(const Environment& environment);
+  Status initialised_by_program(std::uint64_t members);
+  void finalize();
+
+  std::mutex setup_;  // for the next four and for ops_
+  std::optional<Library> library_;
+  bool entered_ = false;
+  bool ours_ = false;
+  int tasks_ = 0;
+  std::mutex turn_;
+  std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_{};
+  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> finalize_{true};
+};
+
+}  // namespace distrun::backend::mpi_plugin
