@@ -60,7 +60,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   s.settings.cache_capacity = random.pick(std::vector<std::uint64_t>{0, 1, 3, 8, 1024});
   s.settings.fusion_threshold = random.pick(std::vector<std::uint64_t>{0, 64, 1 << 20});
   s.settings.stall_warning_time = random.chance(50) ? 10 : 0;
-  s.settings.shutdown_timeout = random.chance(20) ? 0.05 : 30;
+  s.impatient = random.chance(20);
   s.most_delay = random.pick(std::vector<Duration>{microseconds(1), milliseconds(1), milliseconds(20)});
   s.most_time = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(5)});
   s.most_think = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(10)});

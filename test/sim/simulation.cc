@@ -142,7 +142,7 @@ void Simulation::act(int rank) {
 void Simulation::leave(int rank) {
   say("rank " + std::to_string(rank) + " leaves");
   at(rank).caller->leave();
-  const Duration timeout = scenario_.settings.shutdown_timeout < 1 ? milliseconds(50) : seconds(30);
+  const Duration timeout = scenario_.impatient ? milliseconds(50) : seconds(30);
   scheduler_.after(timeout, [this, rank] { give_up_waiting(rank); });
   step(rank);
 }
@@ -289,7 +289,7 @@ void Simulation::check_end() {
     if (!self.engine || self.frozen) continue;
     oracle_.waits(rank, self.caller->missing().empty() ? "the end of the job" : self.caller->missing());
   }
-  const bool all_well = findings_.none() && scenario_.fault == Fault::kNone && !scenario_.settings.shutdown_timeout;
+  const bool all_well = findings_.none() && scenario_.fault == Fault::kNone && !scenario_.impatient;
   if (all_well) witness_.all_ended_well();
 }
 

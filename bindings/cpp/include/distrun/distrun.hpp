@@ -162,11 +162,7 @@ class Session {
   std::vector<T> allgather(const std::string& name, const T* data, std::size_t count) {
     distrun_op op = make_op<T>(DISTRUN_ALLGATHER, name, const_cast<T*>(data), count);
     op.output = nullptr;
-    Operation operation = submit(op, count);
-    operation.wait();
-    const distrun_result result = operation.result();
-    const T* all = static_cast<const T*>(result.data);
-    return {all, all + result.bytes / sizeof(T)};
+    return gathered<T>(op, count);
   }
   // data[i] goes to the ranks in order: splits[r] elements to rank r, or equal shares. The others' blocks in rank
   // order.
@@ -177,11 +173,7 @@ class Session {
     op.output = nullptr;
     op.splits = splits.data();
     op.num_splits = static_cast<std::uint32_t>(splits.size());
-    Operation operation = submit(op, count);
-    operation.wait();
-    const distrun_result result = operation.result();
-    const T* all = static_cast<const T*>(result.data);
-    return {all, all + result.bytes / sizeof(T)};
+    return gathered<T>(op, count);
   }
   // This rank's share of the reduction: count / size() elements, one more on the first count % size() ranks.
   template <class T>
@@ -225,6 +217,15 @@ class Session {
     op.prescale = op.postscale = 1.0;
     op.group = -1;
     return op;
+  }
+  // Runs an operation whose output the library makes.
+  template <class T>
+  std::vector<T> gathered(distrun_op& op, std::size_t count) {
+    Operation operation = submit(op, count);
+    operation.wait();
+    const distrun_result result = operation.result();
+    const T* all = static_cast<const T*>(result.data);
+    return {all, all + result.bytes / sizeof(T)};
   }
   Operation submit(distrun_op& op, std::size_t count) {
     const std::int64_t shape[1] = {static_cast<std::int64_t>(count)};
