@@ -13,7 +13,8 @@ void AbortGate::set(std::int32_t code, const char* cause) {
     const bool known = code > DISTRUN_BACKEND_OK && code <= DISTRUN_BACKEND_INTERNAL;
     why_ = Status(known ? static_cast<Errc>(code) : Errc::kAborted, cause == nullptr ? "" : cause);
   }
-  changed_.notify_all();
+  is_set_.store(1, std::memory_order_release);
+  is_set_.notify_all();
 }
 
 Status AbortGate::why() const {
@@ -22,9 +23,8 @@ Status AbortGate::why() const {
 }
 
 Status AbortGate::wait() const {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return !why_.ok(); });
-  return why_;
+  is_set_.wait(0, std::memory_order_acquire);
+  return why();
 }
 
 Status Host::mac(const void* data, std::size_t size, unsigned char* mac) const {

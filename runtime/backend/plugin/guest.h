@@ -1,7 +1,7 @@
 // The other side of the table: what the plug-ins of this project share. Each is a library of its own with its own copy.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace distrun::backend::plugin {
 
-// Why a group was aborted. Any thread; the first cause stays. A condition variable, because calls that block inside a
-// library end on the group's thread, which then waits here for the cause.
+// Why a group was aborted. Any thread; the first cause stays. A call that ends inside a library because a peer is gone
+// may wait here for the cause.
 class AbortGate {
  public:
   void set(std::int32_t code, const char* cause);
@@ -22,7 +22,7 @@ class AbortGate {
 
  private:
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  std::atomic<int> is_set_{0};  // not a condition variable, whose wait() needs a newer libstdc++ than the wheel may
   Status why_;
 };
 
