@@ -168,7 +168,7 @@ TEST_CASE("processes that cannot be killed are named, whatever they are called")
   const test::Sysroot tree;
   tree.write("proc/10/stat", "10 (distrun) S 1 10 10");
   tree.write("proc/11/stat", "11 (python3) D 10 11 11");
-  tree.write("proc/11/environ", std::string("A=1\0DISTRUN_RANK=3\0", 21));
+  tree.write("proc/11/environ", std::string("A=1\0DISTRUN_RANK=3\0", 19));
   tree.write("proc/12/stat", "12 (a) D ((b) D 11 12 12");
   tree.write("proc/13/stat", "13 (gone) Z 10 13 13");
   tree.write("proc/14/stat", "14 (other) S 1 14 14");
