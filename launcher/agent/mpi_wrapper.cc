@@ -57,6 +57,20 @@ Result<net::JobKey> read_key() {
   return key;
 }
 
+// Null unless the parent was given it.
+std::optional<net::JobKey> key_of_parent() {
+  const std::string path = "/proc/" + std::to_string(::getppid()) + "/fd/" + std::to_string(kKeyOfParent);
+  std::array<char, 64> name{};
+  if (::readlink(path.c_str(), name.data(), name.size() - 1) <= 0) return std::nullopt;
+  if (!std::string_view(name.data()).starts_with("/memfd:distrun-key")) return std::nullopt;
+  const Fd memory(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<unsigned char, net::JobKey::kBytes> bytes{};
+  const ssize_t size = memory.valid() ? ::read(memory.get(), bytes.data(), bytes.size()) : -1;
+  auto key = net::JobKey::from_bytes(bytes.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
+  ::sodium_memzero(bytes.data(), bytes.size());
+  return key.ok() ? std::optional(*key) : std::nullopt;
+}
+
 // How the ranks of MPI's launcher can share a word, and what rank 0's wrapper has read. The exchange must live as long
 // as this process: its end tells MPI's launcher that this is no crash.
 struct KeyExchange {
@@ -117,7 +131,8 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& e
   // Of one task there is nothing to share.
   if (by_pmi) keys.launcher = *net::other_launcher(environment);
   if (!keys.launcher || keys.launcher->rank == 0) {
-    const auto key = read_key();
+    const auto found = key_of_parent();
+    const auto key = found ? Result<net::JobKey>(*found) : read_key();
     if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
     keys.own = *key;
   }

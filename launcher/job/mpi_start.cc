@@ -94,7 +94,10 @@ Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
   spec.program = *program;
   spec.argv = *std::move(argv);
   for (const auto& [name, value] : request.environment) spec.environment.push_back(name + "=" + value);
-  spec.descriptors = {{input->first.get(), 0}, {errors->second.get(), 1}, {errors->second.get(), 2}};
+  const auto memory = key.to_descriptor();
+  if (!memory.ok()) return memory.status();
+  spec.descriptors = {
+      {input->first.get(), 0}, {errors->second.get(), 1}, {errors->second.get(), 2}, {memory->get(), kKeyOfParent}};
   spec.ignore_terminal = true;
   spec.die_with_parent = true;
   auto process = start_process(spec);

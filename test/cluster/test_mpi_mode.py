@@ -109,6 +109,17 @@ def test_mpi_moves_the_tensors(pair: tuple[Cluster, Path], how: str, order: str)
     assert untagged(done.stdout) == [f"both {rank}/4 6 6 True" for rank in range(4)], done.stdout
 
 
+@pytest.mark.parametrize("where", [[], ["-H", "h1:2"], ["-H", "h1:2,h2:2"]], ids=["no-hosts", "this-host", "mixed"])
+def test_ranks_on_the_head_itself(pair: tuple[Cluster, Path], where: list[str]) -> None:
+    """To which Open MPI's `--stdin all` hands on nothing."""
+    need_mpi4py()
+    count = 4 if "h2" in "".join(where) else 2
+    done = run(pair[0]["h1"], "--mpi", "-np", str(count), *where, *MPI4PY)
+    assert done.returncode == 0, done.stderr
+    total = count * (count - 1) // 2
+    assert untagged(done.stdout) == [f"{rank}/{count} {total} h{1 + rank // 2}" for rank in range(count)], done.stdout
+
+
 def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
     done = run(pair[0].head, "--mpi", *HOSTS, *DIGITS)
     assert done.returncode == 0, done.stderr
