@@ -289,7 +289,13 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
     }
     typed.insert(name);
     const bool attached = spelt ? name.size() < word.size() : word.size() > 2;
-    if (option->get_items_expected_min() > 0 && !attached) ++i;
+    const bool takes_value = option->get_items_expected_min() > 0;
+    if (takes_value && !attached) ++i;
+    const bool empty = attached ? spelt && word.size() == name.size() + 1 : i < words.size() && words[i].empty();
+    // A setting may be empty. Elsewhere an empty value is a variable of the shell that was not set.
+    if (takes_value && empty && option->get_group() != kTune) {
+      return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
+    }
   }
   return words.size();
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -61,13 +62,23 @@ Status read_allocation(const Environment& environment, HostSource& out) {
   return {};
 }
 
+constexpr std::size_t kLargestText = 16 << 20;
+
 }  // namespace
 
 Result<std::string> read_text(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is a directory; name a file");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) return errno_status("cannot read " + path, errno);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string text(kLargestText + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() <= kLargestText) return text;
+  return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is larger than 16 MiB; is it the right file?");
 }
 
 Result<HostSource> find_hosts(const Options& options, const Environment& environment) {

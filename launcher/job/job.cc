@@ -161,6 +161,7 @@ void Job::after_round() {
 // All agents have ended. Normally nothing is left then; after the death of an agent the kernel has given us what it
 // looked after, and that is ended here.
 bool Job::finished() {
+  if (queue_.pending() && !verdict_.ending()) return false;  // an agent that is down may be due to be started again
   if (!std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return !agent->up || agent->over(); })) {
     return false;
   }

@@ -108,10 +108,14 @@ JobActions Verdict::exited(const RankExited& event) {
     if (event.rank == config_.client && !ending_) end_servers(out);
     return out;
   }
+  std::string cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
+  if (event.by_agent) cause += " by its agent, which something other than distrun told to end (scancel?)";
+  // Nobody here asked for it, so it is the first cause and gives the exit code.
+  at(event.rank).end->by_agent = false;
   return fail(event.rank, {.kind = net::JobEvent::Kind::kRankFailed,
                            .signal = event.signal,
                            .exit_code = event.exit_code,
-                           .cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory)});
+                           .cause = std::move(cause)});
 }
 
 void Verdict::end_servers(JobActions& out) {

@@ -31,7 +31,7 @@ FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection
 void FramePipe::lose(Status why) {
   closed_ = true;
   connection_.reset();
-  fault_ = std::move(why);
+  if (fault_.ok()) fault_ = std::move(why);
   queue_.clear();
 }
 
@@ -46,11 +46,8 @@ bool FramePipe::greeted() {
   const auto* wanted = reinterpret_cast<const std::byte*>(awaited_.data());
   const auto at = std::search(input_.begin(), input_.end(), wanted, wanted + awaited_.size());
   noise_.assign(reinterpret_cast<const char*>(input_.data()), static_cast<std::size_t>(at - input_.begin()));
-  if (at == input_.end()) {
-    if (noise_.size() > kMaxNoise)
-      lose({Errc::kProtocol, "more than 64 KiB were printed there before the agent spoke"});
-    return false;
-  }
+  if (noise_.size() > kMaxNoise) lose({Errc::kProtocol, "more than 64 KiB were printed there before the agent spoke"});
+  if (closed_ || at == input_.end()) return false;
   input_.erase(input_.begin(), at + static_cast<std::ptrdiff_t>(awaited_.size()));
   awaited_.clear();
   return true;

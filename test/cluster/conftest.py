@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,10 @@ from .jobs import package_folders
 from .rig import Cluster, Unavailable
 
 MakeCluster = Callable[..., Cluster]
+
+# A shell that starts the tests in the background has them ignored, and so would every job under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def started(stack: ExitStack, count: int, **options: Any) -> Cluster:

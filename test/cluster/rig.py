@@ -125,6 +125,7 @@ class Host:
         self.second_address = plan.second_address
         self._cluster = cluster
         self._init = init  # a pidfd
+        self._cut = False
         self._started: list[subprocess.Popen[Any]] = []
         self.services = {"sshd:"}  # programs that are no strays
         self._pid = pid_of(init)
@@ -229,10 +230,17 @@ class Host:
 
     def link_down(self) -> None:
         """Pulls its cables; the host sees that it has no carrier."""
+        self._cut = True
         self._cluster.on_switch("".join(f"link set {port} down\n" for port in self.plan.ports))
 
     def link_up(self) -> None:
         self._cluster.on_switch("".join(f"link set {port} up\n" for port in self.plan.ports))
+        if self._cut:
+            # Whoever was asking for its hardware address would go on to fail, up to three seconds from now.
+            for host in [self._cluster.head, *self._cluster.hosts]:
+                if host._init >= 0:
+                    host.run(["ip", "neigh", "flush", "all"])
+        self._cut = False
 
     def drop(self, direction: Direction = "both", peer: str = "") -> None:
         """From now on the network loses what goes "out" of the host, comes "in", or both; with `peer`, only between

@@ -186,6 +186,22 @@ def test_ctrl_c_while_hosts_do_not_answer(cluster: Cluster, head: Host) -> None:
     assert_nothing_left(head, cluster["h1"])
 
 
+def test_every_host_turns_the_connection_away(cluster: Cluster, head: Host) -> None:
+    """They are tried again, and then named: a job in which nothing ran is no success."""
+    done = run(head, "-H", "h1:1,h2:1", "--ssh-option", "ProxyCommand=true", "hostname")
+    assert done.returncode == 69 and done.stdout == "", done.stdout
+    for host in ("h1", "h2"):
+        assert f"host {host}: kex_exchange_identification: Connection closed by remote host" in done.stderr, done.stderr
+
+
+def test_an_agent_told_to_end_from_outside(cluster: Cluster, head: Host) -> None:
+    """As scancel does: the signal gives the exit code, and the word says who it was not."""
+    script = "[ $RANK = 0 ] || kill -TERM $(ps -o ppid= $$); exec sleep 60"
+    done = run(head, "-H", "h1:1,h2:1", "sh", "-c", script)
+    assert done.returncode == 143, done.stderr
+    assert "killed by signal 15 (SIGTERM) by its agent, which something other than distrun told to end" in done.stderr
+
+
 def test_the_options_of_ssh(cluster: Cluster, head: Host) -> None:
     key = "/run/home/root/.ssh/id_ed25519"
     done = run(head, "-H", "h1:1", "--ssh-port", "22", "--ssh-identity", key, "--ssh-option", "LogLevel=ERROR", "true")

@@ -22,6 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "test/e2e/programs"
 MARKER = "FAULTS_JOB_MARKER"
 
+# A shell that starts the tests in the background has them ignored, and so would every job under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 
 def launcher_path() -> str:
     """The `distrun` beside this Python, else the newest build's, else the one on PATH."""

@@ -118,3 +118,18 @@ def test_ranks_that_do_not_fit_show_the_table_and_the_cure(tmp_path: Path) -> No
     done = run("--nproc-per-node", "3", "-H", "localhost:2", "true")
     assert done.returncode == 69
     assert "3 ranks on each host, as --nproc-per-node asks, do not fit" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["-H", ""], ["--hostfile="], ["--tf-roles", ""], ["--output-dir", ""]], ids=lambda words: words[0]
+)
+def test_an_empty_value_is_no_option_left_out(words: list[str]) -> None:
+    """A variable of the shell that was not set; the job would run here instead of there."""
+    done = run(*words, "true")
+    assert done.returncode == 64 and "has an empty value" in done.stderr, done.stderr
+
+
+def test_a_hostfile_that_is_no_file(tmp_path: Path) -> None:
+    for path, told in ((tmp_path, "it is a directory"), (Path("/dev/zero"), "is larger than 16 MiB")):
+        done = run("--hostfile", str(path), "true")
+        assert done.returncode == 64 and told in done.stderr, done.stderr

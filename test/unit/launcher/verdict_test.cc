@@ -111,6 +111,15 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   CHECK(job.exit_code() == 1);
 }
 
+TEST_CASE("an agent that is told to end from outside: its rank's signal is the first cause") {
+  Verdict job = job_of(2);
+  const JobActions actions = job.exited({.rank = 1, .signal = SIGTERM, .by_agent = true});
+  REQUIRE(actions.publish.size() == 1);
+  CHECK(job.failure()->cause.find("told to end") != std::string::npos);
+  CHECK(quiet(job.exited({.rank = 0, .signal = SIGTERM, .by_agent = true})));
+  CHECK(job.exit_code() == 143);
+}
+
 TEST_CASE("who leaves early and fails gives its own code") {
   SECTION("in good order, but with a code of its own") {
     Verdict job = job_of(2);
