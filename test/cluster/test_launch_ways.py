@@ -17,6 +17,7 @@ from .rig import ROOT, Cluster, Host
 from .slurm import Slurm, why_no_slurm
 
 PI = [sys.executable, str(EXAMPLES / "numpy_pi.py")]
+DIGITS = [sys.executable, str(EXAMPLES / "pytorch_digits.py")]
 WHO = ["sh", "-c", "echo $DISTRUN_RANK on $(hostname)"]
 
 
@@ -47,6 +48,10 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
+def accuracy(output: str) -> float:
+    return float(output.rsplit("accuracy: ", 1)[1].split()[0])
+
+
 def lines(output: str) -> list[str]:
     return sorted(line.split("] ", 1)[1] for line in output.splitlines())
 
@@ -60,6 +65,17 @@ def test_an_allocation_gives_the_hosts_and_srun_the_agents(slurm: tuple[Cluster,
     done = allocated(cluster.head, ["-N2", "--ntasks-per-node=2"], "distrun", *PI)
     assert done.returncode == 0, done.stderr
     assert "4 ranks" in done.stdout
+
+
+def test_the_readme_on_slurm(slurm: tuple[Cluster, Slurm]) -> None:
+    """The line of the README that starts with salloc, trained to the end."""
+    [command] = [
+        line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("    salloc ")
+    ]
+    env = job_environment()
+    done = slurm[0].head.run(["bash", "-c", command], env=env, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert accuracy(done.stdout) >= 0.97
 
 
 def test_no_ssh_is_needed_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
@@ -111,6 +127,22 @@ def test_agents_dial_in_from_their_hosts(make_cluster: MakeCluster, key: Path) -
     assert "6 ranks" in done.stdout
     assert [agent.wait(20) for agent in agents] == [0, 0, 0]
     assert "waiting for 3 agents" in done.stderr
+
+
+def test_the_readme_with_agents_that_dial_in(make_cluster: MakeCluster, key: Path) -> None:
+    """The README's two commands, as a Kubernetes Job's pods would run the second one."""
+    cluster = make_cluster(2, share=[key.parent, *package_folders()])
+    text = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+    [wait] = [line for line in text if line.startswith("distrun -np 4 --agents 2 ")]
+    [join] = [line.partition("#")[0] for line in text if line.startswith("distrun agent --connect HEAD:7000 ")]
+    env = job_environment()
+    join = join.replace("HEAD", cluster.head.address)
+    agents = [host.popen(["bash", "-c", join], env=env, cwd=key.parent) for host in cluster.hosts]
+    (key.parent / "examples").symlink_to(EXAMPLES)
+    done = cluster.head.run(["bash", "-c", wait], env=env, cwd=key.parent, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert accuracy(done.stdout) >= 0.97
+    assert [agent.wait(20) for agent in agents] == [0, 0]
 
 
 def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, key: Path) -> None:

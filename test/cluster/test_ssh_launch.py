@@ -241,9 +241,10 @@ def test_nobody_sees_key_or_environment(cluster: Cluster) -> None:
 
 
 def readme_commands() -> list[str]:
-    """The commands of the README's section about several hosts."""
+    """The commands of the README's section about several hosts; those of Slurm and of agents: test_launch_ways.py."""
     section = (ROOT / "README.md").read_text().split("## On several hosts", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^    ((?:distrun|mpirun|mpiexec\.hydra) .*)$", section, re.MULTILINE)
+    found: list[str] = re.findall(r"^    ((?:distrun|mpirun|mpiexec\.hydra) .*)$", section, re.MULTILINE)
+    return [command for command in found if "--key-file" not in command]
 
 
 @pytest.mark.parametrize("command", readme_commands())
