@@ -221,10 +221,10 @@ void Job::on_signals() {
       default: {
         const bool first = !verdict_.ending();
         act(verdict_.interrupted(number));
-        if (first && number == SIGINT) {
-          output_->say("interrupted; ranks get TERM and " + seconds_text(config_.grace) +
-                       " s to end (Ctrl-C again kills them now)");
-        }
+        if (!first) break;
+        const bool typed = number == SIGINT;
+        output_->say((typed ? "interrupted" : "distrun got " + signal_name(number)) + "; ranks get TERM and " +
+                     seconds_text(config_.grace) + " s to end" + (typed ? " (Ctrl-C again kills them now)" : ""));
       }
     }
   }

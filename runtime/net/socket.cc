@@ -149,12 +149,23 @@ std::uint16_t port_of(int fd) {
                                                    : reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port);
 }
 
+// A port that somebody chose may have connections of a listener before us that the system has yet to forget.
+void allow_again(int fd, const Address& address) {
+  if (address.port != 0) set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+}
+
+Status everywhere_failed(const Address& address) {
+  const std::string port = address.port == 0 ? "" : ", port " + std::to_string(address.port) + ",";
+  return errno_status("listening on all addresses" + port + " failed", errno);
+}
+
 // One IPv6 socket takes IPv4 connections as well; a kernel without IPv6 has no such socket.
 Result<Fd> listen_everywhere(Address& address) {
   Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   SocketAddress any;
   if (fd.valid()) {
     set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    allow_again(fd.get(), address);
     auto* in = reinterpret_cast<sockaddr_in6*>(&any.storage);
     *in = {.sin6_family = AF_INET6, .sin6_port = htons(address.port), .sin6_addr = in6addr_any};
     any.size = sizeof(*in);
@@ -164,11 +175,10 @@ Result<Fd> listen_everywhere(Address& address) {
     auto* in = reinterpret_cast<sockaddr_in*>(&any.storage);
     *in = {.sin_family = AF_INET, .sin_port = htons(address.port), .sin_addr = {.s_addr = htonl(INADDR_ANY)}};
     any.size = sizeof(*in);
-    if (!fd.valid() || ::bind(fd.get(), any.get(), any.size) != 0) {
-      return errno_status("listening on all addresses failed", errno);
-    }
+    if (fd.valid()) allow_again(fd.get(), address);
+    if (!fd.valid() || ::bind(fd.get(), any.get(), any.size) != 0) return everywhere_failed(address);
   }
-  if (::listen(fd.get(), SOMAXCONN) != 0) return errno_status("listening on all addresses failed", errno);
+  if (::listen(fd.get(), SOMAXCONN) != 0) return everywhere_failed(address);
   address.port = port_of(fd.get());
   return fd;
 }
@@ -182,6 +192,7 @@ Result<Fd> listen_tcp(Address& address) {
     auto fd = new_socket(info->ai_family);
     if (!fd.ok()) return fd;
     if (info->ai_family == AF_INET6) set_option(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    allow_again(fd->get(), address);
     if (::bind(fd->get(), info->ai_addr, info->ai_addrlen) == 0 && ::listen(fd->get(), SOMAXCONN) == 0) {
       address.port = port_of(fd->get());
       return fd;

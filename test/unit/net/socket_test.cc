@@ -143,4 +143,29 @@ TEST_CASE("a wait ends at its deadline, also at one that has passed", "[socket]"
 }
 
 }  // namespace
+TEST_CASE("a chosen port can be listened on again while its old connections are not forgotten", "[socket]") {
+  for (const char* text : {"127.0.0.1:0", "*:0"}) {
+    Address address = *parse_address(text);
+    {
+      const auto probe = listen_stream(address);  // finds a free port
+      REQUIRE(probe.ok());
+    }
+    for (int round = 0; round < 2; ++round) {
+      const auto listener = listen_stream(address);
+      REQUIRE(listener.ok());
+      const auto client = connect_stream({.host = "127.0.0.1", .port = address.port}, deadline_after(5));
+      REQUIRE(client.ok());
+      REQUIRE(wait_ready(listener->get(), POLLIN, deadline_after(5)).ok());
+      const auto accepted = accept_stream(listener->get());
+      REQUIRE(accepted.ok());
+      // The side that ends first is the one whose port stays taken for a minute.
+      ::shutdown(accepted->get(), SHUT_RDWR);
+    }
+    const auto taken = listen_stream(address);
+    REQUIRE(taken.ok());
+    const auto twice = listen_stream(address);
+    CHECK(twice.status().message().find(std::to_string(address.port)) != std::string::npos);
+  }
+}
+
 }  // namespace distrun::net
