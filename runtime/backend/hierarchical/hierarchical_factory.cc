@@ -137,8 +137,9 @@ class HierarchicalFactory final : public Factory {
   static Status make(std::unique_ptr<Backend>& into, const Factory& factory, const GroupSpec& group,
                      const Services& services, TimePoint deadline) {
     auto made = factory.create(group, services, deadline);
-    if (made.ok()) into = *std::move(made);
-    return made.status();
+    if (!made.ok()) return made.status();
+    into = *std::move(made);
+    return {};
   }
 
   const std::size_t piece_bytes_;

@@ -38,8 +38,9 @@ void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabi
 std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
                           distrun_backend_group** group, char* error, std::uint64_t error_size) {
   auto made = Group::create(process(), *spec, plugin::Host(host_table.load(), host_group));
-  if (made.ok()) *group = reinterpret_cast<distrun_backend_group*>((*std::move(made)).release());
-  return plugin::answer(made.ok() ? Status() : made.status(), error, error_size);
+  if (!made.ok()) return plugin::answer(made.status(), error, error_size);
+  *group = reinterpret_cast<distrun_backend_group*>((*std::move(made)).release());
+  return DISTRUN_BACKEND_OK;
 }
 
 std::int32_t start(distrun_backend_group* group, const distrun_backend_operation* operation, std::uint64_t token) {
