@@ -12,6 +12,18 @@ constexpr std::size_t kAlignment = 64;  // blocks begin on cache lines, so that 
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
+// Elements of a whole chunk.
+std::size_t chunk_of(const Task& task, const Tuning& tuning) {
+  return std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes);
+}
+
+// Where each member's block begins, and behind them where the last one ends.
+std::vector<std::size_t> offsets_of(std::span<const std::size_t> counts) {
+  std::vector<std::size_t> offsets(counts.size() + 1, 0);
+  for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];
+  return offsets;
+}
+
 // The order of the messages of `slices` slices that make `steps` steps each. The slices are taken in groups of
 // `window`; within a group all slices make step 0, then step 1, and so on, so that a chunk is on its way while another
 // is added up.
@@ -115,11 +127,7 @@ class BlockGather final : public Schedule {
 class RingGather final : public Schedule {
  public:
   RingGather(const Task& task, const Tuning& tuning)
-      : size_(task.size),
-        index_(task.index),
-        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)) {
-    offsets_.resize(size_ + 1, 0);
-    for (std::size_t i = 0; i < size_; ++i) offsets_[i + 1] = offsets_[i] + task.counts[i];
+      : size_(task.size), index_(task.index), chunk_(chunk_of(task, tuning)), offsets_(offsets_of(task.counts)) {
     sent_before_.resize(size_, 0);
     received_before_.resize(size_, 0);
     for (std::size_t s = 0; s + 1 < size_; ++s) {
@@ -176,11 +184,7 @@ class RingGather final : public Schedule {
 class RingScatter final : public Schedule {
  public:
   RingScatter(const Task& task, const Tuning& tuning)
-      : size_(task.size),
-        index_(task.index),
-        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)) {
-    offsets_.resize(size_ + 1, 0);
-    for (std::size_t i = 0; i < size_; ++i) offsets_[i + 1] = offsets_[i] + task.counts[i];
+      : size_(task.size), index_(task.index), chunk_(chunk_of(task, tuning)), offsets_(offsets_of(task.counts)) {
     rounds_ = Rounds(divide_up(*std::ranges::max_element(task.counts), chunk_), size_ - 1, tuning.window);
   }
 
@@ -221,10 +225,7 @@ class RingScatter final : public Schedule {
 class RingExchange final : public Schedule {
  public:
   RingExchange(const Task& task, const Tuning& tuning)
-      : size_(task.size),
-        index_(task.index),
-        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)),
-        counts_(task.counts) {
+      : size_(task.size), index_(task.index), chunk_(chunk_of(task, tuning)), counts_(task.counts) {
     for (std::size_t step = 0; step + 1 < size_; ++step) add_step(step);
   }
 
@@ -290,7 +291,7 @@ class Chain final : public Schedule {
  public:
   Chain(const Task& task, const Tuning& tuning)
       : count_(task.count),
-        chunk_(std::max<std::size_t>(1, tuning.chunk_bytes / task.element_bytes)),
+        chunk_(chunk_of(task, tuning)),
         chunks_(divide_up(task.count, chunk_)),
         first_(task.index == task.root),
         last_((task.index + 1) % task.size == task.root) {}
