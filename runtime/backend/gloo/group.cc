@@ -63,7 +63,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   }
 }
 
-void Group::run(const distrun_backend_operation& operation, std::uint64_t token) {
+void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
   host_.complete(token, outcome(operation));
 }
 

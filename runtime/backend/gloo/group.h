@@ -17,7 +17,7 @@ class Group {
   static Result<std::unique_ptr<Group>> create(const distrun_backend_group_spec& spec, plugin::Host host);
 
   // Runs the operation to its end and completes the token. On the group's thread.
-  void run(const distrun_backend_operation& operation, std::uint64_t token);
+  void start(const distrun_backend_operation& operation, std::uint64_t token);
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:

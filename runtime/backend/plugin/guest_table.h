@@ -1,0 +1,58 @@
+// The functions of a plug-in's table that are the same for every plug-in of this project, over its Group:
+//     void start(const distrun_backend_operation&, std::uint64_t token);
+//     void abort(std::int32_t code, const char* cause);
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::plugin {
+
+// Every dtype of the table.
+inline constexpr std::uint32_t kAllDTypes = (1U << (DISTRUN_BACKEND_BOOL + 1)) - 1;
+
+// `kKinds`: bits of the operations that it offers.
+template <class Group, std::uint32_t kKinds>
+struct GuestTable {
+  // distrun_backend_open may run on several threads, always with the same table.
+  static inline std::atomic<const distrun_backend_host*> host{nullptr};
+
+  static Group* group_of(distrun_backend_group* group) { return reinterpret_cast<Group*>(group); }
+  static Host host_of(distrun_backend_host_group* group) { return {host.load(), group}; }
+
+  static std::int32_t hand_over(Result<std::unique_ptr<Group>> made, distrun_backend_group** group, char* error,
+                                std::uint64_t error_size) {
+    if (!made.ok()) return answer(made.status(), error, error_size);
+    *group = reinterpret_cast<distrun_backend_group*>((*std::move(made)).release());
+    return DISTRUN_BACKEND_OK;
+  }
+
+  static std::int32_t start(distrun_backend_group* group, const distrun_backend_operation* operation,
+                            std::uint64_t token) {
+    if ((kKinds >> operation->kind & 1U) == 0) return DISTRUN_BACKEND_UNSUPPORTED;
+    group_of(group)->start(*operation, token);
+    return DISTRUN_BACKEND_OK;
+  }
+
+  static void abort(distrun_backend_group* group, std::int32_t code, const char* cause) {
+    group_of(group)->abort(code, cause);
+  }
+
+  static void destroy(distrun_backend_group* group) { delete group_of(group); }
+
+  static std::int32_t open(std::uint32_t version, const distrun_backend_host* theirs, const distrun_backend_table& ours,
+                           const distrun_backend_table** table, char* error, std::uint64_t error_size) {
+    const Status status = check_version(version, theirs);
+    if (status.ok()) {
+      host = theirs;
+      *table = &ours;
+    }
+    return answer(status, error, error_size);
+  }
+};
+
+}  // namespace distrun::backend::plugin
