@@ -1,10 +1,15 @@
 // What the C API's opaque pointers point to.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "distrun/distrun.h"
 #include "runtime/api/session.h"
+#include "runtime/api/watch.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
 #include "runtime/engine/engine.h"
 
 struct distrun_session {
@@ -16,3 +21,16 @@ struct distrun_handle {
   distrun::engine::HandlePtr operation;
   void* output;  // the caller's, for distrun_get_result
 };
+
+struct distrun_watch {
+  explicit distrun_watch(distrun::engine::Engine& engine) : watch(engine) {}
+  distrun::api::Watch watch;
+};
+
+namespace distrun::api {
+
+// The operations of handles that a caller gave; kInvalidArgument for none, NULL, or handles of several sessions.
+Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<engine::HandlePtr>& out);
+TimePoint deadline_of(double timeout);  // seconds; negative: no limit
+
+}  // namespace distrun::api

@@ -16,6 +16,8 @@
 using distrun::Errc;
 using distrun::Status;
 using distrun::api::check_struct;
+using distrun::api::collect;
+using distrun::api::deadline_of;
 using distrun::api::guarded;
 using distrun::engine::HandlePtr;
 using distrun::engine::Submission;
@@ -137,9 +139,20 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   return {};
 }
 
-distrun::TimePoint deadline_of(double timeout) {
+Status check_done(const distrun_handle* handle) {
+  if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
+  if (!handle->operation->done())
+    return {Errc::kInvalidArgument, "the operation is still in flight; wait for it first"};
+  return {};
+}
+
+}  // namespace
+
+namespace distrun::api {
+
+TimePoint deadline_of(double timeout) {
   constexpr double kForever = 1e9;  // seconds; keeps the clock's arithmetic in range
-  return timeout < 0 || timeout > kForever ? distrun::TimePoint::max() : distrun::deadline_after(timeout);
+  return timeout < 0 || timeout > kForever ? TimePoint::max() : deadline_after(timeout);
 }
 
 Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<HandlePtr>& out) {
@@ -156,14 +169,7 @@ Status collect(distrun_handle* const* handles, std::uint64_t count, std::vector<
   return {};
 }
 
-Status check_done(const distrun_handle* handle) {
-  if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
-  if (!handle->operation->done())
-    return {Errc::kInvalidArgument, "the operation is still in flight; wait for it first"};
-  return {};
-}
-
-}  // namespace
+}  // namespace distrun::api
 
 extern "C" {
 

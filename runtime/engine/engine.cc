@@ -65,6 +65,14 @@ class EngineImpl final : public Engine {
         deadline);
   }
 
+  Status wait_for(const std::function<bool()>& satisfied, TimePoint deadline) override {
+    return wait_until(satisfied, deadline);
+  }
+  void look_again() override {
+    token_.news().change_and_wake();
+    loop_.poke();
+  }
+
   Status shutdown(TimePoint deadline) override;
   void abort(const Status& why) override {
     requests_.put({.kind = Request::Kind::kAbort, .why = why});

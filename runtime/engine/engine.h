@@ -98,6 +98,10 @@ class Engine {
   // or kInterrupted when a signal arrived.
   virtual Status wait_all(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
   virtual Status wait_any(std::span<const HandlePtr> handles, TimePoint deadline) = 0;
+  // The same for what only the caller can judge: kOk once `satisfied` is true. This thread asks it again whenever an
+  // operation is done, and after look_again() (any thread), which is for everything else that it looks at.
+  virtual Status wait_for(const std::function<bool()>& satisfied, TimePoint deadline) = 0;
+  virtual void look_again() = 0;
 
   // Leaves: returns when all ranks have left and operations in flight are done. At the deadline a warning names the
   // ranks that have not left; then a member goes alone, and the leader stays until they have. kTimeout if something of

@@ -196,6 +196,83 @@ TEST_CASE("process sets") {
   CHECK(distrun_process_set_ranks(g_session->get(), set, found, 8, &count) != DISTRUN_OK);
 }
 
+TEST_CASE("a watch tells one thread what many threads' operations have come to") {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 25;
+  struct Job {
+    float value = 0;
+    std::string name;
+    distrun_handle* handle = nullptr;
+  };
+  std::vector<Job> jobs(kThreads * kRounds);
+  distrun_watch* watch = nullptr;
+  REQUIRE(distrun_watch_open(g_session->get(), &watch) == DISTRUN_OK);
+
+  std::size_t taken = 0;
+  int32_t last = DISTRUN_OK;
+  std::thread taker([&] {
+    void* tag = nullptr;
+    while ((last = distrun_watch_next(watch, 60.0, &tag)) == DISTRUN_OK) {
+      auto* job = static_cast<Job*>(tag);
+      taken += distrun_poll(job->handle) == 1 ? 1U : 0U;
+      distrun_release(job->handle);
+    }
+  });
+  {
+    std::vector<std::jthread> submitters;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      submitters.emplace_back([&, thread] {
+        const int64_t shape[1] = {1};
+        for (int i = 0; i < kRounds; ++i) {
+          Job& job = jobs[static_cast<std::size_t>(thread * kRounds + i)];
+          job.value = 1;
+          job.name = "watch." + std::to_string(thread) + "." + std::to_string(i);
+          const distrun_op op = make_op(DISTRUN_ALLREDUCE, job.name.c_str(), &job.value, shape);
+          // Every fifth is complete, or nearly, before it is added.
+          if (distrun_enqueue(g_session->get(), &op, 1, &job.handle) != DISTRUN_OK) return;
+          if (i % 5 == 0) distrun_wait(job.handle, 60.0);
+          if (distrun_watch_add(watch, &job.handle, 1, &job) != DISTRUN_OK) return;
+        }
+      });
+    }
+  }
+  distrun_watch_end(watch);
+  taker.join();
+  CHECK(last == DISTRUN_SHUT_DOWN);
+  CHECK(taken == jobs.size());
+  for (const Job& job : jobs) CHECK(job.value == static_cast<float>(g_session->size()));
+  distrun_handle* none = nullptr;
+  CHECK(distrun_watch_add(watch, &none, 1, nullptr) == DISTRUN_INVALID_ARGUMENT);
+  distrun_watch_close(watch);
+}
+
+TEST_CASE("a watch keeps to its time limit, with and without something in flight") {
+  distrun_watch* watch = nullptr;
+  REQUIRE(distrun_watch_open(g_session->get(), &watch) == DISTRUN_OK);
+  void* tag = nullptr;
+  CHECK(distrun_watch_next(watch, 0.05, &tag) == DISTRUN_TIMEOUT);
+  float value = 1;
+  const int64_t shape[1] = {1};
+  const distrun_op op = make_op(DISTRUN_ALLREDUCE, "watch.late", &value, shape);
+  distrun_handle* handle = nullptr;
+  if (g_session->rank() == 0) {
+    REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+    REQUIRE(distrun_watch_add(watch, &handle, 1, &value) == DISTRUN_OK);
+    if (g_session->size() > 1) CHECK(distrun_watch_next(watch, 0.05, &tag) == DISTRUN_TIMEOUT);
+  }
+  std::vector<float> turn(1, 0.0F);
+  g_session->allreduce("watch.turn", turn.data(), turn.size());
+  if (g_session->rank() != 0) {
+    REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+    REQUIRE(distrun_watch_add(watch, &handle, 1, &value) == DISTRUN_OK);
+  }
+  CHECK(distrun_watch_next(watch, 60.0, &tag) == DISTRUN_OK);
+  CHECK(tag == &value);
+  CHECK(value == static_cast<float>(g_session->size()));
+  distrun_release(handle);
+  distrun_watch_close(watch);
+}
+
 TEST_CASE("all ranks stop at the same call") {
   int32_t stop = 1;
   CHECK(distrun_should_stop(nullptr, 0, &stop) == DISTRUN_NOT_INITIALIZED);

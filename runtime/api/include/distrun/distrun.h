@@ -24,6 +24,7 @@ extern "C" {
 
 typedef struct distrun_session distrun_session; /* one membership in a job; made by init, freed by close */
 typedef struct distrun_handle distrun_handle;   /* one operation; freed by release */
+typedef struct distrun_watch distrun_watch;     /* tells one thread what has completed; freed by watch_close */
 
 typedef enum distrun_code {
   DISTRUN_OK = 0,
@@ -214,6 +215,21 @@ DISTRUN_API int32_t distrun_get_error(distrun_handle* handle, distrun_error* err
 DISTRUN_API int32_t distrun_get_result(distrun_handle* handle, distrun_result* result);
 /* Frees the handle. One that is in flight is freed when it completes; its memory must stay valid until then. */
 DISTRUN_API void distrun_release(distrun_handle* handle);
+
+/* A watch: for who submits from many threads and must not block there (the kernels of a framework with threads of its
+ * own). Any thread adds what it has submitted, one thread takes what has completed, in the order of completion. */
+DISTRUN_API int32_t distrun_watch_open(distrun_session* session, distrun_watch** watch);
+/* `tag` will come out of next() once, when all of the handles are complete, failed or not. The handles stay the
+ * caller's. DISTRUN_SHUT_DOWN after end(): then nothing was added. */
+DISTRUN_API int32_t distrun_watch_add(distrun_watch* watch, distrun_handle* const* handles, uint64_t count, void* tag);
+/* One thread at a time. Waits for the next tag at most `timeout` seconds (negative: no limit; DISTRUN_TIMEOUT), and
+ * moves the operations itself meanwhile, so that a completion costs no change of threads. DISTRUN_SHUT_DOWN: end() was
+ * called and every tag has been taken. */
+DISTRUN_API int32_t distrun_watch_next(distrun_watch* watch, double timeout, void** tag);
+/* Any thread: nothing more will be added. */
+DISTRUN_API void distrun_watch_end(distrun_watch* watch);
+/* Frees the watch, before its session is closed; no other thread may be inside a call. Tags not taken are lost. */
+DISTRUN_API void distrun_watch_close(distrun_watch* watch);
 
 /* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there. */
 DISTRUN_API int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count,

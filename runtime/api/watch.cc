@@ -1,0 +1,76 @@
+#include "runtime/api/watch.h"
+
+#include <utility>
+
+namespace distrun::api {
+
+Status Watch::add(std::vector<engine::HandlePtr> handles, void* tag) {
+  bool complete_already = false;
+  {
+    const MutexLock lock(mutex_);
+    if (ended_) return {Errc::kShutDown, "the watch has ended; nothing can be added"};
+    pending_.push_back({.handles = std::move(handles), .tag = tag});
+    complete_already = complete(pending_.back());
+    added_.notify_one();
+  }
+  // What completes from now on makes the engine ask look() by itself.
+  if (complete_already) engine_.look_again();
+  return {};
+}
+
+void Watch::end() {
+  {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    added_.notify_one();
+  }
+  engine_.look_again();
+}
+
+Status Watch::next(TimePoint deadline, void** tag) {
+  for (;;) {
+    DISTRUN_RETURN_IF_ERROR(wait_for_a_batch(deadline));
+    const Status waited = engine_.wait_for([this] { return look(); }, deadline);
+    if (take(tag)) return {};
+    // A signal is for the program's main thread, not for this one.
+    if (!waited.ok() && waited.code() != Errc::kInterrupted) return waited;
+  }
+}
+
+bool Watch::complete(Batch& batch) {
+  while (batch.done < batch.handles.size() && batch.handles[batch.done]->done()) ++batch.done;
+  return batch.done == batch.handles.size();
+}
+
+bool Watch::look() {
+  const MutexLock lock(mutex_);
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    const auto here = at++;
+    if (complete(*here)) ready_.splice(ready_.end(), pending_, here);
+  }
+  return !ready_.empty() || pending_.empty();
+}
+
+// A thread that waits in the engine keeps the engine's own thread off, so it waits there only for what is in flight.
+Status Watch::wait_for_a_batch(TimePoint deadline) {
+  const MutexLock lock(mutex_);
+  while (pending_.empty() && ready_.empty()) {
+    if (ended_) return {Errc::kShutDown, "the watch has ended"};
+    if (deadline == TimePoint::max()) {
+      added_.wait(mutex_);
+    } else if (added_.wait_until(mutex_, deadline) == std::cv_status::timeout) {
+      return {Errc::kTimeout, "nothing was submitted within the time limit"};
+    }
+  }
+  return {};
+}
+
+bool Watch::take(void** tag) {
+  const MutexLock lock(mutex_);
+  if (ready_.empty()) return false;
+  *tag = ready_.front().tag;
+  ready_.pop_front();
+  return true;
+}
+
+}  // namespace distrun::api
