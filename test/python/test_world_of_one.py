@@ -45,6 +45,40 @@ def test_life_of_a_session() -> None:
     assert not hvd.is_initialized() and hvd.global_process_set.ranks is None
 
 
+class _Extension:
+    def __init__(self, fails: bool = False) -> None:
+        self.calls: list[str] = []
+        self.fails = fails
+
+    def attach(self, session: int) -> None:
+        assert session
+        self.calls.append("attach")
+        if self.fails:
+            raise RuntimeError("no room")
+
+    def detach(self) -> None:
+        self.calls.append("detach")
+
+
+def test_an_extension_has_the_session_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_session, "_extensions", [])
+    early, late, failing = _Extension(), _Extension(), _Extension(fails=True)
+    _session.extend(early)
+    hvd.init()
+    _session.extend(late)
+    _session.extend(late)
+    assert (early.calls, late.calls) == (["attach"], ["attach"])
+    hvd.shutdown()
+    assert (early.calls, late.calls) == (["attach", "detach"], ["attach", "detach"])
+    _session.extend(failing)
+    with pytest.raises(RuntimeError, match="no room"):
+        hvd.init()
+    assert not hvd.is_initialized()
+    _session._extensions.remove(failing)
+    hvd.init()
+    hvd.shutdown()
+
+
 def test_one_session_in_a_process(world: None) -> None:
     pointer = ctypes.c_void_p()
     assert library().distrun_init(None, ctypes.byref(pointer)) == _abi.Code.INVALID_ARGUMENT

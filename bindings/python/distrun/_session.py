@@ -14,7 +14,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distrun import _abi, _blocking, errors
 from distrun._library import library
@@ -101,6 +101,8 @@ class Session:
         with self._lock:
             self._closing = True
             drained = self._idle.wait_for(lambda: self._callers == 0, _DRAIN_SECONDS)
+        for extension in _extensions:
+            extension.detach()
         # A thread that is still inside would use freed memory: then the session is leaked on purpose.
         if drained:
             library().distrun_close(self.pointer)
@@ -144,6 +146,31 @@ def _read_world(pointer: int) -> World:
 _lock = threading.RLock()  # init and shutdown, one at a time
 _current: Session | None = None
 _forked_from: str | None = None  # in a child made by fork after init: whom it was forked from
+
+
+class Extension(Protocol):
+    """A native library of a front end's that uses the session itself: TensorFlow's ops, JAX's handler."""
+
+    def attach(self, session: int) -> None:
+        """The native session, just opened. An exception makes init fail with it."""
+        ...
+
+    def detach(self) -> None:
+        """Returns when the library no longer uses the session, which is freed next; everything is complete then."""
+        ...
+
+
+_extensions: list[Extension] = []
+
+
+def extend(extension: Extension) -> None:
+    """Attaches `extension` to the open session, if there is one, and to every later one."""
+    with _lock:
+        if extension in _extensions:
+            return
+        if _current is not None:
+            extension.attach(_current.pointer)
+        _extensions.append(extension)
 
 
 def _not_initialized(what: str) -> errors.NotInitialized:
@@ -213,7 +240,16 @@ def open_session(settings: Mapping[str, object]) -> bool:
             assert pointer.value is not None
             return pointer.value
 
-        _current = Session(_blocking.call(join, drop=library().distrun_close))
+        session = Session(_blocking.call(join, drop=library().distrun_close))
+        try:
+            for extension in _extensions:
+                extension.attach(session.pointer)
+        except BaseException:
+            for extension in _extensions:
+                extension.detach()
+            library().distrun_close(session.pointer)
+            raise
+        _current = session
         errors.set_own_rank(_current.world.rank)
         return True
 
