@@ -52,6 +52,19 @@ distrun::TimePoint process_set_deadline(const distrun_session* session) {
   return distrun::deadline_after(session->session->settings().start_timeout);
 }
 
+Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t count, bool members_only,
+                       int32_t* process_set) {
+  DISTRUN_RETURN_IF_ERROR(check_session(session));
+  if (ranks == nullptr || process_set == nullptr || count == 0) {
+    return {Errc::kInvalidArgument, "a process set needs at least one rank and a place for its id"};
+  }
+  auto& engine = session->session->engine();
+  auto id = engine.add_process_set({ranks, ranks + count}, members_only, process_set_deadline(session));
+  if (!id.ok()) return id.status();
+  *process_set = *id;
+  return {};
+}
+
 }  // namespace
 
 extern "C" {
@@ -167,16 +180,12 @@ int64_t distrun_query(distrun_session* session, const char* what, char* buffer, 
 }
 
 int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set) {
-  return guarded([&]() -> Status {
-    DISTRUN_RETURN_IF_ERROR(check_session(session));
-    if (ranks == nullptr || process_set == nullptr || count == 0) {
-      return {Errc::kInvalidArgument, "a process set needs at least one rank and a place for its id"};
-    }
-    auto id = session->session->engine().add_process_set({ranks, ranks + count}, process_set_deadline(session));
-    if (!id.ok()) return id.status();
-    *process_set = *id;
-    return {};
-  });
+  return guarded([&] { return add_process_set(session, ranks, count, false, process_set); });
+}
+
+int32_t distrun_process_set_add_by_members(distrun_session* session, const int32_t* ranks, uint64_t count,
+                                           int32_t* process_set) {
+  return guarded([&] { return add_process_set(session, ranks, count, true, process_set); });
 }
 
 int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set) {

@@ -1,63 +1,217 @@
 #include "runtime/engine/call_board.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "runtime/engine/mismatch.h"
 
 namespace distrun::engine {
+namespace {
 
-void CallBoard::add(int rank, Call call, TimePoint now, const Status& refused) {
-  auto& queue = queued_[static_cast<std::size_t>(rank)];
-  if (queue.empty()) ++waiting_;
-  queue.push_back({.call = std::move(call), .when = now, .refused = refused});
+std::vector<int> ascending(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
-std::optional<Result<Call>> CallBoard::take(const std::vector<std::string>& hosts) {
-  if (waiting_ < queued_.size()) return std::nullopt;
-  std::vector<Call> calls;
-  Status refused;
-  for (auto& queue : queued_) {
-    if (refused.ok()) refused = queue.front().refused;
-    calls.push_back(std::move(queue.front().call));
-    queue.pop_front();
-    if (queue.empty()) --waiting_;
-  }
-  std::vector<std::pair<Call, std::vector<int>>> parties;
-  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-    auto party = std::find_if(parties.begin(), parties.end(), [&](const auto& p) { return p.first == calls[rank]; });
-    if (party == parties.end()) party = parties.insert(party, {calls[rank], {}});
-    party->second.push_back(static_cast<int>(rank));
-  }
-  if (parties.size() == 1) {
-    return refused.ok() ? Result<Call>(std::move(parties.front().first)) : Result<Call>(std::move(refused));
-  }
+struct Party {
+  const Call* call;
+  std::vector<int> ranks;
+};
+
+Status difference(std::vector<Party> parties, const std::string& what, const std::vector<std::string>& hosts) {
   std::stable_sort(parties.begin(), parties.end(),
-                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  ErrorInfo error{.code = Errc::kMismatch};
-  error.message = "a call that all ranks make together differs: ";
-  const bool tie = parties.front().second.size() == parties.back().second.size();
-  for (const auto& [call, ranks] : parties) {
-    const bool majority = &ranks == &parties.back().second;
-    error.message += describe_ranks(ranks, hosts) + ": " + describe(call) + "; ";
-    if (!majority || tie) error.ranks.insert(error.ranks.end(), ranks.begin(), ranks.end());
+                   [](const Party& a, const Party& b) { return a.ranks.size() < b.ranks.size(); });
+  ErrorInfo error{.code = Errc::kMismatch, .message = what};
+  const bool tie = parties.front().ranks.size() == parties.back().ranks.size();
+  for (const Party& party : parties) {
+    error.message += describe_ranks(party.ranks, hosts) + ": " + describe(*party.call) + "; ";
+    const bool majority = &party == &parties.back();
+    if (!majority || tie) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
   }
   std::sort(error.ranks.begin(), error.ranks.end());
-  error.message += "make the same calls in the same order on every rank";
-  return Result<Call>(Status(std::move(error)));
+  return Status(std::move(error));
 }
 
-std::optional<CallBoard::Waiting> CallBoard::waiting() const {
-  if (waiting_ == 0 || waiting_ == queued_.size()) return std::nullopt;
-  Waiting result{.since = TimePoint::max()};
-  for (std::size_t rank = 0; rank < queued_.size(); ++rank) {
-    if (queued_[rank].empty()) {
-      result.missing.push_back(static_cast<int>(rank));
-    } else if (queued_[rank].front().when < result.since) {
-      result.since = queued_[rank].front().when;
-      result.what = describe(queued_[rank].front().call);
+}  // namespace
+
+void CallBoard::add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused) {
+  auto& queue = queued_[static_cast<std::size_t>(rank)];
+  queue.push_back({.call = std::move(call), .takers = std::move(takers), .when = now, .refused = refused});
+  if (current_[static_cast<std::size_t>(rank)] == nullptr) advance(rank);
+}
+
+std::size_t CallBoard::takers_of(const Open& open) const {
+  return open.takers.empty() ? static_cast<std::size_t>(world_size_) : open.takers.size();
+}
+
+// The rank is in no call: its next one, if it has made one.
+void CallBoard::advance(int rank) {
+  auto& queue = queued_[static_cast<std::size_t>(rank)];
+  auto& owed = owed_[static_cast<std::size_t>(rank)];
+  while (!queue.empty()) {
+    Queued next = std::move(queue.front());
+    queue.pop_front();
+    const auto debt = std::find_if(owed.begin(), owed.end(), [&](const auto& one) { return one.first == next.call; });
+    if (debt != owed.end()) {
+      ready_.push_back({.call = std::move(next.call), .ranks = {rank}, .refused = std::move(debt->second)});
+      owed.erase(debt);
+      continue;
+    }
+    auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.call == next.call; });
+    if (open == open_.end()) {
+      open = open_.insert(open_.end(), {.number = next_number_++,
+                                        .call = std::move(next.call),
+                                        .takers = std::move(next.takers),
+                                        .since = next.when});
+    }
+    open->since = std::min(open->since, next.when);
+    if (open->refused.ok()) open->refused = next.refused;
+    open->made.push_back(rank);
+    current_[static_cast<std::size_t>(rank)] = &*open;
+    --idle_;
+    changed_ = true;
+    if (open->made.size() < takers_of(*open)) return;
+    open->taken = true;
+    ready_.push_back({.number = open->number, .call = open->call, .ranks = open->takers, .refused = open->refused});
+    return;
+  }
+}
+
+std::optional<CallBoard::Next> CallBoard::take(const std::vector<std::string>& hosts) {
+  if (ready_.empty() && std::exchange(changed_, false)) {
+    const Calls stuck = circle();
+    if (!stuck.empty()) fail(stuck, hosts);
+  }
+  if (ready_.empty()) return std::nullopt;
+  Next next = std::move(ready_.front());
+  ready_.pop_front();
+  return next;
+}
+
+void CallBoard::end(std::uint64_t number) {
+  if (number != 0) close({number});
+}
+
+void CallBoard::close(std::vector<std::uint64_t> numbers) {
+  std::vector<int> free;
+  for (auto open = open_.begin(); open != open_.end();) {
+    const bool ends = std::find(numbers.begin(), numbers.end(), open->number) != numbers.end();
+    if (ends) free.insert(free.end(), open->made.begin(), open->made.end());
+    open = ends ? open_.erase(open) : std::next(open);
+  }
+  std::sort(free.begin(), free.end());
+  for (const int rank : free) current_[static_cast<std::size_t>(rank)] = nullptr;
+  idle_ += free.size();
+  for (const int rank : free) advance(rank);
+}
+
+// --- circles ---
+
+CallBoard::Calls CallBoard::waits_for(const Open& open) const {
+  Calls calls;
+  if (open.takers.empty()) {
+    for (const Open& other : open_) {
+      if (&other != &open && !other.taken) calls.push_back(&other);
+    }
+    return calls;
+  }
+  for (const int rank : open.takers) {
+    const Open* other = current_[static_cast<std::size_t>(rank)];
+    if (other == nullptr || other == &open || other->taken) continue;
+    if (std::find(calls.begin(), calls.end(), other) == calls.end()) calls.push_back(other);
+  }
+  return calls;
+}
+
+// The shortest one, so that no call fails for the mistake of ranks in another.
+CallBoard::Calls CallBoard::circle_through(const Open& start) const {
+  std::map<const Open*, const Open*> before;
+  std::deque<const Open*> look{&start};
+  while (!look.empty()) {
+    const Open* open = look.front();
+    look.pop_front();
+    for (const Open* next : waits_for(*open)) {
+      if (next == &start) {
+        Calls calls;
+        for (const Open* one = open; one != &start; one = before.at(one)) calls.push_back(one);
+        calls.push_back(&start);
+        return calls;
+      }
+      if (before.emplace(next, open).second) look.push_back(next);
     }
   }
-  return result;
+  return {};
+}
+
+// All ranks make the same call together, and all are in one, not the same.
+bool CallBoard::all_differ() const {
+  return idle_ == 0 && open_.size() > 1 &&
+         std::all_of(open_.begin(), open_.end(), [](const Open& open) { return open.takers.empty(); });
+}
+
+// Among calls of all ranks it is waited for all of them: only then it is known who is the odd one.
+CallBoard::Calls CallBoard::circle() const {
+  Calls calls;
+  if (all_differ()) {
+    for (const Open& open : open_) calls.push_back(&open);
+    return calls;
+  }
+  for (const Open& open : open_) {
+    if (open.taken || open.takers.empty()) continue;
+    calls = circle_through(open);
+    if (!calls.empty()) return calls;
+  }
+  return calls;
+}
+
+void CallBoard::fail(const Calls& calls, const std::vector<std::string>& hosts) {
+  std::vector<Party> parties;
+  std::vector<std::uint64_t> numbers;
+  Next next;
+  bool members_alone = false;
+  for (const Open* open : calls) {
+    parties.push_back({.call = &open->call, .ranks = ascending(open->made)});
+    numbers.push_back(open->number);
+    next.ranks.insert(next.ranks.end(), open->made.begin(), open->made.end());
+    members_alone = members_alone || !open->takers.empty();
+  }
+  std::sort(next.ranks.begin(), next.ranks.end());
+  ErrorInfo error = difference(std::move(parties),
+                               members_alone ? "calls that ranks make together wait for one another: "
+                                             : "a call that all ranks make together differs: ",
+                               hosts)
+                        .info();
+  error.message += "make the same calls in the same order on every rank";
+  if (members_alone) error.message += " that takes part";
+  next.refused = Status(std::move(error));
+  const auto owe = [&](int rank, const Open& open) {
+    if (std::binary_search(next.ranks.begin(), next.ranks.end(), rank)) return;
+    owed_[static_cast<std::size_t>(rank)].emplace_back(open.call, next.refused);
+  };
+  for (const Open* open : calls) {
+    for (const int rank : open->takers) owe(rank, *open);
+    for (int rank = 0; open->takers.empty() && rank < world_size_; ++rank) owe(rank, *open);
+  }
+  ready_.push_back(std::move(next));  // before what follows for its ranks
+  close(std::move(numbers));
+}
+
+// --- waiting ---
+
+std::vector<CallBoard::Waiting> CallBoard::waiting() const {
+  std::vector<Waiting> all;
+  for (const Open& open : open_) {
+    if (open.taken) continue;
+    Waiting one{.what = describe(open.call), .since = open.since};
+    const auto look = [&](int rank) {
+      if (current_[static_cast<std::size_t>(rank)] == nullptr) one.missing.push_back(rank);
+    };
+    for (const int rank : open.takers) look(rank);
+    for (int rank = 0; open.takers.empty() && rank < world_size_; ++rank) look(rank);
+    if (!one.missing.empty()) all.push_back(std::move(one));
+  }
+  return all;
 }
 
 std::string describe(const Call& call) {
@@ -65,7 +219,7 @@ std::string describe(const Call& call) {
     case Call::Kind::kAddSet: {
       std::string text = "adding a process set of ranks ";
       for (std::size_t i = 0; i < call.ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(call.ranks[i]);
-      return text;
+      return text + (call.members_only ? " by its members alone" : "");
     }
     case Call::Kind::kRemoveSet:
       return "removing process set " + std::to_string(call.set);

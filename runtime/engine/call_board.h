@@ -1,9 +1,15 @@
-// Collective calls (process sets, timeline): the k-th call of every rank is one call, and must be the same. Pure.
+// Calls that ranks make together (process sets, timeline): of all ranks, or of a process set's members alone. A rank's
+// calls are taken in the order in which it makes them, one at a time: its next one counts when the one before has
+// ended. So ranks that share calls must make them in the same order, and calls that wait for one another in a circle
+// can never end. Pure.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -14,30 +20,72 @@ namespace distrun::engine {
 
 class CallBoard {
  public:
-  explicit CallBoard(int world_size) : queued_(static_cast<std::size_t>(world_size)) {}
+  explicit CallBoard(int world_size)
+      : world_size_(world_size),
+        queued_(static_cast<std::size_t>(world_size)),
+        current_(static_cast<std::size_t>(world_size)),
+        owed_(static_cast<std::size_t>(world_size)) {}
 
-  // `refused`: this rank could not do its part, which makes it everybody's outcome.
-  void add(int rank, Call call, TimePoint now, const Status& refused = {});
-  // The oldest call, once every rank has made it: the call, or kMismatch naming the odd ranks, or what refused it.
-  std::optional<Result<Call>> take(const std::vector<std::string>& hosts);
+  // `takers`: who makes it together, ascending; empty: all ranks. `refused`: this rank could not do its part, which
+  // makes it everybody's outcome.
+  void add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused = {});
 
-  [[nodiscard]] bool empty() const { return waiting_ == 0; }
-  // Of the oldest call, if some rank has made it and some have not.
+  struct Next {
+    std::uint64_t number = 0;  // for end(); 0: it has ended, with `refused`
+    Call call;
+    std::vector<int> ranks;  // whom the outcome goes to, ascending; empty: all
+    Status refused;          // kMismatch naming the odd ranks, or what refused it
+  };
+  // A call that all who take part have made, or one that fails.
+  std::optional<Next> take(const std::vector<std::string>& hosts);
+  // The outcome of one that was taken is known: the next calls of its ranks count.
+  void end(std::uint64_t number);
+
+  // Calls that wait for ranks which are in no call at all.
   struct Waiting {
     std::string what;
     std::vector<int> missing;
     TimePoint since;
   };
-  [[nodiscard]] std::optional<Waiting> waiting() const;
+  [[nodiscard]] std::vector<Waiting> waiting() const;
 
  private:
   struct Queued {
     Call call;
+    std::vector<int> takers;
     TimePoint when;
     Status refused;
   };
-  std::vector<std::deque<Queued>> queued_;  // by rank
-  std::size_t waiting_ = 0;                 // ranks with something queued
+  struct Open {  // one call that some ranks are in
+    std::uint64_t number = 0;
+    Call call;
+    std::vector<int> takers;
+    std::vector<int> made;  // ranks, as they came
+    TimePoint since;
+    Status refused;
+    bool taken = false;
+  };
+  using Calls = std::vector<const Open*>;
+
+  [[nodiscard]] std::size_t takers_of(const Open& open) const;
+  [[nodiscard]] Calls waits_for(const Open& open) const;
+  [[nodiscard]] Calls circle() const;
+  [[nodiscard]] Calls circle_through(const Open& start) const;
+  [[nodiscard]] bool all_differ() const;
+  void advance(int rank);
+  void fail(const Calls& calls, const std::vector<std::string>& hosts);
+  void close(std::vector<std::uint64_t> numbers);
+
+  const int world_size_;
+  std::vector<std::deque<Queued>> queued_;  // by rank: behind the current one
+  std::vector<Open*> current_;              // by rank; null: in no call
+  // By rank: calls that have failed and that it had not made yet.
+  std::vector<std::vector<std::pair<Call, Status>>> owed_;
+  std::list<Open> open_;  // as they came
+  std::deque<Next> ready_;
+  std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
+  std::uint64_t next_number_ = 1;
+  bool changed_ = false;  // since circles were looked for
 };
 
 std::string describe(const Call& call);  // "adding a process set of ranks 0, 1"

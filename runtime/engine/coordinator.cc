@@ -9,6 +9,14 @@
 #include "runtime/engine/stall.h"
 
 namespace distrun::engine {
+namespace {
+
+bool are_ranks(const std::vector<int>& ranks, int world_size) {
+  return !ranks.empty() && std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<>()) && ranks.front() >= 0 &&
+         ranks.back() < world_size;
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
@@ -237,7 +245,7 @@ Actions Coordinator::act(std::span<const int> busy) {
   if (!finished()) {
     if (!ready_.empty()) append_ready(busy);
     run_calls();
-    if (left_count_ == options_.world_size && pending_.empty() && !making_) {
+    if (left_count_ == options_.world_size && pending_.empty() && making_.empty()) {
       append(entry::Shutdown{});
       shut_down_ = true;
     }
@@ -246,72 +254,94 @@ Actions Coordinator::act(std::span<const int> busy) {
   return std::exchange(actions_, {});
 }
 
-// --- calls that all ranks make together ---
+// --- calls that ranks make together ---
 
 void Coordinator::called(int rank, Call call, TimePoint now, const Status& refused) {
   if (finished()) return;
-  calls_.add(rank, std::move(call), now, refused);
+  std::vector<int> takers = takers_of(call);
+  const bool takes_part = takers.empty() || std::find(takers.begin(), takers.end(), rank) != takers.end();
+  if (!takes_part || (call.members_only && !are_ranks(takers, options_.world_size))) {
+    return protocol_error(rank, describe(call) + ", of which it is no member");
+  }
+  calls_.add(rank, std::move(call), std::move(takers), now, refused);
   if (left_count_ > 0) tick_calls(now);
 }
 
+// Who makes the call together; empty: all ranks.
+std::vector<int> Coordinator::takers_of(const Call& call) const {
+  if (call.kind == Call::Kind::kAddSet && call.members_only) return call.ranks;
+  if (call.kind == Call::Kind::kRemoveSet && members_only_.contains(call.set)) return sets_.at(call.set);
+  return {};
+}
+
 void Coordinator::run_calls() {
-  while (!making_ && !finished()) {
+  while (!finished()) {
     auto call = calls_.take(options_.hosts);
     if (!call) return;
-    if (call->ok()) {
-      start_call(**call);
+    if (call->refused.ok()) {
+      start_call(*std::move(call));
     } else {
-      end_call(call->status());
+      end_call(*call, call->refused);
     }
   }
 }
 
-void Coordinator::start_call(const Call& call) {
-  switch (call.kind) {
+void Coordinator::start_call(CallBoard::Next call) {
+  switch (call.call.kind) {
     case Call::Kind::kAddSet:
-      return add_set(call);
+      return add_set(std::move(call));
     case Call::Kind::kRemoveSet:
-      return remove_set(call.set);
+      return remove_set(call);
     case Call::Kind::kStartTimeline:
     case Call::Kind::kStopTimeline:
-      append(entry::Timeline{.path = call.path});
-      return end_call({});
+      append(entry::Timeline{.path = call.call.path});
+      return end_call(call, {});
   }
 }
 
-void Coordinator::add_set(const Call& call) {
-  const bool ascending = std::is_sorted(call.ranks.begin(), call.ranks.end(), std::less_equal<>());
-  if (call.ranks.empty() || !ascending || call.ranks.front() < 0 || call.ranks.back() >= options_.world_size) {
-    return end_call(Status(Errc::kInvalidArgument, describe(call) + " is refused: name each rank once, from 0 to " +
-                                                       std::to_string(options_.world_size - 1)));
+void Coordinator::add_set(CallBoard::Next call) {
+  const std::vector<int> ranks = call.call.ranks;
+  if (!are_ranks(ranks, options_.world_size)) {
+    return end_call(
+        call, Status(Errc::kInvalidArgument, describe(call.call) + " is refused: name each rank once, from 0 to " +
+                                                 std::to_string(options_.world_size - 1)));
   }
   const int set = next_set_++;
-  sets_[set] = call.ranks;
-  making_ = MakingSet{.set = set, .missing = call.ranks.size(), .reported = std::vector<bool>(call.ranks.size())};
-  append(entry::MakeSet{.set = set, .ranks = call.ranks});
+  const bool members_only = call.call.members_only;
+  sets_[set] = ranks;
+  if (members_only) members_only_.insert(set);
+  making_[set] = {.call = std::move(call), .missing = ranks.size(), .reported = std::vector<bool>(ranks.size())};
+  append(entry::MakeSet{.set = set, .ranks = ranks, .members_only = members_only});
 }
 
 void Coordinator::set_made(int rank, int set, const Status& result) {
   if (finished()) return;
   const auto member = position(rank, set);
-  if (!making_ || making_->set != set || !member || making_->reported[*member]) {
+  const auto found = making_.find(set);
+  if (found == making_.end() || !member || found->second.reported[*member]) {
     return protocol_error(rank, "the outcome of making process set " + std::to_string(set) + " which it was not asked");
   }
-  making_->reported[*member] = true;
-  if (making_->failed.ok() && !result.ok()) {
-    making_->failed = result.with_context("process set " + std::to_string(set) + " could not be made on " +
-                                          describe_ranks(std::span(&rank, 1), options_.hosts));
+  MakingSet& making = found->second;
+  making.reported[*member] = true;
+  if (making.failed.ok() && !result.ok()) {
+    making.failed = result.with_context("process set " + std::to_string(set) + " could not be made on " +
+                                        describe_ranks(std::span(&rank, 1), options_.hosts));
   }
-  if (--making_->missing > 0) return;
-  const Status outcome = making_->failed;
-  if (!outcome.ok()) sets_.erase(set);
-  making_.reset();
-  end_call(outcome, outcome.ok() ? set : -1);
+  if (--making.missing > 0) return;
+  const MakingSet made = std::move(making);
+  making_.erase(found);
+  if (!made.failed.ok()) {
+    sets_.erase(set);
+    members_only_.erase(set);
+  }
+  end_call(made.call, made.failed, set);
 }
 
-void Coordinator::remove_set(int set) {
+void Coordinator::remove_set(const CallBoard::Next& call) {
+  const int set = call.call.set;
   if (set == 0 || !sets_.contains(set)) {
-    return end_call(Status(Errc::kInvalidArgument, "process set " + std::to_string(set) +
+    return end_call(call,
+                    Status(Errc::kInvalidArgument, "process set " + std::to_string(set) +
                                                        " cannot be removed: it is the global one or does not exist"));
   }
   append_ready({});  // what was ready before the removal still runs
@@ -338,11 +368,15 @@ void Coordinator::remove_set(int set) {
   cache_.erase_set(set);
   joined_.forget(set);
   sets_.erase(set);
+  members_only_.erase(set);
   append(entry::RemoveSet{.set = set});
-  end_call({}, set);
+  end_call(call, {}, set);
 }
 
-void Coordinator::end_call(const Status& result, int set) { append(entry::EndCall{.result = result, .set = set}); }
+void Coordinator::end_call(const CallBoard::Next& call, const Status& result, int set) {
+  append(entry::EndCall{.result = result, .set = set, .ranks = call.ranks});
+  calls_.end(call.number);
+}
 
 // --- leaving and dying ---
 
@@ -412,9 +446,9 @@ std::optional<TimePoint> Coordinator::next_tick() const {
     consider(options_.stall_warning, tensor.reported);
     consider(options_.stall_shutdown, tensor.first);
   });
-  if (const auto waiting = calls_.waiting()) {
-    consider(options_.stall_warning, std::max(waiting->since, calls_reported_));
-    consider(options_.stall_shutdown, waiting->since);
+  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
+    consider(options_.stall_warning, std::max(waiting.since, calls_reported_));
+    consider(options_.stall_shutdown, waiting.since);
   }
   return next;
 }
@@ -464,27 +498,35 @@ void Coordinator::tick_tensors(TimePoint now) {
 }
 
 void Coordinator::tick_calls(TimePoint now) {
-  const auto waiting = calls_.waiting();
-  if (!waiting) return;
-  std::vector<int> gone = waiting->missing;
-  std::erase_if(gone, [&](int rank) { return !left_[static_cast<std::size_t>(rank)]; });
-  const bool timeout = options_.stall_shutdown > Duration::zero() && now - waiting->since >= options_.stall_shutdown;
-  if (!gone.empty() || timeout) {
-    const auto& ranks = gone.empty() ? waiting->missing : gone;
-    return abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
-                  .message = waiting->what + " can not end: " + describe_ranks(ranks, options_.hosts) +
-                             (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
-                             "; make the same calls on every rank",
-                  .ranks = ranks,
-                  .host = options_.hosts.at(static_cast<std::size_t>(ranks.front())),
-                  .cause = gone.empty() ? "stalled" : "left",
-                  .usable = false});
+  std::string late;
+  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
+    end_hopeless(waiting, now);
+    if (finished()) return;
+    const TimePoint since = std::max(waiting.since, calls_reported_);
+    if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) continue;
+    late += (late.empty() ? "" : "; ") + std::string("waiting for ") + describe_ranks(waiting.missing, options_.hosts) +
+            ": " + waiting.what + ", " + seconds_text(now - waiting.since) + " after the first rank";
   }
-  const TimePoint since = std::max(waiting->since, calls_reported_);
-  if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) return;
+  if (late.empty()) return;
   calls_reported_ = now;
-  actions_.warnings.push_back("waiting for " + describe_ranks(waiting->missing, options_.hosts) + ": " + waiting->what +
-                              ", " + seconds_text(now - waiting->since) + " after the first rank");
+  actions_.warnings.push_back(std::move(late));
+}
+
+// A call that waits for a rank which has left, or has waited for too long.
+void Coordinator::end_hopeless(const CallBoard::Waiting& waiting, TimePoint now) {
+  std::vector<int> gone = waiting.missing;
+  std::erase_if(gone, [&](int rank) { return !left_[static_cast<std::size_t>(rank)]; });
+  const bool timeout = options_.stall_shutdown > Duration::zero() && now - waiting.since >= options_.stall_shutdown;
+  if (gone.empty() && !timeout) return;
+  const auto& ranks = gone.empty() ? waiting.missing : gone;
+  abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
+         .message = waiting.what + " can not end: " + describe_ranks(ranks, options_.hosts) +
+                    (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
+                    "; make the same calls on every rank that takes part",
+         .ranks = ranks,
+         .host = options_.hosts.at(static_cast<std::size_t>(ranks.front())),
+         .cause = gone.empty() ? "stalled" : "left",
+         .usable = false});
 }
 
 }  // namespace distrun::engine

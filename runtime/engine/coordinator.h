@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,7 +68,7 @@ class Coordinator {
   };
   using GroupKey = std::pair<int, std::uint64_t>;  // set, digest
   struct MakingSet {
-    int set = -1;
+    CallBoard::Next call;
     std::size_t missing = 0;
     std::vector<bool> reported;  // by member
     Status failed;
@@ -92,14 +93,16 @@ class Coordinator {
   void append_ready(std::span<const int> busy);
   TensorRef refer(const PendingTensor& tensor);
   void run_calls();
-  void start_call(const Call& call);
-  void add_set(const Call& call);
-  void remove_set(int set);
-  void end_call(const Status& result, int set = -1);
+  void start_call(CallBoard::Next call);
+  void add_set(CallBoard::Next call);
+  void remove_set(const CallBoard::Next& call);
+  void end_call(const CallBoard::Next& call, const Status& result, int set = -1);
+  [[nodiscard]] std::vector<int> takers_of(const Call& call) const;
   void protocol_error(int rank, const std::string& what);
   void abort(ErrorInfo error);
   void tick_tensors(TimePoint now);
   void tick_calls(TimePoint now);
+  void end_hopeless(const CallBoard::Waiting& waiting, TimePoint now);
   [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
 
   const CoordinatorOptions options_;
@@ -116,8 +119,9 @@ class Coordinator {
   Joined joined_;
   CallBoard calls_;
   TimePoint calls_reported_{};
-  std::optional<MakingSet> making_;
-  std::vector<bool> left_;  // by rank
+  std::map<int, MakingSet> making_;  // by set
+  std::set<int> members_only_;       // sets that their members alone know of
+  std::vector<bool> left_;           // by rank
   int left_count_ = 0;
   std::uint64_t log_size_ = 0;
   bool shut_down_ = false;

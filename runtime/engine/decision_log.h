@@ -49,15 +49,17 @@ struct Evict {
 struct MakeSet {
   int set = 0;
   std::vector<int> ranks;
+  bool members_only = false;  // nobody else has asked for it, nor knows of it
 };
 // Nothing can be submitted to this set any more.
 struct RemoveSet {
   int set = 0;
 };
-// The oldest collective call in flight has ended. A failed one has no effect anywhere.
+// The oldest call in flight of these ranks has ended. A failed one has no effect anywhere.
 struct EndCall {
   Status result;
-  int set = -1;  // add: the id of the set, usable from now on
+  int set = -1;              // add: the id of the set, usable from now on; or of the one that could not be made
+  std::vector<int> ranks{};  // ascending; empty: all
 };
 // All ranks write (or stop writing) the timeline; an empty path stops.
 struct Timeline {

@@ -85,7 +85,7 @@ class EngineImpl final : public Engine {
   }
   Result<bool> should_stop(bool request) override;
 
-  Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) override;
+  Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) override;
   Status remove_process_set(int id, TimePoint deadline) override;
   [[nodiscard]] Result<std::vector<int>> process_set_ranks(int id) const override { return table_.set_members(id); }
 
@@ -98,6 +98,7 @@ class EngineImpl final : public Engine {
   Status wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline);
   Status go_before_others();
   Status wait_for_stop_point();
+  [[nodiscard]] Status check_members(const Call& add) const;
   Status call(Call call, TimePoint deadline, int* set);
 
   const EngineOptions options_;
@@ -185,11 +186,26 @@ Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
     waited = wait_until([&] { return ticket->done(); }, deadline);
   } while (waited.code() == Errc::kInterrupted);
   if (waited.code() == Errc::kTimeout) {
-    return {Errc::kTimeout, what + ": not all ranks made this call within the time limit; make it on every rank"};
+    return {Errc::kTimeout,
+            what + ": not all ranks that take part made this call within the time limit; make it on every one"};
   }
   if (!waited.ok()) return waited;
   if (set != nullptr) *set = ticket->set();
   return ticket->status();
+}
+
+// Nobody else would hear of a wrong call.
+Status EngineImpl::check_members(const Call& add) const {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Errc::kInvalidArgument,
+                  describe(add) + " is refused on rank " + std::to_string(options_.world.rank) + ": " + why);
+  };
+  const bool once = std::adjacent_find(add.ranks.begin(), add.ranks.end()) == add.ranks.end();
+  if (add.ranks.empty() || !once || add.ranks.front() < 0 || add.ranks.back() >= options_.world.size) {
+    return refuse("name each rank once, from 0 to " + std::to_string(options_.world.size - 1));
+  }
+  if (std::binary_search(add.ranks.begin(), add.ranks.end(), options_.world.rank)) return {};
+  return refuse("it is not one of them; only the members make this call");
 }
 
 Status EngineImpl::wait_for_stop_point() {
@@ -213,11 +229,12 @@ Result<bool> EngineImpl::should_stop(bool request) {
   return stop_.reached(call.number);
 }
 
-Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, TimePoint deadline) {
-  std::vector<int> ascending = ranks;
-  std::sort(ascending.begin(), ascending.end());
+Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) {
+  Call add{.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = members_only};
+  std::sort(add.ranks.begin(), add.ranks.end());
+  if (members_only) DISTRUN_RETURN_IF_ERROR(check_members(add));
   int set = -1;
-  const Status status = call({.kind = Call::Kind::kAddSet, .ranks = std::move(ascending)}, deadline, &set);
+  const Status status = call(std::move(add), deadline, &set);
   if (!status.ok()) return status;
   return set;
 }

@@ -117,8 +117,10 @@ class Engine {
   // for a round trip to them right after a request; with `request`, which is one, always. kInterrupted: was no call.
   virtual Result<bool> should_stop(bool request) = 0;
 
-  // Collective over all ranks; blocks until the set is made or removed everywhere.
-  virtual Result<int> add_process_set(const std::vector<int>& ranks, TimePoint deadline) = 0;
+  // Collective over all ranks, or over the set's members if it is theirs alone (others never hear of it; it may have
+  // the ranks of another set); blocks until the set is made or removed everywhere. Ranks make the calls that they share
+  // in the same order.
+  virtual Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
   [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 

@@ -69,6 +69,7 @@ class EngineLoop {
     Call call;
     std::shared_ptr<CallTicket> ticket;
     TimePoint since;
+    bool running = false;  // agreed on: the set is being made
   };
 
   // loop.cc
@@ -148,7 +149,6 @@ class EngineLoop {
   net::Received received_;          // scratch
   std::deque<CallInFlight> calls_;  // in order
   std::vector<int> retiring_;       // removed sets that still run something
-  int making_ = -1;                 // the set that is being made
   std::uint32_t turns_ = 0;
   Duration spin_budget_;    // of a caller
   std::uint64_t read_ = 0;  // log entries

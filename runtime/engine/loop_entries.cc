@@ -33,8 +33,10 @@ void EngineLoop::follow(entry::Evict& evict) { member_.evict(evict); }
 // Blocks, as an exception: making backends is collective over the members, and all of them come to this entry without
 // waiting for one another, because starting an operation never blocks.
 void EngineLoop::follow(entry::MakeSet& make) {
+  const int rank = options_.world.rank;
+  if (make.members_only && !std::binary_search(make.ranks.begin(), make.ranks.end(), rank)) return;
+  if (!calls_.empty()) calls_.front().running = true;
   ProcessSet& set = sets_.add(make.set, make.ranks);
-  making_ = make.set;
   if (!set.is_member()) return;
   auto backends = options_.make_backends(make.set, make.ranks);
   std::vector<Message> messages;
@@ -50,22 +52,22 @@ void EngineLoop::follow(entry::RemoveSet& remove) {
 }
 
 void EngineLoop::follow(entry::EndCall& end) {
+  if (!end.ranks.empty() && !std::binary_search(end.ranks.begin(), end.ranks.end(), options_.world.rank)) return;
   if (calls_.empty()) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
-  const auto [call, ticket, since] = std::move(calls_.front());
+  const auto [call, ticket, since, running] = std::move(calls_.front());
   calls_.pop_front();
-  if (call.kind == Call::Kind::kAddSet && making_ >= 0) {
+  if (call.kind == Call::Kind::kAddSet && running) {
     if (end.result.ok()) {
       shared_.table.open_set(end.set, call.ranks);
     } else {
-      sets_.remove(making_);
+      sets_.remove(end.set);
     }
-    making_ = -1;
   }
   // Refused: the set stays as it was.
   if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
     if (const ProcessSet* set = sets_.find(call.set)) shared_.table.open_set(call.set, set->members);
   }
-  ticket->finish(end.result, end.set);
+  ticket->finish(end.result, end.result.ok() ? end.set : -1);
   shared_.token.news().change_and_wake();
 }
 

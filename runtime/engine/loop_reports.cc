@@ -56,7 +56,7 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   const TensorPtr waiting = member_.oldest();
   if (!calls_.empty() && (!waiting || calls_.front().since < waiting->submitted_at())) {
     const CallInFlight& oldest = calls_.front();
-    return OldestWork{.what = describe(oldest.call), .since = oldest.since, .running = making_ >= 0};
+    return OldestWork{.what = describe(oldest.call), .since = oldest.since, .running = oldest.running};
   }
   if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
   if (!waiting) return std::nullopt;

@@ -15,14 +15,15 @@
 
 namespace distrun::engine {
 
-// A change that all ranks of the job ask for together: the k-th call of every rank must be the same.
+// A change that ranks ask for together: all ranks of the job, or the members of a process set alone (call_board.h).
 struct Call {
   enum class Kind : std::uint8_t { kAddSet = 0, kRemoveSet = 1, kStartTimeline = 2, kStopTimeline = 3 };
   static constexpr int kNumKinds = 4;
   Kind kind = Kind::kAddSet;
-  std::vector<int> ranks;  // add: world ranks, ascending
-  int set = 0;             // remove
-  std::string path;        // start timeline
+  std::vector<int> ranks;     // add: world ranks, ascending
+  int set = 0;                // remove
+  std::string path;           // start timeline
+  bool members_only = false;  // add: `ranks` alone call it, and know of the set; they remove it in the same way
   friend bool operator==(const Call&, const Call&) = default;
 };
 

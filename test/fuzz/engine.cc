@@ -77,6 +77,7 @@ std::vector<Bytes> engine_seeds() {
   const message::Submitted grouped{.name = "a", .signature = tied};
   const message::Submitted other{.name = "b", .signature = tied};
   const message::Called add{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}};
+  const message::Called alone{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}, .members_only = true}};
   const message::Called remove{.call = {.kind = Call::Kind::kRemoveSet, .set = 1}};
   const message::Append append{.entries = {entry::Run{.tensors = {{.id = 1, .name = "x"}}}, entry::Shutdown{}}};
   return {seed(1, {x, x, x, message::Ready{.ids = {1}}, message::Leaving{}}),
@@ -86,6 +87,7 @@ std::vector<Bytes> engine_seeds() {
           seed(1, {a, a, message::Ready{.ids = {1, 1}}, join, join}),
           seed(2, {join, x, g, a, join, x, join, message::Append{.entries = {stand_in}}}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
+          seed(1, {alone, alone, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
                    message::StopAt{.call = 1}})};

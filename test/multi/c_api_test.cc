@@ -273,6 +273,24 @@ TEST_CASE("a watch keeps to its time limit, with and without something in flight
   distrun_watch_close(watch);
 }
 
+TEST_CASE("a process set that its members alone make and know of") {
+  auto& session = *g_session;
+  if (session.size() < 2) return;
+  if (session.rank() >= 2) {
+    CHECK_THROWS_AS(session.add_process_set({0, 1}, true), distrun::Error);
+    return;
+  }
+  const int set = session.add_process_set({1, 0}, true);
+  CHECK(session.process_set_ranks(set) == std::vector<int32_t>{0, 1});
+  double value = session.rank();
+  session.allreduce("alone", &value, 1, DISTRUN_SUM, set);
+  CHECK(value == 1.0);
+  const std::vector<double> both{1, 2, 3};
+  CHECK(session.reducescatter("alone", both.data(), 3, DISTRUN_SUM, set).size() == (session.rank() == 0 ? 2U : 1U));
+  session.barrier(set);
+  session.remove_process_set(set);
+}
+
 TEST_CASE("all ranks stop at the same call") {
   int32_t stop = 1;
   CHECK(distrun_should_stop(nullptr, 0, &stop) == DISTRUN_NOT_INITIALIZED);

@@ -25,6 +25,13 @@ Caller::Caller(const Scenario& scenario, int rank, VirtualRank& engine, Oracle& 
     const bool ours = std::binary_search(plan.ranks.begin(), plan.ranks.end(), rank_);
     sets_[set].joined = plan.behind.empty() || !ours;
   }
+  skip_calls();
+}
+
+// Those of others.
+void Caller::skip_calls() {
+  const auto& calls = program().calls;
+  while (next_call_ < calls.size() && !takes_part(program(), calls[next_call_], rank_)) ++next_call_;
 }
 
 // --- what there is to do ---
@@ -166,8 +173,9 @@ void Caller::join(std::size_t set, TimePoint now) {
 
 void Caller::call(TimePoint now) {
   const CallPlan& plan = program().calls[next_call_];
-  Call call{.kind = plan.odd == rank_ ? Call::Kind::kStopTimeline : plan.kind};
+  Call call{.kind = plan.kind, .members_only = plan.members_only && plan.kind == Call::Kind::kAddSet};
   if (call.kind == Call::Kind::kAddSet) call.ranks = program().sets[static_cast<std::size_t>(plan.set)].ranks;
+  if (plan.odd == rank_) call = odd_call(program(), plan);
   if (call.kind == Call::Kind::kRemoveSet) {
     call.set = removing_ = ids_.at(plan.set);
     ids_.erase(plan.set);
@@ -224,6 +232,7 @@ void Caller::collect_call(TimePoint now) {
   }
   ticket_ = nullptr;
   ++next_call_;
+  skip_calls();
 }
 
 void Caller::drop(int set) {

@@ -50,6 +50,7 @@ class Caller {
   void call(TimePoint now);
   void collect_join(std::size_t set, TimePoint now);
   void collect_call(TimePoint now);
+  void skip_calls();
   void drop(int set);
 
   const Scenario& scenario_;

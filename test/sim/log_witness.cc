@@ -54,6 +54,8 @@ void LogWitness::append(const engine::Entry& next) {
     follow(*run);
   } else if (const auto* evict = std::get_if<entry::Evict>(&next)) {
     for (const TensorId id : evict->ids) erase(id);
+  } else if (const auto* make = std::get_if<entry::MakeSet>(&next)) {
+    if (!sets_.insert(make->set).second) findings_.add("process set " + std::to_string(make->set) + " is made twice");
   } else if (const auto* remove = std::get_if<entry::RemoveSet>(&next)) {
     std::vector<TensorId> gone;
     for (const auto& [key, id] : alive_) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -58,6 +59,7 @@ class LogWitness final : public Witness {
   std::unordered_map<std::uint64_t, std::uint64_t> ends_;  // of the frames with entries, by their beginning
   std::uint64_t log_size_ = 0;
   bool shut_down_ = false;
+  std::set<int> sets_;  // ids that were given
   std::unordered_map<engine::TensorId, Known> ids_;
   std::map<std::pair<int, std::string>, engine::TensorId> alive_;
   std::map<std::pair<int, std::string>, engine::TensorId> stale_;  // erased last

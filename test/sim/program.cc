@@ -205,15 +205,24 @@ void add_joins(SetPlan& plan, Random& random) {
 }
 
 void add_sets(Program& program, const ProgramSize& size, Random& random) {
-  const auto odd = [&] {
-    return size.calls_go_wrong && size.ranks > 1 && random.chance(10) ? random.between(0, size.ranks - 1) : -1;
+  const auto odd = [&](const std::vector<int>& takers) {
+    return size.calls_go_wrong && !takers.empty() && random.chance(10) ? random.pick(takers) : -1;
   };
-  int next_id = 1;
+  // Of two members alone there is no smaller call that one of them could make by mistake.
+  const auto takers = [&](const SetPlan& plan, bool alone) {
+    const std::vector<int>& ranks = alone ? plan.ranks : program.sets.front().ranks;
+    return ranks.size() > (alone ? 2U : 1U) ? ranks : std::vector<int>();
+  };
+  std::vector<bool> members_only(static_cast<std::size_t>(size.sets) + 1);
   for (int set = 1; set <= size.sets; ++set) {
     SetPlan plan{.ranks = some_ranks(size.ranks, random)};
+    const bool alone = members_only[static_cast<std::size_t>(set)] = random.chance(50);
     if (size.calls_go_wrong && random.chance(10)) plan.fails_on = random.pick(plan.ranks);
-    const CallPlan call{.kind = engine::Call::Kind::kAddSet, .set = set, .odd = odd()};
-    if (call.odd < 0) plan.id = next_id++;
+    for (const SetPlan& other : program.sets) {
+      if (&other != &program.sets.front() && other.ranks == plan.ranks) plan.fails_on = other.fails_on;
+    }
+    const CallPlan call{
+        .kind = engine::Call::Kind::kAddSet, .set = set, .odd = odd(takers(plan, alone)), .members_only = alone};
     plan.made = call.odd < 0 && plan.fails_on < 0;
     if (random.chance(20)) add_joins(plan, random);
     program.calls.push_back(call);
@@ -221,9 +230,14 @@ void add_sets(Program& program, const ProgramSize& size, Random& random) {
     if (random.chance(20)) program.calls.push_back({.kind = engine::Call::Kind::kStopTimeline, .odd = -1});
   }
   for (int set = 1; set <= size.sets; ++set) {
-    if (!program.sets[static_cast<std::size_t>(set)].made || random.chance(40)) continue;
-    const bool early = random.chance(40);
-    program.calls.push_back({.kind = engine::Call::Kind::kRemoveSet, .set = set, .odd = odd(), .early = early});
+    const SetPlan& plan = program.sets[static_cast<std::size_t>(set)];
+    if (!plan.made || random.chance(40)) continue;
+    const bool alone = members_only[static_cast<std::size_t>(set)];
+    program.calls.push_back({.kind = engine::Call::Kind::kRemoveSet,
+                             .set = set,
+                             .odd = odd(takers(plan, alone)),
+                             .early = random.chance(40),
+                             .members_only = alone});
   }
 }
 
@@ -269,6 +283,21 @@ bool submits(const Program& program, const Unit& unit, int rank) {
   const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
   const int rival = program.slots[static_cast<std::size_t>(unit.slots.front())].rival;
   return std::binary_search(ranks.begin(), ranks.end(), rank) && (rival < 0 || rank % 2 == rival);
+}
+
+engine::Call odd_call(const Program& program, const CallPlan& call) {
+  if (!call.members_only) return {.kind = engine::Call::Kind::kStopTimeline};
+  // With one other member, who waits in the right call: so nothing else is held up.
+  const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(call.set)].ranks;
+  const int other = ranks.front() == call.odd ? ranks.back() : ranks.front();
+  return {.kind = engine::Call::Kind::kAddSet,
+          .ranks = {std::min(call.odd, other), std::max(call.odd, other)},
+          .members_only = true};
+}
+
+bool takes_part(const Program& program, const CallPlan& call, int rank) {
+  const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(call.set)].ranks;
+  return !call.members_only || std::binary_search(ranks.begin(), ranks.end(), rank);
 }
 
 bool is_grouped(const Program& program, const Unit& unit, int round, int rank) {

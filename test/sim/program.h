@@ -33,8 +33,7 @@ struct Unit {   // slots that are submitted by one call
 
 struct SetPlan {
   std::vector<int> ranks;
-  int id = -1;        // the engine's, if it gets that far
-  int fails_on = -1;  // making its backends fails on this rank
+  int fails_on = -1;  // making its backends fails on this rank; the same for all sets of the same ranks
   bool made = true;   // whether there will be such a set
   // Its members join when they have submitted all rounds but the last `behind` ones, by member. Empty: nobody joins.
   std::vector<int> behind{};
@@ -45,6 +44,7 @@ struct CallPlan {
   int set = 0;         // of Program::sets
   int odd = -1;        // this rank makes another call instead, which is everybody's error
   bool early = false;  // remove: while tensors may be in flight
+  bool members_only = false;
 };
 
 struct Deviation {
@@ -56,7 +56,7 @@ struct Program {
   std::vector<Slot> slots;
   std::vector<Unit> units;
   std::vector<SetPlan> sets;                            // 0 is the world
-  std::vector<CallPlan> calls;                          // every rank makes them in this order
+  std::vector<CallPlan> calls;                          // every rank makes those that it takes part in, in this order
   std::map<std::pair<int, int>, Deviation> deviations;  // by slot and round
   std::shared_ptr<std::byte[]> memory;                  // of all tensors; the same on all ranks
 };
@@ -74,6 +74,9 @@ Program make_program(const ProgramSize& size, Random& random);
 // What `rank` submits; the process set is set by who knows its id.
 engine::Submission submission_of(const Program& program, int slot, int round, int rank);
 bool submits(const Program& program, const Unit& unit, int rank);
+// What the odd rank calls instead.
+engine::Call odd_call(const Program& program, const CallPlan& call);
+bool takes_part(const Program& program, const CallPlan& call, int rank);
 bool is_grouped(const Program& program, const Unit& unit, int round, int rank);
 // Rounds that the rank submits before it joins.
 int rounds_of(const Program& program, const Unit& unit, int rank);

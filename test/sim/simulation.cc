@@ -51,8 +51,9 @@ engine::EngineOptions Simulation::options_of(int rank) {
   for (int other = 0; other < named; ++other) options.hosts.push_back(host_of(other));
   options.make_backends = [this, rank](int set, const std::vector<int>& members) {
     std::vector<std::unique_ptr<backend::Backend>> backends;
-    const auto fails = std::any_of(scenario_.program.sets.begin(), scenario_.program.sets.end(),
-                                   [&](const auto& plan) { return plan.fails_on == rank && plan.id == set; });
+    const auto fails = std::any_of(scenario_.program.sets.begin(), scenario_.program.sets.end(), [&](const auto& plan) {
+      return set != 0 && plan.fails_on == rank && plan.ranks == members;
+    });
     if (fails) {
       return Result<std::vector<std::unique_ptr<backend::Backend>>>(Status(Errc::kSystem, "no memory for a window"));
     }

@@ -180,6 +180,10 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         _CODE,
         [_SESSION, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int32)],
     ),
+    "distrun_process_set_add_by_members": (
+        _CODE,
+        [_SESSION, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int32)],
+    ),
     "distrun_process_set_remove": (_CODE, [_SESSION, ctypes.c_int32]),
     "distrun_process_set_ranks": (
         _CODE,

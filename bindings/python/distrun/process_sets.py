@@ -1,4 +1,5 @@
-"""Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together."""
+"""Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together, or by
+their members alone."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ class ProcessSet:
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(ranks)
         self.mpi_comm: None = None
+        self._members_only = False  # registered by its members alone
 
     def size(self) -> int | None:
         """The number of members; None while the set is not registered."""
@@ -79,8 +81,13 @@ def closed() -> None:
     global_process_set.ranks = None
 
 
-def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a set. Every rank of the job calls this with the same ranks, members or not; blocks until all did."""
+def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bool = False) -> ProcessSet:
+    """Registers a set. Every rank of the job calls this with the same ranks, members or not; blocks until all did.
+
+    With members_only the members alone call it (ValueError elsewhere) and the other ranks never hear of the set; it may
+    have the ranks of another one. Such a set is removed by its members alone too. Ranks make the calls that they share
+    in the same order; where they do not, each of them gets a Mismatch.
+    """
     session = _session.current()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
@@ -93,22 +100,29 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise ValueError(f"{process_set} names a rank outside 0 to {session.world.size - 1}, the ranks of this job.")
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is registered already.")
+    if members_only and session.world.rank not in ranks:
+        raise ValueError(
+            f"rank {session.world.rank} is not part of {process_set}; with members_only its ranks alone add it."
+        )
     with _lock:
-        for other in _registered.values():
-            if other.ranks == ranks:
+        for other in () if members_only else _registered.values():
+            # What every rank refuses: a set that its members alone know of does not count.
+            if other.ranks == ranks and not other._members_only:
                 raise ValueError(f"a process set with the same ranks is registered already: {other}.")
-        number = _blocking.call(lambda: _add(session, ranks))
+        number = _blocking.call(lambda: _add(session, ranks, members_only))
+        process_set._members_only = members_only
         session.forget_numbers(number)
         process_set.process_set_id = number
         _registered[number] = process_set
     return process_set
 
 
-def _add(session: _session.Session, ranks: list[int]) -> int:
+def _add(session: _session.Session, ranks: list[int], members_only: bool) -> int:
     number = ctypes.c_int32()
     array = (ctypes.c_int32 * len(ranks))(*ranks)
     with session.calling() as pointer:
-        errors.check(library().distrun_process_set_add(pointer, array, len(ranks), ctypes.byref(number)))
+        add = library().distrun_process_set_add_by_members if members_only else library().distrun_process_set_add
+        errors.check(add(pointer, array, len(ranks), ctypes.byref(number)))
     return number.value
 
 
@@ -118,7 +132,10 @@ def _remove(session: _session.Session, number: int) -> None:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Unregisters a set, on all ranks together. False for the global set and for one that is not registered."""
+    """Unregisters a set, on all ranks together, or on its members if they alone added it.
+
+    False for the global set and for one that is not registered.
+    """
     number = process_set.process_set_id
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False

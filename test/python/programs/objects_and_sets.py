@@ -72,6 +72,28 @@ def check_process_sets() -> None:
     hvd.remove_process_set(again)
 
 
+def check_process_sets_of_members_alone() -> None:
+    mine = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
+    other = [rank for rank in range(hvd.size()) if rank not in mine]
+    with raises(ValueError, "not part of", "members_only"):
+        hvd.add_process_set(other, members_only=True)
+    sets = [hvd.add_process_set(mine, members_only=True) for _ in range(2)]
+    assert sets[0].process_set_id != sets[1].process_set_id
+    everybodys = hvd.allgather_object([one.process_set_id for one in sets])
+    assert len({number for numbers in everybodys for number in numbers}) == 2 * min(2, hvd.size())
+    for one in sets:
+        assert hvd.allreduce(np.array([hvd.rank()]), op=hvd.Sum, process_set=one).tolist() == [sum(mine)]
+    # All ranks refuse, or make, a set of all ranks' knowledge alike.
+    known = hvd.add_process_set([0])
+    assert hvd.remove_process_set(known)
+    for one in sets:
+        assert hvd.remove_process_set(one)
+    if hvd.size() == 3:
+        with raises(hvd.Mismatch, "by its members alone", "same order"):
+            hvd.add_process_set([0, 1], members_only=hvd.rank() == 0)
+        hvd.remove_process_set(hvd.add_process_set([0, 1]))
+
+
 def expect_mismatch(name: str, array: np.ndarray, *texts: str, **arguments: object) -> None:
     """The call fails on every rank, naming the tensor; the next one works."""
     with raises(hvd.Mismatch, name, *texts) as caught:

@@ -387,6 +387,100 @@ TEST_CASE("calls that differ between ranks fail on all of them, and the next one
   CHECK(ended[1].result.ok());
 }
 
+Call alone(std::vector<int> ranks) {
+  return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
+}
+
+TEST_CASE("sets of members alone: disjoint ones side by side, answered to their members, removed by them") {
+  Coordinator c(options(5));
+  for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
+  for (const int rank : {4, 3}) c.called(rank, alone({3, 4}), at(0));
+  const auto making = only<entry::MakeSet>(c.act());
+  REQUIRE(making.size() == 2);
+  CHECK(making[0].members_only);
+  CHECK(making[0].set != making[1].set);
+  c.set_made(3, making[1].set, {});
+  c.set_made(4, making[1].set, {});
+  const auto second = only<entry::EndCall>(c.act());
+  REQUIRE(second.size() == 1);
+  CHECK(second[0].set == making[1].set);
+  CHECK(second[0].ranks == std::vector<int>{3, 4});
+  c.set_made(0, making[0].set, {});
+  c.set_made(1, making[0].set, {Errc::kSystem, "no memory"});
+  const auto first = only<entry::EndCall>(c.act());
+  REQUIRE(first.size() == 1);
+  CHECK(has(first[0].result.message(), "no memory"));
+  CHECK(first[0].ranks == std::vector<int>{0, 1});
+
+  for (const int rank : {3, 4}) c.called(rank, {.kind = Call::Kind::kRemoveSet, .set = making[1].set}, at(1));
+  const auto removal = c.act();
+  CHECK(only<entry::RemoveSet>(removal).size() == 1);
+  CHECK(only<entry::EndCall>(removal).at(0).ranks == std::vector<int>{3, 4});
+}
+
+TEST_CASE("a set of members alone waits neither for others nor for a call of all ranks that is under way") {
+  Coordinator c(options(3));
+  c.called(2, {.kind = Call::Kind::kStopTimeline}, at(0));
+  for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  for (const int rank : {0, 1}) c.called(rank, {.kind = Call::Kind::kStopTimeline}, at(0));
+  CHECK(c.act().entries.empty());  // their calls before are still running
+  for (const int rank : {0, 1}) c.set_made(rank, set, {});
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 2);
+  CHECK(ended[0].ranks == std::vector<int>{0, 1});
+  CHECK(ended[1].ranks.empty());
+}
+
+TEST_CASE("members that name different ranks get an error at once, and so does who calls later; then all go on") {
+  Coordinator c(options(4));
+  c.called(0, alone({0, 1}), at(0));
+  CHECK(c.act().entries.empty());
+  c.called(1, alone({0, 1, 2}), at(0));
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].result.code() == Errc::kMismatch);
+  CHECK(has(ended[0].result.message(), "rank 1 (node0): adding a process set of ranks 0, 1, 2 by its members alone"));
+  CHECK(ended[0].ranks == std::vector<int>{0, 1});
+  c.called(2, alone({0, 1, 2}), at(1));
+  const auto later = only<entry::EndCall>(c.act());
+  REQUIRE(later.size() == 1);
+  CHECK(later[0].result.message() == ended[0].result.message());
+  CHECK(later[0].ranks == std::vector<int>{2});
+  for (const int rank : {2, 0, 1}) c.called(rank, alone({0, 1, 2}), at(2));
+  CHECK(only<entry::MakeSet>(c.act()).size() == 1);
+}
+
+TEST_CASE("calls of members alone that wait for one another in a circle fail; who is not in it does not") {
+  Coordinator c(options(5));
+  c.called(4, {.kind = Call::Kind::kStopTimeline}, at(0));
+  c.called(0, alone({0, 1}), at(0));
+  c.called(1, alone({1, 2}), at(0));
+  CHECK(c.act().entries.empty());
+  c.called(2, alone({0, 2}), at(0));
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].result.code() == Errc::kMismatch);
+  CHECK(ended[0].ranks == std::vector<int>{0, 1, 2});
+  for (const int rank : {0, 1, 2, 3}) c.called(rank, {.kind = Call::Kind::kStopTimeline}, at(0));
+  const auto after = only<entry::EndCall>(c.act());
+  REQUIRE(after.size() == 1);
+  CHECK(after[0].result.ok());
+}
+
+TEST_CASE("who holds up a call of members alone is named, and its leaving ends the job") {
+  Coordinator c(options(4));
+  c.called(0, alone({0, 1}), at(0));
+  c.called(1, alone({1, 2}), at(1));
+  c.tick(at(11));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings[0], "waiting for rank 2 (node1): adding a process set of ranks 1, 2"));
+  CHECK_FALSE(has(warnings[0], "waiting for rank 1"));
+  c.leave(2);
+  CHECK(c.act().abort.code() == Errc::kRankLeft);
+}
+
 TEST_CASE("a call that one rank could not do its part of fails on all") {
   Coordinator c(options(2));
   const Call call{.kind = Call::Kind::kStartTimeline, .path = "t.json"};
@@ -429,6 +523,8 @@ TEST_CASE("what no sound member says ends the job") {
     c.submitted(1, request("a"), at(0));
   });
   ends([](Coordinator& c) { c.set_made(1, 1, {}); });
+  ends([](Coordinator& c) { c.called(1, alone({0}), at(0)); });
+  ends([](Coordinator& c) { c.called(1, alone({1, 5}), at(0)); });
 }
 
 TEST_CASE("after a death nothing is appended") {

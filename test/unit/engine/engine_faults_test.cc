@@ -276,7 +276,7 @@ TEST_CASE("a member that has waited long enough goes, with a warning, and the ot
   EngineJob job({.ranks = 3, .shut_down = false});
   std::atomic<int> gone{0};
   job.run([&](int rank, Engine& engine) {
-    EXPECT_OK(engine.add_process_set({0, 1}, deadline_after(40)));
+    EXPECT_OK(engine.add_process_set({0, 1}, false, deadline_after(40)));
     if (rank == 2) {
       EXPECT_OK(engine.shutdown(deadline_after(0.05)));
       job.kill(2);  // its process ends
@@ -313,7 +313,7 @@ TEST_CASE("the leader that leaves first stays for the others, with one warning")
   EngineJob job({.ranks = 3, .shut_down = false});
   std::atomic<bool> leaving{false};
   job.run([&](int rank, Engine& engine) {
-    EXPECT_OK(engine.add_process_set({1, 2}, deadline_after(40)));
+    EXPECT_OK(engine.add_process_set({1, 2}, false, deadline_after(40)));
     if (rank == 0) {
       leaving.store(true);
       EXPECT_OK(engine.shutdown(deadline_after(0.02)));
@@ -473,8 +473,8 @@ TEST_CASE("process sets: overlapping, side by side, removed and made again") {
   EngineJob job({.ranks = 5});
   job.run([&](int rank, Engine& engine) {
     for (int round = 0; round < 3; ++round) {
-      const auto low = engine.add_process_set({2, 0, 1}, deadline_after(40));
-      const auto high = engine.add_process_set({2, 3, 4}, deadline_after(40));
+      const auto low = engine.add_process_set({2, 0, 1}, false, deadline_after(40));
+      const auto high = engine.add_process_set({2, 3, 4}, false, deadline_after(40));
       EXPECT_OK(low);
       EXPECT_OK(high);
       EXPECT(*low != *high);
@@ -509,13 +509,54 @@ TEST_CASE("process sets that ranks disagree on, or that cannot be, are refused o
   EngineJob job({.ranks = 3});
   job.run([&](int rank, Engine& engine) {
     const auto differs =
-        engine.add_process_set(rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 2}, deadline_after(40));
+        engine.add_process_set(rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 2}, false, deadline_after(40));
     EXPECT_EQ(differs.status().code(), Errc::kMismatch);
     EXPECT_EQ(differs.status().info().ranks.at(0), 1);
-    EXPECT_EQ(engine.add_process_set({0, 7}, deadline_after(40)).status().code(), Errc::kInvalidArgument);
+    EXPECT_EQ(engine.add_process_set({0, 7}, false, deadline_after(40)).status().code(), Errc::kInvalidArgument);
     EXPECT_EQ(engine.remove_process_set(0, deadline_after(40)).code(), Errc::kInvalidArgument);
     EXPECT_EQ(engine.remove_process_set(99, deadline_after(40)).code(), Errc::kInvalidArgument);
-    EXPECT_OK(engine.add_process_set({0, 1, 2}, deadline_after(40)));
+    EXPECT_OK(engine.add_process_set({0, 1, 2}, false, deadline_after(40)));
+  });
+}
+
+TEST_CASE("process sets of their members alone: two at once, the same ranks twice, unknown elsewhere") {
+  EngineJob job({.ranks = 5});
+  job.run([&](int rank, Engine& engine) {
+    if (rank < 4) {
+      const std::vector<int> mine = rank < 2 ? std::vector<int>{1, 0} : std::vector<int>{2, 3};
+      const auto first = engine.add_process_set(mine, true, deadline_after(40));
+      const auto second = engine.add_process_set(mine, true, deadline_after(40));
+      EXPECT_OK(first);
+      EXPECT_OK(second);
+      EXPECT(*first != *second);
+      Floats data(4, static_cast<float>(rank));
+      for (const int set : {*first, *second}) {
+        Submission one = data.named("x");
+        one.process_set = set;
+        EXPECT_OK(wait(engine, submit(engine, one)));
+      }
+      EXPECT_EQ(data.memory[0], rank < 2 ? 2.0F : 10.0F);
+      EXPECT_OK(engine.remove_process_set(*first, deadline_after(40)));
+      EXPECT(!engine.process_set_ranks(*first).ok());
+      EXPECT_EQ(engine.process_set_ranks(*second)->size(), 2U);
+    } else {
+      EXPECT_EQ(engine.add_process_set({0, 1}, true, deadline_after(40)).status().code(), Errc::kInvalidArgument);
+      EXPECT_EQ(engine.remove_process_set(1, deadline_after(40)).code(), Errc::kInvalidArgument);
+      EXPECT(!engine.process_set_ranks(2).ok());
+    }
+    EXPECT_OK(engine.add_process_set({0, 1, 4}, false, deadline_after(40)));
+  });
+}
+
+TEST_CASE("members that do not agree on a set of theirs alone are told, and make the next one") {
+  EngineJob job({.ranks = 4});
+  job.run([&](int rank, Engine& engine) {
+    if (rank == 3) return;
+    const auto differs = engine.add_process_set(rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}, true,
+                                                deadline_after(40));
+    EXPECT_EQ(differs.status().code(), Errc::kMismatch);
+    EXPECT(differs.status().info().usable);
+    EXPECT_OK(engine.add_process_set({0, 1, 2}, true, deadline_after(40)));
   });
 }
 

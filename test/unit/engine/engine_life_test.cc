@@ -224,7 +224,7 @@ TEST_CASE("a rank that is silent while the others make a call with it ends the j
         while (over.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return;
       }
-      const auto made = engine.add_process_set({0, 1}, deadline_after(40));
+      const auto made = engine.add_process_set({0, 1}, false, deadline_after(40));
       over.fetch_add(1);
       EXPECT_EQ(made.status().code(), Errc::kTimeout);
       if (!made.ok()) EXPECT_EQ(made.status().info().ranks, std::vector<int>{silent});

@@ -290,7 +290,7 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
 TEST_CASE("join: in one process set while the others run on") {
   EngineJob job({.ranks = 4});
   job.run([&](int rank, Engine& engine) {
-    const auto set = engine.add_process_set({0, 1, 2}, deadline_after(30));
+    const auto set = engine.add_process_set({0, 1, 2}, false, deadline_after(30));
     EXPECT_OK(set);
     std::vector<float> memory(2, 1);
     if (rank < 3) {

@@ -28,15 +28,16 @@ Frame full_frame() {
   frame.messages = {
       message::Submitted{.set = 4, .name = "grad", .signature = signature},
       message::Ready{.ids = {1, 2, 0xFFFFFFFF}},
-      message::Called{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .set = 1, .path = "p"}},
+      message::Called{
+          .call = {.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .set = 1, .path = "p", .members_only = true}},
       message::SetMade{.set = 2, .result = some_error()},
       message::Leaving{},
       message::Events{.events = {{.start_ns = -5, .duration_ns = 9, .tensor = "a", .phase = "QUEUE"}}},
       message::Append{
           .entries = {entry::Run{.set = 1, .tensors = {{.id = 3}, {.id = 4, .name = "n", .first_dims = {1, 2}}}},
                       entry::Fail{.set = 1, .name = "x", .error = some_error()}, entry::Evict{.ids = {9}},
-                      entry::MakeSet{.set = 8, .ranks = {1, 2}}, entry::RemoveSet{.set = 8},
-                      entry::EndCall{.result = {}, .set = 8}, entry::Timeline{.path = "/tmp/t.json"},
+                      entry::MakeSet{.set = 8, .ranks = {1, 2}, .members_only = true}, entry::RemoveSet{.set = 8},
+                      entry::EndCall{.result = {}, .set = 8, .ranks = {1, 2}}, entry::Timeline{.path = "/tmp/t.json"},
                       entry::Left{.rank = 2}, entry::Shutdown{}}},
       message::Ping{.number = 1, .sent_ns = 2},
       message::Pong{.number = 1, .sent_ns = 2, .here_ns = 3},

@@ -2,6 +2,7 @@
 // Errors are exceptions (distrun::Error); sessions and handles are move-only and free themselves.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -138,29 +139,47 @@ class Session {
     return world;
   }
 
+  // A process set, by its id: for the operations below. Called by all ranks, or with `members_only` by its members
+  // alone (distrun.h).
+  int add_process_set(const std::vector<std::int32_t>& ranks, bool members_only = false) {
+    const auto add = members_only ? distrun_process_set_add_by_members : distrun_process_set_add;
+    std::int32_t set = -1;
+    detail::check(add(session_, ranks.data(), ranks.size(), &set));
+    return set;
+  }
+  void remove_process_set(int process_set) { detail::check(distrun_process_set_remove(session_, process_set)); }
+  [[nodiscard]] std::vector<std::int32_t> process_set_ranks(int process_set) const {
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(size()));
+    std::uint64_t count = 0;
+    detail::check(distrun_process_set_ranks(session_, process_set, ranks.data(), ranks.size(), &count));
+    ranks.resize(count);
+    return ranks;
+  }
+
   // data[i] = reduction over all ranks of data[i]; in place.
   template <class T>
   Operation allreduce_async(const std::string& name, T* data, std::size_t count,
-                            distrun_reduce reduce = DISTRUN_AVERAGE) {
-    distrun_op op = make_op<T>(DISTRUN_ALLREDUCE, name, data, count);
+                            distrun_reduce reduce = DISTRUN_AVERAGE, int process_set = 0) {
+    distrun_op op = make_op<T>(DISTRUN_ALLREDUCE, name, data, process_set);
     op.reduce = reduce;
     return submit(op, count);
   }
   template <class T>
-  void allreduce(const std::string& name, T* data, std::size_t count, distrun_reduce reduce = DISTRUN_AVERAGE) {
-    allreduce_async(name, data, count, reduce).wait();
+  void allreduce(const std::string& name, T* data, std::size_t count, distrun_reduce reduce = DISTRUN_AVERAGE,
+                 int process_set = 0) {
+    allreduce_async(name, data, count, reduce, process_set).wait();
   }
   // The root's data on every rank; in place.
   template <class T>
-  void broadcast(const std::string& name, T* data, std::size_t count, int root) {
-    distrun_op op = make_op<T>(DISTRUN_BROADCAST, name, data, count);
+  void broadcast(const std::string& name, T* data, std::size_t count, int root, int process_set = 0) {
+    distrun_op op = make_op<T>(DISTRUN_BROADCAST, name, data, process_set);
     op.root = root;
     submit(op, count).wait();
   }
   // All ranks' elements in rank order; `count` may differ between ranks.
   template <class T>
-  std::vector<T> allgather(const std::string& name, const T* data, std::size_t count) {
-    distrun_op op = make_op<T>(DISTRUN_ALLGATHER, name, const_cast<T*>(data), count);
+  std::vector<T> allgather(const std::string& name, const T* data, std::size_t count, int process_set = 0) {
+    distrun_op op = make_op<T>(DISTRUN_ALLGATHER, name, const_cast<T*>(data), process_set);
     op.output = nullptr;
     return gathered<T>(op, count);
   }
@@ -168,37 +187,37 @@ class Session {
   // order.
   template <class T>
   std::vector<T> alltoall(const std::string& name, const T* data, std::size_t count,
-                          const std::vector<std::int64_t>& splits = {}) {
-    distrun_op op = make_op<T>(DISTRUN_ALLTOALL, name, const_cast<T*>(data), count);
+                          const std::vector<std::int64_t>& splits = {}, int process_set = 0) {
+    distrun_op op = make_op<T>(DISTRUN_ALLTOALL, name, const_cast<T*>(data), process_set);
     op.output = nullptr;
     op.splits = splits.data();
     op.num_splits = static_cast<std::uint32_t>(splits.size());
     return gathered<T>(op, count);
   }
-  // This rank's share of the reduction: count / size() elements, one more on the first count % size() ranks.
+  // This member's share of the reduction over n: count / n elements, one more on the first count % n members.
   template <class T>
   std::vector<T> reducescatter(const std::string& name, const T* data, std::size_t count,
-                               distrun_reduce reduce = DISTRUN_AVERAGE) {
-    const distrun_world here = world();
-    const auto size = static_cast<std::size_t>(here.size);
-    std::vector<T> share(count / size + (static_cast<std::size_t>(here.rank) < count % size ? 1 : 0));
-    distrun_op op = make_op<T>(DISTRUN_REDUCESCATTER, name, const_cast<T*>(data), count);
+                               distrun_reduce reduce = DISTRUN_AVERAGE, int process_set = 0) {
+    const std::vector<std::int32_t> ranks = process_set_ranks(process_set);
+    const auto place = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    std::vector<T> share(count / ranks.size() + (place < count % ranks.size() ? 1 : 0));
+    distrun_op op = make_op<T>(DISTRUN_REDUCESCATTER, name, const_cast<T*>(data), process_set);
     op.output = share.data();
     op.reduce = reduce;
     submit(op, count).wait();
     return share;
   }
   // For a rank that has run out of data (see distrun_op). The rank that joined last.
-  int join() {
+  int join(int process_set = 0) {
     const std::string name = "join";
-    distrun_op op = make_op<std::uint8_t>(DISTRUN_JOIN, name, nullptr, 0);
+    distrun_op op = make_op<std::uint8_t>(DISTRUN_JOIN, name, nullptr, process_set);
     Operation operation = submit(op, 0);
     operation.wait();
     return static_cast<int>(*operation.result().first_dims);
   }
-  void barrier() {
+  void barrier(int process_set = 0) {
     const std::string name = "barrier";
-    distrun_op op = make_op<std::uint8_t>(DISTRUN_BARRIER, name, nullptr, 0);
+    distrun_op op = make_op<std::uint8_t>(DISTRUN_BARRIER, name, nullptr, process_set);
     submit(op, 0).wait();
   }
   [[nodiscard]] distrun_session* get() const { return session_; }
@@ -206,7 +225,7 @@ class Session {
  private:
   // The op refers to `name`, which must outlive submit().
   template <class T>
-  static distrun_op make_op(distrun_kind kind, const std::string& name, T* data, std::size_t) {
+  static distrun_op make_op(distrun_kind kind, const std::string& name, T* data, int process_set) {
     distrun_op op = {};
     op.struct_size = sizeof(op);
     op.kind = kind;
@@ -215,6 +234,7 @@ class Session {
     op.input = data;
     op.output = data;
     op.prescale = op.postscale = 1.0;
+    op.process_set = process_set;
     op.group = -1;
     return op;
   }

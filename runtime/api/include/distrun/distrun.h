@@ -234,6 +234,11 @@ DISTRUN_API void distrun_watch_close(distrun_watch* watch);
 /* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there. */
 DISTRUN_API int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count,
                                             int32_t* process_set);
+/* The same, called by the members alone: the others do not take part and never hear of the set; it may have the ranks
+ * of another one. Its members alone call distrun_process_set_remove for it. Ranks make the calls that they share, of
+ * both kinds, in the same order; where they do not, each gets DISTRUN_MISMATCH. */
+DISTRUN_API int32_t distrun_process_set_add_by_members(distrun_session* session, const int32_t* ranks, uint64_t count,
+                                                       int32_t* process_set);
 DISTRUN_API int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set);
 /* Writes at most `capacity` ranks of the set, ascending, and the number of its members. */
 DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t process_set, int32_t* ranks,
