@@ -22,8 +22,8 @@ def candidates() -> list[pathlib.Path]:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-    """The loaded library with its prototypes set; every call through it releases the GIL."""
+def library_file() -> pathlib.Path:
+    """Where libdistrun.so is; what belongs to a framework lies beside it."""
     places = candidates()
     found = next((place for place in places if place.exists()), None)
     if found is None:
@@ -32,6 +32,13 @@ def library() -> ctypes.CDLL:
             + ", ".join(str(place) for place in places)
             + ". Install the wheel (pip install distrun), or build from source with scripts/quickstart."
         )
+    return found
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded library with its prototypes set; every call through it releases the GIL."""
+    found = library_file()
     loaded = ctypes.CDLL(str(found))
     for name, (result, arguments) in _abi.PROTOTYPES.items():
         function = getattr(loaded, name, None)

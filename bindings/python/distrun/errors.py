@@ -129,7 +129,8 @@ def end_told() -> bool:
     return _end_told
 
 
-def _from_struct(error: ErrorStruct) -> DistrunError:
+def from_struct(error: ErrorStruct) -> DistrunError:
+    """The exception that a filled struct tells of."""
     global _end_told
     _end_told = _end_told or not error.usable
     kind = _CLASSES.get(error.code, DistrunError)
@@ -151,14 +152,14 @@ def last_error() -> DistrunError:
     """The exception for the call that just failed on this thread."""
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
     library().distrun_last_error(ctypes.byref(error))
-    return _from_struct(error)
+    return from_struct(error)
 
 
 def handle_error(handle: int) -> DistrunError | None:
     """The exception of a completed operation; None if it succeeded."""
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
     library().distrun_get_error(handle, ctypes.byref(error))
-    return None if error.code == Code.OK else _from_struct(error)
+    return None if error.code == Code.OK else from_struct(error)
 
 
 def check(code: int) -> None:

@@ -1,0 +1,93 @@
+#include "bindings/bridge/core.h"
+
+#include <dlfcn.h>
+
+namespace distrun::bridge {
+
+CoreApi core;
+
+std::string resolve_core(void* library) {
+  std::string missing;
+#define X(name)                                                           \
+  core.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
+  if (core.name == nullptr) missing += std::string(missing.empty() ? "" : ", ") + #name;
+  DISTRUN_CORE_FUNCTIONS(X)
+#undef X
+  return missing.empty() ? "" : "libdistrun.so lacks " + missing;
+}
+
+Attachment& attachment() {
+  static auto* const the_one = new Attachment;
+  return *the_one;
+}
+
+Attachment::Lease::~Lease() {
+  if (owner_ == nullptr) return;
+  const std::lock_guard lock(owner_->mutex_);
+  if (--owner_->leases_ == 0) owner_->left_.notify_all();
+}
+
+std::string Attachment::attach(distrun_session* session) {
+  detach();
+  distrun_watch* watch = nullptr;
+  if (core.distrun_watch_open(session, &watch) != DISTRUN_OK) {
+    auto error = DISTRUN_INIT(distrun_error);
+    core.distrun_last_error(&error);
+    return error.message;
+  }
+  const std::lock_guard lock(mutex_);
+  numbers_.clear();
+  session_ = session;
+  watch_ = watch;
+  completer_ = std::thread([this, watch] { take_completions(watch); });
+  return "";
+}
+
+void Attachment::detach() {
+  std::thread completer;
+  {
+    std::unique_lock lock(mutex_);
+    if (session_ == nullptr || detaching_) return;
+    detaching_ = true;
+    left_.wait(lock, [this] { return leases_ == 0; });
+    completer = std::move(completer_);
+  }
+  core.distrun_watch_end(watch_);
+  completer.join();
+  core.distrun_watch_close(watch_);
+  const std::lock_guard lock(mutex_);
+  session_ = nullptr;
+  watch_ = nullptr;
+  detaching_ = false;
+}
+
+std::optional<Attachment::Lease> Attachment::lease() {
+  const std::lock_guard lock(mutex_);
+  if (session_ == nullptr || detaching_) return std::nullopt;
+  ++leases_;
+  return Lease(*this);
+}
+
+std::string Attachment::next_number(const std::string& kind, std::int32_t process_set) {
+  const std::lock_guard lock(mutex_);
+  return std::to_string(numbers_[{kind, process_set}]++);
+}
+
+void Attachment::forget_numbers(std::int32_t process_set) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(numbers_, [process_set](const auto& entry) { return entry.first.second == process_set; });
+}
+
+void Attachment::take_completions(distrun_watch* watch) {
+  for (;;) {
+    void* flight = nullptr;
+    const std::int32_t code = core.distrun_watch_next(watch, -1.0, &flight);
+    if (code == DISTRUN_OK) {
+      static_cast<Flight*>(flight)->complete();
+    } else if (code != DISTRUN_INTERRUPTED && code != DISTRUN_TIMEOUT) {
+      return;
+    }
+  }
+}
+
+}  // namespace distrun::bridge

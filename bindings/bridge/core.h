@@ -1,0 +1,100 @@
+// The libdistrun.so of this process, which the Python core has loaded already, and the session that is open in it.
+//
+// Threads: a framework's kernels run on any thread. They reach the session through a Lease; detach() waits for all of
+// them and for what they have handed to the watch, so that the session can be freed afterwards.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "distrun/distrun.h"
+
+namespace distrun::bridge {
+
+#define DISTRUN_CORE_FUNCTIONS(X) \
+  X(distrun_last_error)           \
+  X(distrun_get_world)            \
+  X(distrun_enqueue)              \
+  X(distrun_wait_all)             \
+  X(distrun_poll)                 \
+  X(distrun_get_error)            \
+  X(distrun_get_result)           \
+  X(distrun_release)              \
+  X(distrun_process_set_ranks)    \
+  X(distrun_watch_open)           \
+  X(distrun_watch_add)            \
+  X(distrun_watch_next)           \
+  X(distrun_watch_end)            \
+  X(distrun_watch_close)
+
+// Pointers to its functions: this library names no other, so that it cannot load a second copy.
+struct CoreApi {
+#define X(name) decltype(&::name) name = nullptr;
+  DISTRUN_CORE_FUNCTIONS(X)
+#undef X
+};
+extern CoreApi core;
+
+// `library`: what dlopen returned to the Python core. Empty, or what is missing.
+std::string resolve_core(void* library);
+
+// What a front end hands to the watch: all its handles are complete when complete() is called, on a thread of ours.
+class Flight {
+ public:
+  Flight() = default;
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+  virtual ~Flight() = default;
+  virtual void complete() = 0;  // frees itself
+};
+
+class Attachment {
+ public:
+  // Of the open session for one call; none when nothing is attached.
+  class Lease {
+   public:
+    explicit Lease(Attachment& owner) : owner_(&owner) {}
+    Lease(Lease&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
+    Lease& operator=(Lease&&) = delete;
+    ~Lease();
+    [[nodiscard]] distrun_session* session() const { return owner_->session_; }
+    [[nodiscard]] distrun_watch* watch() const { return owner_->watch_; }
+
+   private:
+    Attachment* owner_;
+  };
+
+  // Python, at init and before the session is freed. attach: empty, or the reason.
+  std::string attach(distrun_session* session);
+  void detach();
+
+  std::optional<Lease> lease();
+
+  // "3" for the fourth unnamed operation of this kind on this set: equal on all ranks that run them in the same order.
+  std::string next_number(const std::string& kind, std::int32_t process_set);
+  // The members have joined, after different numbers of operations.
+  void forget_numbers(std::int32_t process_set);
+
+ private:
+  void take_completions(distrun_watch* watch);
+
+  std::mutex mutex_;
+  std::condition_variable left_;
+  distrun_session* session_ = nullptr;
+  distrun_watch* watch_ = nullptr;
+  bool detaching_ = false;
+  int leases_ = 0;
+  std::map<std::pair<std::string, std::int32_t>, std::uint64_t> numbers_;
+  std::thread completer_;
+};
+
+// Never destroyed: operations may be in flight when the process ends.
+Attachment& attachment();
+
+}  // namespace distrun::bridge

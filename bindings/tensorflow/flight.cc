@@ -1,0 +1,318 @@
+#include "bindings/tensorflow/flight.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "bindings/bridge/failures.h"
+#include "bindings/tensorflow/signals.h"
+
+namespace distrun::tensorflow {
+
+using bridge::attachment;
+using bridge::core;
+
+namespace {
+
+// A signal that comes right before a wait begins is only noticed when it ends.
+constexpr double kLookSeconds = 0.5;
+// What the ranks need to answer each other when all of them are there; longer would hold up a thread of TensorFlow's.
+constexpr double kSoonSeconds = 20e-6;
+
+constexpr TF_DataType kTfInt32 = 3;
+
+// TensorFlow's number for a dtype and ours. The op definitions admit no other.
+std::int32_t dtype_of(TF_DataType type) {
+  constexpr std::pair<TF_DataType, std::int32_t> kTypes[] = {
+      {1, DISTRUN_FLOAT32}, {2, DISTRUN_FLOAT64}, {3, DISTRUN_INT32}, {4, DISTRUN_UINT8},     {5, DISTRUN_INT16},
+      {6, DISTRUN_INT8},    {9, DISTRUN_INT64},   {10, DISTRUN_BOOL}, {14, DISTRUN_BFLOAT16}, {19, DISTRUN_FLOAT16},
+  };
+  for (const auto& [theirs, ours] : kTypes) {
+    if (theirs == type) return ours;
+  }
+  return -1;
+}
+
+std::vector<std::int64_t> shape_of(const TF_Tensor* tensor) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(tf.TF_NumDims(tensor)));
+  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = tf.TF_Dim(tensor, static_cast<int>(i));
+  return shape;
+}
+
+bool keeps_size(distrun_kind kind) { return kind == DISTRUN_ALLREDUCE || kind == DISTRUN_BROADCAST; }
+
+bool has_tensors(distrun_kind kind) { return kind != DISTRUN_BARRIER && kind != DISTRUN_JOIN; }
+
+// The rows of a reducescatter that this rank gets, of `rows`; all of them where the set is not known.
+std::int64_t share_of(std::int64_t rows, std::int32_t process_set, const bridge::Attachment::Lease& lease) {
+  auto world = DISTRUN_INIT(distrun_world);
+  std::uint64_t count = 0;
+  if (core.distrun_get_world(lease.session(), &world) != DISTRUN_OK) return rows;
+  std::vector<std::int32_t> members(static_cast<std::size_t>(world.size));
+  if (core.distrun_process_set_ranks(lease.session(), process_set, members.data(), members.size(), &count) != 0) {
+    return rows;
+  }
+  members.resize(count);
+  const auto place = std::find(members.begin(), members.end(), world.rank) - members.begin();
+  const auto size = static_cast<std::int64_t>(count);
+  return rows / size + (place < rows % size ? 1 : 0);
+}
+
+// Not ABORTED and UNAVAILABLE: MonitoredTrainingSession takes them for a restart of a server, and tries for ever.
+int tf_code(std::int32_t code) {
+  switch (code) {
+    case DISTRUN_INVALID_ARGUMENT:
+    case DISTRUN_DUPLICATE_NAME:
+      return 3;  // INVALID_ARGUMENT
+    case DISTRUN_MISMATCH:
+    case DISTRUN_NOT_INITIALIZED:
+    case DISTRUN_SHUT_DOWN:
+      return 9;  // FAILED_PRECONDITION
+    case DISTRUN_TIMEOUT:
+      return 4;  // DEADLINE_EXCEEDED
+    case DISTRUN_UNSUPPORTED:
+      return 12;  // UNIMPLEMENTED
+    case DISTRUN_OUT_OF_MEMORY:
+      return 8;  // RESOURCE_EXHAUSTED
+    case DISTRUN_INTERRUPTED:
+      return 1;  // CANCELLED
+    case DISTRUN_PROTOCOL:
+    case DISTRUN_SYSTEM:
+    case DISTRUN_INTERNAL:
+      return 13;  // INTERNAL
+    default:
+      return 2;  // UNKNOWN: a rank was lost or left, the job was aborted
+  }
+}
+
+}  // namespace
+
+void Flight::start(std::unique_ptr<Flight> flight) {
+  const auto lease = attachment().lease();
+  if (!lease) {
+    flight->fail(DISTRUN_NOT_INITIALIZED, "distrun has not been initialized; call hvd.init() first");
+    return flight->done_.run();
+  }
+  if (!flight->prepare(*lease) || !flight->enqueue(*lease)) return flight->done_.run();
+  std::vector<distrun_handle*> handles;
+  for (const Part& part : flight->parts_) handles.push_back(part.handle);
+  if (flight->wait_here_) {
+    if (flight->wait()) return flight.release()->complete();
+    flight->fail(DISTRUN_INTERRUPTED, "interrupted by a signal; the operation stays in flight");
+    flight->told_ = true;
+    flight->done_.run();
+  } else {
+    core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
+    if (flight->all_done()) return flight.release()->complete();
+  }
+  bridge::Flight* const tag = flight.release();  // the completing thread's from here on
+  core.distrun_watch_add(lease->watch(), handles.data(), handles.size(), tag);
+}
+
+void Flight::complete() {
+  const std::unique_ptr<Flight> self(this);
+  if (!told_) finish();
+  for (const Part& part : parts_) core.distrun_release(part.handle);
+  parts_.clear();
+  if (!told_) done_.run();
+}
+
+bool Flight::prepare(const bridge::Attachment::Lease& lease) {
+  const int inputs = tf.TF_NumInputs(context_);
+  int tensors = has_tensors(kernel_.kind) ? inputs : 0;
+  if (kernel_.kind == DISTRUN_ALLTOALL) {
+    tensors = 1;
+    if (!read_splits()) return false;
+  }
+  parts_.resize(static_cast<std::size_t>(std::max(tensors, 1)));
+  for (int i = 0; i < tensors; ++i) {
+    if (!prepare_part(i, parts_[static_cast<std::size_t>(i)], lease)) return false;
+  }
+  return true;
+}
+
+bool Flight::prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease) {
+  const StatusScope status;
+  TF_Tensor* input = nullptr;
+  tf.TF_GetInput(context_, index, &input, status.get());
+  if (refuse_if_failed(status)) return false;
+  part.input = TensorRef(input);
+  part.type = tf.TF_TensorType(input);
+  part.shape = shape_of(input);
+  if (keeps_size(kernel_.kind)) return same_size_output(index, part);
+  if (kernel_.kind == DISTRUN_REDUCESCATTER) return share_output(index, part, lease);
+  return true;
+}
+
+bool Flight::same_size_output(int index, Part& part) {
+  const StatusScope status;
+  const int dims = static_cast<int>(part.shape.size());
+  const std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
+  if (kernel_.eager) {
+    part.output =
+        TensorRef(tf.TF_AllocateOutput(context_, index, part.type, part.shape.data(), dims, bytes, status.get()));
+    return !refuse_if_failed(status);
+  }
+  // In place where nobody else needs the input any more; a reference of ours would count as somebody.
+  int forwarded = -1;
+  part.input.reset();
+  part.output = TensorRef(tf.TF_ForwardInputOrAllocateOutput(context_, &index, 1, index, part.shape.data(), dims,
+                                                             &forwarded, status.get()));
+  if (refuse_if_failed(status)) return false;
+  if (forwarded >= 0) return true;
+  TF_Tensor* input = nullptr;
+  tf.TF_GetInput(context_, index, &input, status.get());
+  part.input = TensorRef(input);
+  return !refuse_if_failed(status);
+}
+
+bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease& lease) {
+  const StatusScope status;
+  std::vector<std::int64_t> shape = part.shape;
+  std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
+  if (!shape.empty()) {
+    const std::int64_t rows = shape.front();
+    shape.front() = share_of(rows, kernel_.process_set, lease);
+    if (rows > 0) bytes = bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.front());
+  }
+  part.output = TensorRef(tf.TF_AllocateOutput(context_, index, part.type, shape.data(), static_cast<int>(shape.size()),
+                                               bytes, status.get()));
+  return !refuse_if_failed(status);
+}
+
+bool Flight::read_splits() {
+  const StatusScope status;
+  TF_Tensor* tensor = nullptr;
+  tf.TF_GetInput(context_, 1, &tensor, status.get());
+  if (refuse_if_failed(status)) return false;
+  const TensorRef splits(tensor);
+  const std::size_t count = tf.TF_TensorByteSize(tensor) / sizeof(std::int64_t);
+  const auto* const values = static_cast<const std::int64_t*>(tf.TF_TensorData(tensor));
+  splits_.assign(values, values + count);
+  return true;
+}
+
+bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
+  const std::vector<std::string> names = kernel_.tensor_names(parts_.size());
+  std::vector<distrun_op> ops(parts_.size(), DISTRUN_INIT(distrun_op));
+  std::vector<distrun_handle*> handles(parts_.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    distrun_op& op = ops[i];
+    op.kind = kernel_.kind;
+    op.name = names[i].c_str();
+    op.dtype = has_tensors(kernel_.kind) ? dtype_of(part.type) : 0;
+    op.reduce = kernel_.reduce;
+    op.shape = part.shape.data();
+    op.ndim = static_cast<std::uint32_t>(part.shape.size());
+    op.root = kernel_.root;
+    op.output = part.output.get() == nullptr ? nullptr : tf.TF_TensorData(part.output.get());
+    op.input = part.input.get() == nullptr ? op.output : tf.TF_TensorData(part.input.get());
+    op.prescale = kernel_.prescale;
+    op.postscale = kernel_.postscale;
+    op.process_set = kernel_.process_set;
+    op.group = kernel_.grouped ? 0 : -1;
+    op.splits = splits_.data();
+    op.num_splits = static_cast<std::uint32_t>(splits_.size());
+  }
+  if (core.distrun_enqueue(lease.session(), ops.data(), ops.size(), handles.data()) != DISTRUN_OK) {
+    fail_with_last_error();
+    return false;
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].handle = handles[i];
+  return true;
+}
+
+bool Flight::all_done() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return core.distrun_poll(part.handle) != 0; });
+}
+
+bool Flight::wait() {
+  std::vector<distrun_handle*> handles;
+  for (const Part& part : parts_) handles.push_back(part.handle);
+  for (;;) {
+    core.distrun_wait_all(handles.data(), handles.size(), kLookSeconds, nullptr);
+    if (all_done()) return true;
+    if (handler_raised()) return false;
+  }
+}
+
+void Flight::finish() {
+  for (const Part& part : parts_) {
+    auto error = DISTRUN_INIT(distrun_error);
+    core.distrun_get_error(part.handle, &error);
+    if (error.code != DISTRUN_OK) return report(error);
+  }
+  take_outputs();
+}
+
+bool Flight::take_outputs() {
+  if (kernel_.kind == DISTRUN_BARRIER || keeps_size(kernel_.kind) || kernel_.kind == DISTRUN_REDUCESCATTER) return true;
+  std::vector<std::int32_t> sizes;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (!gathered_output(static_cast<int>(i), parts_[i], sizes)) return false;
+  }
+  const auto tensors = static_cast<std::int64_t>(parts_.size());
+  if (kernel_.kind == DISTRUN_JOIN) {
+    attachment().forget_numbers(kernel_.process_set);
+    return put_integers(0, sizes, {});
+  }
+  if (kernel_.kind == DISTRUN_ALLTOALL) return put_integers(1, sizes, {static_cast<std::int64_t>(sizes.size())});
+  return put_integers(static_cast<int>(tensors), sizes, {tensors, static_cast<std::int64_t>(sizes.size()) / tensors});
+}
+
+// The runtime's result becomes TensorFlow's, and its rows per member are appended to `sizes`.
+bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
+  auto result = DISTRUN_INIT(distrun_result);
+  core.distrun_get_result(part.handle, &result);
+  for (std::uint32_t i = 0; i < result.num_members; ++i)
+    sizes.push_back(static_cast<std::int32_t>(result.first_dims[i]));
+  if (kernel_.kind == DISTRUN_JOIN) return true;
+  const StatusScope status;
+  part.output = TensorRef(tf.TF_AllocateOutput(context_, index, part.type, result.shape, static_cast<int>(result.ndim),
+                                               result.bytes, status.get()));
+  if (refuse_if_failed(status)) return false;
+  if (result.bytes > 0) std::memcpy(tf.TF_TensorData(part.output.get()), result.data, result.bytes);
+  return true;
+}
+
+bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape) {
+  const StatusScope status;
+  const std::size_t bytes = values.size() * sizeof(std::int32_t);
+  const TensorRef output(tf.TF_AllocateOutput(context_, index, kTfInt32, shape.data(), static_cast<int>(shape.size()),
+                                              bytes, status.get()));
+  if (refuse_if_failed(status)) return false;
+  if (bytes > 0) std::memcpy(tf.TF_TensorData(output.get()), values.data(), bytes);
+  return true;
+}
+
+void Flight::fail(std::int32_t code, const std::string& message) {
+  auto error = DISTRUN_INIT(distrun_error);
+  error.code = code;
+  error.message = message.c_str();
+  error.tensor = error.host = error.cause = "";
+  error.usable = 1;
+  report(error);
+}
+
+void Flight::fail_with_last_error() {
+  auto error = DISTRUN_INIT(distrun_error);
+  core.distrun_last_error(&error);
+  report(error);
+}
+
+void Flight::report(const distrun_error& error) {
+  bridge::remember_failure(error);
+  const StatusScope status;
+  tf.TF_SetStatus(status.get(), tf_code(error.code), error.message);
+  tf.TF_OpKernelContext_Failure(context_, status.get());
+}
+
+bool Flight::refuse_if_failed(const StatusScope& status) {
+  if (status.ok()) return false;
+  tf.TF_OpKernelContext_Failure(context_, status.get());
+  return true;
+}
+
+}  // namespace distrun::tensorflow

@@ -1,0 +1,88 @@
+// One operation of TensorFlow's on its way: inputs, outputs and handles of all its tensors.
+//
+// Inputs and outputs of the same size are used where they lie. The memory belongs to TensorFlow; the references taken
+// here keep it until every handle is complete, also when TensorFlow was told earlier that the operation has failed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/bridge/core.h"
+#include "bindings/tensorflow/done.h"
+#include "bindings/tensorflow/kernel.h"
+#include "bindings/tensorflow/tf_api.h"
+
+namespace distrun::tensorflow {
+
+// A reference to a tensor's memory.
+class TensorRef {
+ public:
+  TensorRef() = default;
+  explicit TensorRef(TF_Tensor* tensor) : tensor_(tensor) {}
+  TensorRef(TensorRef&& other) noexcept : tensor_(std::exchange(other.tensor_, nullptr)) {}
+  TensorRef& operator=(TensorRef&& other) noexcept {
+    std::swap(tensor_, other.tensor_);
+    return *this;
+  }
+  ~TensorRef() { reset(); }
+  void reset() {
+    if (tensor_ != nullptr) tf.TF_DeleteTensor(std::exchange(tensor_, nullptr));
+  }
+  [[nodiscard]] TF_Tensor* get() const { return tensor_; }
+
+ private:
+  TF_Tensor* tensor_ = nullptr;
+};
+
+class Flight final : public bridge::Flight {
+ public:
+  Flight(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here)
+      : kernel_(kernel), context_(context), done_(done), wait_here_(wait_here) {}
+
+  // Hands the operation over. Completes it at once where that is possible, on the calling thread when it may wait, and
+  // else when the watch says so.
+  static void start(std::unique_ptr<Flight> flight);
+  // Every handle is complete: outputs, status and TensorFlow's callback. Frees the flight.
+  void complete() override;
+
+ private:
+  struct Part {
+    TensorRef input;
+    TensorRef output;
+    TF_DataType type = 0;
+    std::vector<std::int64_t> shape;
+    distrun_handle* handle = nullptr;
+  };
+
+  bool prepare(const bridge::Attachment::Lease& lease);
+  bool prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease);
+  bool same_size_output(int index, Part& part);
+  bool share_output(int index, Part& part, const bridge::Attachment::Lease& lease);
+  bool read_splits();
+  bool enqueue(const bridge::Attachment::Lease& lease);
+  [[nodiscard]] bool all_done() const;
+  // False when a signal handler of Python's has raised.
+  bool wait();
+
+  void finish();
+  bool take_outputs();
+  bool gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes);
+  bool put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape);
+
+  void fail(std::int32_t code, const std::string& message);
+  void fail_with_last_error();
+  void report(const distrun_error& error);
+  bool refuse_if_failed(const StatusScope& status);
+
+  const Kernel& kernel_;  // TensorFlow's, valid until done_ has run
+  TF_OpKernelContext* context_;
+  Done done_;
+  bool wait_here_;
+  bool told_ = false;  // done_ has run
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> splits_;
+};
+
+}  // namespace distrun::tensorflow

@@ -1,0 +1,100 @@
+#include "bindings/tensorflow/kernel.h"
+
+#include <cstdlib>
+#include <memory>
+
+#include "bindings/bridge/core.h"
+
+namespace distrun::tensorflow {
+namespace {
+
+class Attributes {
+ public:
+  explicit Attributes(TF_OpKernelConstruction* construction) : construction_(construction) {}
+
+  std::string text(const char* name) {
+    std::int32_t list = 0;
+    std::int32_t size = 0;
+    tf.TF_OpKernelConstruction_GetAttrSize(construction_, name, &list, &size, status_.get());
+    if (!status_.ok() || size <= 0) return "";
+    std::string value(static_cast<std::size_t>(size), '\0');
+    tf.TF_OpKernelConstruction_GetAttrString(construction_, name, value.data(), value.size(), status_.get());
+    return value;
+  }
+
+  std::int32_t integer(const char* name) {
+    std::int64_t value = 0;
+    if (status_.ok()) tf.TF_OpKernelConstruction_GetAttrInt64(construction_, name, &value, status_.get());
+    return static_cast<std::int32_t>(value);
+  }
+
+  // TensorFlow's attributes have no double, and a float is not enough for 1 / 3.
+  double number(const char* name) { return std::strtod(text(name).c_str(), nullptr); }
+
+  bool refused() {
+    if (status_.ok()) return false;
+    tf.TF_OpKernelConstruction_Failure(construction_, status_.get());
+    return true;
+  }
+
+ private:
+  TF_OpKernelConstruction* construction_;
+  StatusScope status_;
+};
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> found;
+  for (std::size_t start = 0; start < text.size();) {
+    std::size_t end = text.find('\n', start);
+    if (end == std::string::npos) end = text.size();
+    found.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return found;
+}
+
+bool reduces(distrun_kind kind) { return kind == DISTRUN_ALLREDUCE || kind == DISTRUN_REDUCESCATTER; }
+
+}  // namespace
+
+const char* word_for(distrun_kind kind) {
+  constexpr const char* kWords[] = {"allreduce", "allgather",     "broadcast", "barrier",
+                                    "alltoall",  "reducescatter", "join"};
+  return kWords[kind];
+}
+
+Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
+  auto made = std::make_unique<Kernel>();
+  Attributes attributes(construction);
+  made->kind = kind;
+  made->names = lines(attributes.text("tensor_name"));
+  made->process_set = attributes.integer("process_set");
+  made->eager = attributes.integer("eager") != 0;
+  made->grouped = attributes.integer("grouped") != 0;
+  if (reduces(kind)) {
+    made->reduce = attributes.integer("reduce");
+    made->prescale = attributes.number("prescale");
+    made->postscale = attributes.number("postscale");
+  }
+  if (kind == DISTRUN_BROADCAST) made->root = attributes.integer("root");
+  return attributes.refused() ? nullptr : made.release();
+}
+
+std::vector<std::string> Kernel::tensor_names(std::size_t count) const {
+  const std::string prefix = std::string(word_for(kind)) + ".";
+  std::vector<std::string> result;
+  if (names.size() == count && count > 1) {
+    for (const std::string& name : names) result.push_back(prefix + name);
+    return result;
+  }
+  const std::string base =
+      prefix +
+      (names.empty() ? "tensorflow." + bridge::attachment().next_number(word_for(kind), process_set) : names.front());
+  if (count <= 1) return {base};
+  for (std::size_t i = 0; i < count; ++i) {
+    result.push_back(base + "_" + std::to_string(i + 1) + "of" + std::to_string(count));
+  }
+  return result;
+}
+
+}  // namespace distrun::tensorflow

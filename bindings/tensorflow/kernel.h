@@ -1,0 +1,33 @@
+// What one node of a graph, or one eager call, says about its operation: read once, when TensorFlow makes the kernel.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bindings/tensorflow/tf_api.h"
+#include "distrun/distrun.h"
+
+namespace distrun::tensorflow {
+
+struct Kernel {
+  distrun_kind kind = DISTRUN_ALLREDUCE;
+  std::vector<std::string> names;  // none: numbered; one: for all tensors; else one for each
+  std::int32_t reduce = DISTRUN_SUM;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::int32_t process_set = 0;
+  std::int32_t root = 0;
+  bool grouped = false;  // the tensors run all or none
+  bool eager = false;    // the calling thread has nothing else to do than to wait
+
+  // The full names of `count` tensors. Unnamed ones take the next number, so this is called once per operation.
+  [[nodiscard]] std::vector<std::string> tensor_names(std::size_t count) const;
+};
+
+// Reads the attributes; null after it has told TensorFlow what is wrong.
+Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction);
+
+const char* word_for(distrun_kind kind);
+
+}  // namespace distrun::tensorflow

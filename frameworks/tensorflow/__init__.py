@@ -1,0 +1,90 @@
+"""distrun for TensorFlow: `import distrun.tensorflow as hvd`. Names, arguments and defaults are Horovod's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distrun import basics
+from distrun._operations import Handle
+from distrun.basics import *  # noqa: F403
+
+from . import _gradients, _native
+from ._native import distrun_error
+from ._start import init, no_autograph
+from .aggregation import LocalGradientAggregationHelper
+from .compression import Compression
+from .functions import (
+    BroadcastGlobalVariablesHook,
+    allgather_object,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
+from .ops import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    join,
+    local_rank_op,
+    local_size_op,
+    process_set_included_op,
+    rank_op,
+    reducescatter,
+    size_op,
+)
+from .optimizer import DistributedOptimizer
+from .tape import DistributedGradientTape, PartialDistributedGradientTape
+
+__all__ = [
+    *basics.__all__,
+    "BroadcastGlobalVariablesHook",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Handle",
+    "LocalGradientAggregationHelper",
+    "PartialDistributedGradientTape",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "distrun_error",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "init",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "reducescatter",
+    "size_op",
+]
+
+_native.extend()
+_gradients.register()
+no_autograph()
+
+
+def __getattr__(name: str) -> Any:
+    # A class of Keras', which takes seconds to import.
+    if name == "SyncBatchNormalization":
+        from ._sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module 'distrun.tensorflow' has no attribute {name!r}")

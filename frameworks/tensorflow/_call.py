@@ -1,0 +1,120 @@
+"""One call of an operation: its names and options, and the way to run it, natively or by Python functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from distrun._abi import Kind, ReduceOp
+from distrun.process_sets import ProcessSet, registered_id
+
+from . import _fallback, _native
+
+
+class Call(NamedTuple):
+    """What all tensors of an operation have in common. names: empty (numbered), one, or one for each tensor."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    process_set: int
+    grouped: bool = False
+    reduce: ReduceOp = ReduceOp.SUM
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+
+
+def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet, **options: Any) -> Call:
+    """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
+    members = registered_id(process_set)
+    if names is None:
+        given: tuple[str, ...] = () if tf.executing_eagerly() else (_name_in_graph(kind),)
+    else:
+        given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if not name or "\n" in name:
+            raise ValueError(f"the name of an operation is one line of text, not {name!r}.")
+    return Call(kind, given, members, **options)
+
+
+def _function_graph(graph: Any) -> Any:
+    """The outermost graph of the function being traced; `graph` itself in v1 graph mode."""
+    outer = getattr(graph, "outer_graph", None)
+    while outer is not None and hasattr(outer, "outer_graph"):
+        graph, outer = outer, outer.outer_graph
+    return graph
+
+
+def _name_in_graph(kind: Kind) -> str:
+    """Equal on all ranks that build the same function, whatever else of theirs differs."""
+    graph = _function_graph(tf.compat.v1.get_default_graph())
+    if not hasattr(graph, "_distrun_numbers"):
+        graph._distrun_numbers = {}
+    numbers: dict[Kind, int] = graph._distrun_numbers
+    number = numbers[kind] = numbers.get(kind, -1) + 1
+    name = re.sub(r"\W", "_", getattr(graph, "name", None) or "graph")
+    return f"{name}.{number}"
+
+
+def _in_loop(graph: Any) -> bool:
+    while graph is not None:
+        if type(graph).__name__ == "WhileBodyFuncGraph":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def run(what: Call, *inputs: Any) -> list[Any]:
+    """All outputs. inputs: the list of tensors; for alltoall the tensor and the splits (int64)."""
+    native = _native.native()
+    if native is None:
+        return _fallback.run(what, *inputs)
+    eager = tf.executing_eagerly()
+    options: dict[str, Any] = {
+        "tensor_name": "\n".join(what.names),
+        "process_set": what.process_set,
+        "eager": int(eager),
+        "grouped": int(what.grouped),
+    }
+    if what.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        options |= {"reduce": int(what.reduce), "prescale": repr(what.prescale), "postscale": repr(what.postscale)}
+    if what.kind == Kind.BROADCAST:
+        options["root"] = what.root
+    name = f"distrun_{what.kind.name.lower()}"
+    if eager:
+        return _eagerly(getattr(native.ops, name), inputs, options)
+    graph = tf.compat.v1.get_default_graph()
+    if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
+        name += "_ordered"
+    result = getattr(native.ops, name)(*inputs, **options)
+    outputs = _flat(result)
+    operation = result if isinstance(result, tf.Operation) else outputs[0].op
+    # The other ranks wait for this one, whether it uses the result or not. Ordered ones run in any case.
+    if operation.type in native.unordered and hasattr(graph, "control_outputs"):
+        graph.control_outputs.append(operation)
+    return outputs if outputs else [operation]
+
+
+def _eagerly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+    try:
+        return _flat(function(*inputs, **options))
+    except tf.errors.OpError as failure:
+        if isinstance(failure, tf.errors.CancelledError):
+            _native.raise_kept()
+        ours = _native.distrun_error(failure)
+        if ours is None:
+            raise
+    raise ours
+
+
+def _flat(result: Any) -> list[Any]:
+    if result is None or isinstance(result, tf.Operation):
+        return []
+    if not isinstance(result, list | tuple):
+        return [result]
+    flat: list[Any] = []
+    for one in result:
+        flat += _flat(one)
+    return flat

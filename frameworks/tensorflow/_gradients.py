@@ -1,0 +1,134 @@
+"""Gradients of the operations: formulas that the native ops and the slower path share.
+
+The operations of the backward pass are named after those of the forward pass, so that the order in which they run need
+not be the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun import _session, process_sets
+from distrun._abi import Kind, ReduceOp
+
+from ._call import Call, run
+
+
+def _backward(what: Call, kind: Kind, **changes: Any) -> Call:
+    names = tuple(f"{name}.grad" for name in what.names)
+    return what._replace(kind=kind, names=names, **changes)
+
+
+def _only_given(what: Call, gradients: Sequence[Any], use: Callable[[Call, list[Any]], list[Any]]) -> list[Any]:
+    """`use` on the gradients that are there; integers in a group have none."""
+    given = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    if not given:
+        return [None] * len(gradients)
+    if len(what.names) == len(gradients):
+        what = what._replace(names=tuple(what.names[index] for index in given))
+    made = dict(zip(given, use(what, [tf.convert_to_tensor(gradients[index]) for index in given]), strict=True))
+    return [made.get(index) for index in range(len(gradients))]
+
+
+def _needs_linear(what: Call) -> None:
+    if what.reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        raise NotImplementedError(
+            f"{what.kind.name.lower()} with op={what.reduce.name.title()} has no gradient; use Sum or Average."
+        )
+
+
+def _members(what: Call) -> list[int]:
+    return process_sets.registered()[what.process_set]
+
+
+def allreduce(what: Call, gradients: Sequence[Any]) -> list[Any]:
+    """The same reduction of the gradients."""
+    _needs_linear(what)
+    back = _backward(what, Kind.ALLREDUCE)
+    return _only_given(back, gradients, lambda call, given: run(call, given))
+
+
+def allgather(what: Call, gradients: Sequence[Any], sizes: Any) -> list[Any]:
+    """This rank's part of the sum of the gradients. sizes: [tensor, member] rows."""
+    place = _members(what).index(_session.world().rank)
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM)
+    sums = _only_given(back, gradients, lambda call, given: run(call, given))
+    starts = tf.cumsum(sizes, axis=1, exclusive=True)[:, place]
+    return [
+        None if total is None else total[starts[index] : starts[index] + sizes[index, place]]
+        for index, total in enumerate(sums)
+    ]
+
+
+def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
+    """The sum of the gradients on the root, zero elsewhere."""
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM, root=0)
+    sums = _only_given(back, gradients, lambda call, given: run(call, given))
+    if _session.world().rank == what.root:
+        return sums
+    return [None if total is None else total * 0 for total in sums]
+
+
+def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
+    """The gradients go back the way the rows came; rows that went to nobody have none."""
+    back = _backward(what, Kind.ALLTOALL)
+    returned, _ = run(back, gradient, tf.cast(received, tf.int64))
+    missing = tf.concat([[rows - tf.shape(returned)[0]], tf.shape(returned)[1:]], 0)
+    return tf.concat([returned, tf.zeros(missing, returned.dtype)], 0)
+
+
+def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
+    """The allgather of the shares' gradients, scaled as the shares were; times the set's size for a sum."""
+    _needs_linear(what)
+    factor = what.prescale * what.postscale
+    if what.reduce == ReduceOp.SUM:
+        factor *= len(_members(what))
+    back = _backward(what, Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
+    return _only_given(
+        back, gradients, lambda call, given: run(call, [one * tf.cast(factor, one.dtype) for one in given])[:-1]
+    )
+
+
+def _call_of(kind: Kind, op: Any) -> Call:
+    name = op.get_attr("tensor_name").decode()
+    what = Call(kind, tuple(name.split("\n")) if name else (), op.get_attr("process_set"))
+    what = what._replace(grouped=bool(op.get_attr("grouped")))
+    if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        prescale, postscale = (float(op.get_attr(word).decode()) for word in ("prescale", "postscale"))
+        what = what._replace(reduce=ReduceOp(op.get_attr("reduce")), prescale=prescale, postscale=postscale)
+    return what._replace(root=op.get_attr("root")) if kind == Kind.BROADCAST else what
+
+
+def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:
+    return allreduce(_call_of(Kind.ALLREDUCE, op), gradients)
+
+
+def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
+    return allgather(_call_of(Kind.ALLGATHER, op), gradients[:-1], op.outputs[-1])
+
+
+def _of_broadcast(op: Any, *gradients: Any) -> list[Any]:
+    return broadcast(_call_of(Kind.BROADCAST, op), gradients)
+
+
+def _of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
+    return [alltoall(_call_of(Kind.ALLTOALL, op), gradient, op.outputs[1], tf.shape(op.inputs[0])[0]), None]
+
+
+def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
+    return reducescatter(_call_of(Kind.REDUCESCATTER, op), gradients)
+
+
+def register() -> None:
+    """Tells TensorFlow the gradients of the native ops."""
+    for name, function in (
+        ("Allreduce", _of_allreduce),
+        ("Allgather", _of_allgather),
+        ("Broadcast", _of_broadcast),
+        ("Alltoall", _of_alltoall),
+        ("Reducescatter", _of_reducescatter),
+    ):
+        for order in ("", "Ordered"):
+            tf.RegisterGradient(f"Distrun{name}{order}")(function)

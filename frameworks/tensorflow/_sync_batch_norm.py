@@ -1,0 +1,30 @@
+"""SyncBatchNormalization: batch normalization with the statistics of all ranks' batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from distrun import basics
+
+from .ops import allreduce
+
+
+class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Like BatchNormalization; in training, mean and variance are those of the batches of all ranks together."""
+
+    def __init__(self, fused: bool | None = False, **options: Any) -> None:
+        if fused in (True, None):
+            raise ValueError("SyncBatchNormalization does not support fused=True.")
+        if not options.get("name"):
+            options["name"] = "sync_batch_normalization"
+        super().__init__(**options)
+
+    def _moments(self, inputs: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+        """Keras' own moments of this rank's batch, averaged over the ranks as means and mean squares."""
+        mean, variance = super()._moments(inputs, *arguments, **options)
+        if basics.size() == 1:
+            return mean, variance
+        stacked = tf.stack([mean, variance + tf.square(mean)])
+        mean, mean_square = tf.unstack(allreduce(stacked, name=f"sync_batch_norm.{self.name}"))
+        return mean, mean_square - tf.square(mean)

@@ -1,0 +1,69 @@
+"""Compression: tensors are made smaller for the way and get their dtype back afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class Compressor:
+    """A class with these two static methods can be passed as `compression`."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor to send, and what decompress needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The received tensor in its old dtype."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Nothing changes."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Nothing changes."""
+        return tensor
+
+
+class _Narrow(Compressor):
+    dtype = tf.float16
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:  # type: ignore[override]
+        """The narrow dtype, and the old one."""
+        if tensor.dtype.is_floating and tensor.dtype.size > cls.dtype.size:
+            return tf.cast(tensor, cls.dtype), tensor.dtype
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class FP16Compressor(_Narrow):
+    """Sends float32 and float64 as float16."""
+
+
+class BF16Compressor(_Narrow):
+    """Sends float32 and float64 as bfloat16."""
+
+    dtype = tf.bfloat16
+
+
+class Compression:
+    """The choices for `compression`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,132 @@
+"""Initial state from one rank: variables and objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun import _objects
+from distrun._abi import Kind
+from distrun.process_sets import ProcessSet, global_process_set
+
+from ._call import call, run
+
+
+def variable_names(variables: Sequence[Any]) -> list[str]:
+    """A name for each, equal on all ranks: the variable's path or name, numbered from its second use on."""
+    uses: dict[str, int] = {}
+    names = []
+    for variable in variables:
+        text = getattr(variable, "path", None) or getattr(variable, "name", None) or "variable"
+        name = re.sub(r"\s", "_", str(text).partition(":")[0])
+        uses[name] = uses.get(name, 0) + 1
+        names.append(name if uses[name] == 1 else f"{name}.{uses[name]}")
+    return names
+
+
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Gives the variables the values that they have on rank `root_rank`; in a graph, the operation that does.
+
+    All travel together. `inplace` is Horovod's and has no effect: the variables are always assigned to.
+    """
+    del inplace
+    made = _assigned(list(variables), root_rank, None, process_set)
+    return None if tf.executing_eagerly() else tf.group(*made)
+
+
+def broadcast_(
+    variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Like broadcast_variables, under one name, and gives the variables; in a graph, their new values."""
+    given = list(variables)
+    made = _assigned(given, root_rank, name, process_set)
+    return given if tf.executing_eagerly() else made
+
+
+def _assigned(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> list[Any]:
+    if not variables:
+        return []
+    names = [f"variable.{one}" for one in variable_names(variables)] if name is None else name
+    what = call(Kind.BROADCAST, names, process_set, root=root_rank)
+    values = run(what, [tf.convert_to_tensor(variable) for variable in variables])
+    return [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """The operation that gives all global variables of the v1 graph the values of rank `root_rank`."""
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() does not support eager execution. Please use "
+            "`hvd.broadcast_variables(<model/optimizer variables>)` instead."
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """Broadcasts all global variables from rank `root_rank` when a session of a v1 graph has been made.
+
+    So all ranks start with the same random initial values, or with what rank 0 restored from a checkpoint.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        del device
+        super().__init__()
+        self.root_rank = root_rank
+        self.bcast_op: Any = None
+
+    def begin(self) -> None:
+        """Adds the operation to the graph, before it is finalized."""
+        if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
+            self.bcast_op = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs it."""
+        del coord
+        session.run(self.bcast_op)
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    allow_pickle: bool = False,
+) -> Any:
+    """The object of rank `root_rank`, on every member. `session` is Horovod's; none is needed."""
+    del session
+    return _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    allow_pickle: bool = False,
+) -> Callable[[Any], Any]:
+    """A function that broadcasts the object that it is given."""
+    del session
+    return lambda obj: _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
+
+
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    allow_pickle: bool = False,
+) -> list[Any]:
+    """The objects of all members, in rank order. `session` is Horovod's; none is needed."""
+    del session
+    return _objects.allgather_object(obj, name, process_set, allow_pickle=allow_pickle)

@@ -1,0 +1,278 @@
+"""The operations on TensorFlow's tensors, under Horovod's names; in eager mode, in tf.function and in v1 graphs.
+
+All have gradients. `device_dense`, `device_sparse` and `ignore_name_scope` are Horovod's and have no effect: the
+operations run where their tensors are, and their names do not depend on scopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun import _session
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import reduce_op
+from distrun.process_sets import ProcessSet, global_process_set
+
+from . import _native
+from ._call import call, run
+from .compression import Compression, Compressor
+
+
+def _tensors(values: Sequence[Any]) -> list[Any]:
+    return [tf.convert_to_tensor(value) for value in values]
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """The reduction (default: the average) of the tensors of all ranks. tf.IndexedSlices are gathered instead."""
+    del device_dense, device_sparse, ignore_name_scope
+    reduce = reduce_op(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        return allreduce_slices([tensor], reduce, name, process_set)[0]
+    options = {"prescale": prescale_factor, "postscale": postscale_factor}
+    return allreduce_dense([tensor], reduce, name, process_set, compression, grouped=False, **options)[0]
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """The reductions of several tensors, which run all or none. tf.IndexedSlices among them are gathered."""
+    del device_dense, device_sparse, ignore_name_scope
+    reduce = reduce_op(op, average)
+    options = {"prescale": prescale_factor, "postscale": postscale_factor}
+    sparse = [index for index, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [index for index in range(len(tensors)) if index not in set(sparse)]
+    results: dict[int, Any] = {}
+    if dense:
+        given = [tensors[index] for index in dense]
+        reduced = allreduce_dense(given, reduce, name, process_set, compression, grouped=True, **options)
+        results |= zip(dense, reduced, strict=True)
+    if sparse:
+        gathered = allreduce_slices([tensors[index] for index in sparse], reduce, name, process_set)
+        results |= zip(sparse, gathered, strict=True)
+    return [results[index] for index in range(len(tensors))]
+
+
+def allreduce_dense(
+    tensors: Sequence[Any],
+    reduce: ReduceOp,
+    names: str | Sequence[str] | None,
+    process_set: ProcessSet,
+    compression: type[Compressor],
+    *,
+    grouped: bool,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> list[Any]:
+    """One operation for all of `tensors`."""
+    small = [compression.compress(tensor) for tensor in _tensors(tensors)]
+    what = call(
+        Kind.ALLREDUCE, names, process_set, grouped=grouped, reduce=reduce, prescale=prescale, postscale=postscale
+    )
+    outputs = run(what, [tensor for tensor, _ in small])
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, small, strict=True)]
+
+
+def allreduce_slices(
+    slices: Sequence[Any], reduce: ReduceOp, names: str | Sequence[str] | None, process_set: ProcessSet
+) -> list[Any]:
+    """All ranks' rows of each tf.IndexedSlices, those at the same place not yet added up."""
+    if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        raise NotImplementedError(f"tf.IndexedSlices are reduced with Sum or Average, not {reduce.name.title()}.")
+    if names is not None:
+        each = [names] if isinstance(names, str) else list(names)
+        if len(each) != len(slices):
+            each = [f"{each[0]}_{index + 1}of{len(slices)}" for index in range(len(slices))]
+        names = [f"{name}.{part}" for name in each for part in ("values", "indices")]
+    what = call(Kind.ALLGATHER, names, process_set, grouped=True)
+    gathered = run(what, [part for one in slices for part in (one.values, one.indices)])
+    divisor = process_set.size() or 1 if reduce == ReduceOp.AVERAGE else 1
+    return [
+        tf.IndexedSlices(
+            gathered[2 * index] / tf.cast(divisor, one.values.dtype) if divisor > 1 else gathered[2 * index],
+            gathered[2 * index + 1],
+            one.dense_shape,
+        )
+        for index, one in enumerate(slices)
+    ]
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
+    del ignore_name_scope
+    return run(call(Kind.ALLGATHER, name, process_set), _tensors([tensor]))[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """The allgathers of several tensors, which run all or none."""
+    del ignore_name_scope
+    return run(call(Kind.ALLGATHER, name, process_set, grouped=True), _tensors(tensors))[:-1] if tensors else []
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The tensor of world rank `root_rank`, on every member."""
+    del ignore_name_scope
+    return run(call(Kind.BROADCAST, name, process_set, root=root_rank), _tensors([tensor]))[0]
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+
+    splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
+    result is the pair of the output and the rows received from each rank (int32).
+    """
+    del ignore_name_scope
+    rows = tf.zeros([0], tf.int64) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int64)
+    output, received = run(call(Kind.ALLTOALL, name, process_set), tf.convert_to_tensor(tensor), rows)
+    return output if splits is None else (output, received)
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduces the tensors of all ranks (default: the average) and gives each rank its share of the rows.
+
+    Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
+    """
+    del device_dense, ignore_name_scope
+    return _reducescatter([tensor], compression, op, name, process_set, False, prescale_factor, postscale_factor)[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """The reducescatters of several tensors, which run all or none."""
+    del device_dense
+    return _reducescatter(tensors, compression, op, name, process_set, True, prescale_factor, postscale_factor)
+
+
+def _reducescatter(
+    tensors: Sequence[Any],
+    compression: type[Compressor],
+    op: int | None,
+    name: str | None,
+    process_set: ProcessSet,
+    grouped: bool,
+    prescale: float,
+    postscale: float,
+) -> list[Any]:
+    small = [compression.compress(tensor) for tensor in _tensors(tensors)]
+    reduce = reduce_op(op)
+    what = call(
+        Kind.REDUCESCATTER, name, process_set, grouped=grouped, reduce=reduce, prescale=prescale, postscale=postscale
+    )
+    outputs = run(what, [tensor for tensor, _ in small])
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, small, strict=True)]
+
+
+def join(process_set: ProcessSet = global_process_set) -> Any:
+    """For a rank that has run out of data: takes part in what the others do until they have too.
+
+    It contributes the neutral element to reductions and no rows to allgathers. Gives the rank that joined last.
+    """
+    last = run(call(Kind.JOIN, None, process_set))[0]
+    if tf.executing_eagerly():
+        _session.current().forget_numbers(process_set.process_set_id or 0)
+        _native.forget_numbers(process_set.process_set_id or 0)
+    return last
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> Any:
+    """Returns when every member has called it; in a v1 graph, the operation that does."""
+    made = run(call(Kind.BARRIER, None, process_set))
+    # A function runs it in any case, and may not return an operation.
+    return None if tf.executing_eagerly() or tf.inside_function() else made[0]
+
+
+def rank_op(name: str | None = None) -> Any:
+    """This process's number in the job, as a tensor."""
+    return tf.constant(_session.world().rank, tf.int32, name=name)
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """This process's number on its host, as a tensor."""
+    return tf.constant(_session.world().local_rank, tf.int32, name=name)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """The number of members of a process set, as a tensor."""
+    return tf.constant(len(_members(process_set_id)), tf.int32, name=name)
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """The number of processes on this host, as a tensor."""
+    return tf.constant(_session.world().local_size, tf.int32, name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """1 if this process is a member of the set, else 0, as a tensor."""
+    return tf.constant(int(_session.world().rank in _members(process_set_id)), tf.int32, name=name)
+
+
+def _members(process_set_id: int) -> list[int]:
+    from distrun import process_sets
+
+    members = process_sets.registered().get(process_set_id)
+    if members is None:
+        raise ValueError(f"there is no process set with the id {process_set_id}.")
+    return members

@@ -1,0 +1,128 @@
+"""DistributedOptimizer for tf.compat.v1 optimizers; Keras ones are handed to distrun.keras."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun._abi import ReduceOp
+from distrun.process_sets import ProcessSet, global_process_set
+
+from .aggregation import LocalGradientAggregationHelper
+from .compression import Compression, Compressor
+from .reduction import Reduction
+from .tape import groups_of
+
+
+class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
+    """Computes the gradients of all ranks and applies them with the wrapped optimizer."""
+
+    def __init__(
+        self, optimizer: Any, name: str | None, use_locking: bool, reduction: Reduction, passes: int, average: bool
+    ) -> None:
+        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
+        self._optimizer = optimizer
+        self._reduction = reduction
+        self._agg_helper = LocalGradientAggregationHelper(passes, reduction.reduce, average) if passes > 1 else None
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced."""
+        self._reduction.keep_local(var)
+
+    def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
+        """Like the wrapped optimizer's, reduced over the ranks."""
+        pairs = self._optimizer.compute_gradients(*arguments, **options)
+        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if self._agg_helper is not None:
+            reduced = self._agg_helper.compute_gradients(gradients, variables)
+        else:
+            reduced = self._reduction.reduce(gradients, variables)
+        return list(zip(reduced, variables, strict=True))
+
+    def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
+        """Like the wrapped optimizer's; with several passes per step, in the last of them."""
+        pairs = list(grads_and_vars)
+        if self._agg_helper is None:
+            return self._optimizer.apply_gradients(pairs, *arguments, **options)
+        return self._agg_helper.apply_gradients(
+            lambda: self._optimizer.apply_gradients(pairs, *arguments, **options), [pair[0] for pair in pairs]
+        )
+
+    def get_slot(self, *arguments: Any, **options: Any) -> Any:
+        """The wrapped optimizer's."""
+        return self._optimizer.get_slot(*arguments, **options)
+
+    def get_slot_names(self, *arguments: Any, **options: Any) -> Any:
+        """The wrapped optimizer's."""
+        return self._optimizer.get_slot_names(*arguments, **options)
+
+    def variables(self, *arguments: Any, **options: Any) -> Any:
+        """The wrapped optimizer's."""
+        return self._optimizer.variables(*arguments, **options)
+
+
+def _keras_optimizer(optimizer: Any) -> bool:
+    return any(kind.__module__.split(".")[0] in ("keras", "tf_keras") for kind in type(optimizer).__mro__)
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = ReduceOp.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """An optimizer that reduces gradients over the ranks before it applies them.
+
+    compression: see Compression. sparse_as_dense: tf.IndexedSlices are made dense first. backward_passes_per_step:
+    local passes whose gradients are added up (averaged with average_aggregated_gradients) before they travel; graph
+    mode. gradient_predivide_factor: part of the average is taken before the sum, for narrow number formats. groups:
+    gradients that are reduced all or none, as a number of equal groups or lists of variables. scale_local_gradients:
+    gradients that are not reduced (register_local_var) are divided by the number of ranks.
+    """
+    del device_dense, device_sparse
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    shared: dict[str, Any] = {
+        "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
+        "op": op,
+        "groups": groups_of(num_groups, groups),
+        "process_set": process_set,
+    }
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        if backward_passes_per_step > 1 and tf.executing_eagerly():
+            raise ValueError(
+                "backward_passes_per_step > 1 with a tf.compat.v1 optimizer works in graph mode only; add the "
+                "gradients up yourself, or use a Keras optimizer."
+            )
+        reduction = Reduction(predivide=gradient_predivide_factor, scale_local=scale_local_gradients, **shared)
+        return _DistributedOptimizer(
+            optimizer, name, use_locking, reduction, backward_passes_per_step, average_aggregated_gradients
+        )
+    if not _keras_optimizer(optimizer):
+        raise ValueError(
+            f"DistributedOptimizer wraps a tf.compat.v1.train.Optimizer or a Keras optimizer, not "
+            f"{type(optimizer).__name__}."
+        )
+    return importlib.import_module("distrun.keras").DistributedOptimizer(
+        optimizer,
+        name=name,
+        backward_passes_per_step=backward_passes_per_step,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        scale_local_gradients=scale_local_gradients,
+        **shared,
+    )

@@ -1,0 +1,117 @@
+"""The gradients of all ranks: what DistributedGradientTape, DistributedOptimizer and distrun.keras have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun._abi import ReduceOp
+from distrun._collectives import reduce_op
+from distrun.process_sets import ProcessSet, global_process_set
+
+from .compression import Compression, Compressor
+from .functions import variable_names
+from .ops import allreduce_dense, allreduce_slices
+
+
+@dataclasses.dataclass
+class Reduction:
+    """How gradients are reduced. `reduce` gives one gradient for each that it gets; None stays None.
+
+    All dense ones travel in one operation, those of one group (`groups`: a number of equal ones, or lists of variables)
+    all or none. Gradients of local variables are not reduced, but divided by the number of members.
+    """
+
+    compression: type[Compressor] = Compression.none
+    sparse_as_dense: bool = False
+    op: int = ReduceOp.AVERAGE
+    predivide: float = 1.0
+    groups: int | Sequence[Sequence[Any]] | None = None
+    process_set: ProcessSet = global_process_set
+    scale_local: bool = True
+    prefix: str = "gradient"
+    local: set[int] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.op = reduce_op(self.op)
+        if self.predivide != 1.0 and self.op != ReduceOp.AVERAGE:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+        if isinstance(self.groups, int) and self.groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of lists of tf.Variable.")
+
+    def keep_local(self, variable: Any) -> None:
+        """The gradient of `variable` is this rank's own business."""
+        self.local.add(id(variable))
+
+    def active(self) -> bool:
+        """True where there is somebody to reduce with."""
+        return bool(self.process_set.included()) and (self.process_set.size() or 1) > 1
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
+        """The reduced gradients; `variables` name them, in the same order on all ranks."""
+        if not self.active():
+            return list(gradients)
+        names = [f"{self.prefix}.{index}" for index in range(len(variables))]
+        if not generic_names:
+            names = [f"{self.prefix}.{name}" for name in variable_names(variables)]
+        results = list(gradients)
+        dense, sparse = [], []
+        for index, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            if id(variables[index]) in self.local:
+                results[index] = self._scaled(gradient)
+            elif isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense:
+                sparse.append(index)
+            else:
+                dense.append(index)
+        for part, grouped in self._parts(dense, variables):
+            self._reduce_dense(part, results, names, grouped)
+        if sparse:
+            slices = [results[index] for index in sparse]
+            reduced = allreduce_slices(slices, ReduceOp(self.op), [names[index] for index in sparse], self.process_set)
+            for index, gradient in zip(sparse, reduced, strict=True):
+                results[index] = gradient
+        return results
+
+    def _reduce_dense(self, part: list[int], results: list[Any], names: list[str], grouped: bool) -> None:
+        reduced = allreduce_dense(
+            [results[index] for index in part],
+            ReduceOp(self.op),
+            [names[index] for index in part],
+            self.process_set,
+            self.compression,
+            grouped=grouped,
+            prescale=1.0 / self.predivide,
+            postscale=self.predivide,
+        )
+        for index, gradient in zip(part, reduced, strict=True):
+            results[index] = gradient
+
+    def _scaled(self, gradient: Any) -> Any:
+        members = self.process_set.size() or 1
+        if not self.scale_local:
+            return gradient
+        if isinstance(gradient, tf.IndexedSlices):
+            values = gradient.values / tf.cast(members, gradient.dtype)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return gradient / tf.cast(members, gradient.dtype)
+
+    def _parts(self, dense: list[int], variables: Sequence[Any]) -> list[tuple[list[int], bool]]:
+        """Which gradients travel in one operation, and whether they run all or none."""
+        if not dense:
+            return []
+        if not self.groups:
+            return [(dense, False)]
+        if isinstance(self.groups, int):
+            size, longer = divmod(len(dense), self.groups)
+            starts = [index * size + min(index, longer) for index in range(self.groups + 1)]
+            cuts = [dense[starts[group] : starts[group + 1]] for group in range(self.groups)]
+            return [(cut, True) for cut in cuts if cut]
+        group_of = {id(variable): number for number, group in enumerate(self.groups) for variable in group}
+        parts: dict[int, list[int]] = {}
+        for index in dense:
+            parts.setdefault(group_of.get(id(variables[index]), -1), []).append(index)
+        return [(parts[number], number >= 0) for number in sorted(parts)]

@@ -1,0 +1,129 @@
+"""DistributedGradientTape: a tf.GradientTape whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from distrun._abi import ReduceOp
+from distrun.process_sets import ProcessSet, global_process_set
+
+from .compression import Compression, Compressor
+from .reduction import Reduction
+
+
+class _DistributedGradientTape(tf.GradientTape):
+    """What is put in front of the wrapped tape's class; never made by itself. See DistributedGradientTape."""
+
+    _reduction: Reduction
+
+    def register_local_source(self, source: Any) -> None:
+        """The gradient of this variable is not reduced."""
+        self._reduction.keep_local(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Like the tape's own, reduced over the ranks."""
+        gradients = super().gradient(target, sources, output_gradients, **options)
+        flat = tf.nest.flatten(sources)
+        given = [gradients] if gradients is None or not tf.nest.is_nested(sources) else _leaves(gradients)
+        reduced = self._reduction.reduce(given, flat, generic_names=use_generic_names)
+        return tf.nest.pack_sequence_as(sources, reduced) if tf.nest.is_nested(sources) else reduced[0]
+
+
+def _leaves(gradients: Any) -> list[Any]:
+    """Like tf.nest.flatten, which would take tf.IndexedSlices apart in some versions."""
+    if isinstance(gradients, dict):
+        return [leaf for key in sorted(gradients) for leaf in _leaves(gradients[key])]
+    if isinstance(gradients, list | tuple):
+        return [leaf for one in gradients for leaf in _leaves(one)]
+    return [gradients]
+
+
+def groups_of(num_groups: int, groups: Any) -> Any:
+    """The argument `groups`, or Horovod's older one."""
+    if num_groups:
+        warnings.warn("num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=3)
+        return num_groups if groups is None else groups
+    return groups
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = ReduceOp.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A tape of the same class, with what `gradtape` has recorded, whose gradient() reduces over the ranks.
+
+    See DistributedOptimizer for the arguments.
+    """
+    del device_dense, device_sparse
+    if not isinstance(gradtape, tf.GradientTape):
+        raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}.")
+    kind = type(gradtape)
+    made = type(
+        kind.__name__, (_DistributedGradientTape, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
+    )
+    tape: Any = object.__new__(made)
+    tape.__dict__ = gradtape.__dict__  # one tape under two classes: entered as either, it records for both
+    tape._reduction = Reduction(
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups_of(num_groups, groups),
+        process_set,
+        scale_local_gradients,
+    )
+    return tape
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = ReduceOp.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A DistributedGradientTape that does not reduce the gradients of `local_layers`, one layer or several."""
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    layers = local_layers if isinstance(local_layers, Iterable) else [] if local_layers is None else [local_layers]
+    for layer in layers:
+        for variable in layer.trainable_variables:
+            tape.register_local_source(variable)
+    return tape

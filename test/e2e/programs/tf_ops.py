@@ -1,0 +1,311 @@
+"""distrun.tensorflow's operations on 1, 2 or 3 ranks: eager, in tf.function, with gradients, and what is refused."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}')
+
+import numpy as np
+import tensorflow as tf
+
+import distrun.tensorflow as hvd
+
+tf.get_logger().setLevel("ERROR")  # it warns of many traces, which are meant
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+TYPES = [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
+
+
+def equal(found, wanted) -> None:  # type: ignore[no-untyped-def]
+    np.testing.assert_allclose(np.asarray(found).astype(np.float64), np.asarray(wanted).astype(np.float64), rtol=1e-3)
+
+
+def raises(kind, text: str, function, *arguments, **options):  # type: ignore[no-untyped-def]
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        assert text in str(error), f"{text!r} is not in {error}"
+        return error
+    raise AssertionError(f"{kind} was not raised")
+
+
+def every_dtype_and_shape(allreduce) -> None:  # type: ignore[no-untyped-def]
+    for dtype in TYPES:
+        for shape in ([2, 3], [5], [], [0, 4]):
+            value = tf.cast(tf.fill(shape, RANK + 1), dtype)
+            result = allreduce(value)
+            assert result.dtype == dtype and result.shape == value.shape
+            equal(tf.cast(result, tf.float64), np.full(shape, sum(range(1, SIZE + 1))))
+
+
+def every_operation(x):  # type: ignore[no-untyped-def]
+    """x: [2] times rank + 1."""
+    rows = tf.repeat(x[None], RANK + 1, 0)
+    back, received = hvd.alltoall(tf.repeat(x[None], SIZE, 0), splits=[1] * SIZE)
+    return {
+        "average": hvd.allreduce(x),
+        "max": hvd.allreduce(x, op=hvd.Max),
+        "scaled": hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=1 / 3),
+        "fp16": hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16),
+        "group": hvd.grouped_allreduce([x, tf.cast(x, tf.int32), tf.cast(x, tf.float64)], op=hvd.Sum),
+        "gather": hvd.allgather(rows),
+        "gathers": hvd.grouped_allgather([rows, tf.cast(rows, tf.int64)]),
+        "broadcast": hvd.broadcast(x, SIZE - 1),
+        "alltoall": back,
+        "received": received,
+        "equal_alltoall": hvd.alltoall(tf.repeat(x[None], SIZE, 0)),
+        "scatter": hvd.reducescatter(tf.repeat(x[None], SIZE + 1, 0), op=hvd.Sum),
+        "scatters": hvd.grouped_reducescatter([tf.repeat(x[None], SIZE, 0)] * 2),
+        "rank": hvd.rank_op() + hvd.size_op() + hvd.local_rank_op() + hvd.local_size_op(),
+    }
+
+
+def check_operations(results) -> None:  # type: ignore[no-untyped-def]
+    one, total = np.array([1.0, 2.0]), SIZE * (SIZE + 1) / 2
+    stairs = np.concatenate([np.tile(one * (r + 1), (r + 1, 1)) for r in range(SIZE)])
+    ranks = np.stack([one * (r + 1) for r in range(SIZE)])
+    equal(results["average"], one * total / SIZE)
+    equal(results["max"], one * SIZE)
+    equal(results["scaled"], one * total / 6)
+    equal(results["fp16"], one * total)
+    for result, dtype in zip(results["group"], (tf.float32, tf.int32, tf.float64), strict=True):
+        assert result.dtype == dtype
+        equal(result, one * total)
+    equal(results["gather"], stairs)
+    equal(results["gathers"][0], stairs)
+    equal(results["gathers"][1], stairs)
+    equal(results["broadcast"], one * SIZE)
+    equal(results["alltoall"], ranks)
+    equal(results["equal_alltoall"], ranks)
+    equal(results["received"], np.ones(SIZE))
+    equal(results["scatter"], np.tile(one * total, (2 if RANK == 0 else 1, 1)))
+    equal(results["scatters"][1], one[None] * total / SIZE)
+    equal(results["rank"], 2 * (RANK + SIZE))
+
+
+def static_shapes() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec(None)])
+    def traced(known, unknown):  # type: ignore[no-untyped-def]
+        assert hvd.allreduce(known).shape.as_list() == [None, 3]
+        assert hvd.allgather(tf.ones([4, 3])).shape.as_list() == [None, 3]
+        assert hvd.allgather(unknown).shape.rank is None
+        return hvd.reducescatter(tf.ones([4, 3])).shape.rank
+
+    traced(tf.ones([1, 3]), tf.ones([1]))
+
+
+def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
+    x = tf.Variable(tf.ones([SIZE, 2]) * (RANK + 1.0))
+
+    def gradient_of(function):  # type: ignore[no-untyped-def]
+        def work():  # type: ignore[no-untyped-def]
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(function(x * 1.0) * (RANK + 1.0))
+            return tape.gradient(loss, x)
+
+        return wrap(work)()
+
+    total, ones = SIZE * (SIZE + 1) / 2, np.ones([SIZE, 2])
+    equal(gradient_of(lambda v: hvd.allreduce(v, op=hvd.Sum)), ones * total)
+    equal(gradient_of(lambda v: hvd.allreduce(v)), ones * total / SIZE)
+    equal(gradient_of(lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1]), ones * total)
+    equal(gradient_of(hvd.allgather), ones * total)
+    equal(gradient_of(lambda v: hvd.broadcast(v, 0)), ones * total * (RANK == 0))
+    equal(gradient_of(hvd.alltoall), np.arange(1, SIZE + 1)[:, None] * np.ones([1, 2]))
+    equal(gradient_of(lambda v: hvd.alltoall(v, [1] + [0] * (SIZE - 1))[0]), ([[1, 1]] + [[0, 0]] * (SIZE - 1)))
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), ones * np.arange(1, SIZE + 1)[:, None] * SIZE)
+    raises(NotImplementedError, "no gradient", gradient_of, lambda v: hvd.allreduce(v, op=hvd.Max))
+
+
+def sparse_and_tape() -> None:
+    table = tf.Variable(tf.ones([SIZE + 1, 2]))
+    bias = tf.Variable(tf.zeros([2]))
+    unused = tf.Variable(1.0)
+    local = tf.Variable(1.0)
+
+    def step(as_dense: bool, **options):  # type: ignore[no-untyped-def]
+        with tf.GradientTape() as tape:
+            picked = tf.gather(table, [RANK, SIZE])
+            loss = (tf.reduce_sum(picked) + tf.reduce_sum(bias)) * (RANK + 1.0) + local * SIZE
+        tape = hvd.DistributedGradientTape(tape, sparse_as_dense=as_dense, **options)
+        tape.register_local_source(local)
+        return tape.gradient(loss, [table, bias, unused, local])
+
+    mean = (SIZE + 1) / 2
+    wanted = np.array([[(r + 1) / SIZE] * 2 for r in range(SIZE)] + [[mean] * 2])
+    for run in (step, tf.function(step)):
+        for as_dense in (False, True):
+            of_table, of_bias, nothing, own = run(as_dense)
+            assert nothing is None
+            assert as_dense == (not isinstance(of_table, tf.IndexedSlices)) or SIZE == 1
+            equal(tf.convert_to_tensor(of_table), wanted)
+            equal(of_bias, [mean] * 2)
+            equal(own, 1.0)
+    equal(step(True, groups=2, gradient_predivide_factor=2.0)[1], [mean] * 2)
+    equal(step(True, groups=[[bias]], compression=hvd.Compression.bf16)[1], [mean] * 2)
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([RANK]), tf.constant([SIZE, 2]))
+    equal(tf.convert_to_tensor(hvd.allreduce(slices, op=hvd.Sum)), np.ones([SIZE, 2]))
+    raises(NotImplementedError, "Sum or Average", hvd.allreduce, slices, op=hvd.Max)
+    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = bias * (RANK + 1.0)
+    equal(tape.gradient(loss, bias), [mean] * 2)
+    part = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[])
+    raises(ValueError, "op != Average", hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
+           gradient_predivide_factor=2.0)  # fmt: skip
+    del part
+
+
+def variables_and_objects() -> None:
+    variables = [tf.Variable(tf.ones([3]) * RANK, name="same"), tf.Variable(RANK, name="same")]
+    hvd.broadcast_variables(variables, SIZE - 1)
+    equal(variables[0], np.ones(3) * (SIZE - 1))
+    equal(variables[1], SIZE - 1)
+    variables[0].assign(tf.ones([3]) * RANK)
+    tf.function(lambda: hvd.broadcast_(variables, 0, name="again"))()
+    equal(variables[0], np.zeros(3))
+    assert hvd.broadcast_object({"epoch": RANK}, 0) == {"epoch": 0}
+    assert hvd.broadcast_object_fn(0)([RANK]) == [0]
+    assert hvd.allgather_object(RANK) == list(range(SIZE))
+    raises(RuntimeError, "broadcast_variables", hvd.broadcast_global_variables, 0)
+
+
+def loops_and_pruning() -> None:
+    @tf.function
+    def loop(x):  # type: ignore[no-untyped-def]
+        """Independent iterations, which TensorFlow would overlap."""
+        total = tf.TensorArray(tf.float32, 20)
+        for i in tf.range(20):
+            total = total.write(i, hvd.allreduce(x * tf.cast(i, tf.float32), op=hvd.Sum))
+        return total.stack()
+
+    equal(loop(tf.constant(1.0)), np.arange(20) * SIZE)
+
+    @tf.function
+    def only_rank_0_looks(x):  # type: ignore[no-untyped-def]
+        reduced = hvd.allreduce(x, op=hvd.Sum, name="looked.at")
+        return reduced if hvd.rank() == 0 else x
+
+    for _ in range(3):
+        only_rank_0_looks(tf.ones([4]))
+    # Another rank would wait for what was left out here.
+    equal(hvd.allreduce(tf.ones([4]), op=hvd.Sum, name="looked.at"), np.ones(4) * SIZE)
+
+    @tf.function
+    def constants():  # type: ignore[no-untyped-def]
+        return hvd.allreduce(tf.constant(1.0), op=hvd.Sum), hvd.allreduce(tf.constant(1.0), op=hvd.Sum)
+
+    for _ in range(2):
+        equal(constants()[1], SIZE)
+
+
+def nan_travels() -> None:
+    value = tf.constant([np.nan if RANK == 0 else 1.0, 1.0])
+    result = hvd.allreduce(value).numpy()
+    assert np.isnan(result[0]) and result[1] == 1.0
+
+
+def mismatches() -> None:
+    if SIZE == 1:
+        return
+    shape = [3] if RANK == 0 else [4]
+    error = raises(hvd.Mismatch, "bad.shape", hvd.allreduce, tf.ones(shape), name="bad.shape")
+    assert error.usable and error.tensor.endswith("bad.shape")
+
+    @tf.function
+    def graph(x):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(x, name="bad.in.graph")
+
+    failure = raises(tf.errors.FailedPreconditionError, "bad.in.graph", graph, tf.ones(shape))
+    assert isinstance(hvd.distrun_error(failure), hvd.Mismatch)
+    dtype = tf.float32 if RANK == 0 else tf.float64
+    raises(hvd.Mismatch, "dtype", hvd.allreduce, tf.ones([2], dtype), name="bad.dtype")
+    raises(hvd.Mismatch, "", hvd.broadcast, tf.ones([2]), root_rank=RANK, name="bad.root")
+    raises(hvd.DistrunError, "", hvd.broadcast, tf.ones([2]), root_rank=SIZE + 3)
+    equal(hvd.allreduce(tf.ones([2]), op=hvd.Sum), [SIZE] * 2)
+    raises(hvd.Mismatch, "splits", hvd.alltoall, tf.ones([SIZE]), splits=[SIZE + 1] * SIZE)
+    raises(ValueError, "one line", hvd.allreduce, tf.ones([2]), name="two\nlines")
+    assert hvd.distrun_error(ValueError("mine")) is None
+
+
+def a_variable_that_one_rank_lacks() -> None:
+    """The others say which, and get on when the odd rank leaves the step: here it catches up."""
+    if SIZE == 1:
+        return
+    names = ["a", "b"] if RANK == 0 else ["a", "b", "odd"]
+    variables = [tf.Variable(float(RANK), name=name) for name in names]
+    if RANK == 0:
+        hvd.broadcast_variables(variables, 0)
+        hvd.broadcast(tf.constant(7.0), 0, name="variable.odd")
+    else:
+        hvd.broadcast_variables(variables, 0)
+        equal(variables[2], 7.0)
+
+
+def process_sets_and_join() -> None:
+    if SIZE > 2:
+        last = hvd.add_process_set([SIZE - 2, SIZE - 1])
+        if last.included():
+            for wrap in (lambda f: f, tf.function):
+                equal(wrap(lambda: hvd.allreduce(tf.ones([2]) * RANK, process_set=last))(), [SIZE - 1.5] * 2)
+                shares = wrap(lambda: hvd.reducescatter(tf.ones([3]), op=hvd.Sum, process_set=last))()
+                equal(shares, [2.0] * (2 if last.rank() == 0 else 1))
+        hvd.barrier()
+        assert hvd.remove_process_set(last)
+
+    @tf.function
+    def step(x):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    for number in range(RANK + 2):  # uneven numbers of batches
+        have = sum(1 for r in range(SIZE) if r + 2 > number)
+        equal(step(tf.ones([3])), [have] * 3)
+        equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [have])
+    assert int(hvd.join()) in range(SIZE)
+    equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
+    tf.function(hvd.barrier)()
+    hvd.barrier()
+
+
+def batch_norm() -> None:
+    layer = hvd.SyncBatchNormalization(momentum=0.0)
+    data = tf.reshape(tf.range(12 * SIZE, dtype=tf.float32), [SIZE, 4, 3])
+    result = layer(data[RANK], training=True)
+    whole = tf.reshape(data, [-1, 3])
+    mean, variance = tf.nn.moments(whole, 0)
+    equal(layer.moving_mean, mean)
+    assert np.allclose(result, (data[RANK] - mean) / tf.sqrt(variance + layer.epsilon), atol=1e-4)
+    raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
+
+
+def starts_again() -> None:
+    hvd.shutdown()
+    raises(hvd.NotInitialized, "init", hvd.allreduce, tf.ones([1]))
+    hvd.init()
+    equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
+
+
+assert "TF_CONFIG" not in os.environ
+every_dtype_and_shape(lambda value: hvd.allreduce(value, op=hvd.Sum))
+every_dtype_and_shape(tf.function(lambda value: hvd.allreduce(value, op=hvd.Sum)))
+assert bool(hvd.allreduce(tf.constant([True]), op=hvd.Max)[0])
+start = tf.constant([1.0, 2.0]) * (RANK + 1)
+check_operations(every_operation(start))
+compiled = tf.function(every_operation)
+for _ in range(2):
+    check_operations(compiled(start))
+static_shapes()
+gradients(lambda function: function)
+gradients(tf.function)
+sparse_and_tape()
+variables_and_objects()
+loops_and_pruning()
+nan_travels()
+mismatches()
+a_variable_that_one_rank_lacks()
+process_sets_and_join()
+batch_norm()
+raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
+raises(NotImplementedError, "elastic", lambda: hvd.elastic.TensorFlowState())
+starts_again()
+print("all checks passed", flush=True)
