@@ -5,17 +5,21 @@ A graph runs each of them as one node that holds a thread of TensorFlow's and ta
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import tensorflow as tf
-from distrun import _collectives, process_sets
+from distrun import _collectives, errors, process_sets
 from distrun._abi import Kind
 from distrun.numpy._adapter import collective
 
 if TYPE_CHECKING:
     from ._call import Call
+
+failures: collections.deque[errors.DistrunError] = collections.deque(maxlen=16)  # in graphs; the newest first
 
 
 def run(what: Call, *inputs: Any) -> list[Any]:
@@ -80,11 +84,21 @@ def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
     return [output, np.array(received, np.int32)]
 
 
+def _in_graph(what: Call, arrays: Sequence[Any]) -> list[Any]:
+    try:
+        return _arrays(what, [np.asarray(array) for array in arrays])
+    except errors.DistrunError as error:  # TensorFlow makes a text of it
+        failures.appendleft(error)
+        raise
+
+
 def _forward(what: Call, tensors: list[Any]) -> list[Any]:
     extra = [tf.int32] if what.kind in (Kind.ALLGATHER, Kind.ALLTOALL) else []
     kept = tensors[:1] if what.kind == Kind.ALLTOALL else tensors
     types = [tensor.dtype for tensor in kept] + extra
-    outputs = tf.numpy_function(lambda *arrays: _arrays(what, list(map(np.asarray, arrays))), tensors, types)
+    if tf.executing_eagerly():
+        return [tf.convert_to_tensor(array) for array in _arrays(what, [np.asarray(one.numpy()) for one in tensors])]
+    outputs = tf.numpy_function(lambda *arrays: _in_graph(what, arrays), tensors, types)
     for output, tensor in zip(outputs, kept, strict=False):
         same = what.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
         if same:

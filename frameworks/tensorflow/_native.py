@@ -13,6 +13,8 @@ from distrun import _session, errors
 from distrun._abi import ErrorStruct
 from distrun._library import library, library_file
 
+from . import _fallback
+
 _FILE = "libdistrun_tensorflow.so"
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
 
@@ -141,7 +143,7 @@ def distrun_error(exception: BaseException) -> errors.DistrunError | None:
         return exception
     made = native()
     if made is None:
-        return None
+        return next((one for one in _fallback.failures if str(one) in str(exception)), None)
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
     if not made.calls.distrun_tensorflow_failure(str(exception).encode(), ctypes.byref(error)):
         return None

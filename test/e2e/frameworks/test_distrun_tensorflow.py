@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from .conftest import RunFramework
+from .conftest import Completed, RunFramework
+
+
+def assert_passed(done: Completed, ranks: int) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == ranks, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_operations(run_framework: RunFramework, ranks: int) -> None:
-    done = run_framework("-np", str(ranks), "--oversubscribe", program="tf_ops.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("all checks passed") == ranks, done.stdout + done.stderr
+    assert_passed(run_framework("-np", str(ranks), "--oversubscribe", program="tf_ops.py"), ranks)
+
+
+def test_operations_where_the_library_does_not_fit(run_framework: RunFramework) -> None:
+    assert_passed(run_framework("-np", "2", program="tf_ops.py", words=("slower",)), 2)
+
+
+def test_v1_graphs(run_framework: RunFramework) -> None:
+    assert_passed(run_framework("-np", "2", program="tf_v1.py"), 2)
+
+
+@pytest.mark.parametrize(("how", "kind"), [("eager", "RankLost"), ("graph", "UnknownError")])
+def test_a_rank_killed_in_mid_step(run_framework: RunFramework, how: str, kind: str) -> None:
+    done = run_framework("-np", "3", "--oversubscribe", program="tf_ends.py", words=(how,))
+    assert done.returncode == 137, done.stdout + done.stderr
+    died = re.search(r"dies (\S+)", done.stdout)
+    told = re.findall(rf"told (\S+) {kind}", done.stdout)
+    assert died is not None and len(told) == 2, done.stdout + done.stderr
+    assert all(float(when) - float(died[1]) < 2.0 for when in told), done.stdout
+
+
+def test_signals_in_a_blocked_operation(run_framework: RunFramework) -> None:
+    assert_passed(run_framework("-np", "2", program="tf_ends.py", words=("interrupted",)), 2)
+
+
+def test_an_operation_in_flight_at_exit(run_framework: RunFramework) -> None:
+    """A rank whose thread waits in a graph ends; the other has left, which is what the operation fails with."""
+    done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",))
+    assert done.stdout.count("ends") == 2, done.stdout + done.stderr
+    assert done.returncode in (0, 1, 76) and "signal" not in done.stderr, done.stderr

@@ -1,0 +1,94 @@
+"""How TensorFlow programs see the end of another rank, a signal, and their own end. The first argument says which."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import distrun.tensorflow as hvd
+import tensorflow as tf
+
+HOW = sys.argv[1]
+
+
+def step(x):  # type: ignore[no-untyped-def]
+    return hvd.allreduce(x * 2.0, op=hvd.Sum, name="the.gradient")
+
+
+def killed(run) -> None:  # type: ignore[no-untyped-def]
+    """Rank 1 dies in mid-step; the others hear of it and say when."""
+    x = tf.ones([4])
+    for _ in range(3):
+        run(x)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        print(f"dies {time.time()}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        run(x)
+    except Exception as failure:
+        ours = hvd.distrun_error(failure)
+        assert isinstance(ours, hvd.RankLost) and ours.ranks == (1,) and not ours.usable, failure
+        assert "rank 1" in str(failure)
+        print(f"told {time.time()} {type(failure).__name__}", flush=True)
+
+
+class Stopped(Exception):
+    """What this program's handler of SIGUSR1 raises."""
+
+
+def stop(*_: object) -> None:
+    raise Stopped
+
+
+def interrupted() -> None:
+    """A handler that returns runs at once, and the operation goes on; one that raises ends the wait at once."""
+    noted: list[float] = []
+    signal.signal(signal.SIGUSR2, lambda *_: noted.append(time.monotonic()))
+    signal.signal(signal.SIGUSR1, stop)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        time.sleep(2.0)
+        hvd.allreduce(tf.ones([2]), name="late")
+        hvd.broadcast_object("go", 0)
+        for name in ("left.alone", "left.too"):
+            assert hvd.allreduce(tf.ones([2]), name=name)[0] == 1.0
+        return
+    started = time.monotonic()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+    assert hvd.allreduce(tf.ones([2]), op=hvd.Average, name="late")[0] == 1.0
+    assert noted and noted[0] - started < 1.0 < time.monotonic() - started
+    for number, kind in ((signal.SIGUSR1, Stopped), (signal.SIGINT, KeyboardInterrupt)):
+        started = time.monotonic()
+        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+        try:
+            hvd.allreduce(tf.ones([2]), name="left.alone" if kind is Stopped else "left.too")
+        except kind:
+            assert time.monotonic() - started < 1.0
+        else:
+            raise AssertionError(f"{kind} was not raised")
+    hvd.broadcast_object("go", 0)
+
+
+def main() -> None:
+    hvd.init()
+    if HOW == "eager":
+        killed(step)
+    elif HOW == "graph":
+        killed(tf.function(step))
+    elif HOW == "interrupted":
+        interrupted()
+        print("all checks passed", flush=True)
+    elif HOW == "in flight":
+        # Another thread waits in a graph when the program ends.
+        if hvd.rank() == 0:
+            graph = tf.function(step)
+            threading.Thread(target=lambda: graph(tf.ones([2])), daemon=True).start()
+            time.sleep(1.0)
+        print("ends", flush=True)
+
+
+main()
