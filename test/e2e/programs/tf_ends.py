@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 
-import distrun.tensorflow as hvd
 import tensorflow as tf
+
+import distrun.tensorflow as hvd
 
 HOW = sys.argv[1]
 

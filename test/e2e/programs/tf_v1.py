@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import distrun.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
+
+import distrun.tensorflow as hvd
 
 tf1 = tf.compat.v1
 tf1.disable_eager_execution()
