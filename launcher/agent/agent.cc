@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -265,6 +266,7 @@ void Agent::start(const Start& order) {
   if (!job_ || started_) return refuse(kInternal, "agent: start before prepare, or twice");
   started_ = true;
   listener_.reset();
+  tell_abandoned(end_abandoned_cgroups("/"));
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = oom_kills("/");
   const RankSetting setting{.common = &job_->common,
@@ -323,6 +325,9 @@ int agent_main(bool guard) {
   }
   if (guard) {
     if (const std::optional<int> code = stand_guard()) return *code;
+  } else {
+    // The head guards it, and the other way round: pkill distrun is not to end both.
+    ::prctl(PR_SET_NAME, "dr-agent");
   }
   // Away from 0 and 1, so that no library can write into the messages by accident.
   Fd in(::fcntl(0, F_DUPFD_CLOEXEC, 3));

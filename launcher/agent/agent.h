@@ -68,6 +68,7 @@ class Agent {
   void act(const Ending::Actions& actions);
   void kill_everything();
   void tell_left_behind();
+  void tell_abandoned(const std::vector<pid_t>& processes);
   [[nodiscard]] bool ranks_alive() const;
   [[nodiscard]] std::vector<pid_t> carriers() const;
   [[nodiscard]] RankProcess::OnOutput forward_output();

@@ -111,6 +111,12 @@ void Agent::tell_left_behind() {
        seconds_text(job_->grace) + " s, then TERM, then KILL: " + describe(rest));
 }
 
+void Agent::tell_abandoned(const std::vector<pid_t>& processes) {
+  if (processes.empty()) return;
+  note("host " + job_->host + ": processes of an earlier job, whose agent was killed, were still here and have been " +
+       "ended: pid " + ranges({processes.begin(), processes.end()}));
+}
+
 void Agent::kill_everything() {
   terminated_ = true;
   for (auto& [number, rank] : ranks_) rank.process().signal_group(SIGKILL);

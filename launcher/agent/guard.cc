@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "launcher/agent/ending.h"
 #include "launcher/exit_codes.h"
+#include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
@@ -53,6 +55,8 @@ std::optional<int> stand_guard() {
   const pid_t agent = ::fork();
   if (agent == 0) return std::nullopt;
   if (agent < 0) return exit_code::kInternal;
+  // pkill distrun is to end the job here, and not both that would see to it.
+  ::prctl(PR_SET_NAME, "dr-guard");
   // The agent's alone: its end is how the head sees it go.
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(null.get(), 1);
@@ -87,6 +91,7 @@ std::optional<int> stand_guard() {
   }
   ::dup2(null.get(), 0);
   sweep();
+  if (WIFSIGNALED(status)) end_abandoned_cgroups("/");
   return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

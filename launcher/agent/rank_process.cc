@@ -53,6 +53,11 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   for (int i = 0; i < 3; ++i) spec.descriptors.emplace_back(theirs[static_cast<std::size_t>(i)].get(), i);
   spec.descriptors.emplace_back(key.get(), setting.key_fd);
   if (setting.mpi_fd >= 0) spec.descriptors.emplace_back(setting.mpi_fd, setting.mpi_fd);
+  auto lifeline = make_pipe();
+  if (!lifeline.ok()) return lifeline.status();
+  spec.lifeline = std::max(setting.key_fd, setting.mpi_fd) + 1;
+  spec.descriptors.emplace_back(lifeline->first.get(), spec.lifeline);
+  out.lifeline_ = std::move(lifeline->second);
   auto process = start_process(spec);
   if (!process.ok()) return process.status();
   out.process_ = *std::move(process);

@@ -68,6 +68,7 @@ class RankProcess {
   int rank_ = -1;
   std::string program_;
   Process process_;
+  Fd lifeline_;  // its end, which comes when this process is killed too, kills the rank's process group
   std::array<Stream, 2> streams_;
   Fd input_fd_;
   std::vector<std::byte> input_;

@@ -174,10 +174,8 @@ bool Job::finished() {
   if (actions.kill_all) signal_processes(rest, SIGKILL);
   if (actions.give_up) output_->say(unkillable(rest));
   swept_ = actions.done || actions.give_up;
-  for (const auto& agent : agents_) {
-    const int pid = agent->handle.process.pid();
-    if (swept_ && agent->lost) RankCgroup::remove_left_behind("/", rank_cgroup_name(config_.plan.job_id, pid));
-  }
+  const bool lost = std::any_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->lost; });
+  if (swept_ && lost) end_abandoned_cgroups("/");
   return swept_;
 }
 

@@ -1,14 +1,24 @@
 #include "launcher/spawn/cgroup.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/clock.h"
+
 namespace distrun::launcher {
 namespace {
+
+constexpr char kNamePrefix[] = "distrun-ranks-";
+// What KILL does not end within this time, the kernel keeps; the cgroup then stays.
+constexpr double kEndSeconds = 1;
 
 struct Mount {
   std::string v2;      // where the unified hierarchy is mounted
@@ -57,24 +67,67 @@ long counter(const std::string& path) {
 
 std::string with_root(const std::string& root, const std::string& path) { return root + path.substr(1); }
 
-std::string directory_of(const std::string& root, const std::string& name) {
+// Of the cgroup v2 that this process is in; empty if there is none.
+std::string own_directory(const std::string& root) {
   const Mount mount = find_mounts(root);
   const std::string own = own_cgroup(root, "");
   if (mount.v2.empty() || own.empty()) return {};
-  return with_root(root, mount.v2) + (own == "/" ? "" : own) + "/" + name;
+  return with_root(root, mount.v2) + (own == "/" ? "" : own);
+}
+
+// Invalid if somebody else holds the lock. The kernel lets go of it when the holder dies, in whatever container.
+Fd lock_directory(const std::string& path) {
+  Fd out(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (out.valid() && ::flock(out.get(), LOCK_EX | LOCK_NB) != 0) out.reset();
+  return out;
+}
+
+void await_empty(const std::string& cgroup) {
+  const Fd events(::open((cgroup + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  const TimePoint deadline = deadline_after(kEndSeconds);
+  char text[256] = {};
+  while (events.valid() && ::pread(events.get(), text, sizeof text - 1, 0) > 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (std::string(text).find("populated 0") != std::string::npos || left <= 0) return;
+    pollfd change{.fd = events.get(), .events = POLLPRI, .revents = 0};
+    ::poll(&change, 1, static_cast<int>(left));
+  }
+}
+
+std::vector<std::string> folders_in(const std::string& directory) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (it->is_directory(gone)) out.push_back(it->path().string());
+  }
+  return out;
+}
+
+std::vector<pid_t> processes_in(const std::string& cgroup) {
+  std::vector<pid_t> out;
+  std::ifstream file(cgroup + "/cgroup.procs");
+  for (pid_t pid = 0; file >> pid;) {
+    if (pid > 0) out.push_back(pid);  // those of other containers are 0
+  }
+  return out;
 }
 
 }  // namespace
 
 std::string rank_cgroup_name(const std::string& job_id, int pid) {
-  return "distrun-" + job_id + "-" + std::to_string(pid);
+  return kNamePrefix + job_id + "-" + std::to_string(pid);
 }
 
 RankCgroup RankCgroup::create(const std::string& root, const std::string& name) {
   RankCgroup out;
-  const std::string directory = directory_of(root, name);
-  if (directory.empty()) return out;
+  const std::string own = own_directory(root);
+  if (own.empty()) return out;
+  const std::string directory = own + "/" + name;
   if (::mkdir(directory.c_str(), 0700) != 0) return out;
+  Fd lock = lock_directory(directory);
+  // Who came between the two lines above has taken it for an abandoned one, and removes it.
+  if (!lock.valid()) return out;
   // Old kernels have no cgroup.kill, and joining may be forbidden although making the directory was not.
   if (::access((directory + "/cgroup.kill").c_str(), W_OK) != 0 ||
       ::access((directory + "/cgroup.procs").c_str(), W_OK) != 0) {
@@ -82,18 +135,37 @@ RankCgroup RankCgroup::create(const std::string& root, const std::string& name) 
     return out;
   }
   out.directory_ = directory;
+  out.lock_ = std::move(lock);
   return out;
 }
 
-void RankCgroup::remove_left_behind(const std::string& root, const std::string& name) {
-  const std::string directory = directory_of(root, name);
-  if (!directory.empty()) ::rmdir(directory.c_str());
+std::vector<pid_t> end_abandoned_cgroups(const std::string& root) {
+  const std::string own = own_directory(root);
+  if (own.empty()) return {};
+  std::vector<std::string> places = {own};
+  if (own_cgroup(root, "") != "/") places = folders_in(std::filesystem::path(own).parent_path().string());
+  std::vector<pid_t> out;
+  for (const std::string& place : places) {
+    for (const std::string& cgroup : folders_in(place)) {
+      if (!std::filesystem::path(cgroup).filename().string().starts_with(kNamePrefix)) continue;
+      const Fd lock = lock_directory(cgroup);
+      if (!lock.valid()) continue;
+      const std::vector<pid_t> processes = processes_in(cgroup);
+      out.insert(out.end(), processes.begin(), processes.end());
+      std::ofstream(cgroup + "/cgroup.kill") << "1";
+      await_empty(cgroup);
+      ::rmdir(cgroup.c_str());
+    }
+  }
+  return out;
 }
 
-RankCgroup::RankCgroup(RankCgroup&& other) noexcept : directory_(std::exchange(other.directory_, {})) {}
+RankCgroup::RankCgroup(RankCgroup&& other) noexcept
+    : directory_(std::exchange(other.directory_, {})), lock_(std::move(other.lock_)) {}
 
 RankCgroup& RankCgroup::operator=(RankCgroup&& other) noexcept {
   std::swap(directory_, other.directory_);
+  std::swap(lock_, other.lock_);
   return *this;
 }
 

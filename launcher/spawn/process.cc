@@ -73,6 +73,14 @@ void place_descriptors(const Prepared& prepared) {
   ::syscall(SYS_close_range, report + 1, ~0U, 0);
 }
 
+// The kernel kills the process group when the other end of this pipe closes, which nobody but the death of its holder
+// does. It works as long as any process has this end: those that the program starts in its own group need not know.
+void tie_to(int pipe) {
+  ::fcntl(pipe, F_SETOWN, -::getpid());
+  ::fcntl(pipe, F_SETSIG, SIGKILL);
+  ::fcntl(pipe, F_SETFL, O_ASYNC);
+}
+
 [[noreturn]] void become(const ProcessSpec& spec, const Prepared& prepared) {
   if (spec.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -85,6 +93,7 @@ void place_descriptors(const Prepared& prepared) {
     write_file("/proc/self/oom_score_adj", prepared.oom_text.c_str(), prepared.oom_text.size());
   }
   place_descriptors(prepared);
+  if (spec.lifeline >= 0) tie_to(spec.lifeline);
   if (spec.controlling_terminal && ::ioctl(0, TIOCSCTTY, 0) != 0) give_up(prepared.report, 'f');
   if (!spec.cwd.empty() && ::chdir(spec.cwd.c_str()) != 0) give_up(prepared.report, 'd');
   if (spec.umask) ::umask(static_cast<mode_t>(*spec.umask));

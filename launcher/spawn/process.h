@@ -27,6 +27,7 @@ struct ProcessSpec {
   bool new_session = true;            // own session and process group: no terminal, no signals from it
   bool controlling_terminal = false;  // descriptor 0 is a terminal that becomes the new session's
   bool die_with_parent = false;       // SIGKILL when the thread that started it ends
+  int lifeline = -1;                  // its end of a pipe: KILL for the group when the other end is closed
   std::string cgroup;                 // directory of a cgroup v2 to join before the program runs, or empty
   bool ignore_terminal = false;       // leave SIGINT and friends ignored (the agent)
 };

@@ -210,5 +210,49 @@ TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
   CHECK(WEXITSTATUS(run(spec).status) == 0);
 }
 
+TEST_CASE("what is left in the cgroup of an owner that is gone is ended, and nothing else") {
+  const RankCgroup mine = RankCgroup::create("/", rank_cgroup_name("test", ::getpid()));
+  if (mine.directory().empty()) SKIP("no cgroup v2 can be made here");
+  const std::string abandoned = mine.directory() + "0";  // nobody holds its lock
+  std::filesystem::create_directory(abandoned);
+  ProcessSpec spec = shell("exec sleep 1000");
+  spec.cgroup = mine.directory();
+  auto held = start_process(spec);
+  spec.cgroup = abandoned;
+  auto left = start_process(spec);
+  REQUIRE((held.ok() && left.ok()));
+  const std::vector<pid_t> ended = end_abandoned_cgroups("/");
+  CHECK(std::count(ended.begin(), ended.end(), left->pid()) == 1);
+  CHECK(std::count(ended.begin(), ended.end(), held->pid()) == 0);
+  CHECK_FALSE(std::filesystem::exists(abandoned));
+  int status = 0;
+  CHECK(::waitpid(left->pid(), &status, 0) == left->pid());
+  CHECK(WTERMSIG(status) == SIGKILL);
+  CHECK(::waitpid(held->pid(), &status, WNOHANG) == 0);
+  held->signal(SIGKILL);
+  CHECK(::waitpid(held->pid(), &status, 0) == held->pid());
+}
+
+TEST_CASE("a lifeline that its holder drops ends the child and what it has started in its group") {
+  auto lifeline = make_pipe();
+  auto output = make_pipe();
+  REQUIRE((lifeline.ok() && output.ok()));
+  ProcessSpec spec = shell("sleep 1000 & echo started; wait");
+  spec.descriptors = {{output->second.get(), 1}, {lifeline->first.get(), 5}};
+  spec.lifeline = 5;
+  auto process = start_process(spec);
+  REQUIRE(process.ok());
+  lifeline->first.reset();
+  output->second.reset();
+  char text[64] = {};
+  REQUIRE(::read(output->first.get(), text, sizeof text) == 8);
+  lifeline->second.reset();
+  // The end of its output: neither of the two lives.
+  CHECK(::read(output->first.get(), text, sizeof text) == 0);
+  int status = 0;
+  CHECK(::waitpid(process->pid(), &status, 0) == process->pid());
+  CHECK(WTERMSIG(status) == SIGKILL);
+}
+
 }  // namespace
 }  // namespace distrun::launcher

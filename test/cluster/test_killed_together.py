@@ -1,0 +1,89 @@
+"""kill -9 of all that watch a host's ranks, at the same moment: what the kernel and the next agent still end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, launcher, run, wait_until
+from .rig import Cluster, Host, Process
+
+# The rank is a shell; what it starts knows nothing of distrun's way to end.
+BELOW_A_SHELL = ("sh", "-c", f"{sys.executable} {LOOP} 1000000 0.01 & wait; true")
+# And one that hides in a session of its own.
+HIDING = ("sh", "-c", f"setsid sleep 4321 </dev/null >/dev/null 2>&1 & exec {sys.executable} {LOOP} 1000000 0.01")
+UNIFIED = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
+
+
+def kill_all(host: Host, processes: list[Process]) -> None:
+    """Stopped before, so that none is there to see the other go."""
+    assert len(processes) == 2, processes
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        host.run(["kill", f"-{int(number)}", *[str(each.pid) for each in processes]], check=True)
+
+
+def launcher_and_agent(host: Host) -> list[Process]:
+    return [each for each in host.processes() if each.argv[0] in ("distrun", str(launcher()))]
+
+
+def hidden(host: Host) -> list[Process]:
+    return [each for each in host.processes() if each.argv == ("sleep", "4321")]
+
+
+def cgroups_of_ranks() -> list[Path]:
+    return [path for unified in UNIFIED for path in unified.glob("**/distrun-ranks-*")]
+
+
+def test_pkill_distrun_on_a_host_ends_its_ranks(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-H", "h1:1,h2:2", *HIDING)
+    job.ranks(3)
+    assert hidden(cluster["h2"])
+    cluster["h2"].run(["pkill", "-9", "distrun"], check=True)
+    assert job.finish() == 75, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_pkill_distrun_on_the_head_ends_the_job(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-H", "head:1,h1:2", *HIDING)
+    job.ranks(3)
+    cluster.head.run(["pkill", "-9", "distrun"], check=True)
+    assert job.process.wait(5) == -9
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_agent_and_guard_killed_at_once(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-H", "h1:1,h2:2", *BELOW_A_SHELL)
+    job.ranks(3)
+    kill_all(cluster["h2"], agents(cluster["h2"]))
+    assert job.finish() == 75, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
+def test_launcher_and_agent_killed_at_once(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-np", "2", *BELOW_A_SHELL)
+    job.ranks(2)
+    kill_all(cluster.head, launcher_and_agent(cluster.head))
+    assert job.process.wait(5) == -9
+    assert_nothing_left(cluster.head)
+
+
+def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
+    before = set(cgroups_of_ranks())
+    job = Job(cluster.head, "-np", "2", *HIDING)
+    job.ranks(2)
+    made = set(cgroups_of_ranks()) - before
+    kill_all(cluster.head, launcher_and_agent(cluster.head))
+    assert job.process.wait(5) == -9
+    wait_until(lambda: cluster.head.strays() == hidden(cluster.head), "only what hides is left")
+    assert len(hidden(cluster.head)) == 2
+    if not made:  # no cgroup can be made here, and docs/launch.md says what then is left
+        end_strays(cluster.head)
+        return
+    again = run(cluster.head, "-np", "1", "true")
+    assert again.returncode == 0, again.stderr
+    text = r"processes of an earlier job, whose agent was killed, were still here and have been ended: pid \d"
+    assert re.search(text, again.stderr), again.stderr
+    assert_nothing_left(cluster.head)
+    assert not set(cgroups_of_ranks()) & made
