@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/agent/guard.h"
+#include "launcher/agent/python_module.h"
 #include "launcher/agent/scan.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/descendants.h"
@@ -220,6 +221,7 @@ void Agent::prepare(const Prepare& order) {
   heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = topology_of(order)}});
   program_ = find_program(job_->common, order.host);
+  if (!program_.refused) program_.refused = missing_module(job_->common, program_.path, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
   if (!job_->common.server.empty()) {
     server_ = find_server(job_->common, order.host);

@@ -82,7 +82,6 @@ class Job {
   struct StartFault {
     int code = 0;
     std::string text;
-    bool program = false;  // concerns the user's program, not the host
   };
   // Hosts that start others.
   struct Tree {

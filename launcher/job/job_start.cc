@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "launcher/job/job.h"
@@ -111,8 +112,7 @@ void Job::refused(Agent& agent, const Refused& why) {
   agent.answered = true;
   queue_.answered(agent.index);
   take_back_from(agent, "it cannot take part itself");
-  const bool program = why.exit_code != exit_code::kUnusable && why.exit_code != exit_code::kInternal;
-  faults_.push_back({.code = why.exit_code, .text = why.text, .program = program});
+  faults_.push_back({.code = why.exit_code, .text = why.text});
   go_on();
 }
 
@@ -239,18 +239,16 @@ void Job::choose() {
 }
 
 void Job::refuse_start() {
-  // A program that is nowhere is a wrong command; one that some hosts lack makes those hosts unusable.
-  const bool everywhere =
-      faults_.size() == agents_.size() &&
-      std::all_of(faults_.begin(), faults_.end(), [](const StartFault& one) { return one.program; });
-  const bool one_host = agents_.size() == 1;
-  std::string text = faults_.front().text;
-  if (!one_host && !everywhere) {
-    text = "the job cannot start, because of " + counted(faults_.size(), "host") + " of " +
-           std::to_string(agents_.size()) + ":";
-    for (const StartFault& fault : faults_) text += "\n  " + fault.text;
+  // With --mpi a host has several agents, which say the same.
+  std::set<std::string> hosts;
+  std::vector<std::string> texts;
+  for (const auto& agent : agents_) hosts.insert(agent->host);
+  for (const StartFault& fault : faults_) {
+    if (std::find(texts.begin(), texts.end(), fault.text) == texts.end()) texts.push_back(fault.text);
   }
-  fail_start(one_host || everywhere ? faults_.front().code : exit_code::kUnusable, text);
+  if (hosts.size() == 1) return fail_start(faults_.front().code, texts.front());
+  fail_start(exit_code::kUnusable, "the job cannot start, because of " + counted(texts.size(), "host") + " of " +
+                                       std::to_string(hosts.size()) + ":\n  " + join(texts, "\n  "));
 }
 
 void Job::report_plan(const LaunchPlan& plan) {

@@ -129,7 +129,10 @@ def test_hosts_where_something_is_missing(
     assert "program /tmp/only/tool does not exist on host h4" in done.stderr
     assert not cluster["h1"].path("/tmp/started").exists()
     everywhere = run(head, "-H", "h1:1,h4:1", "/tmp/nowhere/tool")
-    assert everywhere.returncode == 127 and everywhere.stderr.count("/tmp/nowhere/tool") == 1, everywhere.stderr
+    assert everywhere.returncode == 69 and "because of 2 hosts of 2:" in everywhere.stderr, everywhere.stderr
+    for name in ("h1", "h4"):
+        assert f"program /tmp/nowhere/tool does not exist on host {name}" in everywhere.stderr, everywhere.stderr
+    assert run(head, "-H", "h1:2", "/tmp/nowhere/tool").returncode == 127
 
 
 def test_a_folder_or_script_that_some_hosts_lack(cluster: Cluster, head: Host) -> None:
@@ -143,6 +146,17 @@ def test_a_folder_or_script_that_some_hosts_lack(cluster: Cluster, head: Host) -
     done = run(head, "-H", "h1:1,h2:1", "train.py", cwd="/tmp/work")
     assert done.returncode == 69 and "ran" not in done.stdout
     assert "script train.py on host h2: No such file" in done.stderr, done.stderr
+
+
+def test_a_module_that_some_hosts_lack(cluster: Cluster, head: Host) -> None:
+    for host in (head, cluster["h1"], cluster["h2"]):
+        write(host, "/tmp/modules/package/__init__.py", "print('imported')\n")
+    write(cluster["h1"], "/tmp/modules/package/train.py", "print('ran')\n")
+    done = run(head, "-H", "h1:1,h2:1", "-m", "package.train", cwd="/tmp/modules")
+    assert done.returncode == 69 and not done.stdout, done.stdout
+    assert "because of 1 host of 2:" in done.stderr, done.stderr
+    assert "module package.train is not there for" in done.stderr, done.stderr
+    assert "on host h2 (in directory /tmp/modules)" in done.stderr, done.stderr
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ..conftest import StartJob, launcher_path
 Completed = subprocess.CompletedProcess[str]
 
 
-def run(*arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> Completed:
+def run(*arguments: str, stdin: str = "", env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
     return subprocess.run(
         [launcher_path(), *arguments],
         input=stdin,
@@ -24,6 +25,7 @@ def run(*arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> 
         text=True,
         timeout=120,
         env={**os.environ, **(env or {})},
+        cwd=cwd,
     )
 
 
@@ -44,6 +46,8 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["-np", "2", "-H", "nowhere.invalid:2", "true"], 69, "check the name"),
         (["-np", "2", "no-such-program"], 127, "no-such-program was not found"),
         (["-np", "2", "./no/such.py"], 127, "no/such.py"),
+        (["-np", "2", "-m", "no_such_module"], 127, "module no_such_module is not there for"),
+        (["-np", "2", sys.executable, "-B", "-m", "json.nothing"], 127, "module json.nothing is not there for"),
         (["-np", "2", "/etc/passwd"], 126, "may not be executed"),
         (["-np", "2", "--timeout", "0.3", "--grace", "1", "sleep", "60"], 124, "--timeout"),
     ],
@@ -52,6 +56,18 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     done = run(*arguments)
     assert done.returncode == code, done.stderr
     assert text in done.stderr
+
+
+@pytest.mark.parametrize("module", ["namespace.inner.train", "package.train", "package", "train", "json.tool"])
+def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: Path, module: str) -> None:
+    files = ("namespace/inner/train.py", "package/__init__.py", "package/train.py", "package/__main__.py", "train.py")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("print('here')\n")
+    done = run("-np", "1", "--stdin", "none", "-m", module, cwd=tmp_path)
+    assert "is not there" not in done.stderr, done.stderr
+    count = {"package.train": 2, "package": 2, "json.tool": 0}.get(module, 1)
+    assert done.stdout.count("here") == count, done.stdout
 
 
 def test_a_variable_wins_over_the_config_file_and_a_flag_over_both(tmp_path: Path) -> None:

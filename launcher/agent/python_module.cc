@@ -1,0 +1,79 @@
+#include "launcher/agent/python_module.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "launcher/exit_codes.h"
+#include "launcher/spawn/process.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr int kPatienceMs = 10'000;
+constexpr int kNoModule = 113;  // no Python ends so by itself
+
+// Looked for part by part, because find_spec of a submodule would import what is above it, which may take seconds. What
+// a finder raises ends this with another code.
+constexpr char kScript[] =
+    "import sys\n"
+    "name, path = '', None\n"
+    "for part in sys.argv[1].split('.'):\n"
+    "    name += '.' * bool(name) + part\n"
+    "    if name != part and path is None: sys.exit(113)\n"
+    "    found = next((s for f in sys.meta_path for s in [f.find_spec(name, path)] if s), None)\n"
+    "    if found is None: sys.exit(113)\n"
+    "    path = found.submodule_search_locations\n";
+
+bool is_python(const std::string& program) {
+  const std::size_t slash = program.rfind('/');
+  return program.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("python");
+}
+
+std::optional<int> exit_code_of(const Process& process) {
+  pollfd item{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
+  if (item.fd >= 0 && ::poll(&item, 1, kPatienceMs) <= 0) process.signal(SIGKILL);
+  int status = 0;
+  if (::waitpid(process.pid(), &status, 0) != process.pid() || !WIFEXITED(status)) return std::nullopt;
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+std::optional<ModuleQuestion> module_question(const std::vector<std::string>& command) {
+  if (command.empty() || !is_python(command.front())) return std::nullopt;
+  ModuleQuestion out;
+  for (std::size_t i = 0; i + 1 < command.size(); ++i) {
+    const std::string& word = command[i];
+    if (word == "-m") {
+      out.module = command[i + 1];
+      out.argv.insert(out.argv.end(), {"-c", kScript, out.module});
+      return out;
+    }
+    if (i > 0 && (!word.starts_with('-') || word == "-c" || word == "-")) return std::nullopt;
+    out.argv.push_back(word);
+    if (word == "-W" || word == "-X") out.argv.push_back(command[++i]);
+  }
+  return std::nullopt;
+}
+
+std::optional<Refused> missing_module(const JobCommon& common, const std::string& python, const std::string& host) {
+  const auto question = module_question(common.command);
+  if (!question) return std::nullopt;
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ProcessSpec spec;
+  spec.program = python;
+  spec.argv = question->argv;
+  for (const auto& [name, value] : common.environment) spec.environment.push_back(name + "=" + value);
+  spec.cwd = common.cwd;
+  spec.descriptors = {{null.get(), 0}, {null.get(), 1}, {null.get(), 2}};
+  spec.die_with_parent = true;
+  const auto process = start_process(spec);
+  if (!process.ok() || exit_code_of(*process) != kNoModule) return std::nullopt;
+  return Refused{.exit_code = exit_code::kMissing,
+                 .text = "module " + question->module + " is not there for " + python + " on host " + host +
+                         " (in directory " + common.cwd + "); install it there, or is it another Python that has it?"};
+}
+
+}  // namespace distrun::launcher

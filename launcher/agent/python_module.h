@@ -1,0 +1,23 @@
+// Whether the module of `python -m module` is there, asked of that Python before any rank starts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/protocol.h"
+
+namespace distrun::launcher {
+
+// What to run instead of the program, whose own options stay: a script that looks for the module and imports nothing.
+struct ModuleQuestion {
+  std::string module;
+  std::vector<std::string> argv;
+};
+// Nothing where the command is not `python [options] -m module`. Pure.
+std::optional<ModuleQuestion> module_question(const std::vector<std::string>& command);
+
+// Blocks, for 10 s at most. Only a Python that says clearly that it has no such module is a reason not to start.
+std::optional<Refused> missing_module(const JobCommon& common, const std::string& python, const std::string& host);
+
+}  // namespace distrun::launcher
