@@ -219,7 +219,8 @@ void Agent::prepare(const Prepare& order) {
   for (const auto& [name, value] : mpi_.variables) job_->common.environment[name] = value;
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
   heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
-  if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = {.topology = topology_of(order)}});
+  const HostFacts known{.topology = topology_of(order), .machine = machine_identity()};
+  if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = known});
   program_ = find_program(job_->common, order.host);
   if (!program_.refused) program_.refused = missing_module(job_->common, program_.path, order.host);
   if (program_.refused) return refuse(program_.refused->exit_code, program_.refused->text);
@@ -230,8 +231,7 @@ void Agent::prepare(const Prepare& order) {
   auto ports = HeldPorts::hold(order.ports);
   if (!ports.ok()) return refuse(kUnusable, "host " + order.host + ": " + ports.status().message());
   ports_ = *std::move(ports);
-  Prepared answer;
-  answer.facts.topology = topology_of(order);
+  Prepared answer{.facts = known};
   answer.facts.ports = ports_.numbers();
   // One host: everybody is reached over the loopback interface. With several, probes will tell.
   answer.facts.address = "127.0.0.1";

@@ -66,6 +66,7 @@ Result<Prepare> decode_prepare(std::span<const std::byte> bytes) {
 std::vector<std::byte> encode(const Prepared& message) {
   WireWriter writer;
   write_topology(writer, message.facts.topology);
+  writer.string(message.facts.machine);
   writer.list(message.facts.ports, [](WireWriter& w, std::uint16_t port) { w.u16(port); });
   writer.string(message.facts.address);
   writer.list(message.facts.candidates,
@@ -78,6 +79,7 @@ Result<Prepared> decode_prepared(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   Prepared out;
   out.facts.topology = read_topology(reader);
+  out.facts.machine = reader.string(kMaxText);
   out.facts.ports = reader.list<std::uint16_t>(kMaxPorts, 2, [](WireReader& r) { return r.u16(); });
   out.facts.address = reader.string(kMaxText);
   out.facts.candidates = reader.list<Candidate>(kMaxCandidates, 8, [](WireReader& r) {

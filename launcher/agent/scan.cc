@@ -128,6 +128,16 @@ std::vector<Gpu> scan_gpus(const std::string& sysroot) {
 
 }  // namespace
 
+std::string machine_identity() {
+  std::string out = first_line("/proc/sys/kernel/random/boot_id");
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    std::error_code error;
+    out += " " + fs::read_symlink(space, error).string();
+  }
+  // A virtual machine that was copied while it ran has the same of all these.
+  return out + " " + first_line("/proc/sys/kernel/hostname");
+}
+
 Topology scan_topology(const std::string& sysroot) {
   const std::string root = sysroot.ends_with('/') ? sysroot : sysroot + "/";
   return {.cpus = scan_cpus(root), .gpus = scan_gpus(root)};

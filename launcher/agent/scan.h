@@ -7,6 +7,10 @@
 
 namespace distrun::launcher {
 
+// The same for all processes of one machine, and of no other; containers count as machines unless they share network,
+// processes and host name.
+std::string machine_identity();
+
 // `sysroot` is "/" or a copied tree with the same paths below it.
 Topology scan_topology(const std::string& sysroot);
 

@@ -115,6 +115,7 @@ class Job {
   void start_ranks();
   void open_input();
   void tell_window();
+  void find_twins();
   void refuse_start();
   void drop_unanswered();
 

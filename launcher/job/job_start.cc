@@ -144,6 +144,7 @@ void Job::drop_unanswered() {
 // Once every host has answered or failed.
 void Job::go_on() {
   if (queue_.pending() || started_ || verdict_.ending()) return;
+  find_twins();
   if (!faults_.empty()) return refuse_start();
   if (config_.assign) return;  // when this round is over: nothing of the old state may be in use then
   if (!config_.several_machines) return start_ranks();
@@ -236,6 +237,20 @@ void Job::choose() {
   config_.plan.store = net::to_string(*store);
   listener_.reset();
   start_ranks();
+}
+
+// Names are ssh's business (its configuration knows more of them than anybody else). Where something else brings agents
+// to hosts, or they come by themselves, its names say what a host is.
+void Job::find_twins() {
+  std::vector<NamedMachine> machines;
+  for (const auto& agent : agents_) {
+    const bool by_name = !agent->handle.remote || spawner_.ssh(agent->host, agent->user) != nullptr;
+    if (!by_name || !agent->facts) continue;
+    machines.push_back({.name = spelt({.name = agent->host, .user = agent->user}), .identity = agent->facts->machine});
+  }
+  for (std::string& text : machines_named_twice(machines)) {
+    faults_.push_back({.code = exit_code::kUnusable, .text = std::move(text)});
+  }
 }
 
 void Job::refuse_start() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "launcher/plan/text.h"
@@ -234,6 +235,24 @@ std::vector<std::string> names_of_host(const std::string& name, const std::vecto
     if (host.name.starts_with(name + '.')) full.push_back(host.name);
   }
   if (full.size() == 1) out.push_back(full.front());
+  return out;
+}
+
+std::vector<std::string> machines_named_twice(const std::vector<NamedMachine>& hosts) {
+  std::vector<std::string> out;
+  std::set<std::string> seen;
+  for (const NamedMachine& first : hosts) {
+    if (first.identity.empty() || !seen.insert(first.identity).second) continue;
+    std::vector<std::string> names;
+    for (const NamedMachine& host : hosts) {
+      if (host.identity == first.identity) names.push_back(host.name);
+    }
+    if (names.size() < 2) continue;
+    out.push_back(join(names, ", ") +
+                  " are one machine, where LOCAL_RANK and GPUs would be given out twice: name it once, with all its "
+                  "slots, as in -H " +
+                  names.front() + ":4");
+  }
   return out;
 }
 

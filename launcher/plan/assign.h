@@ -64,6 +64,14 @@ std::vector<std::string> names_of_host(const std::string& name, const std::vecto
 // machine.
 std::vector<HostSlots> merge_own_names(const std::vector<HostSlots>& hosts, const std::vector<std::string>& own_names);
 
+// A host, as the user named it, and what tells machines apart; empty: nothing does.
+struct NamedMachine {
+  std::string name;
+  std::string identity;
+};
+// For each machine that has several names a sentence that says so: its ranks would be numbered as those of two hosts.
+std::vector<std::string> machines_named_twice(const std::vector<NamedMachine>& hosts);
+
 bool names_this_machine(const std::string& host, const std::string& user, const std::vector<std::string>& own_names);
 
 }  // namespace distrun::launcher

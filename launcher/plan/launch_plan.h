@@ -56,6 +56,7 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes);
 // What one agent found out about its host before anything starts there.
 struct HostFacts {
   Topology topology;
+  std::string machine;                // as of machine_identity(); empty: not told
   std::vector<std::uint16_t> ports;   // held free on that host: one per rank for TF_CONFIG, on rank 0's host two more
   std::string address;                // what other ranks connect to
   std::string interface;              // that has the address; empty when all ranks are on one host

@@ -135,6 +135,19 @@ def test_hosts_where_something_is_missing(
     assert run(head, "-H", "h1:2", "/tmp/nowhere/tool").returncode == 127
 
 
+@pytest.mark.parametrize("hosts", ["h1:1,h4:1,alias:1", "h4,alias,h1", "h4:1,h2:1,root@alias:1", "head:1,self:1"])
+def test_a_machine_under_two_names(head: Host, hosts: str) -> None:
+    write(head, "/run/home/root/.ssh/config", "Host alias\n  HostName h4\nHost self\n  HostName 10.99.0.254\n", 0o600)
+    try:
+        done = run(head, "-H", hosts, "touch", "/tmp/twice")
+    finally:
+        head.path("/run/home/root/.ssh/config").unlink()
+    assert done.returncode == 69, done.stderr
+    names = {"h4:1,h2:1,root@alias:1": "h4, root@alias", "head:1,self:1": "head, self"}.get(hosts, "h4, alias")
+    assert f"{names} are one machine, where LOCAL_RANK and GPUs would be given out twice" in done.stderr, done.stderr
+    assert not head.path("/tmp/twice").exists()
+
+
 def test_a_folder_or_script_that_some_hosts_lack(cluster: Cluster, head: Host) -> None:
     for host in (head, cluster["h1"]):
         write(host, "/tmp/work/train.py", "print('ran')\n")
