@@ -14,7 +14,7 @@ else()
 endif()
 
 if(TARGET distrun_shared)
-  install(TARGETS distrun_shared distrun_tensorflow LIBRARY DESTINATION "${DISTRUN_LIB_DIR}")
+  install(TARGETS distrun_shared distrun_tensorflow distrun_jax LIBRARY DESTINATION "${DISTRUN_LIB_DIR}")
   get_property(plugins GLOBAL PROPERTY DISTRUN_PLUGIN_TARGETS)
   if(plugins)
     install(TARGETS ${plugins} LIBRARY DESTINATION "${DISTRUN_LIB_DIR}/plugins")

@@ -23,7 +23,7 @@ MAY_INCLUDE: dict[str, list[str]] = {
     "bindings": ["distrun/"],
     "examples": ["distrun/", "distrun_backend.h"],
     "bench": ["distrun/", *RUNTIME],
-    "test": ["runtime", "launcher", "distrun/", "distrun_backend.h", "bench"],
+    "test": ["runtime", "launcher", "bindings", "distrun/", "distrun_backend.h", "bench"],
 }
 LAUNCHER_ORDER = ["launcher/plan", "launcher/report", "launcher/spawn", "launcher/agent", "launcher/cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

@@ -1,63 +1,67 @@
-"""distrun for JAX: `distrun.jax.initialize_distributed()` in place of `jax.distributed.initialize()`."""
+"""distrun for JAX: `import distrun.jax as hvd`. Horovod's names on arrays and pytrees, inside and outside jax.jit."""
 
 from __future__ import annotations
 
-import functools
-import os
-import socket
-import warnings
+from collections.abc import Mapping, Sequence
 
-import jax
-from distrun.errors import NotInitialized
+from distrun import basics
+from distrun._objects import allgather_object, broadcast_object
+from distrun.basics import *  # noqa: F403
+from distrun.process_sets import ProcessSet
 
-__all__ = ["initialize_distributed"]
+from . import _devices, _native
+from ._native import error_of
+from .compression import Compression
+from .distributed import initialize_distributed
+from .functions import broadcast_optimizer_state, broadcast_parameters
+from .ops import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+)
+from .optimizer import DistributedOptimizer, distribute_gradients
+
+__all__ = [
+    *basics.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "distribute_gradients",
+    "error_of",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "initialize_distributed",
+    "join",
+    "reducescatter",
+]
 
 
-def initialize_distributed(**options: object) -> None:
-    """Joins this process to the job's other ranks in JAX: `jax.distributed.initialize` with rank, size and address.
+def init(  # type: ignore[no-redef]  # in place of the one in basics
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Joins the job, as every front end's init does, and limits JAX to this rank's own GPUs.
 
-    JAX looks for its place in a job at launchers that it knows, and distrun is none of them. Everything that
-    `jax.distributed.initialize` takes may be given, and wins.
+    Call it before anything that makes JAX look for devices.
     """
-    try:
-        place: dict[str, object] = {
-            "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
-            "num_processes": int(os.environ["DISTRUN_SIZE"]),
-            "process_id": int(os.environ["DISTRUN_RANK"]),
-        }
-    except KeyError as missing:
-        raise NotInitialized(
-            f"initialize_distributed() needs {missing.args[0]}: start the program with distrun -np N python ..."
-        ) from None
-    if address := os.environ.get("DISTRUN_ADDRESS"):
-        _listen_at(address)
-    jax.distributed.initialize(**{**place, **options})
-
-
-def _listen_at(address: str) -> None:
-    """Lets Gloo, which JAX uses between CPUs, tell the others this address where it would tell a useless one.
-
-    It takes the address of the host's own name, which Debian's and Ubuntu's /etc/hosts make 127.0.1.1, and JAX offers
-    no way to choose another. Other hosts would then wait for a connection in vain.
-    """
-    if not _own_name_is_loopback():
-        return
-    try:
-        from jax._src import xla_bridge
-
-        native = getattr(xla_bridge, "_jax", None) or xla_bridge.xla_client._xla
-        native.make_gloo_tcp_collectives = functools.partial(native.make_gloo_tcp_collectives, hostname=address)
-    except (ImportError, AttributeError) as error:
-        warnings.warn(
-            f"this host's own name means 127.x, where other hosts do not reach JAX's Gloo ({error}); give it the "
-            f"address {address} in /etc/hosts.",
-            stacklevel=3,
-        )
-
-
-def _own_name_is_loopback() -> bool:
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return any(str(address[0]).startswith("127.") or address[0] == "::1" for *_, address in found)
+    basics.init(comm, process_sets, settings=settings)
+    _devices.select()
+    _native.attach()

@@ -21,7 +21,8 @@ _CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType}
 
 
 @functools.cache
-def _code(dtype: np.dtype[Any]) -> int:
+def code_of(dtype: np.dtype[Any]) -> int:
+    """distrun_dtype of a dtype; ValueError for one that cannot travel."""
     code = _CODES.get(dtype.name)
     if code is None:
         raise ValueError(f"arrays of dtype {dtype} cannot travel; convert to one of {', '.join(_CODES)}.")
@@ -40,7 +41,7 @@ class NumpyAdapter:
     """Adapter[ndarray]; see distrun._collectives."""
 
     def describe(self, tensor: Array) -> Memory:
-        return Memory(tensor.__array_interface__["data"][0], _code(tensor.dtype), tensor.shape)
+        return Memory(tensor.__array_interface__["data"][0], code_of(tensor.dtype), tensor.shape)
 
     def hold(self, tensor: Array) -> object:
         # While a weak reference exists, ndarray.resize raises instead of moving the memory.

@@ -1,11 +1,13 @@
-"""jax.distributed finds the job: by distrun.jax, and unmodified with --mimic. With the real JAX."""
+"""distrun.jax; and jax.distributed, which finds the job by it, or unmodified with --mimic. With the real JAX."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
 
+from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import RunFramework
 
 
@@ -29,3 +31,35 @@ def test_without_the_launcher_the_cure_is_named(framework_python: str) -> None:
     )
     assert done.returncode == 1
     assert "start the program with distrun -np N" in done.stderr
+
+
+@pytest.mark.parametrize(("ranks", "options"), [(1, ()), (2, ()), (3, ("--oversubscribe",)), (2, ("--backend", "tcp"))])
+def test_operations(run_framework: RunFramework, ranks: int, options: tuple[str, ...]) -> None:
+    """At once, in compiled programs, their gradients and errors: jax_ops.py says which."""
+    program = str(ROOT / "test/python/programs/jax_ops.py")
+    done = run_framework("-np", str(ranks), *options, program=program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == ranks
+
+
+def test_mnist(run_framework: RunFramework) -> None:
+    done = run_framework("-np", "2", program=str(ROOT / "examples/jax_mnist.py"))
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^\[0\] epoch \d: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE)) == 8
+    found = re.search(r"^\[0\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)
+    assert found and float(found[1]) > 0.88, done.stdout
+
+
+def test_next_to_jax_distributed(run_framework: RunFramework) -> None:
+    done = run_framework("-np", "2", program="jax_both.py")
+    assert done.returncode == 0, done.stderr
+    assert sum("both agree: 3.0" in line for line in done.stdout.splitlines()) == 2
+
+
+def test_a_rank_that_dies_in_a_step(start_job: StartJob, framework_python: str) -> None:
+    """The other rank's compiled program ends with an error that names it, at once."""
+    job = start_job("-np", "2", framework_python, PROGRAMS / "jax_killed.py")
+    assert job.finish(120) == 137, job.text
+    told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
+    assert told and float(told[1]) < 2, job.text
+    assert "RankLost" in told[2] and "ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text

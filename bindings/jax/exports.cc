@@ -1,0 +1,47 @@
+// What Python calls by ctypes (frameworks/jax/_native.py), and the handler that XLA calls.
+#include <cstdint>
+#include <string>
+
+#include "bindings/bridge/core.h"
+#include "bindings/bridge/failures.h"
+#include "bindings/jax/flight.h"
+#include "bindings/jax/xla_ffi.h"
+#include "distrun/distrun.h"
+
+namespace xla = distrun::jax::xla;
+using distrun::bridge::attachment;
+
+#define DISTRUN_JAX_EXPORT extern "C" __attribute__((visibility("default")))
+
+// XLA_FFI_Handler for the host. Asked for its metadata, it says which version it was written for.
+DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective(xla::CallFrame* frame) {
+  for (xla::Extension* one = frame->extension; one != nullptr; one = one->next) {
+    if (one->type != xla::kMetadataExtension) continue;
+    xla::Metadata* metadata = reinterpret_cast<xla::MetadataExtension*>(one)->metadata;
+    metadata->version.major = 0;
+    metadata->version.minor = 1;
+    metadata->traits = 0;
+    return nullptr;
+  }
+  return distrun::jax::Flight::start(*frame);
+}
+
+// Texts stay valid until the next call on this thread. Empty: all is well.
+DISTRUN_JAX_EXPORT const char* distrun_jax_bind(void* library) {
+  thread_local std::string text;
+  text = distrun::bridge::resolve_core(library);
+  return text.c_str();
+}
+
+DISTRUN_JAX_EXPORT const char* distrun_jax_attach(distrun_session* session) {
+  thread_local std::string text;
+  text = attachment().attach(session);
+  return text.c_str();
+}
+
+DISTRUN_JAX_EXPORT void distrun_jax_detach() { attachment().detach(); }
+
+// 1 if `error` was filled: the failure that `text`, a JAX exception's, tells of.
+DISTRUN_JAX_EXPORT std::int32_t distrun_jax_failure(const char* text, distrun_error* error) {
+  return distrun::bridge::find_failure(text, *error) ? 1 : 0;
+}

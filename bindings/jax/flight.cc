@@ -1,0 +1,230 @@
+#include "bindings/jax/flight.h"
+
+#include <cstring>
+#include <utility>
+
+#include "bindings/bridge/failures.h"
+#include "bindings/jax/names.h"
+
+namespace distrun::jax {
+namespace {
+
+using bridge::core;
+
+// So long is waited on XLA's thread before the call is handed to the watch: ranks in step need less, and a change of
+// threads costs about half of it.
+constexpr double kInlineSeconds = 100e-6;
+
+// Never destroyed: operations may be in flight when the process ends.
+Names<Flight>& names_in_flight() {
+  static auto* const the_one = new Names<Flight>;
+  return *the_one;
+}
+
+int xla_code(std::int32_t code) {
+  switch (code) {
+    case DISTRUN_INVALID_ARGUMENT:
+    case DISTRUN_DUPLICATE_NAME:
+    case DISTRUN_MISMATCH:
+      return xla::kInvalidArgument;
+    case DISTRUN_NOT_INITIALIZED:
+    case DISTRUN_SHUT_DOWN:
+      return xla::kFailedPrecondition;
+    case DISTRUN_TIMEOUT:
+      return xla::kDeadlineExceeded;
+    case DISTRUN_UNSUPPORTED:
+      return xla::kUnimplemented;
+    case DISTRUN_OUT_OF_MEMORY:
+      return xla::kResourceExhausted;
+    case DISTRUN_INTERRUPTED:
+      return xla::kCancelled;
+    case DISTRUN_PROTOCOL:
+    case DISTRUN_SYSTEM:
+    case DISTRUN_INTERNAL:
+      return xla::kInternal;
+    default:
+      return xla::kUnavailable;  // a rank was lost or left, the job was aborted
+  }
+}
+
+constexpr const char* kNotAttachedText =
+    "distrun is not initialized (any more); call hvd.init() before a function that communicates is run.";
+
+std::int64_t run_of(const xla::CallFrame& frame) {
+  xla::RunIdGet get{.struct_size = sizeof get, .extension = nullptr, .context = frame.context, .run_id = 0};
+  const std::size_t end = offsetof(xla::Api, run_id_get) + sizeof(void*);
+  if (frame.api->struct_size < end || frame.api->run_id_get == nullptr) return 0;
+  return frame.api->run_id_get(&get) == nullptr ? get.run_id : 0;
+}
+
+}  // namespace
+
+Flight::~Flight() {
+  for (distrun_handle* handle : handles_) core.distrun_release(handle);
+}
+
+xla::Error* Flight::start(xla::CallFrame& frame) {
+  auto flight = std::make_unique<Flight>(frame.api);
+  if (const Outcome wrong = flight->prepare(frame); wrong.code != 0) return flight->make_error(wrong);
+  const std::string name = flight->request_.name;
+  const std::int64_t run = flight->run_;
+  const auto claim = names_in_flight().claim(name, run, flight, [&] { flight->give_future(frame); });
+  if (claim == Names<Flight>::Claim::kMine) return begin(std::move(flight), frame);
+  if (claim == Names<Flight>::Claim::kLater) return nullptr;
+  return flight->make_error({.code = xla::kInvalidArgument,
+                             .text = "'" + name +
+                                     "' is in flight already in this run of the program: a jitted function that holds "
+                                     "it is called more than once inside another one. Take jax.jit off the inner "
+                                     "function, so that each call gets a name of its own."});
+}
+
+// The name is this flight's.
+xla::Error* Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame) {
+  Outcome outcome = {.code = xla::kFailedPrecondition, .text = kNotAttachedText};
+  if (const auto lease = bridge::attachment().lease()) {
+    outcome = flight->submit(*lease);
+    if (outcome.code == 0 && !flight->done()) {
+      core.distrun_wait_all(flight->handles_.data(), flight->handles_.size(), kInlineSeconds, nullptr);
+    }
+    if (outcome.code == 0 && !flight->done()) {
+      flight->give_future(frame);
+      flight.release()->watch(*lease);
+      return nullptr;
+    }
+    if (outcome.code == 0) outcome = flight->take_results();
+  }
+  hand_on(flight->request_.name);
+  return flight->make_error(outcome);
+}
+
+void Flight::watch(const bridge::Attachment::Lease& lease) {
+  // From here on another thread may free it.
+  const auto count = handles_.size();
+  const auto handles = handles_;
+  if (core.distrun_watch_add(lease.watch(), handles.data(), count, static_cast<bridge::Flight*>(this)) == DISTRUN_OK) {
+    return;
+  }
+  // Out of memory: no thread could be told, so this one waits.
+  while (!done()) core.distrun_wait_all(handles_.data(), count, -1.0, nullptr);
+  complete();
+}
+
+// Frees the name, and starts who has waited for it.
+void Flight::hand_on(const std::string& name) {
+  while (std::unique_ptr<Flight> next = names_in_flight().free(name)) {
+    Outcome outcome = {.code = xla::kFailedPrecondition, .text = kNotAttachedText};
+    if (const auto lease = bridge::attachment().lease()) {
+      outcome = next->submit(*lease);
+      if (outcome.code == 0) {
+        next.release()->watch(*lease);
+        return;
+      }
+    }
+    next->tell(outcome);
+  }
+}
+
+void Flight::complete() {
+  const std::unique_ptr<Flight> own(this);
+  const Outcome outcome = take_results();
+  hand_on(request_.name);
+  tell(outcome);
+}
+
+Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
+  std::string wrong = read_attributes(frame.attributes, request_);
+  if (wrong.empty()) wrong = make_operations(request_, frame, names_, operations_);
+  if (!wrong.empty()) return {.code = xla::kInvalidArgument, .text = wrong + "."};
+  run_ = run_of(frame);
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    distrun_op& op = operations_[i];
+    shapes_.emplace_back(op.shape, op.shape + op.ndim);
+    op.shape = shapes_.back().data();
+    const auto& buffer = *static_cast<const xla::Buffer*>(frame.results.values[i]);
+    results_.push_back({.data = buffer.data, .bytes = bytes_of(buffer, op.dtype)});
+  }
+  return {};
+}
+
+Flight::Outcome Flight::submit(const bridge::Attachment::Lease& lease) {
+  handles_.resize(operations_.size());
+  if (core.distrun_enqueue(lease.session(), operations_.data(), operations_.size(), handles_.data()) == DISTRUN_OK) {
+    return {};
+  }
+  handles_.clear();
+  auto error = DISTRUN_INIT(distrun_error);
+  core.distrun_last_error(&error);
+  return outcome_of(error);
+}
+
+void Flight::give_future(xla::CallFrame& frame) {
+  xla::FutureCreate create{.struct_size = sizeof create, .extension = nullptr, .future = nullptr};
+  api_->future_create(&create);
+  frame.future = future_ = create.future;
+}
+
+bool Flight::done() const {
+  for (distrun_handle* handle : handles_) {
+    if (core.distrun_poll(handle) == 0) return false;
+  }
+  return true;
+}
+
+// Every handle is complete.
+Flight::Outcome Flight::take_results() {
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    auto error = DISTRUN_INIT(distrun_error);
+    core.distrun_get_error(handles_[i], &error);
+    if (error.code != DISTRUN_OK) return outcome_of(error);
+  }
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    if (operations_[i].output != nullptr) continue;
+    auto result = DISTRUN_INIT(distrun_result);
+    core.distrun_get_result(handles_[i], &result);
+    if (Outcome outcome = take_gathered(i, result); outcome.code != 0) return outcome;
+  }
+  return {};
+}
+
+// The result's size was fixed when the function was traced: all members must have sent the same number of rows.
+Flight::Outcome Flight::take_gathered(std::size_t index, const distrun_result& result) const {
+  bool even = result.bytes == results_[index].bytes;
+  std::string rows;
+  for (std::uint32_t i = 0; i < result.num_members; ++i) {
+    even = even && result.first_dims[i] == result.first_dims[0];
+    rows += (i == 0 ? "" : ", ") + std::to_string(result.first_dims[i]);
+  }
+  if (!even) {
+    return {.code = xla::kInvalidArgument,
+            .text = "tensor '" + names_[index] + "': the ranks sent " + rows +
+                    " rows. Inside jax.jit every rank must send as many, since XLA fixes the size of the result; call "
+                    "it outside jax.jit, or pad."};
+  }
+  if (result.bytes > 0) std::memcpy(results_[index].data, result.data, result.bytes);
+  return {};
+}
+
+Flight::Outcome Flight::outcome_of(const distrun_error& error) {
+  bridge::remember_failure(error);
+  return {.code = xla_code(error.code), .text = error.message};
+}
+
+// Null for success.
+xla::Error* Flight::make_error(const Outcome& outcome) const {
+  if (outcome.code == 0) return nullptr;
+  xla::ErrorCreate create{
+      .struct_size = sizeof create, .extension = nullptr, .message = outcome.text.c_str(), .code = outcome.code};
+  return api_->error_create(&create);
+}
+
+void Flight::tell(const Outcome& outcome) {
+  if (xla::Error* error = make_error(outcome); error != nullptr) {
+    xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};
+    api_->future_set_error(&set);
+    return;
+  }
+  xla::FutureSetAvailable set{.struct_size = sizeof set, .extension = nullptr, .future = future_};
+  api_->future_set_available(&set);
+}
+
+}  // namespace distrun::jax

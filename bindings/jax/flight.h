@@ -1,0 +1,68 @@
+// One call of the handler on its way.
+//
+// XLA keeps arguments and results alive until the handler has returned or, where it gave a future, until that is set;
+// what describes them (shapes) only until the handler has returned. A name can be in flight once, so a call whose name
+// is taken waits for the other one, as happens when a compiled function is run twice at once. In one run of one program
+// that is refused: which of the two comes first could differ between the ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/bridge/core.h"
+#include "bindings/jax/request.h"
+#include "bindings/jax/xla_ffi.h"
+
+namespace distrun::jax {
+
+class Flight final : public bridge::Flight {
+ public:
+  // The handler: null, with a future in the frame unless the operation is complete; or an error.
+  static xla::Error* start(xla::CallFrame& frame);
+
+  explicit Flight(const xla::Api* api) : api_(api) {}
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+  ~Flight() override;
+
+  void complete() override;
+
+ private:
+  struct Outcome {
+    int code = 0;  // XLA's; 0: success
+    std::string text;
+  };
+  struct Result {
+    void* data;
+    std::size_t bytes;
+  };
+
+  static xla::Error* begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame);
+  static void hand_on(const std::string& name);
+  static Outcome outcome_of(const distrun_error& error);
+
+  Outcome prepare(const xla::CallFrame& frame);
+  Outcome submit(const bridge::Attachment::Lease& lease);
+  void watch(const bridge::Attachment::Lease& lease);
+  void give_future(xla::CallFrame& frame);
+  [[nodiscard]] bool done() const;
+  Outcome take_results();
+  [[nodiscard]] Outcome take_gathered(std::size_t index, const distrun_result& result) const;
+  [[nodiscard]] xla::Error* make_error(const Outcome& outcome) const;
+  void tell(const Outcome& outcome);
+
+  const xla::Api* api_;
+  Request request_;
+  std::int64_t run_ = 0;
+  std::vector<std::string> names_;
+  std::vector<std::vector<std::int64_t>> shapes_;
+  std::vector<distrun_op> operations_;
+  std::vector<Result> results_;
+  std::vector<distrun_handle*> handles_;
+  xla::Future* future_ = nullptr;
+};
+
+}  // namespace distrun::jax

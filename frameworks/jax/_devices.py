@@ -1,0 +1,34 @@
+"""This rank's own GPU: JAX takes all that it sees when its backends start, so it is told before."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+from distrun import _session
+
+
+def select() -> None:
+    """Limits JAX to the GPUs that the launcher gave to this rank; without any, nothing happens."""
+    own = _session.world().gpus
+    if not own:
+        return
+    if not _started():
+        jax.config.update("jax_cuda_visible_devices", ",".join(map(str, own)))
+    elif jax.default_backend() == "gpu" and len(jax.local_devices()) != len(own):
+        raise RuntimeError(
+            f"JAX has started already and uses {len(jax.local_devices())} GPUs, while this rank's own are "
+            f"{', '.join(map(str, own))}. Call hvd.init() before anything that makes JAX look for devices, or start "
+            "with distrun --gpu-visibility one."
+        )
+
+
+def _started() -> bool:
+    try:
+        from jax._src import xla_bridge
+
+        started: bool = xla_bridge.backends_are_initialized()
+        return started
+    except (ImportError, AttributeError):
+        warnings.warn("this JAX does not tell whether it has started; call hvd.init() first.", stacklevel=3)
+        return False

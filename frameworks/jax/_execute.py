@@ -1,0 +1,176 @@
+"""One collective on several arrays, without gradients: at once where they are concrete, which gives our own exceptions
+and allows sizes that differ; as one foreign call of the compiled program where JAX traces.
+
+To XLA the foreign call has no side effects: a result that the program does not use is dropped, on all ranks alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import jax
+import jax.numpy as jnp
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import Call, grouped_call
+from distrun._collectives import call as single_call
+from distrun.numpy._adapter import code_of, collective
+from distrun.process_sets import ProcessSet
+
+from . import _native
+
+
+class Spec(NamedTuple):
+    """What all arrays of a call have in common; part of the compiled program."""
+
+    kind: Kind
+    traced_name: str  # "": none was needed when the call was made
+    name: str | None
+    process_set: ProcessSet
+    members: int
+    position: int  # of this rank among them
+    reduce: ReduceOp = ReduceOp.SUM
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+    splits: tuple[int, ...] | None = None  # alltoall: rows for each member; None: equal shares
+
+
+def is_traced(arrays: Sequence[Any]) -> bool:
+    """True where the values are not known yet: inside jax.jit, and in the transformations."""
+    return any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def share(rows: int, members: int, position: int) -> int:
+    """Rows of a reducescatter for one member: equal shares, and one more for the first rows % members."""
+    return rows // members + (1 if position < rows % members else 0)
+
+
+def execute(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """The results in order; of an alltoall with splits the rows received from each member as well."""
+    return tuple(_run_traced(spec, arrays) if is_traced(arrays) else run_now(spec, arrays)[0])
+
+
+def _carrier(spec: Spec, dtype: Any) -> Any:
+    """The dtype that travels for one that the runtime does not know: the signed integer of the same bits."""
+    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype != jnp.uint8:
+        moved = spec.kind in (Kind.BROADCAST, Kind.ALLGATHER, Kind.ALLTOALL)
+        if moved or (spec.reduce == ReduceOp.SUM and spec.prescale == spec.postscale == 1.0):
+            return jnp.dtype(f"int{dtype.itemsize * 8}")
+    code_of(jnp.dtype(dtype))  # refuses what cannot travel, before XLA does it with a number
+    return dtype
+
+
+# --- now ---
+
+
+def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[tuple[int, ...]]]:
+    """The results, and the rows of every member where they may differ; NumPy sees arrays of the host where they lie."""
+    carried = [np.asarray(array).view(_carrier(spec, array.dtype)) for array in arrays]
+    outputs, sizes = _wait(spec, _named(spec, len(arrays)), carried)
+    results = [
+        jax.device_put(output.view(array.dtype), array.sharding) for output, array in zip(outputs, arrays, strict=True)
+    ]
+    if spec.splits is not None:
+        results.append(jnp.asarray(sizes[0], jnp.int32))
+    return results, sizes
+
+
+def _named(spec: Spec, count: int) -> Call:
+    common = {"reduce": spec.reduce, "root": spec.root, "prescale": spec.prescale, "postscale": spec.postscale}
+    if count == 1:
+        return single_call(spec.kind, spec.name, spec.process_set, **common)._replace(single=False)
+    return grouped_call(spec.kind, spec.name, spec.process_set, count, **common)
+
+
+def _wait(spec: Spec, what: Call, arrays: list[Any]) -> tuple[list[Any], list[tuple[int, ...]]]:
+    nothing: list[tuple[int, ...]] = [()] * len(arrays)
+    if spec.kind == Kind.ALLGATHER:
+        return collective.allgather_sizes(arrays, what).wait()
+    if spec.kind == Kind.ALLTOALL:
+        pairs = [collective.alltoall_sizes(array, spec.splits, what).wait() for array in arrays]
+        return [output for output, _ in pairs], [sizes for _, sizes in pairs]
+    if spec.kind == Kind.REDUCESCATTER:
+        return collective.reducescatter(arrays, what, spec.process_set).wait(), nothing
+    return collective.same_size(arrays, what, in_place=False).wait(), nothing
+
+
+# --- in a compiled program ---
+
+
+def _run_traced(spec: Spec, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    if spec.splits is not None:
+        raise ValueError(
+            "alltoall with splits gives a result whose size depends on the other ranks, which jax.jit cannot compile; "
+            "leave splits out (equal shares), or call it outside jax.jit."
+        )
+    carriers = [_carrier(spec, array.dtype) for array in arrays]
+    carried = [
+        array if array.dtype == carrier else jax.lax.bitcast_convert_type(array, carrier)
+        for array, carrier in zip(arrays, carriers, strict=True)
+    ]
+    # Elementwise operations take a batch as they take any other dimension; the others run once for each example.
+    elementwise = spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
+    shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in carried]
+    call = _foreign_call if _native.ready() else _callback
+    results = call(spec, carried, shapes, "broadcast_all" if elementwise else "sequential")
+    return [
+        result if result.dtype == array.dtype else jax.lax.bitcast_convert_type(result, array.dtype)
+        for result, array in zip(results, arrays, strict=True)
+    ]
+
+
+def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
+    if spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
+        return tuple(array.shape)
+    operation = spec.kind.name.lower()
+    if not array.shape:
+        raise ValueError(f"{operation} needs arrays of at least one dimension.")
+    rows, *others = array.shape
+    if spec.kind == Kind.ALLGATHER:
+        rows *= spec.members
+    elif spec.kind == Kind.REDUCESCATTER:
+        rows = share(rows, spec.members, spec.position)
+    elif rows % spec.members:
+        raise ValueError(f"alltoall without splits: {rows} rows are not a multiple of {spec.members} ranks.")
+    return (rows, *others)
+
+
+def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
+    call = jax.ffi.ffi_call(_native.TARGET, shapes, has_side_effect=False, vmap_method=vmap_method)
+    results: Sequence[jax.Array] = call(
+        *arrays,
+        name=spec.traced_name,
+        kind=np.int64(spec.kind),
+        reduce=np.int64(spec.reduce),
+        root=np.int64(spec.root),
+        process_set=np.int64(spec.process_set.process_set_id or 0),
+        prescale=np.float64(spec.prescale),
+        postscale=np.float64(spec.postscale),
+    )
+    return results
+
+
+def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
+    """Where the handler cannot be used, as on GPUs: by way of the host's memory and Python."""
+    names = [spec.traced_name if len(arrays) == 1 else f"{spec.traced_name}.{index}" for index in range(len(arrays))]
+    group = -1 if len(arrays) == 1 else 0
+
+    def communicate(*values: Any) -> tuple[Any, ...]:
+        what = Call(
+            spec.kind,
+            names,
+            spec.process_set.process_set_id or 0,
+            single=False,
+            group=group,
+            reduce=spec.reduce,
+            root=spec.root,
+            prescale=spec.prescale,
+            postscale=spec.postscale,
+        )
+        return tuple(_wait(spec, what, [np.asarray(value) for value in values])[0])
+
+    results: Sequence[jax.Array] = jax.pure_callback(communicate, tuple(shapes), *arrays, vmap_method=vmap_method)
+    return results

@@ -1,0 +1,49 @@
+"""Names for operations inside compiled programs.
+
+They are fixed when a function is traced, must be equal on all ranks and different from each other. A rank may trace a
+function again (a last batch of another size) while the others do not, so the operations are counted within the program
+that is being traced, and the program's name is part of theirs: "allreduce.train_step.0".
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+_counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
+_without_trace: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+def _outermost_trace() -> Any:
+    """The trace of the program that will be compiled; None where JAX does not show it (it is not public)."""
+    try:
+        from jax._src import core
+
+        trace, found = core.trace_ctx.trace, None
+        while trace is not None:
+            if type(trace).__name__ == "DynamicJaxprTrace":
+                found = trace
+            trace = getattr(trace, "parent_trace", None)
+        return found
+    except (ImportError, AttributeError):
+        return None
+
+
+def _program(trace: Any) -> str:
+    for owner in (trace.frame, trace):
+        place = getattr(getattr(owner, "debug_info", None), "func_src_info", None)
+        if isinstance(place, str):  # "train_step at train.py:12"
+            return place.partition(" at ")[0]
+    return "jit"
+
+
+def traced(operation: str) -> str:
+    """The name of the next operation of this kind in the program that is being traced."""
+    trace = _outermost_trace()
+    if trace is None:
+        return f"{operation}.jit.{next(_without_trace[operation])}"
+    counters = _counters.setdefault(trace, defaultdict(itertools.count))
+    return f"{operation}.{_program(trace)}.{next(counters[operation])}"

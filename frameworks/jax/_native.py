@@ -1,0 +1,94 @@
+"""The handler that XLA calls in the middle of a compiled program: libdistrun_jax.so, next to libdistrun.so."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+import warnings
+
+import jax
+from distrun import _abi, _session, errors
+from distrun._library import library
+
+TARGET = "distrun_collective"
+
+
+class _Extension:
+    """Gives the handler the session; see distrun._session.Extension."""
+
+    def __init__(self, native: ctypes.CDLL) -> None:
+        self.native = native
+
+    def attach(self, session: int) -> None:
+        text: bytes = self.native.distrun_jax_attach(session)
+        if text:
+            raise RuntimeError(f"distrun.jax cannot use the session: {text.decode(errors='replace')}")
+
+    def detach(self) -> None:
+        self.native.distrun_jax_detach()
+
+
+@functools.cache
+def _extension() -> _Extension | None:
+    """Loads and registers the handler, once; None, after a warning, where this JAX cannot take it."""
+    try:
+        native = _load()
+        # By its API version 0.1, which every jaxlib from 0.6 on accepts.
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(native.distrun_jax_collective), platform="cpu")
+    except Exception as reason:  # whatever a JAX that nobody has seen yet raises
+        warnings.warn(
+            f"JAX {jax.__version__} does not take distrun's native handler ({reason}); operations inside jax.jit go "
+            "through Python callbacks, which is slower.",
+            stacklevel=2,
+        )
+        return None
+    return _Extension(native)
+
+
+def _load() -> ctypes.CDLL:
+    core = library()
+    native = ctypes.CDLL(str(pathlib.Path(core._name).resolve().parent / "libdistrun_jax.so"))
+    prototypes: dict[str, tuple[object, list[object]]] = {
+        "distrun_jax_bind": (ctypes.c_char_p, [ctypes.c_void_p]),
+        "distrun_jax_attach": (ctypes.c_char_p, [ctypes.c_void_p]),
+        "distrun_jax_detach": (None, []),
+        "distrun_jax_failure": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(_abi.ErrorStruct)]),
+    }
+    for name, (result, arguments) in prototypes.items():
+        function = getattr(native, name)
+        function.restype, function.argtypes = result, arguments
+    missing: bytes = native.distrun_jax_bind(core._handle)
+    if missing:
+        raise ImportError(f"{missing.decode()}; reinstall distrun")
+    return native
+
+
+def attach() -> bool:
+    """Gives the handler the session, now and at every later init; False where there is no handler."""
+    extension = _extension()
+    if extension is None:
+        return False
+    _session.extend(extension)
+    return True
+
+
+def ready() -> bool:
+    """True if the program that is compiled now can call the handler, which knows the memory of the host only."""
+    return attach() and jax.default_backend() == "cpu"
+
+
+def error_of(failure: BaseException) -> errors.DistrunError | None:
+    """The distrun exception behind one that JAX raised for a compiled program, with its attributes; None if none is.
+
+    JAX raises its own JaxRuntimeError, which holds our text, where a result is waited for (block_until_ready).
+    """
+    if isinstance(failure, errors.DistrunError):
+        return failure
+    extension = _extension()
+    if extension is None:
+        return None
+    raw = _abi.ErrorStruct(struct_size=ctypes.sizeof(_abi.ErrorStruct))
+    if not extension.native.distrun_jax_failure(str(failure).encode(errors="replace"), ctypes.byref(raw)):
+        return None
+    return errors.from_struct(raw)

@@ -1,0 +1,72 @@
+"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+class Compressor:
+    """A class with these two static methods can be passed as `compression`."""
+
+    @staticmethod
+    def compress(tensor: jax.Array) -> tuple[jax.Array, Any]:
+        """The array to send, and what decompress needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
+        """The received array in its old dtype."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends arrays as they are."""
+
+    @staticmethod
+    def compress(tensor: jax.Array) -> tuple[jax.Array, Any]:
+        """Nothing changes."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
+        """Nothing changes."""
+        return tensor
+
+
+class _Narrow(Compressor):
+    dtype: Any
+
+    @classmethod
+    def compress(cls, tensor: jax.Array) -> tuple[jax.Array, Any]:  # type: ignore[override]
+        """The narrow dtype, and the old one."""
+        if jnp.issubdtype(tensor.dtype, jnp.floating) and tensor.dtype.itemsize > jnp.dtype(cls.dtype).itemsize:
+            return tensor.astype(cls.dtype), tensor.dtype
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class FP16Compressor(_Narrow):
+    """Sends float32 and float64 as float16."""
+
+    dtype = jnp.float16
+
+
+class BF16Compressor(_Narrow):
+    """Sends float32 and float64 as bfloat16."""
+
+    dtype = jnp.bfloat16
+
+
+class Compression:
+    """The choices for `compression`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,61 @@
+"""`initialize_distributed()` in place of `jax.distributed.initialize()`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import warnings
+
+import jax
+from distrun.errors import NotInitialized
+
+
+def initialize_distributed(**options: object) -> None:
+    """Joins this process to the job's other ranks in JAX: `jax.distributed.initialize` with rank, size and address.
+
+    JAX looks for its place in a job at launchers that it knows, and distrun is none of them. Everything that
+    `jax.distributed.initialize` takes may be given, and wins.
+    """
+    try:
+        place: dict[str, object] = {
+            "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
+            "num_processes": int(os.environ["DISTRUN_SIZE"]),
+            "process_id": int(os.environ["DISTRUN_RANK"]),
+        }
+    except KeyError as missing:
+        raise NotInitialized(
+            f"initialize_distributed() needs {missing.args[0]}: start the program with distrun -np N python ..."
+        ) from None
+    if address := os.environ.get("DISTRUN_ADDRESS"):
+        _listen_at(address)
+    jax.distributed.initialize(**{**place, **options})
+
+
+def _listen_at(address: str) -> None:
+    """Lets Gloo, which JAX uses between CPUs, tell the others this address where it would tell a useless one.
+
+    It takes the address of the host's own name, which Debian's and Ubuntu's /etc/hosts make 127.0.1.1, and JAX offers
+    no way to choose another. Other hosts would then wait for a connection in vain.
+    """
+    if not _own_name_is_loopback():
+        return
+    try:
+        from jax._src import xla_bridge
+
+        native = getattr(xla_bridge, "_jax", None) or xla_bridge.xla_client._xla
+        native.make_gloo_tcp_collectives = functools.partial(native.make_gloo_tcp_collectives, hostname=address)
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            f"this host's own name means 127.x, where other hosts do not reach JAX's Gloo ({error}); give it the "
+            f"address {address} in /etc/hosts.",
+            stacklevel=3,
+        )
+
+
+def _own_name_is_loopback() -> bool:
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(str(address[0]).startswith("127.") or address[0] == "::1" for *_, address in found)

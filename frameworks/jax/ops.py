@@ -1,0 +1,134 @@
+"""The operations on arrays and pytrees of arrays, under Horovod's names.
+
+All of them may be called outside and inside jax.jit. A pytree is one operation: its arrays travel together. Arrays are
+jax.Array, NumPy arrays or numbers. Operations without a name are named by a counter, inside jax.jit by one of the
+program that is compiled: all ranks must compile the same operations in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from distrun import _collectives
+from distrun._abi import Kind
+from distrun._collectives import reduce_op, split_rows
+from distrun.process_sets import ProcessSet, global_process_set
+
+from ._calls import make_spec, run
+from .compression import Compression, Compressor
+
+
+def _arrays(tree: Any) -> tuple[list[jax.Array], Any]:
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    return [leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf) for leaf in leaves], structure
+
+
+def _on_tree(kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, **arguments: Any) -> Any:
+    arrays, structure = _arrays(tree)
+    spec = make_spec(kind, name, process_set, arrays, **arguments)
+    return jax.tree_util.tree_unflatten(structure, run(spec, arrays))
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The reduction (default: the average) over the ranks of every array of the pytree, in the same structure."""
+    arrays, structure = _arrays(tensor)
+    small = [compression.compress(array) for array in arrays]
+    arrays = [array for array, _ in small]
+    spec = make_spec(
+        Kind.ALLREDUCE,
+        name,
+        process_set,
+        arrays,
+        reduce=reduce_op(op, average),
+        prescale=float(prescale_factor),
+        postscale=float(postscale_factor),
+    )
+    results = [compression.decompress(one, ctx) for one, (_, ctx) in zip(run(spec, arrays), small, strict=True)]
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+grouped_allreduce = allreduce
+
+
+def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """The ranks' arrays one after the other along dimension 0, which may differ in size outside jax.jit."""
+    return _on_tree(Kind.ALLGATHER, tensor, name, process_set)
+
+
+grouped_allgather = allgather
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Rank `root_rank`'s arrays, on every rank."""
+    return _on_tree(Kind.BROADCAST, tensor, name, process_set, root=int(root_rank))
+
+
+def alltoall(
+    tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """The rows that each rank has sent here. One array.
+
+    splits: how many rows go to each rank, only outside jax.jit; then the result is a pair with the rows received from
+    each. Without them every rank gets an equal share.
+    """
+    rows = split_rows(splits)
+    spec = make_spec(Kind.ALLTOALL, name, process_set, [array := jnp.asarray(tensor)], splits=rows)
+    results = run(spec, [array])
+    return results[0] if rows is None else tuple(results)
+
+
+def reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """This rank's share of the rows of the reduced arrays (default: averaged)."""
+    arrays, structure = _arrays(tensor)
+    small = [compression.compress(array) for array in arrays]
+    arrays = [array for array, _ in small]
+    spec = make_spec(
+        Kind.REDUCESCATTER,
+        name,
+        process_set,
+        arrays,
+        reduce=reduce_op(op),
+        prescale=float(prescale_factor),
+        postscale=float(postscale_factor),
+    )
+    results = [compression.decompress(one, ctx) for one, (_, ctx) in zip(run(spec, arrays), small, strict=True)]
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+grouped_reducescatter = reducescatter
+
+
+def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
+    """For a rank that has run out of data: takes part in what the others do until they have too. Not inside jax.jit.
+
+    It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
+    still divides by the size of the set. Returns the rank that joined last. `device` is Horovod's and has no effect.
+    """
+    del device
+    return _collectives.join(process_set)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every member has called it. Not inside jax.jit."""
+    _collectives.barrier(process_set)

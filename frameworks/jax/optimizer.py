@@ -1,0 +1,84 @@
+"""Optimizers of optax that step with the gradients of all ranks."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from distrun._abi import ReduceOp
+from distrun._collectives import reduce_op
+from distrun.process_sets import ProcessSet, global_process_set
+
+from .compression import Compression, Compressor
+from .ops import allreduce
+
+
+def _optax() -> Any:
+    try:
+        return importlib.import_module("optax")
+    except ImportError:
+        raise ImportError(
+            "this needs the package optax: pip install optax. Without it, call hvd.allreduce(gradients) before the "
+            "optimizer's update."
+        ) from None
+
+
+def distribute_gradients(
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    name: str | None = None,
+) -> Any:
+    """An optax.GradientTransformation that gives the reduction (default: the average) of all ranks' gradients.
+
+    As a link of optax.chain; put it in front of what looks at gradients (clipping, say). gradient_predivide_factor f
+    divides by f before the sum and by size / f after it; only with op=Average.
+    """
+    optax = _optax()
+    reduction = reduce_op(op)
+    before = after = 1.0
+    if gradient_predivide_factor != 1.0:
+        if reduction != ReduceOp.AVERAGE:
+            raise ValueError("gradient_predivide_factor is for op=Average only.")
+        before, after = 1.0 / gradient_predivide_factor, gradient_predivide_factor
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        reduced = allreduce(
+            updates,
+            name=name,
+            compression=compression,
+            op=reduction,
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=process_set,
+        )
+        return reduced, state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def DistributedOptimizer(  # Horovod's name
+    optimizer: Any,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int | None = None,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """An optax optimizer like `optimizer` whose update is computed from the gradients of all ranks.
+
+    backward_passes_per_step: so many updates are averaged on this rank, as optax.MultiSteps does it, before they are
+    reduced and make a step. Start with the same parameters everywhere: `params = hvd.broadcast_parameters(params)`.
+    """
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step is at least 1, not {backward_passes_per_step!r}.")
+    optax = _optax()
+    chained = optax.chain(
+        distribute_gradients(compression, op, gradient_predivide_factor, process_set),
+        optax.with_extra_args_support(optimizer),
+    )
+    if backward_passes_per_step == 1:
+        return chained
+    return optax.MultiSteps(chained, backward_passes_per_step).gradient_transformation()

@@ -1,0 +1,311 @@
+"""distrun.jax on any number of ranks: every operation at once and in compiled programs, gradients, errors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from checks import raises, run
+
+import distrun.jax as hvd
+
+WAYS = {"now": lambda function: function, "compiled": jax.jit}
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal structure, dtypes and values."""
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected), (found, expected)
+    for one, other in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True):
+        assert one.dtype == jnp.asarray(other).dtype and one.shape == np.shape(other), (one, other)
+        np.testing.assert_allclose(np.asarray(one, np.float64), np.asarray(other, np.float64), rtol=1e-5)
+
+
+def of(rank: int, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    """The tensor of a rank: small whole numbers, different on every rank."""
+    return ((jnp.arange(int(np.prod(shape))).reshape(shape) + 2 * rank) % 5).astype(dtype)
+
+
+def everybody(shape: tuple[int, ...], dtype: Any = jnp.float32) -> list[jax.Array]:
+    return [of(rank, shape, dtype) for rank in range(hvd.size())]
+
+
+def check_allreduce_of_every_type() -> None:
+    dtypes = (jnp.uint8, jnp.int8, jnp.int16, jnp.int32, jnp.float16, jnp.bfloat16, jnp.float32)
+    reductions = {hvd.Sum: sum, hvd.Min: functools.partial(functools.reduce, jnp.minimum)}
+    for way in WAYS.values():
+        for op, expected in reductions.items():
+            function = way(functools.partial(hvd.allreduce, op=op))
+            tree = {str(dtype): of(hvd.rank(), (2, 3), dtype) for dtype in dtypes}
+            same(function(tree), {str(dtype): expected(everybody((2, 3), dtype)).astype(dtype) for dtype in dtypes})
+        flags = way(functools.partial(hvd.allreduce, op=hvd.Max))(jnp.array([hvd.rank() == 0, False]))
+        assert flags.dtype == jnp.bool_ and flags.tolist() == [True, False]
+
+
+def check_allreduce_scales_and_compresses() -> None:
+    x = of(hvd.rank(), (3,))
+    total = sum(everybody((3,)))
+    for way in WAYS.values():
+        same(way(hvd.allreduce)(x), total / hvd.size())
+        scaled = functools.partial(hvd.allreduce, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0)
+        same(way(scaled)(x), 2 * total)
+        for small in (hvd.Compression.fp16, hvd.Compression.bf16):
+            same(way(functools.partial(hvd.allreduce, compression=small, op=hvd.Sum))(x), total)
+
+
+def check_unsigned_integers_and_random_keys() -> None:
+    key = jax.random.PRNGKey(hvd.rank())
+    for way in WAYS.values():
+        same(way(functools.partial(hvd.broadcast, root_rank=0))(key), jax.random.PRNGKey(0))
+        same(
+            way(functools.partial(hvd.allreduce, op=hvd.Sum))(jnp.array([2**31], jnp.uint32)),
+            jnp.array([(2**31 * hvd.size()) % 2**32], jnp.uint32),
+        )
+        with raises(Exception, "uint32"):
+            way(functools.partial(hvd.allreduce, op=hvd.Max))(jnp.ones(1, jnp.uint32))
+
+
+def check_allgather() -> None:
+    for way in WAYS.values():
+        tree = {"a": of(hvd.rank(), (2, 3)), "b": of(hvd.rank(), (1,), jnp.int32)}
+        expected = {"a": jnp.concatenate(everybody((2, 3))), "b": jnp.concatenate(everybody((1,), jnp.int32))}
+        same(way(hvd.allgather)(tree), expected)
+        same(way(hvd.allgather)(jnp.zeros((0, 2))), jnp.zeros((0, 2)))
+    uneven = hvd.allgather(jnp.full((hvd.rank() + 1, 2), float(hvd.rank())))
+    same(uneven, jnp.concatenate([jnp.full((rank + 1, 2), float(rank)) for rank in range(hvd.size())]))
+    with raises(ValueError, "at least one dimension"):
+        jax.jit(hvd.allgather)(jnp.float32(1))
+
+
+def check_sizes_that_differ_are_refused_in_a_compiled_program() -> None:
+    if hvd.size() == 1:
+        return
+    with raises(Exception, "outside jax.jit", "1, 2"):
+        jax.jit(hvd.allgather)(jnp.ones((hvd.rank() + 1, 2))).block_until_ready()
+    with raises(ValueError, "outside jax.jit"):
+        jax.jit(functools.partial(hvd.alltoall, splits=[1] * hvd.size()))(jnp.ones(hvd.size()))
+
+
+def check_broadcast() -> None:
+    root = hvd.size() - 1
+    for way in WAYS.values():
+        tree = [of(hvd.rank(), (2,)), of(hvd.rank(), (), jnp.int32)]
+        same(way(functools.partial(hvd.broadcast, root_rank=root))(tree), [of(root, (2,)), of(root, (), jnp.int32)])
+
+
+def check_alltoall() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    expected = jnp.concatenate([of(sender, (2 * size, 2))[2 * rank : 2 * rank + 2] for sender in range(size)])
+    for way in WAYS.values():
+        same(way(hvd.alltoall)(of(rank, (2 * size, 2))), expected)
+    rows = [to + 1 for to in range(size)]
+    output, received = hvd.alltoall(jnp.repeat(jnp.arange(size), np.array(rows)), splits=rows)
+    assert output.tolist() == [rank] * (size * (rank + 1)) and received.tolist() == [rank + 1] * size
+
+
+def check_reducescatter() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    rows = 2 * size + 1
+    total = sum(everybody((rows, 2)))
+    before = 2 * rank + min(rank, 1)
+    mine = total[before : before + 2 + (rank == 0)]
+    for way in WAYS.values():
+        same(way(functools.partial(hvd.reducescatter, op=hvd.Sum))(of(rank, (rows, 2))), mine)
+        same(way(hvd.reducescatter)([of(rank, (rows, 2))]), [mine / size])
+
+
+def check_gradients() -> None:
+    """Those of distrun.torch: an average for allgather and broadcast."""
+    rank, size = hvd.rank(), hvd.size()
+    x = of(rank, (size + 1, 2))
+    weights = jnp.arange(1.0, 2 * (size + 1) + 1).reshape(size + 1, 2)
+    for way in WAYS.values():
+        summed = way(jax.grad(lambda x: (hvd.allreduce(x, op=hvd.Sum) * weights).sum()))(x)
+        same(summed, weights * size)
+        same(way(jax.grad(lambda x: (hvd.allreduce(x) * weights * (rank + 1)).sum()))(x), weights * (size + 1) / 2)
+        sent = way(jax.grad(lambda x: (hvd.broadcast(x, 0) * weights).sum()))(x)
+        same(sent, weights if rank == 0 else jnp.zeros_like(weights))
+        scattered = way(jax.grad(lambda x: hvd.reducescatter(x, op=hvd.Sum).sum() * (rank + 1)))(x)
+        assert scattered.shape == x.shape and np.allclose(scattered[0], size)
+        gathered = way(jax.grad(lambda x: (hvd.allgather(x) * (rank + 1)).sum()))(x)
+        same(gathered, jnp.full_like(x, (size + 1) / 2))
+        exchanged = way(jax.grad(lambda x: (hvd.alltoall(x) * (rank + 1)).sum()))(jnp.ones(size))
+        same(exchanged, jnp.arange(1.0, size + 1))
+        with raises(NotImplementedError, "has no gradient", "Max"):
+            way(jax.grad(lambda x: hvd.allreduce(x, op=hvd.Max).sum()))(x)
+
+
+def check_gradients_where_sizes_differ() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    x = jnp.ones((rank + 1, 1))
+    back = jax.grad(lambda x: (hvd.allgather(x) * (rank + 1)).sum())(x)
+    same(back, jnp.full_like(x, (size + 1) / 2))
+    rows = [to + 1 for to in range(size)]
+    x = jnp.ones((sum(rows) + 2,))
+    back = jax.grad(lambda x: (hvd.alltoall(x, splits=rows)[0] * (rank + 1)).sum())(x)
+    same(back, jnp.concatenate([jnp.repeat(jnp.arange(1.0, size + 1), np.array(rows)), jnp.zeros(2)]))
+
+
+def check_transformations() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    x = of(rank, (4, 3))
+    mean = sum(everybody((4, 3))) / size
+    for way in WAYS.values():
+        same(way(jax.vmap(hvd.allreduce))(x), mean)
+        same(way(jax.vmap(hvd.allgather))(x), jnp.concatenate(everybody((4, 3)), axis=1))
+        same(way(lambda x: jax.lax.scan(lambda c, row: (c + hvd.allreduce(row), None), x[0] * 0, x)[0])(x), mean.sum(0))
+        same(way(lambda x: jax.lax.cond(True, hvd.allreduce, lambda x: x, x))(x), mean)
+        same(way(jax.grad(lambda x: jax.grad(lambda y: (hvd.allreduce(y) ** 3).sum())(x).sum()))(x), 6 * mean)
+    same(jax.checkpoint(hvd.allreduce)(x), mean)
+    donated = jax.jit(hvd.allreduce, donate_argnums=0)
+    same(donated(of(rank, (1000,))), sum(everybody((1000,))) / size)
+
+
+def check_many_operations_in_one_program() -> None:
+    """XLA runs them in an order of its own, which may differ between the ranks."""
+
+    @jax.jit
+    def many(xs: list[jax.Array]) -> list[jax.Array]:
+        return [hvd.allreduce(x, op=hvd.Sum) for x in xs]
+
+    xs = [of(hvd.rank() + index, (300,)) for index in range(60)]
+    expected = [sum(of(rank + index, (300,)) for rank in range(hvd.size())) for index in range(60)]
+    for _ in range(5):
+        same(many(xs), expected)
+
+
+def check_programs_in_flight_at_once() -> None:
+    step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    results = [step(jnp.float32(index)) for index in range(50)]
+    assert [float(result) for result in results] == [index * hvd.size() for index in range(50)]
+
+
+def check_one_rank_traces_again() -> None:
+    """A batch of another size on one rank makes it compile again, with the same names."""
+
+    @jax.jit
+    def step(batch: jax.Array) -> jax.Array:
+        return hvd.allreduce(batch.sum(), op=hvd.Sum) + hvd.allreduce(batch.max(), op=hvd.Max)
+
+    step(jnp.ones(4))
+    assert float(step(jnp.ones(3 if hvd.rank() == 0 else 4))) == 4 * hvd.size() - 1 + 1
+
+
+def check_mismatches_are_everybodys_errors() -> None:
+    if hvd.size() == 1:
+        return
+    for way in WAYS.values():
+        with raises(Exception, "tensor 'allreduce.odd'", "shapes differ", "(2,)", "(3,)") as caught:
+            way(functools.partial(hvd.allreduce, name="odd"))(jnp.ones(2 + (hvd.rank() == 1))).block_until_ready()
+        error = hvd.error_of(caught[0])
+        assert isinstance(error, hvd.Mismatch) and error.tensor == "allreduce.odd" and error.usable
+        with raises(Exception, "tensor 'broadcast.roots'", "root"):
+            jax.block_until_ready(
+                way(functools.partial(hvd.broadcast, root_rank=hvd.rank(), name="roots"))(jnp.ones(2))
+            )
+    assert hvd.error_of(ValueError("something else")) is None
+    same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
+
+
+def check_nothing_and_what_cannot_travel() -> None:
+    for way in WAYS.values():
+        assert way(hvd.allreduce)({}) == {}
+        same(way(hvd.allreduce)(jnp.zeros((0, 3))), jnp.zeros((0, 3)))
+        with raises(Exception, "complex64"):
+            way(hvd.allreduce)(jnp.ones(1, jnp.complex64))
+    same(hvd.allreduce(2.0), jnp.float32(2))
+
+
+def check_process_sets() -> None:
+    if hvd.size() == 1:
+        return
+    sets = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
+    mine = sets[hvd.rank()]
+    for way in WAYS.values():
+        same(way(functools.partial(hvd.allgather, process_set=mine))(of(hvd.rank(), (2,))), of(hvd.rank(), (2,)))
+    for one in sets:
+        hvd.remove_process_set(one)
+
+
+def check_join() -> None:
+    step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="joined"))
+    for _ in range(hvd.rank() + 1):
+        step(jnp.ones(2)).block_until_ready()
+    assert hvd.join() == hvd.size() - 1
+
+
+def check_initial_state_from_one_rank() -> None:
+    state = {"w": of(hvd.rank(), (2, 2)), "step": hvd.rank(), "key": jax.random.key(hvd.rank()), "name": "adam"}
+    everywhere = hvd.broadcast_parameters(state, root_rank=hvd.size() - 1)
+    root = hvd.size() - 1
+    same(everywhere["w"], of(root, (2, 2)))
+    assert int(everywhere["step"]) == root and everywhere["name"] == "adam"
+    assert jax.random.key_data(everywhere["key"]).tolist() == jax.random.key_data(jax.random.key(root)).tolist()
+    assert hvd.broadcast_object({"rank": hvd.rank()}, 0) == {"rank": 0}
+
+
+def check_optimizer_equals_a_single_process() -> None:
+    """Each rank with its share of the batch makes the steps of one process with the whole batch."""
+    import optax
+
+    rank, size = hvd.rank(), hvd.size()
+    images = jax.random.normal(jax.random.key(1), (4 * size, 5))
+    labels = images @ jnp.arange(5.0)
+
+    def train(optimizer: Any, images: jax.Array, labels: jax.Array, passes: int = 1) -> Any:
+        params = {"w": jnp.zeros(5), "b": jnp.zeros(())}
+        state = optimizer.init(params)
+
+        @jax.jit
+        def step(params: Any, state: Any, images: jax.Array, labels: jax.Array) -> Any:
+            def loss(params: Any) -> jax.Array:
+                return ((images @ params["w"] + params["b"] - labels) ** 2).mean()
+
+            updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+            return optax.apply_updates(params, updates), state
+
+        for _ in range(10):
+            for part in range(passes):
+                rows = slice(part * len(labels) // passes, (part + 1) * len(labels) // passes)
+                params, state = step(params, state, images[rows], labels[rows])
+        return params
+
+    expected = train(optax.adam(0.1), images, labels)
+    mine = slice(4 * rank, 4 * rank + 4)
+    for options in ({}, {"gradient_predivide_factor": 2.0}, {"backward_passes_per_step": 2}):
+        optimizer = hvd.DistributedOptimizer(optax.adam(0.1), **options)
+        found = train(optimizer, images[mine], labels[mine], options.get("backward_passes_per_step", 1))
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5)
+
+
+def check_by_callbacks() -> None:
+    """The way that is taken where the native handler cannot be, as on a GPU."""
+    from distrun.jax import _native
+
+    ready, _native.ready = _native.ready, lambda: False
+    try:
+        x = of(hvd.rank(), (3,))
+        same(
+            jax.jit(lambda t: hvd.allreduce(t, op=hvd.Sum))({"a": x, "b": x}), dict.fromkeys("ab", sum(everybody((3,))))
+        )
+        same(jax.jit(lambda t: hvd.allgather(t))(x), jnp.concatenate(everybody((3,))))
+        same(jax.jit(jax.grad(lambda t: hvd.allreduce(t, op=hvd.Sum).sum()))(x), jnp.full(3, float(hvd.size())))
+    finally:
+        _native.ready = ready
+
+
+def check_a_second_session() -> None:
+    step = jax.jit(hvd.allreduce)
+    same(step(jnp.ones(2)), jnp.ones(2))
+    hvd.shutdown()
+    with raises(Exception, "init"):
+        step(jnp.ones(2)).block_until_ready()
+    hvd.init()
+    same(step(jnp.ones(2)), jnp.ones(2))
+
+
+if __name__ == "__main__":
+    run(globals())
