@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +15,9 @@ Array = NDArray[Any]
 
 SUM, AVERAGE, MIN, MAX, PRODUCT = "Sum", "Average", "Min", "Max", "Product"
 REDUCTIONS = [SUM, AVERAGE, MIN, MAX, PRODUCT]
-DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"]
-KINDS = ["allreduce", "allreduce", "allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
+DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+KINDS = ["allreduce", "allreduce", "allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier"]
 
 
 @dataclass
@@ -74,13 +76,16 @@ def _shape(rng: random.Random) -> tuple[int, ...]:
 
 
 def _scales(rng: random.Random, item: Item) -> None:
-    if item.dtype.startswith("float") or item.reduction == SUM:
+    if item.dtype in FLOATS or item.reduction == SUM:
         item.prescale = rng.choice([1.0, 1.0, 1.0, 0.5, 2.0])
         item.postscale = rng.choice([1.0, 1.0, 1.0, 0.5, 4.0])
 
 
 def _make_item(rng: random.Random, number: int, members: list[int]) -> Item:
     item = Item(number, rng.choice(KINDS), members, rng.choice(DTYPES), ())
+    item.repeats = rng.choice([1, 1, 1, 2, 4])
+    if item.kind == "barrier":
+        return item
     item.shape = _rows_shape(rng) if item.kind in ("allgather", "alltoall", "reducescatter") else _shape(rng)
     if item.kind in ("allreduce", "reducescatter"):
         item.reduction = rng.choice(REDUCTIONS)
@@ -90,13 +95,14 @@ def _make_item(rng: random.Random, number: int, members: list[int]) -> Item:
     item.in_place = item.kind in ("allreduce", "broadcast") and rng.random() < 0.4
     item.strided = rng.random() < 0.2
     item.even_splits = rng.random() < 0.3
-    item.repeats = rng.choice([1, 1, 1, 2, 4])
     if item.kind in ("allreduce", "allgather", "reducescatter") and rng.random() < 0.2:
         item.tensors = rng.randint(2, 4)
     return item
 
 
 def _make_mistake(rng: random.Random, item: Item) -> None:
+    if item.kind == "barrier":
+        return
     possible = ["dtype", "shape"]
     if item.kind in ("allreduce", "reducescatter"):
         possible += ["reduction", "prescale", "postscale"]
@@ -140,7 +146,9 @@ def _values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -> Array
         return rng.standard_normal(shape).astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.kind == "f":
+    if item.dtype == "bfloat16":  # powers of two: products of eight bits are exact
+        return rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0], shape).astype(dtype)
+    if item.dtype in FLOATS:
         return rng.integers(-4, 5, shape).astype(dtype)
     plain = item.prescale == item.postscale == 1.0 and item.reduction != AVERAGE
     limits = np.iinfo(dtype)
@@ -223,17 +231,23 @@ def reduced(inputs: list[Array], item: Item, members: int) -> Array:
     """docs/numerics.md in NumPy: `inputs` of those that have data, divided by all members."""
     if inputs[0].dtype.kind == "b":
         return _reduce_bool(inputs, item.reduction)
-    if inputs[0].dtype.kind == "f":
+    if item.dtype in FLOATS:
         return _reduce_float(inputs, item, members)
     with np.errstate(over="ignore"):
         return _reduce_int(inputs, item, members)
 
 
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Of a floating type, NumPy's own or not."""
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
 def is_exact(item: Item) -> bool:
     """Whether the result must be NumPy's to the last bit."""
-    exact_type = np.dtype(item.dtype).kind != "f"
     return (
-        exact_type or item.kind not in ("allreduce", "reducescatter") or not (item.rough or item.reduction == AVERAGE)
+        item.dtype not in FLOATS
+        or item.kind not in ("allreduce", "reducescatter")
+        or not (item.rough or item.reduction == AVERAGE)
     )
 
 
@@ -260,6 +274,8 @@ def expected(program: Program, item: Item, rank: int, repeat: int) -> list[Array
     results: list[Array] = []
     for index in range(item.tensors):
         inputs = [given[other][index] for other in there]
+        if item.kind == "barrier":
+            break
         if item.kind == "allgather":
             results.append(np.concatenate(inputs))
         elif item.kind == "broadcast":

@@ -3,30 +3,66 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 
 from .conftest import ROOT, RunRanks
 
 RUN = str(ROOT / "test/differential/run.py")
 
-# Ranks, backend, seeds: 2,000 programs.
+# Ranks, backend, seeds: 2,000 programs. Across hosts: test/cluster/test_backends.py.
 SHARES = [
     (1, "self", "1-300"),
     (2, "shm", "301-700"),
-    (2, "tcp", "701-900"),
+    (2, "tcp", "701-850"),
+    (2, "gloo", "851-900"),
     (3, "shm", "901-1200"),
-    (3, "tcp", "1201-1400"),
+    (3, "tcp", "1201-1350"),
+    (3, "gloo", "1351-1400"),
     (4, "shm", "1401-1600"),
     (4, "tcp", "1601-1700"),
-    (5, "shm", "1701-1900"),
-    (5, "tcp", "1901-2000"),
+    (5, "shm", "1701-1850"),
+    (5, "tcp", "1851-1930"),
 ]
+MPI_SHARES = [(2, "1931-1970"), (3, "1971-2000")]
+
+
+def need_plugin(backend: str) -> None:
+    """Skips, with the installation's own words, where it has no such plug-in."""
+    program = "import distrun; distrun.init(); print(distrun.query('backends'))"
+    lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    line = next((one for one in lines.splitlines() if one.startswith(backend)), f"{backend}: no plug-in")
+    if "no plug-in" in line:
+        pytest.skip(line)
 
 
 @pytest.mark.parametrize(("ranks", "backend", "seeds"), SHARES)
 def test_random_programs(run_ranks: RunRanks, ranks: int, backend: str, seeds: str) -> None:
+    if backend == "gloo":
+        need_plugin(backend)
     result = run_ranks(ranks, RUN, "--seeds", seeds, backend=backend)
     assert result.stdout.count("programs passed") == ranks, result.stdout
+
+
+@pytest.mark.parametrize(("ranks", "seeds"), MPI_SHARES)
+def test_random_programs_on_mpi(ranks: int, seeds: str) -> None:
+    """MPI starts them itself: ranks of distrun are none of its tasks."""
+    mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
+    need_plugin("mpi")
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    result = subprocess.run(
+        [mpirun, "--oversubscribe", "-np", str(ranks), sys.executable, RUN, "--seeds", seeds],
+        env={**os.environ, **as_root, "DISTRUN_BACKEND": "mpi"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert result.stdout.count("programs passed") == ranks, result.stdout + result.stderr
 
 
 def test_a_wrong_result_is_noticed_and_its_seed_named(run_ranks: RunRanks) -> None:

@@ -1,0 +1,40 @@
+"""Backends between hosts: random programs of every operation and dtype, each result compared with NumPy's."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .jobs import assert_nothing_left, run
+from .rig import ROOT, Cluster
+
+RUN = ROOT / "test/differential/run.py"
+# Of its own accord the world takes hierarchical where a host has two ranks; sets that span no such host take others.
+# Ranks, slots of each host.
+PLACES = [(2, "h1:1,h2:1"), (3, "h1:2,h2:1"), (4, "h1:2,h2:2"), (5, "h1:3,h2:2")]
+
+
+@pytest.mark.parametrize("backend", ["tcp", "gloo", "auto"])
+@pytest.mark.parametrize(("ranks", "hosts"), PLACES)
+def test_random_programs_on_two_hosts(cluster: Cluster, backend: str, ranks: int, hosts: str) -> None:
+    options = (
+        "-np",
+        str(ranks),
+        "-H",
+        hosts,
+        "--backend",
+        backend,
+        "--oversubscribe",
+        "--timeout",
+        "100",
+        "-x",
+        "DISTRUN_LOG_LEVEL=info",
+    )
+    done = run(cluster.head, *options, sys.executable, RUN, "--seeds", "1-25", timeout=120)
+    if backend == "gloo" and "no plug-in" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.count("programs passed") == ranks, done.stdout + done.stderr
+    if backend == "auto" and ranks > 2:
+        assert "process set 0: cpu: hierarchical" in done.stderr, done.stderr
+    assert_nothing_left(cluster["h1"], cluster["h2"])
