@@ -41,17 +41,22 @@ class Program:
 
 @dataclass(frozen=True)
 class Target:
-    """`left` / the best of `right` (or `left` alone) must be at most `limit`, as the median over the rounds."""
+    """`left` / the best of `right` (or `left` alone, or `left` - `without`) must be at most `limit`, as the median over
+    the rounds."""
 
     text: str
     left: Key
     limit: float
     right: tuple[Key, ...] = ()
+    without: Key | None = None
 
     def values(self, rounds: Iterable[Round]) -> list[float]:
         found = []
         for results in rounds:
-            if not {self.left, *self.right} <= results.keys():
+            if not {self.left, *self.right, *([self.without] if self.without else [])} <= results.keys():
+                continue
+            if self.without:
+                found.append(results[self.left] - results[self.without])
                 continue
             found.append(results[self.left] / min((results[key] for key in self.right), default=1.0))
         return found
@@ -59,6 +64,18 @@ class Target:
 
 def in_place(size: int) -> str:
     return f"{size} B in place"
+
+
+def delegated() -> list[Target]:
+    """What the engine adds to a library that it calls."""
+    made = []
+    for ours, theirs, added in (("distrun mpi", "openmpi", 10e-6), ("distrun gloo", "gloo", 60e-6)):
+        small = in_place(4)
+        made.append(Target(f"{ours}: 4 bytes, seconds more", (ours, small), added, without=(theirs, small)))
+        for size in SIZES[2:]:
+            key = in_place(size)
+            made.append(Target(f"{ours}: {size // MIB} MiB", (ours, key), 1.05, ((theirs, key),)))
+    return made
 
 
 def targets() -> list[Target]:
@@ -73,6 +90,7 @@ def targets() -> list[Target]:
         Target("1 MiB, 8 ranks against 2", ("distrun 8 ranks", in_place(MIB)), 8.0, ((ours, in_place(MIB)),)),
         Target("4 bytes, 8 ranks, seconds", ("distrun 8 ranks", in_place(4)), 500e-6),
         Target("idle job, context switches in 5 s", (ours, IDLE), 0.0),
+        *delegated(),
     ]
 
 
@@ -117,12 +135,15 @@ def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
         run = (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(ranks))
         for extra in ((), ("--out-of-place",)):
             made.append(Program("openmpi", (*run, mpi, "--sizes", sizes, *extra, *common)))
+        through = (*run, bench, "--sizes", sizes, *common)
+        made.append(Program("distrun mpi", through, {"DISTRUN_BACKEND": "mpi"}))
         made.append(Program("openmpi", (*run, mpi, "--sizes", "4", "--model", "resnet50", *common)))
     else:
         missing.append("Open MPI is not compared: install libopenmpi-dev and openmpi-bin, then build again")
     gloo = find("bench_gloo", [f / "bench/bench_gloo" for f in folders])
     if gloo is not None:
         made.append(Program("gloo", (*start, gloo, "--sizes", sizes, *common)))
+        made.append(Program("distrun gloo", (*start, "--backend", "gloo", bench, "--sizes", sizes, *common)))
     else:
         missing.append("Gloo is not compared: install libgloo-dev, then build again")
     script = str(ROOT / "bench/torch_bench.py")
