@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import started
+from .jobs import assert_nothing_left
 from .plan import Setup, host_plans
 from .rig import HERE, Cluster
 from .slurm import Slurm, slurm_conf, why_no_slurm
@@ -43,7 +44,7 @@ def test_srun_starts_tasks_on_every_node(nodes: tuple[Cluster, Slurm, Path]) -> 
     done = cluster.head.run(["srun", "-N4", "-n8", *EACH], check=True)
     assert sorted(done.stdout.splitlines()) == [f"{rank} h{rank // 2 + 1}" for rank in range(8)]
     assert cluster.head.run(["srun", "-N2", "sh", "-c", "exit 42"]).returncode == 42
-    assert [host.strays() for host in cluster.hosts] == [[], [], [], []]
+    assert_nothing_left(*cluster.hosts)
 
 
 def test_salloc_describes_its_nodes(nodes: tuple[Cluster, Slurm, Path]) -> None:

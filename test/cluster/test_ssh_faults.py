@@ -187,6 +187,16 @@ def test_a_stopped_guard(cluster: Cluster) -> None:
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
+def test_a_line_that_loses_packets(cluster: Cluster) -> None:
+    """5 % each way: everything arrives, and the host is not taken for a lost one."""
+    cluster["h2"].loss(5)
+    job = Job(cluster.head, "-H", "h1:2,h2:2", PYTHON, LOOP, "24", "0.01")
+    assert job.finish(90) == 0, job.text
+    cluster["h2"].heal()
+    assert len(job.found(r"done \d")) == 4 and "lost" not in job.text, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
 # The slow ones, all at once: each has hosts of its own.
 
 

@@ -11,6 +11,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_equal_lines_are_one_on_a_terminal() -> None:
     assert code == 0 and text.splitlines()[0] == "[0-2] same" and text.count("same") == 1, text
     code, text = on_terminal("-np", "3", "--no-fold", "sh", "-c", SAME_AND_OWN)
     assert code == 0 and text.count("same") == 3 and "[0-2]" not in text, text
+
+
+def test_timestamps_stand_before_the_tag_everywhere(tmp_path: Path) -> None:
+    before = datetime.now()
+    script = "echo out; echo err >&2; exit 3"
+    job = start("-np", "1", "--timestamp", "--output-dir", str(tmp_path), "sh", "-c", script)
+    output, errors = job.communicate(timeout=60)
+    merged = (tmp_path / "merged.log").read_text()
+    stamp = r"(?m)^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) "
+    for text, line in [(output.decode(), r"\[0\] out$"), (errors.decode(), r"\[0\] err$"), (merged, r"\[0\] out$"),
+                       (errors.decode(), "distrun: rank 0 "), (merged, "distrun: rank 0 ")]:  # fmt: skip
+        found = re.search(stamp + line, text)
+        assert found, text
+        # What the file says is to the millisecond.
+        assert before - timedelta(milliseconds=1) <= datetime.fromisoformat(found[1]) <= datetime.now()
+    assert (tmp_path / "rank.0.out").read_text() == "out\n"
 
 
 def test_files_have_every_line_in_spite_of_fold(tmp_path: Path) -> None:
@@ -149,10 +166,14 @@ def watch_peaks(job: subprocess.Popen[bytes], peaks: dict[int, int]) -> Callable
     return thread.join
 
 
-@pytest.mark.parametrize("options", [[], ["--fold"], ["--output-dir"]], ids=["plain", "fold", "files"])
-def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], tmp_path: Path) -> None:
-    """A fifth of the promised volume: what piles up does so with the first megabytes that nobody reads."""
-    each = 25_000_000
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [([], 134_217_728), (["--fold"], 25_000_000), (["--output-dir"], 25_000_000)],
+    ids=["plain", "fold", "files"],
+)
+def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], each: int, tmp_path: Path) -> None:
+    """1 GiB; with the options that cost more time a fifth of that: what piles up does so with the first megabytes that
+    nobody reads."""
     if "--output-dir" in options:
         options = ["--output-dir", str(tmp_path)]
     script = f"yes a line of a log as ranks write them, of rank $((RANK % 2)) | head -c {each}"
