@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "launcher/agent/scan.h"
+#include "launcher/cli/host_source.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/text.h"
@@ -100,22 +101,33 @@ std::string python_program() {
 
 }  // namespace
 
-bool checks_hosts(const std::vector<std::string>& arguments) {
+bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment) {
   const auto names_hosts = [](const std::string& word) {
     for (const std::string_view option : {"-H", "--host", "-host", "--agents", "--machinefile", "-machinefile"}) {
       if (word.starts_with(option)) return true;
     }
     return false;
   };
-  return std::any_of(arguments.begin(), arguments.end(), names_hosts);
+  if (std::any_of(arguments.begin(), arguments.end(), names_hosts)) return true;
+  const bool here = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+    return word == "--build" || word == "--no-detect" || word == "--help" || word == "-h";
+  });
+  return !here && in_allocation_of_several(environment);
 }
 
-std::vector<std::string> host_check_job(const std::vector<std::string>& arguments) {
+ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   std::vector<std::string> job = {"--ppn", "1", "--tag", "none"};
   std::vector<std::string> program = {python_program(), "-m", "distrun.host_check"};
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
   job.insert(job.end(), program.begin(), program.end());
-  return job;
+  ParseOutcome outcome = parse_arguments(job);
+  // It begins earlier where some word is neither an option nor an option's value.
+  if (outcome.run && outcome.options.program != program) {
+    const std::string word = outcome.options.module ? "-m" : outcome.options.program.front();
+    return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
+            .exit_code = exit_code::kUsage};
+  }
+  return outcome;
 }
 
 int check_main(const std::vector<std::string>& arguments) {
@@ -126,18 +138,23 @@ int check_main(const std::vector<std::string>& arguments) {
       build = true;
     } else if (word == "--json") {
       json = true;
+    } else if (word == "--no-detect") {
+      continue;
     } else if (word == "--help" || word == "-h") {
       std::fputs(
-          "distrun check [--build] [--json]\n  Shows what this machine has and which backends this installation can "
+          "distrun check [--build] [--no-detect] [--json]\n  Shows what this machine has and which backends this "
+          "installation can "
           "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n\n"
-          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n  Starts one rank on each host "
-          "and "
-          "says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of every "
+          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n"
+          "distrun check [--json]   in an allocation of several hosts\n  Starts one rank on each host "
+          "and says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of "
+          "every "
           "pair.\n",
           stdout);
       return 0;
     } else {
-      std::fprintf(stderr, "distrun: check: %s needs hosts: -H or --hostfile\n", word.c_str());
+      const char* what = word.starts_with('-') ? "needs hosts: -H or --hostfile" : "is no option of it; see --help";
+      std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
       return exit_code::kUsage;
     }
   }

@@ -4,15 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cli/options.h"
+#include "runtime/base/settings.h"
+
 namespace distrun::launcher {
 
 // `arguments` behind the word check. Prints; returns the exit code.
 int check_main(const std::vector<std::string>& arguments);
 
-// Whether they are about hosts: anything but check_main's own options is.
-bool checks_hosts(const std::vector<std::string>& arguments);
+// Whether they are about hosts: those that they name, or without any word about this machine alone (--build,
+// --no-detect) those of the allocation.
+bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment);
 
-// The arguments of the job that checks them: one rank on each host runs distrun.host_check.
-std::vector<std::string> host_check_job(const std::vector<std::string>& arguments);
+// The job that checks them: one rank on each host runs distrun.host_check.
+ParseOutcome host_check_job(const std::vector<std::string>& arguments);
 
 }  // namespace distrun::launcher

@@ -14,6 +14,7 @@
 
 #include "launcher/plan/allocation.h"
 #include "launcher/plan/assign.h"
+#include "launcher/spawn/agent_spawner.h"
 
 namespace distrun::launcher {
 namespace {
@@ -62,6 +63,25 @@ Status read_allocation(const Environment& environment, HostSource& out) {
   return {};
 }
 
+// The user's own way to reach hosts counts more than the scheduler's.
+bool says_how(const Options& options) {
+  const SshOptions& ssh = options.ssh;
+  const bool by_ssh = ssh.port != 0 || !ssh.identity.empty() || !ssh.options.empty();
+  return by_ssh || !options.launch_with.empty() || !options.mpi.empty() || !options.detect;
+}
+
+// Hosts that were named inside an allocation: its way to start agents needs no ssh.
+void use_allocation(const Options& options, const Environment& environment, HostSource& out) {
+  if (says_how(options)) return;
+  const auto found = detect_allocation(environment, read_text);
+  if (!found.ok() || !*found || !find_in_path("srun", environment)) return;
+  std::vector<std::string> own_names = out.own_names;
+  own_names.push_back((*found)->own_name);
+  Reach reach = reach_of_named(**found, out.hosts, own_names);
+  out.launch_with = std::move(reach.launch_with);
+  out.found = std::move(reach.note);
+}
+
 constexpr std::size_t kLargestText = 16 << 20;
 
 }  // namespace
@@ -81,6 +101,11 @@ Result<std::string> read_text(const std::string& path) {
   return Status(Errc::kInvalidArgument, "cannot read " + path + ": it is larger than 16 MiB; is it the right file?");
 }
 
+bool in_allocation_of_several(const Environment& environment) {
+  const auto found = detect_allocation(environment, read_text);
+  return !found.ok() || (*found && (*found)->hosts.size() > 1);
+}
+
 Result<HostSource> find_hosts(const Options& options, const Environment& environment) {
   HostSource out;
   if (!options.hosts.empty()) {
@@ -96,6 +121,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   for (const std::string& own : names_of_host(name, out.hosts)) out.own_names.push_back(own);
   add_addresses(out.own_names);
   out.hosts = merge_own_names(out.hosts, out.own_names);
+  if (!options.hosts.empty() || !options.hostfile.empty()) use_allocation(options, environment, out);
   return out;
 }
 

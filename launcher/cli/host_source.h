@@ -23,6 +23,9 @@ struct HostSource {
 // kSystem: there is an allocation, but it cannot be used.
 Result<HostSource> find_hosts(const Options& options, const Environment& environment);
 
+// Of several hosts, or one that cannot be read and says so when it is used.
+bool in_allocation_of_several(const Environment& environment);
+
 // "-" is standard input.
 Result<std::string> read_text(const std::string& path);
 

@@ -41,12 +41,13 @@ int run(int argc, char** argv) {
   if (first == "agent") {
     return launcher::dial_main({arguments.begin() + 1, arguments.end()}, distrun::process_environment());
   }
-  if (first == "check") {
-    arguments.erase(arguments.begin());
-    if (!launcher::checks_hosts(arguments)) return launcher::check_main(arguments);
-    arguments = launcher::host_check_job(arguments);
+  const bool check = first == "check";
+  if (check) arguments.erase(arguments.begin());
+  if (check && !launcher::checks_hosts(arguments, distrun::process_environment())) {
+    return launcher::check_main(arguments);
   }
-  const launcher::ParseOutcome outcome = launcher::parse_arguments(arguments);
+  const launcher::ParseOutcome outcome =
+      check ? launcher::host_check_job(arguments) : launcher::parse_arguments(arguments);
   if (outcome.run) return launcher::run_command(outcome.options, distrun::process_environment(), argv[0]);
   std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
   return outcome.exit_code;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/plan/assign.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/hostlist.h"
 #include "launcher/plan/slurm.h"
@@ -181,6 +182,11 @@ Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file)
   return of_hostfile(kOperatorHostfile, *std::move(hosts), "", false);
 }
 
+std::string shortened(const std::string& list) {
+  constexpr std::size_t kMost = 120;
+  return list.size() > kMost ? list.substr(0, kMost) + "..." : list;
+}
+
 }  // namespace
 
 Found detect_allocation(const Environment& environment, const ReadFile& read_file) {
@@ -195,16 +201,30 @@ Found detect_allocation(const Environment& environment, const ReadFile& read_fil
   return nothing();
 }
 
+Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>& hosts,
+                     const std::vector<std::string>& own_names) {
+  if (allocation.launch_with.empty()) return {};
+  std::vector<HostSlots> others;
+  for (const HostSlots& host : hosts) {
+    const bool known = std::any_of(allocation.hosts.begin(), allocation.hosts.end(),
+                                   [&](const HostSlots& own) { return own.name == host.name && host.user.empty(); });
+    if (!known && !names_this_machine(host.name, host.user, own_names)) {
+      others.push_back({.name = host.name, .user = host.user});
+    }
+  }
+  if (others.empty()) return {.launch_with = allocation.launch_with};
+  return {.note = "found " + allocation.source + ", but " + shortened(as_option(others)) +
+                  (others.size() == 1 ? " is" : " are") + " not in it by that name: all hosts are reached by ssh"};
+}
+
 std::string found_text(const Allocation& allocation) {
-  constexpr std::size_t kMost = 120;
   std::size_t slots = 0;
   bool all_known = true;
   for (const HostSlots& host : allocation.hosts) {
     slots += static_cast<std::size_t>(host.slots.value_or(0));
     all_known = all_known && host.slots;
   }
-  std::string list = as_option(allocation.hosts);
-  if (list.size() > kMost) list = list.substr(0, kMost) + "...";
+  const std::string list = shortened(as_option(allocation.hosts));
   std::string out = "found " + allocation.source + ": " + counted(allocation.hosts.size(), "host");
   if (all_known) out += " and " + counted(slots, "slot");
   if (all_known && !allocation.slots_are.empty()) out += " (" + allocation.slots_are + ")";

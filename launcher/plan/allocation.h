@@ -31,6 +31,15 @@ using ReadFile = std::function<Result<std::string>(const std::string& path)>;
 // Nothing outside of an allocation; kSystem where there is one that cannot be read, naming the variable and the cure.
 Result<std::optional<Allocation>> detect_allocation(const Environment& environment, const ReadFile& read_file);
 
+// How agents come to hosts that the user has named inside an allocation: as to the allocation's own if all are in it.
+struct Reach {
+  std::string launch_with;  // as in Allocation
+  std::string note;         // why not so, a sentence for the user, or empty
+};
+// `own_names` mean this machine, which needs nothing.
+Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>& hosts,
+                     const std::vector<std::string>& own_names);
+
 // One sentence about what was found.
 std::string found_text(const Allocation& allocation);
 

@@ -90,6 +90,36 @@ def test_no_ssh_is_needed_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     assert lines(done.stdout) == ["h1", "h2"]
 
 
+@pytest.mark.parametrize("hosts", ["h1:1,h2:1", "h[1-2]:1", "hostfile"])
+def test_named_hosts_of_an_allocation_start_by_srun_too(slurm: tuple[Cluster, Slurm], hosts: str) -> None:
+    cluster, _ = slurm
+    cluster.head.path("/tmp/hostfile").write_text("h1 slots=1\nh2 slots=1\n")
+    option = "--hostfile /tmp/hostfile" if hosts == "hostfile" else f"-H '{hosts}'"
+    no_ssh = f"mkdir -p /tmp/bin; ln -sf /bin/false /tmp/bin/ssh; PATH=/tmp/bin:$PATH exec distrun {option} hostname"
+    done = allocated(cluster.head, ["-N2", "-n2"], "sh", "-c", no_ssh)
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["h1", "h2"]
+
+
+def test_hosts_that_the_allocation_does_not_have_are_reached_by_ssh(slurm: tuple[Cluster, Slurm]) -> None:
+    cluster, _ = slurm
+    done = allocated(cluster.head, ["-N1", "-w", "h1"], "distrun", "-H", "h1:1,h2:1", "hostname")
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["h1", "h2"]
+    assert "but h2 is not in it by that name: all hosts are reached by ssh" in done.stderr, done.stderr
+    silent = allocated(cluster.head, ["-N1", "-w", "h1"], "distrun", "--no-detect", "-H", "h1:1,h2:1", "hostname")
+    assert silent.returncode == 0 and "by ssh" not in silent.stderr, silent.stderr
+
+
+def test_check_takes_the_allocation(slurm: tuple[Cluster, Slurm]) -> None:
+    cluster, _ = slurm
+    done = allocated(cluster.head, ["-N2", "-n2"], "distrun", "check")
+    assert done.returncode == 0, done.stderr
+    assert "h1" in done.stdout and "h2" in done.stdout, done.stdout
+    here = allocated(cluster.head, ["-N2", "-n2"], "distrun", "check", "--no-detect")
+    assert here.returncode == 0 and "backends:" in here.stdout, here.stdout
+
+
 def test_a_failing_rank_ends_the_job_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     cluster, _ = slurm
     script = "[ $DISTRUN_RANK = 1 ] && exit 7; sleep 1000"

@@ -90,6 +90,18 @@ TEST_CASE("inside Slurm agents start by srun, elsewhere by ssh") {
   CHECK((*lsf)->launch_with.empty());
 }
 
+TEST_CASE("hosts that were named inside an allocation are reached as its own, if all are in it") {
+  const Allocation slurm{
+      .source = "Slurm job 7", .hosts = {{.name = "n1"}, {.name = "n2"}, {.name = "n3"}}, .launch_with = "srun"};
+  const std::vector<std::string> own = {"localhost", "login"};
+  CHECK(reach_of_named(slurm, {{.name = "n2", .slots = 4}, {.name = "login"}}, own).launch_with == "srun");
+  const Reach some = reach_of_named(slurm, {{.name = "n2"}, {.name = "n9"}, {.name = "n1", .user = "me"}}, own);
+  CHECK(some.launch_with.empty());
+  CHECK(some.note == "found Slurm job 7, but n9,me@n1 are not in it by that name: all hosts are reached by ssh");
+  const Allocation pbs{.source = "PBS job 7", .hosts = slurm.hosts};
+  CHECK(reach_of_named(pbs, {{.name = "n9"}}, own).note.empty());
+}
+
 TEST_CASE("Slurm's numbers by host") {
   const auto counts = parse_slurm_counts("2(x3),1,16(x2)", "V");
   REQUIRE(counts.ok());
