@@ -37,7 +37,18 @@ void Agent::note(const std::string& text) {
   head_.send(static_cast<std::uint8_t>(FromAgent::kNote), net::as_bytes(text));
 }
 
+// The first one counts.
+void Agent::failed(int exit_code) {
+  if (exit_code_ == 0) exit_code_ = exit_code;
+}
+
+void Agent::head_lost() {
+  failed(started_ ? kHostLost : kUnusable);
+  ending_.kill_now(Clock::now());
+}
+
 void Agent::refuse(int exit_code, std::string text) {
+  failed(exit_code);
   send(FromAgent::kRefused, Refused{.exit_code = exit_code, .text = std::move(text)});
   ending_.kill_now(Clock::now());
 }
@@ -46,7 +57,7 @@ RankProcess::OnOutput Agent::forward_output() {
   return [this](const StreamBytes& bytes) { send(FromAgent::kOutput, bytes); };
 }
 
-int Agent::run() {
+void Agent::run() {
   while (!finished_) {
     watch();
     if (const Status status = poller_.wait(deadline()); !status.ok()) {
@@ -68,7 +79,6 @@ int Agent::run() {
     poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
     if (!poller_.wait(std::nullopt).ok()) break;
   }
-  return 0;
 }
 
 void Agent::watch() {
@@ -125,7 +135,7 @@ void Agent::beat(TimePoint now) {
   if (!heart_.silent(now)) return;
   // The head or the network to it is gone; nobody looks after these ranks any more.
   head_.abandon();
-  ending_.kill_now(now);
+  head_lost();
 }
 
 void Agent::receive() {
@@ -133,7 +143,7 @@ void Agent::receive() {
   held_ = false;
   for (const Frame& frame : head_.receive()) handle(frame);
   // Whether the head closed its end or was killed: it cannot look after these ranks any more.
-  if (head_.closed()) ending_.kill_now(Clock::now());
+  if (head_.closed()) head_lost();
 }
 
 void Agent::handle(const Frame& frame) {
@@ -162,6 +172,7 @@ void Agent::handle(const Frame& frame) {
         for (auto& [number, rank] : ranks_) {
           const auto& only = order.ranks;
           if (!only.empty() && std::find(only.begin(), only.end(), number) == only.end()) continue;
+          if (!only.empty() && order.signal == SIGKILL) dismissed_.insert(number);
           order.whole_group ? rank.process().signal_group(order.signal) : rank.process().signal(order.signal);
         }
       });
@@ -341,7 +352,9 @@ int agent_main(bool guard) {
   FramePipe head(std::move(in), std::move(out));
   head.greet(kAgentGreeting);
   auto agent = Agent::create(std::move(head));
-  return agent.ok() ? (*agent)->run() : kInternal;
+  if (!agent.ok()) return kInternal;
+  (*agent)->run();
+  return 0;
 }
 
 }  // namespace distrun::launcher

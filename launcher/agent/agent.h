@@ -33,8 +33,12 @@ class Agent {
  public:
   // `head` carries the messages; it is this process's standard input and output.
   static Result<std::unique_ptr<Agent>> create(FramePipe head, MpiTask task = {});
-  // Until the job is over on this host. Returns the agent's exit code.
-  int run();
+  // Until the job is over on this host.
+  void run();
+  // What then says how it went here: 0, the code of the first rank that failed (128 + signal), that with which the job
+  // was refused, 69 or 75 if the head was lost before or after ranks had started. For agents that somebody else starts;
+  // to the head, and to MPI's launcher, a code other than 0 would mean that the agent itself has failed.
+  [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
   Agent(FramePipe head, SignalSource signals, MpiTask task);
@@ -54,6 +58,8 @@ class Agent {
   void tell_failed_hosts();
   void tell_input_taken();
   void refuse(int exit_code, std::string text);
+  void head_lost();
+  void failed(int exit_code);
   void note(const std::string& text);
   template <class Message>
   void send(FromAgent type, const Message& message) {
@@ -92,6 +98,8 @@ class Agent {
   Ending ending_{Duration::zero()};
   long oom_kills_ = -1;
   bool out_of_memory_ = false;  // there were more of them when children were last reaped
+  std::set<int> dismissed_;     // have been ended because the job needs them no more
+  int exit_code_ = 0;
   bool started_ = false;
   bool any_child_ = false;
   bool carriers_only_ = false;  // they carry agents of other hosts

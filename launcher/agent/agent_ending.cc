@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "launcher/agent/agent.h"
+#include "launcher/exit_codes.h"
 #include "launcher/plan/text.h"
 #include "launcher/spawn/descendants.h"
 
@@ -59,6 +60,9 @@ void Agent::rank_ended(RankProcess& rank, int status) {
     message.out_of_memory = killed(status) && !message.by_agent && out_of_memory_;
   } else {
     message.exit_code = WEXITSTATUS(status);
+  }
+  if (!dismissed_.contains(rank.rank())) {
+    failed(message.signal != 0 ? exit_code::kSignalBase + message.signal : message.exit_code);
   }
   send(FromAgent::kExited, message);
   undrained_.insert(rank.rank());

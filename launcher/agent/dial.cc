@@ -96,7 +96,9 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   auto socket = dial(given["--connect"], *key, given["--host"], deadline_after(*seconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)));
-  return agent.ok() ? (*agent)->run() : exit_code::kInternal;
+  if (!agent.ok()) return exit_code::kInternal;
+  (*agent)->run();
+  return (*agent)->exit_code();
 }
 
 }  // namespace distrun::launcher

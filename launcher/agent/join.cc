@@ -50,7 +50,9 @@ int join_main() {
                          deadline_after(kDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)));
-  return agent.ok() ? (*agent)->run() : exit_code::kInternal;
+  if (!agent.ok()) return exit_code::kInternal;
+  (*agent)->run();
+  return 0;
 }
 
 }  // namespace distrun::launcher

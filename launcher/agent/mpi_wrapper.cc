@@ -147,7 +147,9 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& e
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)), task_of(environment));
-  return agent.ok() ? (*agent)->run() : exit_code::kInternal;
+  if (!agent.ok()) return exit_code::kInternal;
+  (*agent)->run();
+  return 0;
 }
 
 }  // namespace distrun::launcher

@@ -258,8 +258,9 @@ void Job::end_grace(TimePoint now) {
 
 // Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
 void Job::suspend() {
-  tell_all(ToAgent::kAlive, Alive{.hold = true});
   tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
+  // The last word: any other that an agent reads later by itself would mean that the lease counts again.
+  tell_all(ToAgent::kAlive, Alive{.hold = true});
   for (auto& agent : agents_) agent->handle.pipe.flush();
   terminal_.leave();
   ::raise(SIGSTOP);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <utility>
@@ -23,6 +24,8 @@ namespace {
 
 constexpr double kStartSeconds = 60;
 constexpr double kEndSeconds = 5;
+// MPICH's launcher does not end when ssh has failed; what else it has to say about that comes soon.
+constexpr double kLastWordSeconds = 1;
 
 class WrapperSpawner final : public AgentSpawner {
  public:
@@ -129,7 +132,8 @@ std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer)
 }
 
 Status MpiStart::wait(const MpiRequest& request) {
-  const TimePoint deadline = deadline_after(kStartSeconds);
+  TimePoint deadline = deadline_after(kStartSeconds);
+  bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {
     bool gone = false;
@@ -146,7 +150,12 @@ Status MpiStart::wait(const MpiRequest& request) {
     poller.watch(process_.pidfd(), POLLIN, [&](short) { gone = true; });
     DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
     if (gone) return give_up("it ended before all ranks had started");
-    if (Clock::now() >= deadline) return give_up("it has not started all ranks within 60 s");
+    if (!unreachable && ssh_gave_up(printed_)) {
+      unreachable = true;
+      deadline = std::min(deadline, deadline_after(kLastWordSeconds));
+    }
+    if (Clock::now() < deadline) continue;
+    return give_up(unreachable ? "it cannot reach a host" : "it has not started all ranks within 60 s");
   }
   listener_.reset();
   return {};
@@ -159,7 +168,8 @@ Status MpiStart::give_up(const std::string& what) {
   if (errors_.valid()) take_errors();
   return {Errc::kSystem, "--mpi: MPI's launcher could not start the ranks: " + what + " (" +
                              counted(wrappers_.size(), "rank") + " of " + std::to_string(hosts_.size()) +
-                             " have come). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
+                             (wrappers_.size() == 1 ? " has" : " have") +
+                             " come). --mpi needs mpirun of Open MPI, --mpi=hydra mpiexec.hydra of MPICH or Intel "
                              "MPI, --mpi=pmix and --mpi=pmi2 srun. It printed:\n" +
                              printed_};
 }

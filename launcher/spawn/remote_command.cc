@@ -145,6 +145,8 @@ bool ssh_may_pass(int exit_code, std::string_view printed) {
                      [printed](std::string_view sign) { return printed.find(sign) != std::string_view::npos; });
 }
 
+bool ssh_gave_up(std::string_view printed) { return !cure_of(printed).empty(); }
+
 std::string ssh_failure(int exit_code, std::string_view printed) {
   const std::string text = last_lines(printed);
   if (exit_code == kNoSuchCommand) {

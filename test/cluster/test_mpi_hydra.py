@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_an_unmodified_mpi4py_script(pair: tuple[Cluster, Path], ranks: int, lin
     done = run(cluster.head, "--mpi=hydra", *with_mpich(folder), "-H", f"h1:{ranks}", *MPI4PY)
     assert done.returncode == 0, done.stderr
     assert untagged(done.stdout) == lines
+    assert_all_ended(cluster)
+
+
+def test_a_host_that_is_unknown_is_told_soon(pair: tuple[Cluster, Path]) -> None:
+    cluster, _ = pair
+    before = time.monotonic()
+    done = run(cluster.head, "--mpi=hydra", "-np", "2", "-H", "h1:1,nosuch:1", "hostname")
+    assert done.returncode == 69, done.stderr
+    assert "it cannot reach a host" in done.stderr and "Could not resolve hostname nosuch" in done.stderr, done.stderr
+    assert time.monotonic() - before < 20
     assert_all_ended(cluster)
 
 

@@ -98,9 +98,36 @@ def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: Sta
     _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == 75, errors
     assert "host n2 is lost" in errors
-    assert agents[0].wait(15) == 0
+    assert agents[0].wait(15) == 128 + signal.SIGTERM
     assert agents[1].wait(15) == 128 + signal.SIGKILL
     assert subprocess.run(["pgrep", "-f", "^sleep 1000.25"], capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
+def test_an_agent_tells_by_its_code_that_its_rank_failed(start: StartAgent, key: Path, ends: str, code: int) -> None:
+    script = f"[ $DISTRUN_RANK = 1 ] || sleep 1000; {ends}"
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script)
+    agents = [agent(start, head, key, name) for name in ("n1", "n2")]
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == code, errors
+    assert [each.wait(15) for each in agents] == [128 + signal.SIGTERM, code]
+
+
+def test_an_agent_tells_by_its_code_that_its_head_was_lost(start: StartAgent, key: Path) -> None:
+    script = "echo started; exec sleep 1000"
+    head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script)
+    alone = agent(start, head, key, "n1")
+    assert head.process.stdout is not None and head.process.stdout.readline() == "[0] started\n"
+    head.process.kill()
+    assert alone.wait(15) == 75
+    head.process.communicate()
+
+
+def test_an_agent_tells_by_its_code_that_the_job_was_refused(start: StartAgent, key: Path) -> None:
+    head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "no-such-program")
+    assert agent(start, head, key, "n1").wait(15) == 127
+    assert head.process.wait(15) == 127
+    head.process.communicate()
 
 
 def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_path: Path) -> None:
@@ -120,6 +147,8 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
     [
         (["-np", "1", "--agents", "1", "true"], 64, "--key-file"),
         (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "/does/not/exist"),
+        (["-np", "1", "--listen", "7000", "true"], 64, "--listen is for agents that dial in"),
+        (["-np", "1", "--key-file", "k", "true"], 64, "--key-file is for agents that dial in"),
         (["-np", "1", "--agents", "x", "--key-file", "k", "true"], 64, "--agents x"),
         (["agent", "--connect", "h:1", "--nonsense", "1"], 64, "--nonsense"),
         (["agent", "--key-file", "k"], 64, "--connect is missing"),
