@@ -32,11 +32,13 @@ class HelpText : public CLI::Formatter {
     return "Usage: distrun [options] program [arguments]\n"
            "       distrun [options] script.py [arguments]\n"
            "       distrun [options] -m module [arguments]\n"
-           "       distrun check [--build] [--json]\n";
+           "       distrun check [--build] [--json]\n"
+           "       distrun check -H HOST,... [options]\n"
+           "       distrun agent --connect HEAD:PORT --key-file FILE\n";
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     const std::string name = CLI::Formatter::make_option_name(option, positional);
-    if (name.starts_with("--mpi")) return "--mpi[=pmix|pmi2]";
+    if (name.starts_with("--mpi")) return "--mpi[=hydra|pmix|pmi2]";
     return name.starts_with("--explain") ? "--explain[=json]" : name;
   }
 };
@@ -261,6 +263,7 @@ constexpr char kFooter[] =
     "  distrun -np 2 --output-dir logs ./a.out  any program, its output also in files\n"
     "  distrun --explain -np 4 ./a.out          what would be done, and why\n"
     "  distrun check --build                    which backends this installation can use\n"
+    "  distrun check -H node1,node2             do these hosts fit together?\n"
     "Exit codes: the first failing rank's; 128 + signal; 64 usage; 69 host or slots unusable; 70 internal; 74 output\n"
     "lost; 75 host lost; 76 a rank left early; 124 --timeout; 126, 127 program not executable, missing; 130 Ctrl-C.\n";
 

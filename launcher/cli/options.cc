@@ -77,6 +77,10 @@ Status check_agents(const RawOptions& raw, Options& out) {
       return address.status().with_context("--listen");
     }
   }
+  if (out.agents == 0 && (!raw.listen.empty() || !out.key_file.empty())) {
+    return {Errc::kInvalidArgument, std::string(raw.listen.empty() ? "--key-file" : "--listen") +
+                                        " is for agents that dial in; say how many with --agents N"};
+  }
   if (out.agents > 0 && out.key_file.empty()) {
     return {Errc::kInvalidArgument,
             "--agents needs --key-file, the same on all hosts: head -c 32 /dev/urandom > FILE; chmod 600 FILE"};

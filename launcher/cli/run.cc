@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "launcher/agent/preflight.h"
 #include "launcher/agent/scan.h"
@@ -115,7 +117,8 @@ Result<HostSource> await_agents(const Options& options, DialIn& door) {
   const int each = options.ranks_per_host > 0 ? options.ranks_per_host
                                               : std::max(1, (options.ranks + options.agents - 1) / options.agents);
   for (const std::string& host : door.hosts()) out.hosts.push_back({.name = host, .slots = each});
-  out.found = counted(static_cast<std::size_t>(options.agents), "agent") + " have dialled in";
+  out.found = counted(static_cast<std::size_t>(options.agents), "agent") + (options.agents == 1 ? " has" : " have") +
+              " dialled in";
   return out;
 }
 
@@ -242,7 +245,16 @@ void take_command(const Command& command, const Options& options, JobConfig& con
   if (!options.tf_roles.empty()) config.common.server = {command.python, "-m", "distrun._tf_server"};
 }
 
+// What ssh would say of it for each host, and then try others. A name with ~ or % is ssh's to complete.
+Status check_identity(const std::string& path) {
+  if (path.empty() || path.find_first_of("~%") != std::string::npos || ::access(path.c_str(), R_OK) == 0) return {};
+  return {Errc::kInvalidArgument, "--ssh-identity " + path + ": " + std::strerror(errno)};
+}
+
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  if (const Status status = check_identity(options.ssh.identity); !status.ok()) {
+    return refused(status, exit_code::kUsage);
+  }
   auto door = open_door(options);
   if (!door.ok()) return refused(door.status(), code_of(door.status()));
   const auto source = *door ? await_agents(options, **door) : find_hosts(options, environment);

@@ -75,8 +75,9 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     auto agent = listener_->accept_blocking(accept, deadline);
     if (agent.status().code() == Errc::kTimeout) {
       const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
-      return {Errc::kTimeout, std::to_string(agents_.size()) + " of " + counted(agents, "agent") + " have dialled in" +
-                                  come + "; start distrun agent --connect on each host, with the same key file"};
+      return {Errc::kTimeout, std::to_string(agents_.size()) + " of " + counted(agents, "agent") +
+                                  (agents == 1 ? " has" : " have") + " dialled in" + come +
+                                  "; start distrun agent --connect on each host, with the same key file"};
     }
     if (!agent.ok()) return agent.status();
     const std::string host = (*agent)->peer().purpose.substr(purpose.size());

@@ -56,22 +56,24 @@ std::string sentence(std::string text) {
 
 Status too_many(const AssignRequest& request, const Counts& slots, std::size_t ranks) {
   const std::size_t have = total(slots);
-  return {Errc::kSystem, counted(ranks, "rank") + " do not fit into " + counted(have, "slot") + ":\n" +
-                             table_of(request.hosts, slots, "slots") +
+  return {Errc::kSystem, counted(ranks, "rank") + std::string(verb(ranks, " does", " do")) + " not fit into " +
+                             counted(have, "slot") + ":\n" + table_of(request.hosts, slots, "slots") +
                              sentence(more_slots(request, (ranks + slots.size() - 1) / slots.size())) +
                              ", use fewer ranks (-np " + number(have) +
                              "), or add --oversubscribe to run several ranks on one slot."};
 }
 
 Status beyond_max_slots(const AssignRequest& request, const Counts& most, std::size_t ranks) {
-  return {Errc::kSystem, counted(ranks, "rank") + " do not fit, even with --oversubscribe:\n" +
-                             table_of(request.hosts, most, "max_slots") + "Use at most " + number(total(most)) +
-                             " ranks (-np " + number(total(most)) + "), or raise max_slots."};
+  return {Errc::kSystem, counted(ranks, "rank") + std::string(verb(ranks, " does", " do")) +
+                             " not fit, even with --oversubscribe:\n" + table_of(request.hosts, most, "max_slots") +
+                             "Use at most " + counted(total(most), "rank") + " (-np " + number(total(most)) +
+                             "), or raise max_slots."};
 }
 
 Status too_many_per_host(const AssignRequest& request, const Counts& slots) {
   const auto each = static_cast<std::size_t>(request.ranks_per_host);
-  return {Errc::kSystem, counted(each, "rank") + " on each host, as --nproc-per-node asks, do not fit:\n" +
+  return {Errc::kSystem, counted(each, "rank") + " on each host, as --nproc-per-node asks, " +
+                             std::string(verb(each, "does", "do")) + " not fit:\n" +
                              table_of(request.hosts, slots, "slots") + sentence(more_slots(request, each)) +
                              ", ask for fewer on each host, or add --oversubscribe to run several ranks on one slot."};
 }
@@ -113,7 +115,8 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
   if (left == 0) return counts;
   const auto fitting = static_cast<std::size_t>(ranks - left);
   return Status(Errc::kSystem, counted(static_cast<std::size_t>(ranks), "rank") + " with " + std::to_string(each) +
-                                   " on each host need " +
+                                   " on each host " +
+                                   std::string(verb(static_cast<std::size_t>(ranks), "needs ", "need ")) +
                                    counted(static_cast<std::size_t>((ranks + each - 1) / each), "host") +
                                    ", and there " + (slots.size() == 1 ? "is " : "are ") + number(slots.size()) +
                                    ". Name more hosts, or use fewer ranks (-np " + number(fitting) + ").");

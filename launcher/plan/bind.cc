@@ -193,8 +193,9 @@ Status check_gpus(const Topology& topology, const Pool& pool, const BindRequest&
   const int fit = ranks_for(pool, request.gpus_per_rank);
   if (fit >= request.ranks) return {};
   return {Errc::kInvalidArgument,
-          option + ": " + counted(static_cast<std::size_t>(request.ranks), "rank") + " need " +
-              std::to_string(request.ranks * request.gpus_per_rank) + " GPUs and this host has " +
+          option + ": " + counted(static_cast<std::size_t>(request.ranks), "rank") +
+              (request.ranks == 1 ? " needs " : " need ") +
+              counted(static_cast<std::size_t>(request.ranks * request.gpus_per_rank), "GPU") + " and this host has " +
               std::to_string(pool.size()) + " (" + where + "); " +
               (fit > 0 ? "put at most " + counted(static_cast<std::size_t>(fit), "rank") + " here"
                        : std::string("ask for fewer"))};

@@ -105,6 +105,22 @@ void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
       "and each sees its own");
 }
 
+// Jobs of some 6,000 ranks and more: a program with a longer variable cannot be started at all.
+Status fit_tf_config(const JobFacts& job, FrameworkRequest& frameworks, LaunchPlan& out) {
+  constexpr std::size_t kLongest = 128 * 1024;  // of Linux, with the name and the final NUL
+  if (!frameworks.tf_config) return {};
+  const int last = static_cast<int>(job.places.size()) - 1;
+  if (std::string_view("TF_CONFIG=").size() + tf_config(job, frameworks.tf_roles, last).size() < kLongest) return {};
+  const std::string what =
+      "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than Linux lets a variable be (128 KiB)";
+  if (frameworks.tf || !frameworks.tf_roles.empty()) {
+    return {Errc::kInvalidArgument, what + "; use fewer ranks"};
+  }
+  frameworks.tf_config = false;
+  out.hints.push_back(what + ": it is left out, as --no-tf-config does");
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::byte> to_bytes(const JobCommon& common) {
@@ -206,10 +222,12 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   }
   tell_servers(request.frameworks.tf_roles, out);
   hint_at_tf(request.frameworks, out);
+  FrameworkRequest frameworks = request.frameworks;
+  DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});
   for (const Place& place : job.places) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
-    out.variables.push_back(rank_environment(job, request.frameworks, binding, request.base.variables, place.rank));
+    out.variables.push_back(rank_environment(job, frameworks, binding, request.base.variables, place.rank));
     RankPlan rank{.rank = place.rank,
                   .local_rank = place.local_rank,
                   .serves = runs_server(request.frameworks.tf_roles, place.rank),

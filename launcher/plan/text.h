@@ -43,5 +43,9 @@ std::string seconds_text(double seconds);
 
 // "1 rank", "3 ranks".
 std::string counted(std::size_t count, std::string_view noun);
+// The verb behind it.
+inline std::string_view verb(std::size_t count, std::string_view of_one, std::string_view of_many) {
+  return count == 1 ? of_one : of_many;
+}
 
 }  // namespace distrun::launcher

@@ -48,6 +48,11 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["-np", "2", "./no/such.py"], 127, "no/such.py"),
         (["-np", "2", "-m", "no_such_module"], 127, "module no_such_module is not there for"),
         (["-np", "2", sys.executable, "-B", "-m", "json.nothing"], 127, "module json.nothing is not there for"),
+        (["-np", "1", "--ssh-identity", "/no/key", "true"], 64, "--ssh-identity /no/key: No such file or directory"),
+        (["check", "-H", "localhost:1", "word"], 64, "check: word is no option; it runs no program of yours"),
+        (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is no option"),
+        (["check", "word"], 64, "check: word is no option of it"),
+        (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts"),
         (["-np", "2", "/etc/passwd"], 126, "may not be executed"),
         (["-np", "2", "--timeout", "0.3", "--grace", "1", "sleep", "60"], 124, "--timeout"),
     ],
@@ -241,11 +246,13 @@ def test_second_ctrl_c_kills_at_once(start_job: StartJob) -> None:
     assert job.finish() == 130
 
 
-def test_usr1_is_forwarded(start_job: StartJob) -> None:
-    script = 'trap "echo got $RANK; exit 0" USR1; echo "ready $RANK $$"; while :; do sleep 0.1; done'
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_user_signals_are_forwarded(start_job: StartJob, number: signal.Signals) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f'trap "echo got $RANK; exit 0" {name}; echo "ready $RANK $$"; while :; do sleep 0.1; done'
     job = start_job("-np", "2", "sh", "-c", script)
     job.ranks(2)
-    job.process.send_signal(signal.SIGUSR1)
+    job.process.send_signal(number)
     assert job.finish() == 0, job.text
     assert "got 0" in job.text and "got 1" in job.text
 

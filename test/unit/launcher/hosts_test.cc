@@ -203,6 +203,8 @@ TEST_CASE("more ranks than slots need --oversubscribe") {
   const auto refused = assign(request);
   REQUIRE_FALSE(refused.ok());
   CHECK(has(refused.status().message(), "6 ranks do not fit into 4 slots"));
+  const AssignRequest none{.hosts = {{.name = "a", .slots = 0}}, .ranks = 1};
+  CHECK(has(assign(none).status().message(), "1 rank does not fit into 0 slots"));
   CHECK(has(refused.status().message(), "-H a:3,b:3"));
   CHECK(has(refused.status().message(), "--oversubscribe"));
   AssignRequest allowed = request;

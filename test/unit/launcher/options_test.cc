@@ -187,6 +187,9 @@ TEST_CASE("help and version are answers, not errors") {
   CHECK(has(help.text, "Start ranks"));
   CHECK(has(help.text, "--fusion-threshold"));
   CHECK_FALSE(has(help.text, "--sysroot"));
+  for (const char* part : {"check -H HOST", "distrun agent --connect", "--mpi[=hydra|pmix|pmi2]"}) {
+    CHECK(has(help.text, part));
+  }
   const ParseOutcome version = parse_arguments({"--version"});
   CHECK(version.exit_code == 0);
   CHECK(version.text.starts_with("distrun "));

@@ -1,5 +1,6 @@
 #include "launcher/plan/tf_layout.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/plan/launch_plan.h"
@@ -83,6 +84,24 @@ TEST_CASE("a strategy that takes all GPUs gets a hint where ranks share them") {
   CHECK(planned({.strategies = uses, .tf = true}, 2).hints.empty());
   CHECK(planned({.strategies = uses, .gpu_visibility = GpuVisibility::kOne}, 2).hints.empty());
   CHECK(planned({}, 2).hints.empty());
+}
+
+TEST_CASE("a TF_CONFIG that no program could be started with is left out, or refused where it is asked for") {
+  PlanRequest request;
+  request.assignment.hosts = {"a"};
+  constexpr int kRanks = 7000;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    request.assignment.places.push_back({.rank = rank, .local_rank = rank, .local_size = kRanks});
+  }
+  const std::vector<HostFacts> facts(1, {.address = "10.0.0.1"});
+  const auto plan = make_plan(request, facts);
+  REQUIRE(plan.ok());
+  REQUIRE(plan->hints.size() == 1);
+  CHECK(has(plan->hints[0], "TF_CONFIG for 7000 ranks is longer"));
+  const auto& variables = plan->variables.back();
+  CHECK(std::none_of(variables.begin(), variables.end(), [](const auto& one) { return one.name == "TF_CONFIG"; }));
+  request.frameworks.tf = true;
+  CHECK(has(make_plan(request, facts).status().message(), "use fewer ranks"));
 }
 
 TEST_CASE("servers are told in the plan") {
