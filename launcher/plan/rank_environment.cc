@@ -145,6 +145,9 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
   if (frameworks.tf_config) {
     out.push_back(
         {"TF_CONFIG", tf_config(facts, frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out"});
+    if (frameworks.tf || !frameworks.tf_roles.empty()) {
+      out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
+    }
   }
   add_jax(facts, place, gpus, out);
   add_mimicked(facts, frameworks.mimic, base, rank, out);

@@ -74,6 +74,11 @@ TEST_CASE("a rank finds what every framework reads") {
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
 }
 
+TEST_CASE("distrun.tensorflow is told to leave TF_CONFIG only where a strategy was announced") {
+  CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 0)).contains("DISTRUN_TF"));
+  CHECK(values(rank_environment(four_ranks(), {.tf = true}, {}, {}, 0))["DISTRUN_TF"] == "1");
+}
+
 TEST_CASE("what the user has set stays, what he has not asked for is absent") {
   const Environment user = {{"OMP_NUM_THREADS", "7"}, {"PYTHONUNBUFFERED", "0"}};
   const auto env = values(rank_environment(four_ranks(), {.tf_config = false}, {}, user, 0));
