@@ -47,7 +47,7 @@ def conv_model(images: Any) -> Any:
     return hidden @ weights("dense2", 64, 10) + bias("dense2_bias", 10)
 
 
-class Progress(tf1.train.SessionRunHook):  # type: ignore[misc]
+class Progress(tf.compat.v1.train.SessionRunHook):
     """Rank 0 says how far it is; at the end every rank looks at its share of the test images."""
 
     def __init__(self, steps: int, samples: int, loss: Any, right: Any, test: dict[Any, Any], count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from distrun._abi import Kind, ReduceOp
 from distrun.process_sets import ProcessSet, registered_id
 
 from . import _fallback, _native
+
+_executing_eagerly = tf.executing_eagerly  # looking it up in TensorFlow's lazy module takes longer than the call
 
 
 class Call(NamedTuple):
@@ -30,7 +33,7 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
     """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
     members = registered_id(process_set)
     if names is None:
-        given: tuple[str, ...] = () if tf.executing_eagerly() else (_name_in_graph(kind),)
+        given: tuple[str, ...] = () if _executing_eagerly() else (_name_in_graph(kind),)
     else:
         given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
@@ -66,29 +69,33 @@ def _in_loop(graph: Any) -> bool:
     return False
 
 
-def run(what: Call, *inputs: Any) -> list[Any]:
-    """All outputs. inputs: the list of tensors; for alltoall the tensor and the splits (int64)."""
-    native = _native.native()
-    if native is None:
-        return _fallback.run(what, *inputs)
-    eager = tf.executing_eagerly()
-    options: dict[str, Any] = {
+@functools.lru_cache(maxsize=4096)
+def _attributes(what: Call, eager: bool) -> dict[str, Any]:
+    made: dict[str, Any] = {
         "tensor_name": "\n".join(what.names),
         "process_set": what.process_set,
         "eager": int(eager),
         "grouped": int(what.grouped),
     }
     if what.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-        options |= {"reduce": int(what.reduce), "prescale": repr(what.prescale), "postscale": repr(what.postscale)}
+        made |= {"reduce": int(what.reduce), "prescale": repr(what.prescale), "postscale": repr(what.postscale)}
     if what.kind == Kind.BROADCAST:
-        options["root"] = what.root
-    name = f"distrun_{what.kind.name.lower()}"
-    if eager:
-        return _eagerly(getattr(native.ops, name), inputs, options)
+        made["root"] = what.root
+    return made
+
+
+def run(what: Call, *inputs: Any) -> list[Any]:
+    """All outputs. inputs: the list of tensors; for alltoall the tensor and the splits (int64)."""
+    native = _native.native()
+    if native is None:
+        return _fallback.run(what, *inputs)
+    if _executing_eagerly():
+        return _eagerly(native.functions[what.kind], inputs, _attributes(what, True))
     graph = tf.compat.v1.get_default_graph()
+    name = f"distrun_{what.kind.name.lower()}"
     if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
         name += "_ordered"
-    result = getattr(native.ops, name)(*inputs, **options)
+    result = getattr(native.ops, name)(*inputs, **_attributes(what, False))
     outputs = _flat(result)
     operation = result if isinstance(result, tf.Operation) else outputs[0].op
     # The other ranks wait for this one, whether it uses the result or not. Ordered ones run in any case.

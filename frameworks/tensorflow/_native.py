@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from distrun import _session, errors
-from distrun._abi import ErrorStruct
+from distrun._abi import ErrorStruct, Kind
 from distrun._library import library, library_file
 
 from . import _fallback
@@ -28,6 +28,7 @@ class _Native:
 
     def __init__(self, ops: ModuleType, path: str) -> None:
         self.ops = ops
+        self.functions = {kind: getattr(ops, f"distrun_{kind.name.lower()}", None) for kind in Kind}
         self.unordered: frozenset[str] = frozenset()
         # Only now: a library that was loaded before TensorFlow looks registers nothing.
         self.calls = ctypes.CDLL(path)

@@ -19,9 +19,11 @@ from . import _native
 from ._call import call, run
 from .compression import Compression, Compressor
 
+_Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking them up in TensorFlow's lazy module
+
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
-    return [tf.convert_to_tensor(value) for value in values]
+    return [value if isinstance(value, _Tensor) else tf.convert_to_tensor(value) for value in values]
 
 
 def allreduce(
@@ -40,10 +42,11 @@ def allreduce(
     """The reduction (default: the average) of the tensors of all ranks. tf.IndexedSlices are gathered instead."""
     del device_dense, device_sparse, ignore_name_scope
     reduce = reduce_op(op, average)
-    if isinstance(tensor, tf.IndexedSlices):
+    if isinstance(tensor, _IndexedSlices):
         return allreduce_slices([tensor], reduce, name, process_set)[0]
-    options = {"prescale": prescale_factor, "postscale": postscale_factor}
-    return allreduce_dense([tensor], reduce, name, process_set, compression, grouped=False, **options)[0]
+    small, context = compression.compress(tensor if isinstance(tensor, _Tensor) else tf.convert_to_tensor(tensor))
+    what = call(Kind.ALLREDUCE, name, process_set, reduce=reduce, prescale=prescale_factor, postscale=postscale_factor)
+    return compression.decompress(run(what, [small])[0], context)
 
 
 def grouped_allreduce(
