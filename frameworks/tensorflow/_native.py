@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import warnings
 from types import ModuleType
 from typing import Any
@@ -42,9 +43,16 @@ class _Native:
         self.calls.distrun_tensorflow_python.restype = None
 
 
-def _refuse_second_copy() -> None:
+def _refuse_if_loaded(path: str) -> None:
+    """TensorFlow looks for operations once, when it loads a file, and accepts them from one file only."""
     from tensorflow.python.framework import op_def_registry
 
+    try:
+        ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
+    except OSError:
+        pass
+    else:
+        raise Unavailable("something loaded the op library before TensorFlow did")
     if op_def_registry.get("DistrunAllreduce") is not None:
         raise ImportError(
             "another copy of distrun's TensorFlow library is loaded in this process already; TensorFlow can have one. "
@@ -53,16 +61,14 @@ def _refuse_second_copy() -> None:
 
 
 def _load() -> _Native:
-    _refuse_second_copy()
     path = str(library_file().resolve().with_name(_FILE))
+    _refuse_if_loaded(path)
     try:
         ops = tf.load_op_library(path)
     except (tf.errors.OpError, OSError) as error:
         raise Unavailable(f"TensorFlow cannot load {path}: {error}") from None
     native = _Native(ops, path)
     report = native.calls.distrun_tensorflow_report().decode()
-    if not report and not hasattr(ops, "distrun_allreduce"):
-        report = "something loaded it before TensorFlow did"
     report = report or native.calls.distrun_tensorflow_bind(library()._handle).decode()
     if report:
         raise Unavailable(report)
@@ -109,18 +115,22 @@ def native() -> _Native | None:
 class _Attachment:
     """Gives each session to the kernels while it is open."""
 
+    def __init__(self) -> None:
+        self._attached: _Native | None = None
+
     def attach(self, session: int) -> None:
         """The library is loaded here, at init, and not when the package is imported."""
         made = native()
         failure = made.calls.distrun_tensorflow_attach(session).decode() if made is not None else ""
         if failure:
             raise errors.DistrunError(failure)
+        self._attached = made
 
     def detach(self) -> None:
         """Returns when no kernel uses the session any more."""
-        made = native()
-        if made is not None:
-            made.calls.distrun_tensorflow_detach()
+        if self._attached is not None:
+            self._attached.calls.distrun_tensorflow_detach()
+        self._attached = None
 
 
 def extend() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
-from ..conftest import ROOT
+from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import Completed, RunFramework
 
 
@@ -42,11 +43,23 @@ def test_signals_in_a_blocked_operation(run_framework: RunFramework) -> None:
     assert_passed(run_framework("-np", "2", program="tf_ends.py", words=("interrupted",)), 2)
 
 
+def test_ctrl_c_ends_a_job_that_waits_in_a_graph(start_job: StartJob, framework_python: str) -> None:
+    job = start_job("-np", "2", "--grace", "2", framework_python, PROGRAMS / "tf_ends.py", "stuck")
+    job.wait_lines("stuck", 2, timeout=120)
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish(30) == 130, job.text
+
+
 def test_an_operation_in_flight_at_exit(run_framework: RunFramework) -> None:
     """A rank whose thread waits in a graph ends; the other has left, which is what the operation fails with."""
     done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",))
     assert done.stdout.count("ends") == 2, done.stdout + done.stderr
     assert done.returncode in (0, 1, 76) and "signal" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how", ["second", "early", "start"])
+def test_loading(run_framework: RunFramework, how: str) -> None:
+    assert_passed(run_framework("-np", "1", program="tf_loading.py", words=(how,)), 1)
 
 
 @pytest.mark.parametrize("example", ["tensorflow_mnist.py", "tensorflow_v1_mnist.py"])

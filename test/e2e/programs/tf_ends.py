@@ -83,6 +83,12 @@ def main() -> None:
     elif HOW == "interrupted":
         interrupted()
         print("all checks passed", flush=True)
+    elif HOW == "stuck":
+        # Ctrl-C at the launcher must end this.
+        print("stuck", flush=True)
+        if hvd.rank() == 0:
+            tf.function(step)(tf.ones([2]))
+        time.sleep(100)
     elif HOW == "in flight":
         # Another thread waits in a graph when the program ends.
         if hvd.rank() == 0:

@@ -1,0 +1,103 @@
+"""How the op library gets into TensorFlow, and what init does. The argument says what is unusual; one rank."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import tensorflow as tf
+
+HOW = sys.argv[1]
+
+
+def library() -> Path:
+    from distrun._library import library_file
+
+    return library_file().resolve().with_name("libdistrun_tensorflow.so")
+
+
+def second_copy() -> None:
+    """TensorFlow would take it and fail at every operation: init says what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        tf.load_op_library(shutil.copy(library(), folder))
+    import distrun.tensorflow as hvd
+
+    try:
+        hvd.init()
+    except ImportError as error:
+        assert "another copy of distrun's TensorFlow library" in str(error)
+    else:
+        raise AssertionError("a second copy was accepted")
+
+
+def loaded_too_early() -> None:
+    """The constructor has run, so TensorFlow finds no operations: the slower path, with one warning."""
+    ctypes.CDLL(str(library()))
+    import distrun.tensorflow as hvd
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hvd.init()
+        assert float(hvd.allreduce(tf.constant(2.0))) == 2.0
+    ours = [str(one.message) for one in caught if "distrun" in str(one.message)]
+    assert len(ours) == 1 and "slower path" in ours[0] and "before TensorFlow did" in ours[0], ours
+
+
+def gpu() -> None:
+    """init's choice of the GPU, on made-up ones."""
+    from distrun.tensorflow import _start
+
+    class Device:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    devices = [Device("GPU:0"), Device("GPU:1")]
+    chosen: list[Device] = []
+    tf.config.list_physical_devices = lambda kind: devices
+    tf.config.set_visible_devices = lambda device, kind: chosen.append(device)
+    import distrun.tensorflow as hvd
+
+    hvd.init()
+    _start.select_gpu([1])
+    _start.select_gpu([2])  # not there
+    assert chosen == [devices[1]]
+
+    def too_late(device: Device, kind: str) -> None:
+        raise RuntimeError("Visible devices cannot be modified after being initialized.")
+
+    tf.config.set_visible_devices = too_late
+    try:
+        _start.select_gpu([1])
+    except RuntimeError as error:
+        assert "cannot select its GPU (GPU:1)" in str(error) and "--gpu-visibility one" in str(error)
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def tf_config() -> None:
+    """Stays with --tf, and goes without."""
+    import distrun.tensorflow as hvd
+
+    for keep in (True, False):
+        os.environ["TF_CONFIG"] = "{}"
+        os.environ.pop("DISTRUN_TF", None)
+        if keep:
+            os.environ["DISTRUN_TF"] = "1"
+        hvd.init()
+        assert ("TF_CONFIG" in os.environ) == keep
+        hvd.shutdown()
+
+
+if HOW == "second":
+    second_copy()
+elif HOW == "early":
+    loaded_too_early()
+else:
+    tf_config()
+    gpu()
+print("all checks passed", flush=True)
