@@ -63,7 +63,8 @@ def _name_in_graph(kind: Kind) -> str:
 
 def _in_loop(graph: Any) -> bool:
     while graph is not None:
-        if type(graph).__name__ == "WhileBodyFuncGraph":
+        # Of the loop itself, or of its gradient, whose class is made from it.
+        if any(kind.__name__ == "WhileBodyFuncGraph" for kind in type(graph).__mro__):
             return True
         graph = getattr(graph, "outer_graph", None)
     return False

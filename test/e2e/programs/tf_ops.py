@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 
 os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}')
@@ -129,6 +130,26 @@ def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
     raises(NotImplementedError, "no gradient", gradient_of, lambda v: hvd.allreduce(v, op=hvd.Max))
 
 
+def gradient_from_outside() -> None:
+    """Of a function, and of a loop in one, to a tape around it."""
+    x = tf.Variable(RANK + 1.0)
+
+    @tf.function
+    def once(v):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(v, op=hvd.Sum)
+
+    @tf.function
+    def loop(v):  # type: ignore[no-untyped-def]
+        for _ in tf.range(3):
+            v = hvd.allreduce(v, op=hvd.Sum) + v
+        return v
+
+    for function, wanted in ((once, SIZE), (loop, (SIZE + 1) ** 3)):
+        with tf.GradientTape() as tape:
+            result = function(x * 1.0)
+        equal(tape.gradient(result, x), wanted)
+
+
 def sparse_and_tape() -> None:
     table = tf.Variable(tf.ones([SIZE + 1, 2]))
     bias = tf.Variable(tf.zeros([2]))
@@ -248,6 +269,7 @@ def a_variable_that_one_rank_lacks() -> None:
     variables = [tf.Variable(float(RANK), name=name) for name in names]
     if RANK == 0:
         hvd.broadcast_variables(variables, 0)
+        time.sleep(1.5)  # until the stall report, which the test sets to half a second
         hvd.broadcast(tf.constant(7.0), 0, name="variable.odd")
     else:
         hvd.broadcast_variables(variables, 0)
@@ -309,6 +331,7 @@ for _ in range(2):
 static_shapes()
 gradients(lambda function: function)
 gradients(tf.function)
+gradient_from_outside()
 sparse_and_tape()
 variables_and_objects()
 loops_and_pruning()
