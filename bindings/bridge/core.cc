@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 namespace distrun::bridge {
 
 CoreApi core;
@@ -49,7 +50,8 @@ void Attachment::detach() {
     std::unique_lock lock(mutex_);
     if (session_ == nullptr || detaching_) return;
     detaching_ = true;
-    left_.wait(lock, [this] { return leases_ == 0; });
+    // With a limit: the wait() without one needs a newer libstdc++ than the wheel may.
+    while (!left_.wait_for(lock, std::chrono::hours(1), [this] { return leases_ == 0; })) continue;
     completer = std::move(completer_);
   }
   core.distrun_watch_end(watch_);

@@ -1,5 +1,7 @@
 #include "runtime/api/watch.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace distrun::api {
@@ -56,9 +58,9 @@ Status Watch::wait_for_a_batch(TimePoint deadline) {
   const MutexLock lock(mutex_);
   while (pending_.empty() && ready_.empty()) {
     if (ended_) return {Errc::kShutDown, "the watch has ended"};
-    if (deadline == TimePoint::max()) {
-      added_.wait(mutex_);
-    } else if (added_.wait_until(mutex_, deadline) == std::cv_status::timeout) {
+    // Never without a limit: that wait() needs a newer libstdc++ than the wheel may.
+    const TimePoint limit = std::min(deadline, Clock::now() + std::chrono::hours(1));
+    if (added_.wait_until(mutex_, limit) == std::cv_status::timeout && limit == deadline) {
       return {Errc::kTimeout, "nothing was submitted within the time limit"};
     }
   }
