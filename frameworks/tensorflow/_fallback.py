@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 from distrun import _collectives, errors, process_sets
 from distrun._abi import Kind
-from distrun.numpy._adapter import collective
 
 if TYPE_CHECKING:
     from ._call import Call
@@ -72,6 +71,8 @@ def _set_of(what: Call) -> process_sets.ProcessSet:
 
 
 def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
+    from distrun.numpy._adapter import collective  # seldom needed, and import time is everybody's
+
     if what.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         return list(collective.same_size(arrays, _call(what, len(arrays)), in_place=False).wait())
     if what.kind == Kind.REDUCESCATTER:
