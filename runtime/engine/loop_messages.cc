@@ -66,6 +66,7 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
 
 void EngineLoop::hear_leader(std::uint64_t index, Message& message) {
   if (std::holds_alternative<message::StopHold>(message)) {
+    if (!stopping_since_) stopping_since_ = Clock::now();
     return say(0, message::StopCount{.calls = shared_.stop.hold()});
   }
   if (const auto* stop = std::get_if<message::StopAt>(&message)) return stop_at(stop->call);

@@ -53,6 +53,8 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   if (const Tensor* running = executor_.oldest(since)) {
     return OldestWork{.what = name(*running), .since = since, .running = true};
   }
+  // Engines agree on it without their programs, so it takes long only if one does not answer.
+  if (stopping_since_) return OldestWork{.what = "should_stop()", .since = *stopping_since_, .running = true};
   const TensorPtr waiting = member_.oldest();
   if (!calls_.empty() && (!waiting || calls_.front().since < waiting->submitted_at())) {
     const CallInFlight& oldest = calls_.front();

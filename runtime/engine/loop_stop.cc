@@ -9,12 +9,14 @@ namespace distrun::engine {
 void EngineLoop::ask_to_stop(const std::string& cause) {
   if (!failed_.ok() || log_ended_) return;
   if (leader_) return hear_stop(0, message::StopAsked{.cause = cause});
+  if (!stopping_since_ && !shared_.stop.known()) stopping_since_ = Clock::now();
   say(0, message::StopAsked{.cause = cause});
 }
 
 // At the leader.
 void EngineLoop::hear_stop(int rank, const message::StopAsked& asked) {
   if (!stopping_.asked(asked.cause)) return;
+  stopping_since_ = Clock::now();
   if (options_.log != nullptr) options_.log->info("rank " + std::to_string(rank) + " asks all ranks to stop");
   say(-1, message::StopHold{});
   stopping_.counted(0, shared_.stop.hold());
@@ -33,6 +35,7 @@ void EngineLoop::decide_stop() {
 
 void EngineLoop::stop_at(std::uint64_t call) {
   shared_.stop.decide(call);
+  stopping_since_.reset();
   shared_.token.news().change_and_wake();
 }
 

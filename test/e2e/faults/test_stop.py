@@ -51,7 +51,7 @@ def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Pa
         assert_named(job, victim, size)
 
 
-@pytest.mark.parametrize("phase", ["idle", "shutdown"])
+@pytest.mark.parametrize("phase", ["idle", "shutdown", "should_stop"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_stopped_while_nothing_runs(start_job: StartJob, python: str, programs: Path, phase: str, victim: int) -> None:
     job = start_job(*arguments(3, "shm"), python, programs / "stopped.py", phase, str(victim))

@@ -61,6 +61,10 @@ def main() -> None:
         reduce()
     if PHASE == "subset":
         subset()
+    if PHASE == "should_stop":
+        stop_here()
+        time.sleep(0.2)
+        hvd.should_stop(request=True)
     if PHASE == "shutdown":
         stop_here()
     hvd.shutdown()

@@ -232,6 +232,26 @@ TEST_CASE("a rank that is silent while the others make a call with it ends the j
   }
 }
 
+TEST_CASE("a rank that is silent while the others agree where to stop ends the job with its name") {
+  for (const int silent : {0, 1}) {
+    EngineJob job({.ranks = 3,
+                   .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
+                   .background_thread = false,  // so a rank that does not wait is as good as stopped
+                   .shut_down = false});
+    std::atomic<int> over{0};
+    job.run([&](int rank, Engine& engine) {
+      if (rank == silent) {
+        while (over.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      const auto stop = engine.should_stop(true);
+      over.fetch_add(1);
+      EXPECT_EQ(stop.status().code(), Errc::kTimeout);
+      if (!stop.ok()) EXPECT_EQ(stop.status().info().ranks, std::vector<int>{silent});
+    });
+  }
+}
+
 TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
   char path[] = "/tmp/distrun-timeline-XXXXXX";
   ::close(::mkstemp(path));
