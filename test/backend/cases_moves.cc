@@ -143,6 +143,14 @@ TEST_CASE("broadcast: every root, sizes around the boundaries") {
   });
 }
 
+TEST_CASE("broadcast: every dtype") {
+  for_all_sizes([](Rank& rank) {
+    for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+      broadcast(rank, {41}, {.dtype = static_cast<DType>(dtype), .root = rank.size - 1});
+    }
+  });
+}
+
 TEST_CASE("broadcast: many segments, empty ones among them") {
   for_all_sizes([](Rank& rank) {
     if (!rank.backend().capabilities().scatter_gather) return;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/base/fd.h"
+#include "test/backend/results.h"
 
 namespace distrun::test {
 namespace {
@@ -187,7 +188,8 @@ void Rank::run(const backend::Operation& operation, const std::string& what) {
   const auto statuses = finish();
   const auto found = statuses.find(token);
   if (!expect(found != statuses.end(), what + ": not completed")) return;
-  if (!found->second.ok()) fail(what + ": " + found->second.message());
+  if (!found->second.ok()) return fail(what + ": " + found->second.message());
+  record_success(operation.kind, operation.dtype);
 }
 
 void Rank::fail(const std::string& text) {
