@@ -39,25 +39,6 @@ backend::Offer read_offer(net::WireReader& reader) {
   return offer;
 }
 
-using AllOffers = std::vector<std::vector<backend::Offer>>;
-
-Result<AllOffers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
-                                  const backend::Services& services, TimePoint deadline) {
-  std::vector<backend::Offer> mine;
-  mine.reserve(factories.size());
-  for (const auto& factory : factories) mine.push_back(factory->offer(group, services));
-  auto blobs =
-      exchange(*services.store, {group.members, group.index}, "offers/" + group.id, encode_offers(mine), deadline);
-  if (!blobs.ok()) return blobs.status();
-  AllOffers all;
-  for (const std::string& blob : *blobs) {
-    auto offers = decode_offers(blob);
-    if (!offers.ok()) return offers.status();
-    all.push_back(*std::move(offers));
-  }
-  return all;
-}
-
 const backend::Factory* find_factory(const Factories& factories, std::string_view name) {
   for (const auto& factory : factories) {
     if (factory->name() == name) return factory.get();
@@ -66,7 +47,7 @@ const backend::Factory* find_factory(const Factories& factories, std::string_vie
 }
 
 // Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
-bool drop_failed(AllOffers& offers, const std::vector<std::string>& outcomes, const std::string& name) {
+bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const std::string& name) {
   bool dropped = false;
   for (std::size_t member = 0; member < outcomes.size(); ++member) {
     if (outcomes[member] == kSetUpWorked) continue;
@@ -102,22 +83,38 @@ std::string to_text(DeviceType device, const backend::Selection& selection) {
   return text;
 }
 
-Result<ChosenBackend> choose_backend(DeviceType device, const backend::GroupSpec& group, const Factories& factories,
-                                     const backend::Services& services, const std::vector<std::string>& hosts,
-                                     TimePoint deadline) {
-  auto offers = exchange_offers(group, factories, services, deadline);
-  if (!offers.ok()) return offers.status();
+Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
+                               const backend::Services& services, TimePoint deadline) {
+  std::vector<backend::Offer> mine;
+  mine.reserve(factories.size());
+  for (const auto& factory : factories) mine.push_back(factory->offer(group, services));
+  auto blobs =
+      exchange(*services.store, {group.members, group.index}, "offers/" + group.id, encode_offers(mine), deadline);
+  if (!blobs.ok()) return blobs.status();
+  Offers all;
+  for (const std::string& blob : *blobs) {
+    auto offers = decode_offers(blob);
+    if (!offers.ok()) return offers.status();
+    all.push_back(*std::move(offers));
+  }
+  return all;
+}
+
+Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
+                                     const Factories& factories, const backend::Services& services,
+                                     const std::vector<std::string>& hosts, TimePoint deadline) {
+  const std::string topic = "setup/" + group.id + "/" + std::string(name_of(device)) + "/";
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
-    auto selection = backend::select(device, *offers, group.members, hosts, services.settings->backend);
+    auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend);
     if (!selection.ok()) return selection.status();
     const backend::Factory* factory = find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
     auto made = factory->create(group, services, deadline);
     const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();
-    auto outcomes = exchange(*services.store, {group.members, group.index},
-                             "setup/" + group.id + "/" + std::to_string(attempt), outcome, deadline);
+    auto outcomes =
+        exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt), outcome, deadline);
     if (!outcomes.ok()) return outcomes.status();
-    if (!drop_failed(*offers, *outcomes, selection->backend)) {
+    if (!drop_failed(offers, *outcomes, selection->backend)) {
       return ChosenBackend{*std::move(made), *std::move(selection)};
     }
   }

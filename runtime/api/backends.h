@@ -20,10 +20,16 @@ struct ChosenBackend {
 
 using Factories = std::vector<std::unique_ptr<backend::Factory>>;
 
-// Collective over the group. `hosts[i]` names member i's host for the texts.
-Result<ChosenBackend> choose_backend(DeviceType device, const backend::GroupSpec& group, const Factories& factories,
-                                     const backend::Services& services, const std::vector<std::string>& hosts,
-                                     TimePoint deadline);
+// By member. Collective over the group; once for all device types.
+using Offers = std::vector<std::vector<backend::Offer>>;
+Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
+                               const backend::Services& services, TimePoint deadline);
+
+// Collective over the group. `hosts[i]` names member i's host for the texts. kUnsupported, on all members alike and
+// without waiting for any, where no backend can have the device's tensors.
+Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
+                                     const Factories& factories, const backend::Services& services,
+                                     const std::vector<std::string>& hosts, TimePoint deadline);
 
 // For people: "cpu: shm (memory shared on one host); tcp: lower score (50 < 80)".
 std::string to_text(DeviceType device, const backend::Selection& selection);

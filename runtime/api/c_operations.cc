@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,6 +75,9 @@ Status check_op(const distrun_op& op) {
   if (op.device_type != 0 && op.device_type != 1) {
     return refuse(op, "unknown device type " + std::to_string(op.device_type));
   }
+  if (op.device_type == 1 && (op.device_index < 0 || op.device_index > std::numeric_limits<std::int16_t>::max())) {
+    return refuse(op, "there is no device number " + std::to_string(op.device_index));
+  }
   if (has_splits(op) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
   return check_shape(op);
 }
@@ -98,6 +102,30 @@ Submission to_submission(const distrun_op& op) {
   return made;
 }
 
+// One mark for all operations in a row that are on one stream.
+class Marks {
+ public:
+  explicit Marks(distrun::api::Session& session) : session_(session) {}
+  Status put_on(const distrun_op& op, Submission& submission) {
+    if (submission.device.type == distrun::DeviceType::kCpu) return {};
+    if (last_ == nullptr || submission.device != device_ || op.stream != stream_) {
+      auto made = session_.mark(submission.device, op.stream);
+      if (!made.ok()) return made.status().with_context("tensor '" + submission.name + "'");
+      last_ = *std::move(made);
+      device_ = submission.device;
+      stream_ = op.stream;
+    }
+    submission.mark = last_;
+    return {};
+  }
+
+ private:
+  distrun::api::Session& session_;
+  std::shared_ptr<void> last_;
+  distrun::Device device_;
+  void* stream_ = nullptr;
+};
+
 const distrun_op& op_at(const distrun_op* ops, std::uint64_t index) {
   const auto* bytes = reinterpret_cast<const std::byte*>(ops) + index * ops->struct_size;
   return *reinterpret_cast<const distrun_op*>(bytes);
@@ -120,9 +148,11 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   }
   std::vector<Submission> submissions;
   submissions.reserve(count);
+  Marks marks(*session->session);
   for (std::uint64_t i = 0; i < count; ++i) {
     DISTRUN_RETURN_IF_ERROR(check_op(op_at(ops, i)));
     submissions.push_back(to_submission(op_at(ops, i)));
+    DISTRUN_RETURN_IF_ERROR(marks.put_on(op_at(ops, i), submissions.back()));
   }
   distrun::engine::Engine& engine = session->session->engine();
   // The C handles first: once the engine has the operations, nothing here may fail.

@@ -6,13 +6,13 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/api/backends.h"
 #include "runtime/api/describe.h"
 #include "runtime/api/exchange.h"
 #include "runtime/api/membership.h"
 #include "runtime/api/places.h"
 #include "runtime/api/process_key.h"
 #include "runtime/api/spawned_job.h"
+#include "runtime/backend/absent_backend.h"
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/fork_guard.h"
@@ -250,18 +250,43 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .host_link = host_link_.get(),
                                       .host_link_error = host_link_error_,
                                       .local_host = own_address()};
-  auto chosen =
-      choose_backend(DeviceType::kCpu, group, factories_, services, hosts, deadline_after(settings().start_timeout));
-  if (!chosen.ok()) return chosen.status().with_context("process set " + std::to_string(process_set));
-  const std::string line = to_text(DeviceType::kCpu, chosen->selection);
-  log_->info("process set " + std::to_string(process_set) + ": " + line);
-  {
-    const MutexLock lock(mutex_);
-    choices_.push_back("process set " + std::to_string(process_set) + ": " + line);
-  }
+  const TimePoint deadline = deadline_after(settings().start_timeout);
+  const std::string set = "process set " + std::to_string(process_set);
+  auto offers = exchange_offers(group, factories_, services, deadline);
+  if (!offers.ok()) return offers.status().with_context(set);
   std::vector<std::unique_ptr<backend::Backend>> backends;
-  backends.push_back(std::move(chosen->backend));
+  for (const DeviceType device : {DeviceType::kCpu, DeviceType::kCuda}) {
+    const bool needed =
+        device == DeviceType::kCpu || (members.size() > 1 && backend::asks_for(device, *offers, settings().backend));
+    auto made = make_backend(device, needed, set,
+                             choose_backend(device, *offers, group, factories_, services, hosts, deadline));
+    if (!made.ok()) return made.status().with_context(set);
+    backends.push_back(*std::move(made));
+  }
   return backends;
+}
+
+// A job may do without GPUs, unless it was asked for a backend for them.
+Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType device, bool needed, const std::string& set,
+                                                                Result<ChosenBackend> chosen) {
+  if (!chosen.ok() && !needed && chosen.status().code() == Errc::kUnsupported) {
+    return std::unique_ptr<backend::Backend>(std::make_unique<backend::AbsentBackend>(device, chosen.status()));
+  }
+  if (!chosen.ok()) return chosen.status();
+  for (const auto& factory : factories_) {
+    if (device == DeviceType::kCuda && factory->name() == chosen->selection.backend) gpu_factory_ = factory.get();
+  }
+  const std::string line = set + ": " + to_text(device, chosen->selection);
+  log_->info(line);
+  const MutexLock lock(mutex_);
+  choices_.push_back(line);
+  return std::move(chosen->backend);
+}
+
+Result<std::shared_ptr<void>> Session::mark(Device device, void* stream) {
+  const backend::Factory* factory = gpu_factory_.load();
+  if (factory == nullptr || device.type != DeviceType::kCuda) return std::shared_ptr<void>();
+  return factory->mark(device, stream);
 }
 
 std::string Session::describe(const std::string& what) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/api/backends.h"
 #include "runtime/api/stop_signals.h"
 #include "runtime/backend/factory.h"
 #include "runtime/base/annotations.h"
@@ -37,6 +38,10 @@ class Session {
   // See distrun_query in distrun.h; empty text for an unknown question.
   [[nodiscard]] std::string describe(const std::string& what) const;
 
+  // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for it, of which the
+  // operation tells.
+  Result<std::shared_ptr<void>> mark(Device device, void* stream);
+
   // As Engine::should_stop. From the first call on SIGTERM and SIGUSR1 are requests, where the program has left them to
   // the system.
   Result<bool> should_stop(bool request);
@@ -58,6 +63,8 @@ class Session {
   Status watch_signals();
   Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
                                                                        const std::vector<int>& members);
+  Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, const std::string& set,
+                                                         Result<ChosenBackend> chosen);
   // The address at which other ranks reach this one.
   [[nodiscard]] std::string own_address() const;
 
@@ -78,6 +85,7 @@ class Session {
   std::string control_reason_;
   std::unique_ptr<net::ControlPlane> control_plane_;
   std::vector<std::unique_ptr<backend::Factory>> factories_;
+  std::atomic<const backend::Factory*> gpu_factory_{nullptr};  // of the backend for CUDA tensors
   std::unique_ptr<StopSignals> stop_signals_;
   std::atomic<bool> watches_all_{false};
   mutable Mutex mutex_;

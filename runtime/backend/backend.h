@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,7 +44,12 @@ struct Operation {
   // Elements. allgather: of each member's block. reducescatter: of each member's part. alltoall: at i * members + j
   // what member i sends to member j. The same on all members.
   std::span<const std::size_t> counts;
+  // On a device: places on its streams, of Factory::mark(); the tensors are ready when it has passed them all.
+  std::span<void* const> marks;
 };
+
+// Memory on a device or the host; frees itself.
+using Memory = std::shared_ptr<std::byte>;
 
 struct Completed {
   std::uint64_t token = 0;
@@ -79,6 +85,9 @@ class Backend {
   // World rank of a peer seen to be gone, -1 if none. What needs that peer stands still; it completes with the cause
   // that abort() gives once the engine knows it (or before, with the backend's own error, where a library decides so).
   [[nodiscard]] virtual int lost_peer() const = 0;
+  // Memory of `device` for operations that are started later: outputs whose size only the engine knows, and what stands
+  // in for a tensor. `element`, repeated, is its content; empty: any. kOutOfMemory.
+  virtual Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element);
 };
 
 // out[i] = in[i] * factor, rounded to the dtype: for who scales on behalf of a backend without scatter_gather, with the

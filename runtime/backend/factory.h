@@ -52,6 +52,9 @@ class Factory {
   [[nodiscard]] virtual Offer offer(const GroupSpec& group, const Services& services) const = 0;
   // Whether this machine has what the backend needs, whatever the group: for `distrun check --build`.
   [[nodiscard]] virtual Status usable() const { return {}; }
+  // For tensors on devices with streams: notes how far the caller's `stream` has been filled, for Operation::marks. Any
+  // thread, the caller's. kUnsupported where this backend knows no such device.
+  [[nodiscard]] virtual Result<std::shared_ptr<void>> mark(Device device, void* stream) const;
   // Collective over the group; returns by the deadline. An error is the same event for all members: the session then
   // tries the next backend, with the reason kept.
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

@@ -26,4 +26,7 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
                          const std::vector<int>& members, const std::vector<std::string>& hosts,
                          const std::string& forced);
 
+// Whether the setting `forced` names a backend for tensors of `device`, be it available or not.
+bool asks_for(DeviceType device, const std::vector<std::vector<Offer>>& offers, const std::string& forced);
+
 }  // namespace distrun::backend

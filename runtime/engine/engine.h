@@ -45,13 +45,14 @@ struct Submission {
   const void* input = nullptr;
   void* output = nullptr;            // null for allgather, alltoall, barrier and join; reducescatter: this rank's share
   std::vector<std::int64_t> splits;  // alltoall: rows for each member; empty: equal shares
+  std::shared_ptr<void> mark;        // on a device: Factory::mark() of the caller's stream, so that the input is ready
 };
 
 struct Output {
   Shape shape;
   // Allgather: dimension 0 of each member. Alltoall: rows received from each. Join: the rank that joined last.
   std::vector<std::int64_t> first_dims;
-  std::unique_ptr<std::byte[]> gathered;  // allgather, alltoall: the output
+  backend::Memory gathered;  // allgather, alltoall: the output, on the input's device
   std::size_t bytes = 0;
 };
 

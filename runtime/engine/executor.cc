@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "runtime/engine/joined.h"
 #include "runtime/engine/parts.h"
 
 namespace distrun::engine {
@@ -12,8 +13,18 @@ namespace {
 
 std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(num_elements(tensor.signature().shape)); }
 
-const std::byte* input_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.submission().input); }
-std::byte* output_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.submission().output); }
+const std::byte* input_of(const Tensor& tensor) { return tensor.input_memory(); }
+std::byte* output_of(const Tensor& tensor) { return tensor.output_memory(); }
+
+// The tensors of one call share a mark.
+std::vector<void*> marks_of(const std::vector<RunTensor>& tensors) {
+  std::vector<void*> marks;
+  for (const RunTensor& one : tensors) {
+    void* mark = one.tensor->submission().mark.get();
+    if (mark != nullptr && (marks.empty() || marks.back() != mark)) marks.push_back(mark);
+  }
+  return marks;
+}
 
 // What a backend cannot do is known to all members alike, so the tensor fails everywhere and the job goes on.
 bool concerns_only_the_tensor(const Status& status) {
@@ -70,7 +81,7 @@ Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tenso
 }
 
 // The output of an operation whose rows come from all members: `dims` of each.
-Status make_output(Tensor& tensor, const std::vector<std::int64_t>& dims) {
+Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<std::int64_t>& dims) {
   Shape shape = tensor.signature().shape;
   shape[0] = 0;
   for (const std::int64_t dim : dims) {
@@ -79,9 +90,11 @@ Status make_output(Tensor& tensor, const std::vector<std::int64_t>& dims) {
   if (!fits_in_memory(shape, tensor.signature().dtype)) return too_large(tensor);
   Output& output = tensor.output();
   output.bytes = static_cast<std::size_t>(num_elements(shape)) * size_of(tensor.signature().dtype);
-  auto memory = allocate(output.bytes, "the output of " + std::string(name_of(tensor.signature().kind)) + " '" +
-                                           tensor.submission().name + "'");
-  if (!memory.ok()) return memory.status();
+  auto memory = backend.allocate(tensor.submission().device, output.bytes, {});
+  if (!memory.ok()) {
+    return memory.status().with_context("the output of " + std::string(name_of(tensor.signature().kind)) + " '" +
+                                        tensor.submission().name + "'");
+  }
   output.shape = std::move(shape);
   output.first_dims = dims;
   output.gathered = *std::move(memory);
@@ -123,7 +136,10 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   flights_.emplace(token, std::move(flight));
 }
 
-Status Executor::prepare(const ProcessSet& set, const backend::Backend& backend, Flight& flight) {
+Status Executor::prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
+  for (const RunTensor& one : flight.tensors) {
+    if (one.tensor->is_stand_in()) DISTRUN_RETURN_IF_ERROR(fill_stand_in(*one.tensor, backend));
+  }
   const Tensor& first = *flight.tensors.front().tensor;
   const Signature& signature = first.signature();
   flight.operation = {.kind = signature.kind,
@@ -138,13 +154,13 @@ Status Executor::prepare(const ProcessSet& set, const backend::Backend& backend,
       status = segments_of_allreduce(backend, flight);
       break;
     case OpKind::kAllgather:
-      status = segment_of_allgather(set, flight);
+      status = segment_of_allgather(set, backend, flight);
       break;
     case OpKind::kBroadcast:
       segment_of_broadcast(set, flight);
       break;
     case OpKind::kAlltoall:
-      status = segment_of_alltoall(set, flight);
+      status = segment_of_alltoall(set, backend, flight);
       break;
     case OpKind::kReducescatter:
       status = segment_of_reducescatter(set, backend, flight);
@@ -155,6 +171,8 @@ Status Executor::prepare(const ProcessSet& set, const backend::Backend& backend,
   }
   flight.operation.segments = flight.segments;
   flight.operation.counts = flight.counts;
+  flight.marks = marks_of(flight.tensors);
+  flight.operation.marks = flight.marks;
   return status;
 }
 
@@ -204,18 +222,18 @@ void Executor::unpack(Flight& flight) {
   }
 }
 
-Status Executor::segment_of_allgather(const ProcessSet& set, Flight& flight) {
+Status Executor::segment_of_allgather(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
   Tensor& tensor = *flight.tensors.front().tensor;
   const auto& dims = flight.tensors.front().first_dims;
   if (dims.size() != set.members.size()) return wrong_sizes(dims.size(), set, tensor);
   const auto row = row_elements(tensor);
   for (const std::int64_t dim : dims) flight.counts.push_back(static_cast<std::size_t>(dim) * row);
-  DISTRUN_RETURN_IF_ERROR(make_output(tensor, dims));
+  DISTRUN_RETURN_IF_ERROR(make_output(tensor, backend, dims));
   flight.segments.push_back({input_of(tensor), tensor.output().gathered.get(), count_of(tensor)});
   return {};
 }
 
-Status Executor::segment_of_alltoall(const ProcessSet& set, Flight& flight) {
+Status Executor::segment_of_alltoall(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
   Tensor& tensor = *flight.tensors.front().tensor;
   const std::size_t members = set.members.size();
   const auto rows = rows_of(flight.tensors.front().first_dims, members);
@@ -231,7 +249,7 @@ Status Executor::segment_of_alltoall(const ProcessSet& set, Flight& flight) {
     if (i / members == self) sent += flight.counts.back();
     if (i % members == self) received.push_back(rows[i]);
   }
-  DISTRUN_RETURN_IF_ERROR(make_output(tensor, received));
+  DISTRUN_RETURN_IF_ERROR(make_output(tensor, backend, received));
   flight.segments.push_back({input_of(tensor), tensor.output().gathered.get(), sent});
   return {};
 }

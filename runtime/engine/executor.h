@@ -52,15 +52,16 @@ class Executor {
     std::vector<RunTensor> tensors;
     std::vector<backend::Segment> segments;
     std::vector<std::size_t> counts;      // as in Operation
+    std::vector<void*> marks;             // as in Operation; the tensors own them
     std::unique_ptr<std::byte[]> packed;  // in and out of the backend, where it cannot take the tensors' own memory
     TimePoint agreed;
     TimePoint started;
   };
 
-  Status prepare(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
+  Status prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight);
   Status segments_of_allreduce(const backend::Backend& backend, Flight& flight);
-  Status segment_of_allgather(const ProcessSet& set, Flight& flight);
-  Status segment_of_alltoall(const ProcessSet& set, Flight& flight);
+  Status segment_of_allgather(const ProcessSet& set, backend::Backend& backend, Flight& flight);
+  Status segment_of_alltoall(const ProcessSet& set, backend::Backend& backend, Flight& flight);
   Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
   void segment_of_broadcast(const ProcessSet& set, Flight& flight);
   Status pack(Flight& flight);

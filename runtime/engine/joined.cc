@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "runtime/engine/mismatch.h"
@@ -101,36 +100,35 @@ Status check_joined(const PendingTensor& tensor, const std::vector<std::string>&
                           .ranks = tensor.excused});
 }
 
-Result<TensorPtr> make_stand_in(int set, std::string_view name, Signature signature) {
+TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int gpu) {
   if (signature.kind == OpKind::kAllgather) signature.shape.front() = 0;
-  const std::size_t bytes = signature.kind == OpKind::kBarrier ? 0 : payload_bytes(signature);
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
-  if (!memory) {
-    return Status(Errc::kOutOfMemory, "no memory for the " + std::to_string(bytes) +
-                                          " bytes that stand in for tensor '" + std::string(name) +
-                                          "' of the ranks that have not joined yet");
-  }
-  if (signature.kind == OpKind::kAllreduce) {
-    const std::vector<std::byte> element = neutral_element(signature.reduce, signature.dtype);
-    for (std::size_t at = 0; at < bytes; at += element.size()) {
-      std::memcpy(memory.get() + at, element.data(), element.size());
-    }
-  }
+  const std::int16_t index = signature.device == DeviceType::kCuda ? static_cast<std::int16_t>(gpu) : std::int16_t{0};
   const Submission submission{.kind = signature.kind,
                               .name = std::string(name),
                               .dtype = signature.dtype,
                               .shape = signature.shape,
-                              .device = {.type = signature.device},
+                              .device = {.type = signature.device, .index = index},
                               .reduce = signature.reduce,
                               .prescale = signature.prescale,
                               .postscale = signature.postscale,
                               .root = signature.root,
-                              .process_set = set,
-                              .input = memory.get(),
-                              .output = memory.get()};
+                              .process_set = set};
   auto tensor = std::make_shared<Tensor>(submission, std::move(signature), Clock::now());
-  tensor->own(std::move(memory));
+  tensor->make_stand_in();
   return tensor;
+}
+
+Status fill_stand_in(Tensor& tensor, backend::Backend& backend) {
+  const Signature& signature = tensor.signature();
+  std::vector<std::byte> element;
+  if (signature.kind == OpKind::kAllreduce) element = neutral_element(signature.reduce, signature.dtype);
+  auto memory = backend.allocate(tensor.submission().device, payload_bytes(signature), element);
+  if (!memory.ok()) {
+    return memory.status().with_context("what stands in for tensor '" + tensor.submission().name +
+                                        "' of the ranks that have not joined yet");
+  }
+  tensor.own(*std::move(memory));
+  return {};
 }
 
 }  // namespace distrun::engine

@@ -33,8 +33,10 @@ class Joined {
 Status check_joined(const PendingTensor& tensor, const std::vector<std::string>& hosts);
 
 // What a joined rank contributes: the neutral element of the reduction, no rows to an allgather, a place for what is
-// broadcast. kOutOfMemory.
-Result<TensorPtr> make_stand_in(int set, std::string_view name, Signature signature);
+// broadcast. Its memory is fill_stand_in's.
+TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int gpu);
+// Gives it memory of the backend that it runs on. kOutOfMemory.
+Status fill_stand_in(Tensor& tensor, backend::Backend& backend);
 
 // Element that changes no other under `op`, as its bytes in memory; for tests too.
 std::vector<std::byte> neutral_element(ReduceOp op, DType dtype);

@@ -47,6 +47,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
     : options_(options),
       shared_(shared),
       leader_(options.world.rank == 0),
+      member_(options.world.gpus.empty() ? 0 : options.world.gpus.front()),
       sets_(options.world.rank),
       executor_(sets_),
       outbox_(options.control_plane),

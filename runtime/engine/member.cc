@@ -39,6 +39,8 @@ void Member::submit(const TensorPtr& tensor, std::vector<Message>& out) {
     say_submitted(*tensor, out);
   }
   announced_.emplace(key, tensor);
+  const Device device = tensor->submission().device;
+  if (device.type == DeviceType::kCuda) gpus_.try_emplace(key.set, device.index);
   if (tensor->signature().kind == OpKind::kJoin) joined_.insert(key.set);
 }
 
@@ -58,7 +60,8 @@ Result<TensorPtr> Member::take_or_stand_in(TensorKey key, const Signature* signa
   if (!joined_.contains(key.set) || announced_.contains(key)) return take(key);
   if (signature == nullptr)
     return broken("tensor '" + std::string(key.name) + "', of which a joined rank knows nothing");
-  return make_stand_in(key.set, key.name, *signature);
+  const auto gpu = gpus_.find(key.set);
+  return make_stand_in(key.set, key.name, *signature, gpu == gpus_.end() ? own_gpu_ : gpu->second);
 }
 
 Result<std::vector<RunTensor>> Member::run(const entry::Run& run) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,9 @@ struct RunTensor {
 
 class Member {
  public:
+  // `own_gpu`: where this rank stands in for others before it has had a CUDA tensor of its own.
+  explicit Member(int own_gpu = 0) : own_gpu_(own_gpu) {}
+
   // Appends what the leader must hear to `out`.
   void submit(const TensorPtr& tensor, std::vector<Message>& out);
 
@@ -33,7 +37,10 @@ class Member {
   // What was announced by an id that is evicted stays announced: the leader knows what the id stood for until this
   // rank has read the eviction, and names the tensor in full.
   void evict(const entry::Evict& evict);
-  void remove_set(int set) { cache_.erase_set(set); }
+  void remove_set(int set) {
+    cache_.erase_set(set);
+    gpus_.erase(set);
+  }
 
   [[nodiscard]] std::size_t waiting() const { return announced_.size(); }
   [[nodiscard]] std::size_t known() const { return cache_.size(); }
@@ -44,6 +51,8 @@ class Member {
   Result<TensorPtr> take(TensorKey key);
   Result<TensorPtr> take_or_stand_in(TensorKey key, const Signature* signature);
 
+  const int own_gpu_;
+  std::map<int, int> gpus_;  // by set: the one that this rank's CUDA tensors are on
   ResponseCache cache_;
   std::set<int> joined_;  // process sets whose join is under way: what others submit to them runs here too
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> announced_;  // keys view the tensors' names

@@ -135,6 +135,18 @@ Status TensorTable::check_set(const Submission& submission) const {
   return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
 }
 
+// A communicator between GPUs has one GPU of each rank, and which tensors run together is decided for all ranks alike.
+Status TensorTable::check_device(const Submission& submission) const {
+  if (submission.device.type != DeviceType::kCuda) return {};
+  const auto found = gpus_.find(submission.process_set);
+  if (found == gpus_.end() || found->second == submission.device.index) return {};
+  return refuse(submission, "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " +
+                                std::to_string(rank_) + "'s tensors of process set " +
+                                std::to_string(submission.process_set) +
+                                " are on cuda:" + std::to_string(found->second) +
+                                "; use one GPU per rank and process set (another process set for another GPU)");
+}
+
 Status TensorTable::check(const Submission& submission) const {
   if (submission.name.empty() || submission.name.size() > kMaxNameBytes) {
     return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
@@ -145,6 +157,7 @@ Status TensorTable::check(const Submission& submission) const {
   if (submission.splits.size() > kMaxSplits) return refuse(submission, "more splits than a job has ranks");
   DISTRUN_RETURN_IF_ERROR(check_shape(submission));
   DISTRUN_RETURN_IF_ERROR(check_set(submission));
+  DISTRUN_RETURN_IF_ERROR(check_device(submission));
   if (in_flight_.contains(TensorKey{.set = submission.process_set, .name = submission.name})) {
     return Status(ErrorInfo{.code = Errc::kDuplicateName,
                             .message = "tensor '" + submission.name + "' is already in flight on rank " +
@@ -188,6 +201,8 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
 
 void TensorTable::enter(const TensorPtr& tensor) {
   in_flight_.emplace(tensor->key(), tensor);
+  const Device device = tensor->submission().device;
+  if (device.type == DeviceType::kCuda) gpus_.try_emplace(tensor->key().set, device.index);
   if (tensor->signature().kind == OpKind::kJoin) joining_.insert(tensor->key().set);
 }
 
@@ -225,6 +240,7 @@ Status TensorTable::close_set(int set) {
   if (sets_.erase(set) == 0) {
     return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist; it cannot be removed"};
   }
+  gpus_.erase(set);
   return {};
 }
 

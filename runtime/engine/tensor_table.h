@@ -35,8 +35,18 @@ class Tensor final : public Handle {
   [[nodiscard]] const Signature& signature() const { return signature_; }
   [[nodiscard]] TensorKey key() const { return {.set = submission_.process_set, .name = submission_.name}; }
   [[nodiscard]] TimePoint submitted_at() const { return submitted_; }
-  [[nodiscard]] Output& output() { return output_; }                              // token holder, before completion
-  void own(std::unique_ptr<std::byte[]> memory) { memory_ = std::move(memory); }  // of a stand-in
+  // Token holder, before completion.
+  [[nodiscard]] Output& output() { return output_; }
+  // A tensor of a rank that has joined: its memory is made where it runs.
+  [[nodiscard]] bool is_stand_in() const { return is_stand_in_; }
+  void make_stand_in() { is_stand_in_ = true; }
+  void own(backend::Memory memory) { memory_ = std::move(memory); }
+  [[nodiscard]] const std::byte* input_memory() const {
+    return is_stand_in_ ? memory_.get() : static_cast<const std::byte*>(submission_.input);
+  }
+  [[nodiscard]] std::byte* output_memory() const {
+    return is_stand_in_ ? memory_.get() : static_cast<std::byte*>(submission_.output);
+  }
 
  private:
   friend class TensorTable;
@@ -45,7 +55,8 @@ class Tensor final : public Handle {
   const TimePoint submitted_;
   Status status_;
   Output output_;
-  std::unique_ptr<std::byte[]> memory_;
+  bool is_stand_in_ = false;
+  backend::Memory memory_;
   std::atomic<bool> done_{false};
 };
 using TensorPtr = std::shared_ptr<Tensor>;
@@ -87,6 +98,7 @@ class TensorTable {
  private:
   Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   Status check_set(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status check_device(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
   void enter(const TensorPtr& tensor) DISTRUN_REQUIRES(mutex_);
   void remove(const Tensor& tensor) DISTRUN_REQUIRES(mutex_);
 
@@ -95,7 +107,8 @@ class TensorTable {
   std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
   std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
-  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);  // sets whose join is in flight here
+  std::map<int, int> gpus_ DISTRUN_GUARDED_BY(mutex_);  // by set: the one that its first CUDA tensor was on
+  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);    // sets whose join is in flight here
   Status closed_ DISTRUN_GUARDED_BY(mutex_);
   std::atomic<bool> has_new_{false};
 };

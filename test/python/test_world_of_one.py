@@ -299,3 +299,21 @@ def test_queries(world: None) -> None:
     assert distrun.__version__ == distrun.native_version() and np.all(
         np.array(distrun.__version__.split("."), int) >= 0
     )
+
+
+def test_a_cuda_tensor_without_nccl_fails_with_the_reason(world: None) -> None:
+    if hvd.nccl_built():
+        pytest.skip("nccl is available here")
+    data = np.ones(3, np.float32)
+    op = _operations.Op(
+        kind=_abi.Kind.ALLREDUCE,
+        name="on a gpu",
+        dtype=_abi.DType.float32,
+        shape=data.shape,
+        input=data.ctypes.data,
+        output=data.ctypes.data,
+        device_type=1,
+    )
+    with pytest.raises(hvd.DistrunError, match=r"No backend can move cuda tensors.*nccl: .*not.*distrun check --build"):
+        _operations.enqueue([op], data, lambda _: None).wait()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 1

@@ -27,6 +27,9 @@ struct EngineJobOptions {
   bool background_thread = true;
   FakeBackendOptions backend = {};
   bool shut_down = true;  // run() calls shutdown after the body
+  // For CUDA tensors, of which rank r has GPU r; none: no such backend.
+  std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
+      gpu_backend = {};
 };
 
 class EngineJob {
@@ -49,6 +52,7 @@ class EngineJob {
     engine::EngineOptions options{.settings = options_.settings};
     options.world.rank = rank;
     options.world.size = options_.ranks;
+    if (options_.gpu_backend) options.world.gpus = {rank};
     for (int r = 0; r < options_.ranks; ++r) options.hosts.push_back(host_of(r));
     options.wait_set = wait_sets_[index(rank)].get();
     options.control_plane = options_.ranks > 1 ? planes_[index(rank)].get() : nullptr;
@@ -59,6 +63,7 @@ class EngineJob {
     options.make_backends = [this, rank](int set, const std::vector<int>& members) {
       std::vector<std::unique_ptr<backend::Backend>> backends;
       backends.push_back(fabric_.backend(set, members, rank, options_.backend));
+      if (options_.gpu_backend) backends.push_back(options_.gpu_backend(set, members, rank, *wait_sets_[index(rank)]));
       return Result<std::vector<std::unique_ptr<backend::Backend>>>(std::move(backends));
     };
     auto engine = engine::Engine::create(std::move(options));

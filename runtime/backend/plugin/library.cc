@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstddef>
 #include <string_view>
 
 #include "runtime/backend/plugin/host_group.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "libdistrun_backend_";
 constexpr std::string_view kSuffix = ".so";
+constexpr std::size_t kLeastTable = offsetof(distrun_backend_table, device);  // what the first plug-ins have
 
 Status check_table(const distrun_backend_table* table, const std::string& name) {
   if (table == nullptr) return {Errc::kUnsupported, "distrun_backend_open() gave no table"};
@@ -20,7 +22,7 @@ Status check_table(const distrun_backend_table* table, const std::string& name) 
                                     " of the plug-in interface and this distrun has version " +
                                     std::to_string(DISTRUN_BACKEND_VERSION) + "; build it again"};
   }
-  if (table->struct_size < sizeof(distrun_backend_table)) return {Errc::kUnsupported, "its table is too short"};
+  if (table->struct_size < kLeastTable) return {Errc::kUnsupported, "its table is too short"};
   if (table->name == nullptr || name != table->name) {
     return {Errc::kUnsupported, "it calls itself '" + std::string(table->name == nullptr ? "" : table->name) +
                                     "', and its file must then be named libdistrun_backend_" +
@@ -69,6 +71,10 @@ Status Library::open(const std::string& name) {
   if (const Status status = check_table(table, name); !status.ok()) return status.with_context(path_);
   table_ = table;
   return {};
+}
+
+const distrun_backend_device* Library::device() const {
+  return table_->struct_size > kLeastTable ? table_->device : nullptr;
 }
 
 Library::~Library() {

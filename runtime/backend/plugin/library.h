@@ -23,6 +23,7 @@ class Library {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const distrun_backend_table& table() const { return *table_; }
+  [[nodiscard]] const distrun_backend_device* device() const;  // null: tensors on the cpu only
 
  private:
   explicit Library(std::string path) : path_(std::move(path)) {}

@@ -26,6 +26,9 @@ class PluginFactory final : public Factory {
                                                         TimePoint deadline) const override {
     return make_backend(library_, group, services, deadline);
   }
+  [[nodiscard]] Result<std::shared_ptr<void>> mark(Device device, void* stream) const override {
+    return mark_of(library_, device, stream);
+  }
 
  private:
   std::shared_ptr<const Library> library_;

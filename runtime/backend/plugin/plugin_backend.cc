@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -120,6 +121,11 @@ class PluginBackend final : public Backend {
 
   [[nodiscard]] int lost_peer() const override { return group_.host().lost_peer(); }
 
+  Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element) override {
+    if (device.type == DeviceType::kCpu) return Backend::allocate(device, bytes, element);
+    return group_.allocate(device, bytes, element);
+  }
+
  private:
   const std::string name_;
   const Capabilities capabilities_;
@@ -137,6 +143,16 @@ class PluginBackend final : public Backend {
 
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services) {
   return ask(library, group, services).offer;
+}
+
+Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream) {
+  const distrun_backend_device* table = library->device();
+  if (table == nullptr) return Status(Errc::kUnsupported, library->path() + " knows no devices");
+  void* mark = nullptr;
+  std::array<char, 512> error{};
+  const int code = table->mark(device.index, stream, &mark, error.data(), error.size());
+  if (code != DISTRUN_BACKEND_OK) return status_of(code, text_of(error.data(), error.size(), "no mark"));
+  return std::shared_ptr<void>(mark, [library](void* owned) { library->device()->unmark(owned); });
 }
 
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,

@@ -11,6 +11,9 @@ namespace distrun::backend::plugin {
 // What the plug-in says of itself for this group.
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services);
 
+// As Factory::mark. Any thread.
+Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream);
+
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
                                               const Services& services, TimePoint deadline);
 

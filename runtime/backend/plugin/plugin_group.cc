@@ -21,6 +21,7 @@ PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& gr
   } else {
     counts_.assign(operation.counts.begin(), operation.counts.end());
   }
+  marks_.assign(operation.marks.begin(), operation.marks.end());
   operation_ = {.struct_size = sizeof(distrun_backend_operation),
                 .kind = static_cast<std::int32_t>(operation.kind),
                 .dtype = static_cast<std::int32_t>(operation.dtype),
@@ -34,7 +35,9 @@ PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& gr
                 .counts = counts_.data(),
                 .prescale = operation.prescale,
                 .postscale = operation.postscale,
-                .recv_counts = recv_counts_.data()};
+                .recv_counts = recv_counts_.data(),
+                .marks = marks_.data(),
+                .num_marks = marks_.size()};
 }
 
 distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline) {
@@ -79,6 +82,19 @@ Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token)
 }
 
 bool PluginGroup::progress() { return has_progress() && library_->table().progress(group_) != 0; }
+
+Result<Memory> PluginGroup::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
+  const distrun_backend_device* table = library_->device();
+  if (table == nullptr) return Status(Errc::kUnsupported, library_->path() + " knows no devices");
+  void* memory = nullptr;
+  std::array<char, 512> error{};
+  const int code =
+      table->allocate(device.index, bytes, element.data(), element.size(), &memory, error.data(), error.size());
+  if (code != DISTRUN_BACKEND_OK) return status_of(code, text_of(error.data(), error.size(), "no memory"));
+  return Memory(static_cast<std::byte*>(memory), [library = library_, index = device.index](std::byte* owned) {
+    library->device()->release(index, owned);
+  });
+}
 
 int PluginGroup::wait_fd() { return library_->table().wait_fd == nullptr ? -1 : library_->table().wait_fd(group_); }
 

@@ -24,6 +24,7 @@ class PluginOperation {
   std::vector<distrun_backend_segment> segments_;
   std::vector<std::uint64_t> counts_;
   std::vector<std::uint64_t> recv_counts_;
+  std::vector<void*> marks_;
   distrun_backend_operation operation_{};
 };
 
@@ -42,6 +43,7 @@ class PluginGroup {
   [[nodiscard]] bool has_progress() const { return library_->table().progress != nullptr; }
   bool progress();
   [[nodiscard]] int wait_fd();
+  Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element);
   void abort(const Status& why);  // any thread, between create() and destroy()
   void destroy();
 

@@ -75,7 +75,10 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
     Settings settings;
     settings.backend = forced;
     const backend::Services services = {.settings = &settings, .store = &store, .host_link_error = ""};
-    auto chosen = choose_backend(DeviceType::kCpu, group, factories, services, hosts, deadline_after(20));
+    auto offers = exchange_offers(group, factories, services, deadline_after(20));
+    REQUIRE(offers.ok());
+    auto chosen =
+        choose_backend(DeviceType::kCpu, *std::move(offers), group, factories, services, hosts, deadline_after(20));
     outcome.chosen[static_cast<std::size_t>(index)] =
         chosen.ok() ? to_text(DeviceType::kCpu, chosen->selection) : chosen.status().message();
   });

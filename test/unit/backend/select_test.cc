@@ -163,4 +163,18 @@ TEST_CASE("select: nothing available lists every reason") {
   CHECK(contains(no_cuda.status().message(), "No backend can move cuda tensors"));
 }
 
+TEST_CASE("select: a setting asks for a device type that it names, or that its backend is for") {
+  const auto asks = [](const std::string& forced, DeviceType device) {
+    const std::vector<Offer> member = {offer("tcp", 50), refused("nccl", "no GPU", kCudaOnly)};
+    return asks_for(device, {member, member}, forced);
+  };
+  CHECK(asks("nccl", DeviceType::kCuda));
+  CHECK(asks("cpu:tcp,cuda:nccl", DeviceType::kCuda));
+  CHECK(asks("tcp", DeviceType::kCpu));
+  CHECK_FALSE(asks("tcp", DeviceType::kCuda));
+  CHECK_FALSE(asks("nccl", DeviceType::kCpu));
+  CHECK_FALSE(asks("cpu:tcp", DeviceType::kCuda));
+  CHECK_FALSE(asks("auto", DeviceType::kCuda));
+}
+
 }  // namespace distrun::backend

@@ -132,7 +132,10 @@ typedef struct distrun_op {
   double postscale;
   int32_t process_set;   /* 0 is the global one */
   int32_t group;         /* operations of one call with the same group >= 0 run all or none; -1 for none */
-  void* stream;          /* cuda: the stream that makes `input` ready; NULL on the cpu */
+  void* stream;          /* cuda: the stream that makes `input` ready (NULL: the default one). Nothing waits for it: the
+                          * operation starts on the device when what the stream has been given by now is done. Once the
+                          * handle is complete every stream may use the output at once. All of a rank's tensors of one
+                          * process set are on one GPU */
   const int64_t* splits; /* alltoall: rows for each member; copied */
   uint32_t num_splits;   /* 0: equal shares */
 } distrun_op;

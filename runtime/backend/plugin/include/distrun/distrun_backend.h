@@ -159,6 +159,8 @@ typedef struct distrun_backend_operation {
                            * SCATTER_GATHER */
   double postscale;       /* the same for the result, after an average's division */
   const uint64_t* recv_counts; /* alltoall: elements received from each member */
+  void* const* marks; /* of distrun_backend_device: the tensors are ready when the device has passed them all */
+  uint64_t num_marks;
 } distrun_backend_operation;
 
 /* ---- what the plug-in gives ---- */
@@ -175,6 +177,22 @@ typedef struct distrun_backend_capabilities {
   uint32_t flags;
   char reason[256]; /* why not, or in a few words what it is good for */
 } distrun_backend_capabilities;
+
+/* For tensors on devices whose work is put on streams (CUDA), by number of the device. Every function may be called on
+ * any thread, also with no group made; none waits for the device. Errors as in create_group. Memory of allocate() and
+ * what fill() does to it are in the order of start(): an operation that is started later sees them. */
+typedef struct distrun_backend_device {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Notes how far `stream` (the caller's, of the device's kind) has been filled: an operation with this mark begins
+   * when the device has come there. */
+  int32_t (*mark)(int32_t device, void* stream, void** mark, char* error, uint64_t error_size);
+  void (*unmark)(void* mark); /* when no operation that has it is in flight */
+  /* `element` (1, 2, 4 or 8 bytes), repeated, becomes the content; NULL with element_size 0: any. */
+  int32_t (*allocate)(int32_t device, uint64_t size, const void* element, uint64_t element_size, void** memory,
+                      char* error, uint64_t error_size);
+  void (*release)(int32_t device, void* memory); /* no stream uses it any more */
+} distrun_backend_device;
 
 typedef struct distrun_backend_table {
   uint32_t struct_size;
@@ -196,6 +214,7 @@ typedef struct distrun_backend_table {
   void (*abort)(distrun_backend_group* group, int32_t code, const char* cause);
   /* After this returns the plug-in calls nothing for the group any more. Operations still in flight are dropped. */
   void (*destroy)(distrun_backend_group* group);
+  const distrun_backend_device* device; /* NULL: tensors on the cpu only */
 } distrun_backend_table;
 
 /* The one exported function. Returns 0 and the table, which stays valid for the process's life; or an error with

@@ -1,0 +1,31 @@
+// In the place of a backend that is not to be had: tensors of its device fail on all members alike, with the reason.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "runtime/backend/backend.h"
+
+namespace distrun::backend {
+
+class AbsentBackend final : public Backend {
+ public:
+  // Members of a group know the same of all members, so `why` is the same on all.
+  AbsentBackend(DeviceType device, Status why) : why_(std::move(why)) {
+    can_ = {.ops = ~0U, .dtypes = ~0U, .devices = 1U << static_cast<unsigned>(device), .scatter_gather = true};
+  }
+  [[nodiscard]] std::string_view name() const override { return "none"; }
+  [[nodiscard]] const Capabilities& capabilities() const override { return can_; }
+  Status start(const Operation&, std::uint64_t) override { return why_; }
+  bool progress() override { return false; }
+  void completed(std::vector<Completed>&) override {}
+  void abort(const Status&) override {}
+  [[nodiscard]] int lost_peer() const override { return -1; }
+  Result<Memory> allocate(Device, std::size_t, std::span<const std::byte>) override { return why_; }
+
+ private:
+  Status why_;
+  Capabilities can_;
+};
+
+}  // namespace distrun::backend
