@@ -1,0 +1,95 @@
+#include "runtime/backend/nccl/communicator.h"
+
+#include <algorithm>
+
+namespace distrun::backend::nccl_plugin {
+namespace {
+
+constexpr const char* kIdKey = "nccl/id";
+constexpr double kStoreSlice = 0.05;  // seconds in which an abort is not noticed
+
+}  // namespace
+
+Status nccl_status(const NcclApi& nccl, NcclComm comm, NcclResult code, const char* call) {
+  if (code == kNcclSuccess || code == kNcclInProgress) return {};
+  const char* what = nccl.error_string(code);
+  const char* detail = nccl.last_error(comm);
+  std::string text = std::string(call) + ": " + (what == nullptr ? "error " + std::to_string(code) : what);
+  if (detail != nullptr && *detail != '\0') text += " (" + std::string(detail) + ")";
+  return {Errc::kSystem, "nccl: " + text + "; NCCL_DEBUG=WARN tells more"};
+}
+
+Result<bool> Communicator::exchange_id() {
+  const distrun_backend_store& store = *spec_.store;
+  if (spec_.index == 0) {
+    DISTRUN_RETURN_IF_ERROR(check(nccl_.get_unique_id(&id_), "ncclGetUniqueId"));
+    if (spec_.members == 1) return true;
+    if (store.set(store.context, kIdKey, &id_, sizeof(id_)) == DISTRUN_BACKEND_OK) return true;
+    return Status(Errc::kSystem, "nccl: the job's store did not take the communicator's id");
+  }
+  std::uint64_t size = 0;
+  const int code = store.get(store.context, kIdKey, kStoreSlice, &id_, sizeof(id_), &size);
+  if (code == DISTRUN_BACKEND_OK && size == sizeof(id_)) return true;
+  if (code == DISTRUN_BACKEND_TIMEOUT && Clock::now() < deadline_) return false;
+  return Status(code == DISTRUN_BACKEND_TIMEOUT ? Errc::kTimeout : Errc::kSystem,
+                "nccl: the group's first member did not give the communicator's id within " +
+                    std::to_string(static_cast<int>(spec_.seconds)) + " s");
+}
+
+Result<bool> Communicator::connect() {
+  if (stage_ == Stage::kReady) return true;
+  if (!timed_) deadline_ = deadline_after(std::min(spec_.seconds, 1e6));
+  timed_ = true;
+  if (stage_ == Stage::kNew) {
+    auto known = exchange_id();
+    if (!known.ok() || !*known) return known;
+    NcclConfig config;
+    stage_ = Stage::kConnecting;
+    DISTRUN_RETURN_IF_ERROR(
+        check(nccl_.init(&comm_, spec_.members, id_, spec_.index, &config), "ncclCommInitRankConfig"));
+  }
+  auto done = settled();
+  if (!done.ok()) return done;
+  if (*done) stage_ = Stage::kReady;
+  if (!*done && Clock::now() >= deadline_) {
+    return Status(Errc::kTimeout, "nccl: the members did not connect within " +
+                                      std::to_string(static_cast<int>(spec_.seconds)) +
+                                      " s; NCCL_DEBUG=INFO shows which way they try");
+  }
+  return done;
+}
+
+Result<bool> Communicator::settled() {
+  if (comm_ == nullptr) return Status(Errc::kSystem, "nccl: the communicator is gone");
+  NcclResult state = kNcclSuccess;
+  DISTRUN_RETURN_IF_ERROR(check(nccl_.async_error(comm_, &state), "ncclCommGetAsyncError"));
+  DISTRUN_RETURN_IF_ERROR(check(state, "the communicator failed"));
+  return state == kNcclSuccess;
+}
+
+void Communicator::abort() {
+  if (stage_ == Stage::kGone) return;
+  stage_ = Stage::kGone;
+  if (comm_ != nullptr) nccl_.abort(comm_);
+  comm_ = nullptr;
+}
+
+bool Communicator::close(TimePoint deadline) {
+  if (stage_ == Stage::kReady) {
+    stage_ = Stage::kClosing;
+    if (!check(nccl_.finalize(comm_), "ncclCommFinalize").ok()) abort();
+  }
+  if (stage_ == Stage::kClosing) {
+    const auto quiet = settled();
+    if (quiet.ok() && !*quiet && Clock::now() < deadline) return false;
+    if (quiet.ok() && *quiet) {
+      stage_ = Stage::kGone;
+      nccl_.destroy(comm_);
+      comm_ = nullptr;
+    }
+  }
+  abort();
+  return true;
+}
+
+}  // namespace distrun::backend::nccl_plugin

@@ -1,0 +1,113 @@
+// One GPU as this process uses it, next to the framework that owns the tensors: the device's primary context (which the
+// framework has too), one stream of ours on which all work of distrun goes in order, and our kernels.
+//
+// Streams and events:
+// - What makes a tensor ready is on the caller's stream. mark() records an event there, on the caller's thread; our
+//   stream waits for it on the device (wait), so that no thread waits.
+// - Work that was put on our stream is done when an event behind it is (end_of_work, reached). A second stream waits
+//   for that event and calls back, which writes to the bell: no thread spins and ours does not stop for the callback.
+// - Nothing here waits for a device, and nothing but cuEventQuery asks one.
+// Threads: mark, unmark, allocate and release on any; all others on the lane's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/nccl/batch.h"
+#include "runtime/backend/nccl/libraries.h"
+#include "runtime/backend/nccl/plan.h"
+#include "runtime/base/fork_guard.h"
+
+namespace distrun::backend::nccl_plugin {
+
+class Gpu;
+
+// A place on a caller's stream.
+struct Mark {
+  Gpu* gpu = nullptr;
+  CuEvent event = nullptr;
+};
+
+// Makes a GPU the calling thread's current one for a scope.
+class Current {
+ public:
+  Current(const CudaApi& cuda, CuContext context) : cuda_(cuda), pushed_(cuda.push_context(context) == kCuSuccess) {}
+  ~Current() {
+    CuContext popped = nullptr;
+    if (pushed_) cuda_.pop_context(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const CudaApi& cuda_;
+  bool pushed_;
+};
+
+class Gpu {
+ public:
+  // `libraries` and `image` (PTX that ends with a zero byte) outlive the GPU.
+  static Result<std::unique_ptr<Gpu>> open(const Libraries& libraries, int index, const char* image);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] Current current() const { return {libraries_.cuda, context_}; }
+  [[nodiscard]] CuStream stream() const { return stream_; }
+  [[nodiscard]] const NcclApi& nccl() const { return libraries_.nccl; }
+
+  Result<std::unique_ptr<Mark>> mark(CuStream callers);
+  void unmark(std::unique_ptr<Mark> mark);
+  // In the order of our stream. `element`, repeated, becomes the content; none: whatever was there.
+  Result<void*> allocate(std::size_t bytes, std::span<const std::byte> element);
+  void release(void* memory);
+
+  Status wait(const Mark& mark);
+  Status copy(const void* from, void* to, std::size_t bytes);
+  // The buffer that every operation uses in its turn; what it held is lost when it grows.
+  Result<std::byte*> buffer(std::size_t bytes);
+  // Runs a kernel ("pack" or "unpack") on all pieces, in one launch for every kPieces of them.
+  Status run_kernel(const char* kind, const WireType& wire, const kernels::Finish& how, std::span<const Piece> pieces);
+
+  // An event behind everything on our stream; give it back once it is reached.
+  Result<CuEvent> end_of_work();
+  Result<bool> reached(CuEvent event) const;
+  void give_back(CuEvent event);
+
+  // Rings when an end of work is reached, or when ring() is called (any thread).
+  [[nodiscard]] int bell() const { return bell_.get(); }
+  void ring() const;
+  void hush() const;
+
+ private:
+  Gpu(const Libraries& libraries, int index, const char* image)
+      : libraries_(libraries), cuda_(libraries.cuda), index_(index), image_(image) {}
+  Status set_up();
+  Status fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element);
+  Result<CuEvent> take_event();
+  Result<CuFunction> kernel(const std::string& name);
+  [[nodiscard]] Status check(CuResult code, const char* call) const;
+
+  const Libraries& libraries_;
+  const CudaApi& cuda_;
+  const int index_;
+  const char* const image_;
+  CuContext context_ = nullptr;
+  CuStream stream_ = nullptr;
+  CuStream notify_ = nullptr;
+  CuModule module_ = nullptr;
+  std::byte* buffer_ = nullptr;
+  std::size_t buffer_bytes_ = 0;
+  GuardedFd bell_;
+  std::mutex mutex_;  // for spare_
+  std::vector<CuEvent> spare_;
+};
+
+}  // namespace distrun::backend::nccl_plugin

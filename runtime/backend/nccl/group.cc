@@ -1,0 +1,47 @@
+#include "runtime/backend/nccl/group.h"
+
+namespace distrun::backend::nccl_plugin {
+
+Group::Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host)
+    : lanes_(lanes),
+      host_(host),
+      party_(lanes.libraries().nccl,
+             {.index = spec.index,
+              .members = static_cast<int>(spec.num_members),
+              .seconds = spec.seconds,
+              .store = spec.store},
+             host) {}
+
+Group::~Group() {
+  if (Lane* lane = lane_.load(); lane != nullptr) lane->leave(party_).wait();
+}
+
+// The engine has refused a second GPU of one rank when it was submitted; a communicator has one.
+Status Group::choose_lane(const distrun_backend_operation& operation) {
+  Lane* lane = lane_.load();
+  if (lane == nullptr) {
+    auto found = lanes_.lane(operation.device_index);
+    if (!found.ok()) return found.status();
+    lane_.store(*found);
+    return {};
+  }
+  if (operation.kind == DISTRUN_BACKEND_BARRIER || lane->gpu().index() == operation.device_index) return {};
+  return {Errc::kSystem,
+          "nccl: this rank's tensors of the process set are on cuda:" + std::to_string(lane->gpu().index()) +
+              ", and this one is on cuda:" + std::to_string(operation.device_index) +
+              "; use one GPU per rank and process set"};
+}
+
+void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
+  Status status = party_.aborted.why();
+  if (status.ok()) status = choose_lane(operation);
+  if (!status.ok()) return host_.complete(token, status);
+  lane_.load()->submit(party_, operation, token);
+}
+
+void Group::abort(std::int32_t code, const char* cause) {
+  party_.aborted.set(code, cause);
+  if (Lane* lane = lane_.load(); lane != nullptr) lane->wake();
+}
+
+}  // namespace distrun::backend::nccl_plugin

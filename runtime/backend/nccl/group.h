@@ -1,0 +1,33 @@
+// One group of ranks on NCCL: its communicator, made on the first operation, and the lane of the one GPU that this
+// member's tensors are on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/backend/nccl/lanes.h"
+
+namespace distrun::backend::nccl_plugin {
+
+class Group {
+ public:
+  // `lanes` outlives the group.
+  Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  void start(const distrun_backend_operation& operation, std::uint64_t token);
+  void abort(std::int32_t code, const char* cause);  // any thread
+
+ private:
+  Status choose_lane(const distrun_backend_operation& operation);
+
+  Lanes& lanes_;
+  plugin::Host host_;
+  Party party_;
+  std::atomic<Lane*> lane_{nullptr};
+};
+
+}  // namespace distrun::backend::nccl_plugin

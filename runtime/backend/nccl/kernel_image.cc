@@ -1,0 +1,11 @@
+#include "runtime/backend/nccl/kernel_image.h"
+
+// DISTRUN_NCCL_PTX is the file that CMake has nvcc write.
+asm(".section .rodata\n"
+    ".global distrun_nccl_kernels\n"
+    ".hidden distrun_nccl_kernels\n"
+    "distrun_nccl_kernels:\n"
+    ".incbin \"" DISTRUN_NCCL_PTX
+    "\"\n"
+    ".byte 0\n"
+    ".previous\n");

@@ -1,0 +1,174 @@
+// Pack and unpack on the device, one launch for all tensors of a batch: distrun_pack_T reads tensors of dtype T,
+// multiplies, and writes what NCCL reduces (16-bit integers as 32-bit ones, booleans as 0 or 1); distrun_unpack_T
+// divides, multiplies and writes back. The arithmetic is runtime/backend/kernels/elements.h's (docs/numerics.md). No
+// header of CUDA's is included, so that the PTX asks for nothing new of a driver; and the tests run this very file on
+// the CPU (test/backend/nccl/fake_kernels.cc).
+#include "runtime/backend/nccl/batch.h"
+#include "runtime/backend/nccl/device_words.h"
+
+using distrun::backend::nccl_plugin::Batch;
+using distrun::backend::nccl_plugin::kTileElements;
+using distrun::backend::nccl_plugin::Piece;
+
+namespace {
+
+template <class T>
+struct Limits;
+template <>
+struct Limits<std::uint8_t> {
+  static constexpr std::uint8_t kLow = 0, kHigh = UINT8_MAX;
+};
+template <>
+struct Limits<std::int8_t> {
+  static constexpr std::int8_t kLow = INT8_MIN, kHigh = INT8_MAX;
+};
+template <>
+struct Limits<std::int16_t> {
+  static constexpr std::int16_t kLow = INT16_MIN, kHigh = INT16_MAX;
+};
+template <>
+struct Limits<std::int32_t> {
+  static constexpr std::int32_t kLow = INT32_MIN, kHigh = INT32_MAX;
+};
+template <>
+struct Limits<std::int64_t> {
+  static constexpr std::int64_t kLow = INT64_MIN, kHigh = INT64_MAX;
+};
+
+struct Finish {
+  double factor;
+  std::int64_t divisor;
+  bool scales;
+};
+
+// Toward zero, at the range's ends where it leaves it; NaN gives 0.
+template <class T>
+__device__ T truncated(double value) {
+  if (value != value) return 0;
+  if (value >= static_cast<double>(Limits<T>::kHigh)) return Limits<T>::kHigh;
+  if (value <= static_cast<double>(Limits<T>::kLow)) return Limits<T>::kLow;
+  return static_cast<T>(value);
+}
+
+template <class T, class W = T>
+struct Integer {
+  using Stored = T;
+  using Wire = W;
+  __device__ static T scaled(T value, const Finish& how) {
+    if (how.factor == 1.0) return static_cast<T>(static_cast<std::int64_t>(value) / how.divisor);
+    return truncated<T>(static_cast<double>(value) / static_cast<double>(how.divisor) * how.factor);
+  }
+  __device__ static Wire pack(Stored value, const Finish& how) { return how.scales ? scaled(value, how) : value; }
+  // A sum that was too wide wraps around first.
+  __device__ static Stored unpack(Wire value, const Finish& how) {
+    const Stored wrapped = static_cast<Stored>(value);
+    return how.scales ? scaled(wrapped, how) : wrapped;
+  }
+};
+
+struct Bool {
+  using Stored = std::uint8_t;
+  using Wire = std::uint8_t;
+  __device__ static Wire pack(Stored value, const Finish&) { return value != 0 ? 1 : 0; }
+  __device__ static Stored unpack(Wire value, const Finish&) { return value; }
+};
+
+struct Float32 {
+  using Stored = float;
+  using Wire = float;
+  __device__ static float pack(float value, const Finish& how) {
+    return how.scales ? value * static_cast<float>(how.factor / static_cast<double>(how.divisor)) : value;
+  }
+  __device__ static float unpack(float value, const Finish& how) { return pack(value, how); }
+};
+
+struct Float64 {
+  using Stored = double;
+  using Wire = double;
+  __device__ static double pack(double value, const Finish& how) {
+    return how.scales ? value * (how.factor / static_cast<double>(how.divisor)) : value;
+  }
+  __device__ static double unpack(double value, const Finish& how) { return pack(value, how); }
+};
+
+struct HalfBits {
+  __device__ static float widen(std::uint16_t bits) { return float_of_half(bits); }
+  __device__ static std::uint16_t narrow(float value) { return half_of_float(value); }
+};
+
+struct BFloatBits {
+  __device__ static float widen(std::uint16_t bits) { return float_of_bits(static_cast<std::uint32_t>(bits) << 16); }
+  __device__ static std::uint16_t narrow(float value) {
+    const std::uint32_t bits = bits_of_float(value);
+    const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+    const std::uint32_t quiet = (bits >> 16) | 0x40U;
+    return static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  }
+};
+
+template <class Bits>
+struct SmallFloat {
+  using Stored = std::uint16_t;
+  using Wire = std::uint16_t;
+  __device__ static std::uint16_t pack(std::uint16_t value, const Finish& how) {
+    return how.scales ? Bits::narrow(Float32::pack(Bits::widen(value), how)) : value;
+  }
+  __device__ static std::uint16_t unpack(std::uint16_t value, const Finish& how) { return pack(value, how); }
+};
+
+// The piece that tile `tile` is of: the first whose tiles end after it.
+__device__ std::uint32_t piece_of(const Batch& batch, std::uint32_t tile) {
+  std::uint32_t low = 0;
+  std::uint32_t high = batch.num_pieces - 1;
+  while (low < high) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (tile < batch.tile_ends[middle]) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+template <class From, class To, class Convert>
+__device__ void for_each(const Batch& batch, Convert convert) {
+  const std::uint32_t tiles = batch.tile_ends[batch.num_pieces - 1];
+  for (std::uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const std::uint32_t index = piece_of(batch, tile);
+    const Piece& piece = batch.pieces[index];
+    const std::uint32_t before = index == 0 ? 0 : batch.tile_ends[index - 1];
+    const std::uint64_t first = static_cast<std::uint64_t>(tile - before) * kTileElements;
+    const std::uint64_t left = piece.count - first;
+    const std::uint32_t count = left < kTileElements ? static_cast<std::uint32_t>(left) : kTileElements;
+    const From* from = static_cast<const From*>(piece.from) + first;
+    To* to = static_cast<To*>(piece.to) + first;
+    DISTRUN_UNROLL  // loads in flight, of which memory needs many
+        for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = convert(from[i]);
+  }
+}
+
+}  // namespace
+
+#define DISTRUN_KERNELS(dtype, ...)                                                            \
+  extern "C" __global__ void distrun_pack_##dtype(const __grid_constant__ Batch batch) {       \
+    using E = __VA_ARGS__;                                                                     \
+    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                       \
+    for_each<E::Stored, E::Wire>(batch, [&](E::Stored value) { return E::pack(value, how); }); \
+  }                                                                                            \
+  extern "C" __global__ void distrun_unpack_##dtype(const __grid_constant__ Batch batch) {     \
+    using E = __VA_ARGS__;                                                                     \
+    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                       \
+    for_each<E::Wire, E::Stored>(batch, [&](E::Wire value) { return E::unpack(value, how); }); \
+  }
+
+DISTRUN_KERNELS(uint8, Integer<std::uint8_t>)
+DISTRUN_KERNELS(int8, Integer<std::int8_t>)
+DISTRUN_KERNELS(int16, Integer<std::int16_t, std::int32_t>)
+DISTRUN_KERNELS(int32, Integer<std::int32_t>)
+DISTRUN_KERNELS(int64, Integer<std::int64_t>)
+DISTRUN_KERNELS(float16, SmallFloat<HalfBits>)
+DISTRUN_KERNELS(bfloat16, SmallFloat<BFloatBits>)
+DISTRUN_KERNELS(float32, Float32)
+DISTRUN_KERNELS(float64, Float64)
+DISTRUN_KERNELS(bool, Bool)

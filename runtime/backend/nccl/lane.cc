@@ -1,0 +1,223 @@
+#include "runtime/backend/nccl/lane.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "runtime/base/thread.h"
+
+namespace distrun::backend::nccl_plugin {
+namespace {
+
+// NCCL tells of a broken connection only when it is asked.
+constexpr int kWatchMilliseconds = 100;
+// While members connect, which takes long, and NCCL has nothing to wait on.
+constexpr int kSoonMilliseconds = 1;
+// For the peers to close with.
+constexpr double kClosingSeconds = 5;
+
+int milliseconds_of(Lane::Next next) {
+  switch (next) {
+    case Lane::Next::kNow:
+      return 0;
+    case Lane::Next::kSoon:
+      return kSoonMilliseconds;
+    case Lane::Next::kWatch:
+      return kWatchMilliseconds;
+    case Lane::Next::kWhenRung:
+      return -1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Lane::~Lane() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Lane::start_thread() {
+  thread_ = named_thread("distrun-cuda" + std::to_string(gpu_->index()), [this] { run(); });
+}
+
+void Lane::run() {
+  const Current scope = gpu_->current();
+  for (;;) {
+    const Next next = turn();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stop_) return;
+    }
+    pollfd bell = {.fd = gpu_->bell(), .events = POLLIN, .revents = 0};
+    const int rung = ::poll(&bell, 1, milliseconds_of(next));
+    if (rung > 0) gpu_->hush();
+    if (next == Next::kNow) std::this_thread::yield();
+  }
+}
+
+void Lane::submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    new_jobs_.push_back({.party = &party, .operation = &operation, .token = token});
+  }
+  wake();
+}
+
+std::future<void> Lane::leave(Party& party) {
+  std::promise<void> left;
+  std::future<void> result = left.get_future();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    new_leaving_.push_back({.party = &party, .left = std::move(left), .deadline = deadline_after(kClosingSeconds)});
+  }
+  wake();
+  return result;
+}
+
+Lane::Next Lane::turn() {
+  take_new();
+  take_back_failed();
+  const Next next = advance();
+  bool moved = retire();
+  watch();
+  moved = let_go() || moved;
+  if (moved || next == Next::kNow) return Next::kNow;
+  if (next == Next::kSoon || !leaving_.empty()) return Next::kSoon;
+  return running_.empty() ? Next::kWhenRung : Next::kWatch;
+}
+
+void Lane::take_new() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::ranges::move(new_jobs_, std::back_inserter(waiting_));
+  new_jobs_.clear();
+  std::ranges::move(new_leaving_, std::back_inserter(leaving_));
+  new_leaving_.clear();
+}
+
+void Lane::take_back_failed() {
+  for (const std::deque<Job>* jobs : {&waiting_, &running_}) {
+    for (const Job& job : *jobs) {
+      if (!job.party->failure.ok()) continue;
+      if (const Status why = job.party->aborted.why(); !why.ok()) fail(*job.party, why);
+    }
+  }
+  for (const Leaving& one : leaving_) {
+    if (has_jobs(*one.party)) fail(*one.party, {Errc::kAborted, "The group was closed."});
+    // Its peers will not close with it.
+    if (const Status why = one.party->aborted.why(); !why.ok()) fail(*one.party, why);
+  }
+}
+
+void Lane::fail(Party& party, const Status& why) {
+  if (!party.failure.ok()) return;
+  party.failure = why;
+  party.communicator.abort();
+}
+
+// Jobs from the queue to the stream, until one has to wait.
+Lane::Next Lane::advance() {
+  while (!waiting_.empty()) {
+    if (const Next next = step(waiting_.front()); next != Next::kWhenRung) return next;
+    if (waiting_.front().stage == Stage::kRunning) running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return Next::kWhenRung;
+}
+
+// kWhenRung: the job has left the queue, to the stream or to its end.
+Lane::Next Lane::step(Job& job) {
+  Party& party = *job.party;
+  if (job.stage == Stage::kQueued) {
+    if (!party.failure.ok()) {
+      complete(job, party.failure);
+      return Next::kWhenRung;
+    }
+    const auto connected = party.communicator.connect();
+    if (!connected.ok()) {
+      fail(party, connected.status());
+      return Next::kNow;
+    }
+    return *connected ? launch(job) : Next::kSoon;
+  }
+  if (party.failure.ok()) {
+    const auto taken = party.communicator.settled();
+    if (taken.ok() && !*taken) return Next::kNow;
+    const Status status = taken.ok() ? job.flight->finish() : taken.status();
+    if (!status.ok()) fail(party, status);
+  }
+  to_running(job);
+  return Next::kWhenRung;
+}
+
+Lane::Next Lane::launch(Job& job) {
+  Party& party = *job.party;
+  const auto members = static_cast<std::size_t>(party.spec.members);
+  job.flight = std::make_unique<Flight>(*gpu_, *job.operation, members, static_cast<std::size_t>(party.spec.index));
+  job.stage = Stage::kTaken;
+  if (const Status status = job.flight->start(party.communicator.get()); !status.ok()) fail(party, status);
+  return step(job);
+}
+
+// Also what has failed: some of it may be on the stream. Where not even that can be told the device is lost to this
+// process, and touches nothing.
+void Lane::to_running(Job& job) {
+  job.stage = Stage::kRunning;
+  const auto end = gpu_->end_of_work();
+  if (end.ok()) {
+    job.end = *end;
+  } else {
+    fail(*job.party, end.status());
+  }
+}
+
+// Jobs whose work on the stream is over; true if there was one.
+bool Lane::retire() {
+  bool any = false;
+  while (!running_.empty()) {
+    Job& job = running_.front();
+    if (job.end != nullptr) {
+      const auto reached = gpu_->reached(job.end);
+      if (reached.ok() && !*reached) break;
+      if (!reached.ok()) fail(*job.party, reached.status());
+      gpu_->give_back(job.end);
+    }
+    complete(job, job.party->failure);
+    running_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+void Lane::watch() {
+  for (const Job& job : running_) {
+    if (!job.party->failure.ok()) continue;
+    const auto settled = job.party->communicator.settled();
+    if (!settled.ok()) fail(*job.party, settled.status());
+  }
+}
+
+bool Lane::let_go() {
+  const std::size_t before = leaving_.size();
+  std::erase_if(leaving_, [this](Leaving& one) {
+    if (has_jobs(*one.party) || !one.party->communicator.close(one.deadline)) return false;
+    one.left.set_value();
+    return true;
+  });
+  return leaving_.size() != before;
+}
+
+void Lane::complete(Job& job, const Status& status) { job.party->host.complete(job.token, status); }
+
+bool Lane::has_jobs(const Party& party) const {
+  const auto of_party = [&party](const Job& job) { return job.party == &party; };
+  return std::ranges::any_of(waiting_, of_party) || std::ranges::any_of(running_, of_party);
+}
+
+}  // namespace distrun::backend::nccl_plugin

@@ -1,0 +1,110 @@
+#include "runtime/backend/nccl/libraries.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <string_view>
+
+namespace distrun::backend::nccl_plugin {
+namespace {
+
+constexpr const char* kDriver = "libcuda.so.1";
+constexpr const char* kNccl = "libnccl.so.2";
+
+// One of these is there where the kernel's side of the driver is: bare metal and containers, WSL, Jetson.
+constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"};
+
+std::string plugin_file() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&load_libraries), &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code error;  // the name as it is where it leads nowhere
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return error ? info.dli_fname : file.string();
+}
+
+Status missing(const Loader& loader, const char* name, const std::string& cure) {
+  const std::string why = loader.why();
+  return {Errc::kUnsupported, (why.empty() ? std::string(name) + " not found" : why) + "; " + cure};
+}
+
+Status check_gpu(const Loader& loader) {
+  for (const char* node : kDeviceNodes) {
+    if (loader.exists(node)) return {};
+  }
+  return {Errc::kUnsupported,
+          "no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver, or start the container with its GPUs "
+          "(docker: --gpus all)"};
+}
+
+template <class Function>
+void find(const Loader& loader, void* library, const char* symbol, Function*& function, std::string& lost) {
+  function = reinterpret_cast<Function*>(loader.find(library, symbol));
+  if (function == nullptr && lost.empty()) lost = symbol;
+}
+
+Status load_driver(const Loader& loader, CudaApi& cuda) {
+  void* library = loader.open(kDriver, true);
+  if (library == nullptr) library = loader.open(kDriver, false);
+  if (library == nullptr) return missing(loader, kDriver, "install the NVIDIA driver");
+  std::string lost;
+#define DISTRUN_CUDA_FUNCTION(member, symbol, arguments) find(loader, library, #symbol, cuda.member, lost);
+  DISTRUN_CUDA_FUNCTIONS(DISTRUN_CUDA_FUNCTION)
+#undef DISTRUN_CUDA_FUNCTION
+  if (lost.empty()) return {};
+  return {Errc::kUnsupported,
+          std::string(kDriver) + " has no " + lost + "; install a driver of CUDA 11.2 or newer (460 or newer)"};
+}
+
+void* open_nccl(const Loader& loader) {
+  if (void* loaded = loader.open(kNccl, true); loaded != nullptr) return loaded;
+  if (void* found = loader.open(kNccl, false); found != nullptr) return found;
+  for (const std::string& path : package_paths(plugin_file(), kNccl)) {
+    if (!loader.exists(path.c_str())) continue;
+    if (void* found = loader.open(path, false); found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+std::string version_text(int version) {
+  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+Status load_nccl(const Loader& loader, Libraries& libraries) {
+  constexpr const char* kCure =
+      "install the package nvidia-nccl-cu12 (nvidia-nccl-cu13 for CUDA 13) into this Python environment, or have the "
+      "library's folder in LD_LIBRARY_PATH";
+  void* library = open_nccl(loader);
+  if (library == nullptr) return missing(loader, kNccl, kCure);
+  std::string lost;
+#define DISTRUN_NCCL_FUNCTION(result, member, symbol, arguments) \
+  find(loader, library, #symbol, libraries.nccl.member, lost);
+  DISTRUN_NCCL_FUNCTIONS(DISTRUN_NCCL_FUNCTION)
+#undef DISTRUN_NCCL_FUNCTION
+  if (libraries.nccl.get_version != nullptr) libraries.nccl.get_version(&libraries.nccl_version);
+  libraries.nccl_text = version_text(libraries.nccl_version);
+  if (lost.empty() && libraries.nccl_version >= kNcclLeastVersion) return {};
+  return {Errc::kUnsupported, std::string(kNccl) + " is " + libraries.nccl_text +
+                                  ", and 2.14 is the first that can be aborted at any time; " + kCure};
+}
+
+}  // namespace
+
+std::vector<std::string> package_paths(const std::string& plugin_file, const std::string& name) {
+  std::vector<std::string> paths;
+  for (std::filesystem::path at = plugin_file; at.has_relative_path(); at = at.parent_path()) {
+    if (at.filename() != "site-packages" && at.filename() != "dist-packages") continue;
+    for (const char* package : {"nccl", "cu13", "cu12"}) paths.push_back(at / "nvidia" / package / "lib" / name);
+  }
+  return paths;
+}
+
+Result<Libraries> load_libraries(const Loader& loader) {
+  Libraries libraries;
+  DISTRUN_RETURN_IF_ERROR(check_gpu(loader));
+  DISTRUN_RETURN_IF_ERROR(load_driver(loader, libraries.cuda));
+  DISTRUN_RETURN_IF_ERROR(load_nccl(loader, libraries));
+  return libraries;
+}
+
+}  // namespace distrun::backend::nccl_plugin

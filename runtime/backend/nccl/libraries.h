@@ -1,0 +1,37 @@
+// The driver's library and NCCL in this process: what the program has loaded, else what is found. Nothing here starts
+// CUDA: a process that only asks what there is may still fork and use a GPU in its children.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/nccl/cuda_api.h"
+#include "runtime/backend/nccl/nccl_api.h"
+#include "runtime/base/status.h"
+
+namespace distrun::backend::nccl_plugin {
+
+struct Libraries {
+  CudaApi cuda;
+  NcclApi nccl;
+  int nccl_version = 0;   // as NCCL counts: 22003 is 2.20.3
+  std::string nccl_text;  // "NCCL 2.20.3"
+};
+
+// How libraries are looked for; the tests have their own.
+struct Loader {
+  std::function<bool(const char* path)> exists;                     // a file or device node
+  std::function<void*(const std::string& name, bool loaded)> open;  // loaded: only what the process has loaded
+  std::function<void*(void* library, const char* symbol)> find;
+  std::function<std::string()> why;  // of the last open() that found nothing
+};
+Loader system_loader();
+
+// Both stay loaded. An error says what is missing and the cure.
+Result<Libraries> load_libraries(const Loader& loader);
+
+// Where the packages nvidia-* of PyPI may have put `name` (libnccl.so.2), given the file that this plug-in is.
+std::vector<std::string> package_paths(const std::string& plugin_file, const std::string& name);
+
+}  // namespace distrun::backend::nccl_plugin

@@ -1,0 +1,89 @@
+#include "runtime/backend/nccl/plan.h"
+
+#include <algorithm>
+
+namespace distrun::backend::nccl_plugin {
+namespace {
+
+// bool: any or all of the members' truths; the kernels see to it that they are 0 or 1.
+int nccl_op(DType dtype, ReduceOp reduce) {
+  const bool is_bool = dtype == DType::kBool;
+  switch (reduce) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return is_bool ? kNcclMax : kNcclSum;
+    case ReduceOp::kMin:
+      return kNcclMin;
+    case ReduceOp::kMax:
+      return kNcclMax;
+    case ReduceOp::kProduct:
+      return is_bool ? kNcclMin : kNcclProduct;
+  }
+  return kNcclSum;
+}
+
+bool changes_something(const kernels::Finish& finish) { return finish.factor != 1.0 || finish.divisor != 1; }
+
+}  // namespace
+
+WireType wire_type(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+      return {.type = kNcclUint8, .bytes = 1, .name = "uint8"};
+    case DType::kI8:
+      return {.type = kNcclInt8, .bytes = 1, .name = "int8"};
+    case DType::kI16:
+      return {.type = kNcclInt32, .bytes = 4, .converts = true, .name = "int16"};
+    case DType::kI32:
+      return {.type = kNcclInt32, .bytes = 4, .name = "int32"};
+    case DType::kI64:
+      return {.type = kNcclInt64, .bytes = 8, .name = "int64"};
+    case DType::kF16:
+      return {.type = kNcclFloat16, .bytes = 2, .is_float = true, .name = "float16"};
+    case DType::kBF16:
+      return {.type = kNcclBfloat16, .bytes = 2, .is_float = true, .name = "bfloat16"};
+    case DType::kF32:
+      return {.type = kNcclFloat32, .bytes = 4, .is_float = true, .name = "float32"};
+    case DType::kF64:
+      return {.type = kNcclFloat64, .bytes = 8, .is_float = true, .name = "float64"};
+    case DType::kBool:
+      return {.type = kNcclUint8, .bytes = 1, .converts = true, .name = "bool"};
+  }
+  return {};
+}
+
+ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t members, std::size_t index) {
+  const DType dtype = plugin::dtype_of(operation);
+  const ReduceOp reduce = plugin::reduce_of(operation);
+  ReducePlan plan;
+  plan.wire = wire_type(dtype);
+  plan.op = nccl_op(dtype, reduce);
+  if (dtype != DType::kBool) {
+    plan.prescale = operation.prescale;
+    plan.finish = kernels::finish_of(reduce, operation.postscale, members);
+  }
+  plan.packs = operation.num_segments > 1 || plan.wire.converts || plan.prescale != 1.0;
+  // Saves a pass over the result. NCCL divides integers too, but not always toward zero.
+  if (reduce == ReduceOp::kAverage && plan.wire.is_float && !plan.packs && operation.postscale == 1.0) {
+    plan.op = kNcclAverage;
+    plan.finish = {};
+  }
+  const bool scatters = operation.kind == DISTRUN_BACKEND_REDUCESCATTER;
+  plan.unpacks = plan.wire.converts || changes_something(plan.finish) || (plan.packs && !scatters);
+  if (!plan.packs) return plan;
+  const std::size_t share = scatters && plan.wire.converts ? operation.counts[index] : 0;
+  plan.buffer_bytes = (total_count(operation) + share) * plan.wire.bytes;
+  return plan;
+}
+
+std::size_t total_count(const distrun_backend_operation& operation) {
+  std::size_t total = 0;
+  for (std::uint64_t i = 0; i < operation.num_segments; ++i) total += operation.segments[i].count;
+  return total;
+}
+
+bool all_equal(const std::uint64_t* counts, std::size_t members) {
+  return std::all_of(counts, counts + members, [counts](std::uint64_t count) { return count == counts[0]; });
+}
+
+}  // namespace distrun::backend::nccl_plugin

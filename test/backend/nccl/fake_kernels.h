@@ -1,0 +1,19 @@
+// The kernels of runtime/backend/nccl/kernels.cu on the CPU.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "runtime/backend/nccl/batch.h"
+
+namespace distrun::test::fake_gpus {
+
+struct FakeKernel {
+  std::string name;  // "pack_float32"
+  std::function<void(const backend::nccl_plugin::Batch&)> run;
+};
+
+// Null where kernels.cu has no such kernel.
+const FakeKernel* find_kernel(const std::string& symbol);
+
+}  // namespace distrun::test::fake_gpus

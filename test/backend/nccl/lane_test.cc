@@ -1,0 +1,480 @@
+// Lanes over the fake: the order of calls, streams and events; failures, aborts and ends. The test itself is the lane's
+// thread, so that every step is its own.
+#include "runtime/backend/nccl/lane.h"
+
+#include <poll.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cstring>
+#include <map>
+
+#include "runtime/backend/plugin/host_group.h"
+#include "test/backend/nccl/fake_gpus.h"
+#include "test/support/fake_store.h"
+
+namespace distrun::backend::nccl_plugin {
+namespace {
+
+namespace fake = test::fake_gpus;
+
+// What a group's tokens came to.
+struct Record {
+  std::map<std::uint64_t, Status> done;
+  bool twice = false;  // one of them was completed again
+};
+
+void note_complete(distrun_backend_host_group* group, std::uint64_t token, std::int32_t code, const char* message) {
+  auto& [done, twice] = *reinterpret_cast<Record*>(group);
+  twice = twice || done.contains(token);
+  done[token] = code == 0 ? Status() : Status(static_cast<Errc>(code), message == nullptr ? "" : message);
+}
+
+const distrun_backend_host kHost = {.struct_size = sizeof(distrun_backend_host),
+                                    .version = DISTRUN_BACKEND_VERSION,
+                                    .complete = &note_complete,
+                                    .peer_lost = nullptr,
+                                    .mac = nullptr};
+
+// One group's member and its part in a lane.
+struct Member {
+  Member(Lane& its_lane, const distrun_backend_store* store, int index, int members, double seconds = 20)
+      : lane(its_lane),
+        party(its_lane.gpu().nccl(), {.index = index, .members = members, .seconds = seconds, .store = store},
+              plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record))) {}
+  ~Member() { CHECK_FALSE(record.twice); }
+  Lane& lane;
+  Record record;
+  Party party;
+
+  [[nodiscard]] bool done(std::uint64_t token) const { return record.done.contains(token); }
+  [[nodiscard]] std::string outcome(std::uint64_t token) const {
+    const auto found = record.done.find(token);
+    if (found == record.done.end()) return "in flight";
+    return found->second.ok() ? "ok" : found->second.message();
+  }
+};
+
+// `size` GPUs, each with a lane, and one group of all on them.
+struct Rig {
+  explicit Rig(int size, double seconds = 20) {
+    fake::reset();
+    libraries = fake::libraries();
+    for (int i = 0; i < size; ++i) {
+      auto gpu = Gpu::open(libraries, i, "image");
+      REQUIRE(gpu.ok());
+      lanes.push_back(std::make_unique<Lane>(*std::move(gpu)));
+    }
+    for (int i = 0; i < size; ++i) members.push_back(add(store, i, i, size, seconds));
+    fake::forget_calls();
+  }
+  ~Rig() { CHECK(fake::faults().empty()); }
+
+  std::unique_ptr<Member> add(plugin::HostStore& in, int lane, int index, int size, double seconds = 20) {
+    return std::make_unique<Member>(*lanes.at(static_cast<std::size_t>(lane)), &in.table(), index, size, seconds);
+  }
+  Lane::Next turn(int lane) {
+    Lane& one = *lanes.at(static_cast<std::size_t>(lane));
+    const Current scope = one.gpu().current();
+    return one.turn();
+  }
+  void turn_all(int times = 12) {
+    for (int i = 0; i < times; ++i) {
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) turn(static_cast<int>(lane));
+    }
+  }
+
+  test::FakeStore memory;
+  plugin::HostStore store{memory, "group/"};
+  Libraries libraries;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<Member>> members;
+};
+
+// An operation with the memory that it points to.
+struct Op {
+  explicit Op(std::int32_t kind, std::vector<std::vector<float>> inputs) : data(std::move(inputs)) {
+    for (auto& one : data) segments.push_back({.input = one.data(), .output = one.data(), .count = one.size()});
+    raw = {.struct_size = sizeof(raw),
+           .kind = kind,
+           .dtype = DISTRUN_BACKEND_FLOAT32,
+           .reduce = DISTRUN_BACKEND_SUM,
+           .segments = segments.data(),
+           .num_segments = segments.size(),
+           .prescale = 1.0,
+           .postscale = 1.0};
+  }
+  void after(Mark& mark) {
+    marks.push_back(&mark);
+    raw.marks = marks.data();
+    raw.num_marks = marks.size();
+  }
+  std::vector<std::vector<float>> data;
+  std::vector<distrun_backend_segment> segments;
+  std::vector<void*> marks;
+  distrun_backend_operation raw{};
+};
+
+Op sum_of(std::vector<float> values) { return Op(DISTRUN_BACKEND_ALLREDUCE, {std::move(values)}); }
+
+const std::vector<std::string> kWork = {"cuStreamWaitEvent", "cuLaunchKernel",   "ncclAllReduce",
+                                        "cuEventRecord",     "cuLaunchHostFunc", "ncclReduceScatter",
+                                        "ncclReduce",        "ncclGroupStart",   "ncclGroupEnd"};
+
+bool bell_rings(const Lane& lane) {
+  pollfd bell = {.fd = const_cast<Lane&>(lane).gpu().bell(), .events = POLLIN, .revents = 0};
+  return ::poll(&bell, 1, 0) == 1;
+}
+
+TEST_CASE("nccl: one tensor goes to NCCL as it is, behind the caller's stream and before an event", "[nccl]") {
+  Rig rig(1);
+  Gpu& gpu = rig.lanes[0]->gpu();
+  auto mark = gpu.mark(nullptr);
+  REQUIRE(mark.ok());
+  Op op = sum_of({1, 2, 3, 4});
+  op.after(**mark);
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.turn_all();
+  // s0: the caller's stream; s1: ours; s2: only tells when s1 has come so far.
+  CHECK(fake::calls_of(kWork) ==
+        "cuEventRecord s0; cuStreamWaitEvent s1; ncclAllReduce 4 float32 sum; cuEventRecord s1; cuStreamWaitEvent s2; "
+        "cuLaunchHostFunc s2");
+  CHECK(rig.members[0]->outcome(1) == "ok");
+  gpu.unmark(*std::move(mark));
+}
+
+TEST_CASE("nccl: the streams do not wait for the legacy default stream, and events measure nothing", "[nccl]") {
+  fake::reset();
+  const Libraries libraries = fake::libraries();
+  const auto gpu = Gpu::open(libraries, 0, "image");
+  REQUIRE(gpu.ok());
+  CHECK(fake::calls_of({"cuStreamCreate"}) == "cuStreamCreate non-blocking; cuStreamCreate non-blocking");
+  fake::forget_calls();
+  auto mark = (*gpu)->mark(nullptr);
+  REQUIRE(mark.ok());
+  CHECK(fake::calls_of({"cuEventCreate"}) == "cuEventCreate");
+  (*gpu)->unmark(*std::move(mark));
+}
+
+TEST_CASE("nccl: what a caller's stream still has to do comes first", "[nccl]") {
+  Rig rig(1);
+  Gpu& gpu = rig.lanes[0]->gpu();
+  const CudaApi& cuda = rig.libraries.cuda;
+  CuStream callers = nullptr;
+  fake::hold(true);
+  Op op = sum_of({1});
+  {
+    const Current scope = gpu.current();
+    REQUIRE(cuda.stream_create(&callers, kCuStreamNonBlocking) == kCuSuccess);
+    cuda.launch_host_function(
+        callers, [](void* data) { *static_cast<float*>(data) = 7; }, op.data[0].data());
+  }
+  auto mark = gpu.mark(callers);
+  REQUIRE(mark.ok());
+  op.after(**mark);
+  op.raw.reduce = DISTRUN_BACKEND_AVERAGE;
+  op.raw.prescale = 2;
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.turn_all();
+  CHECK(op.data[0][0] == 1);
+  fake::run();
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
+  CHECK(op.data[0][0] == 14);
+  gpu.unmark(*std::move(mark));
+}
+
+TEST_CASE("nccl: a token is complete when the device is done, which rings the bell", "[nccl]") {
+  Rig rig(1);
+  fake::hold(true);
+  Op op = sum_of({1});
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.turn_all();
+  rig.lanes[0]->gpu().hush();
+  CHECK(rig.turn(0) == Lane::Next::kWatch);
+  CHECK_FALSE(bell_rings(*rig.lanes[0]));
+  CHECK_FALSE(rig.members[0]->done(1));
+  fake::run();
+  CHECK(bell_rings(*rig.lanes[0]));
+  CHECK(rig.turn(0) == Lane::Next::kNow);
+  CHECK(rig.members[0]->done(1));
+  CHECK(rig.turn(0) == Lane::Next::kWhenRung);  // idle: no clock at all
+}
+
+TEST_CASE("nccl: a batch is one launch to pack it and one to unpack it", "[nccl]") {
+  Rig rig(2);
+  std::vector<Op> ops;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto value = static_cast<float>(rank + 1);
+    ops.emplace_back(DISTRUN_BACKEND_ALLREDUCE,
+                     std::vector<std::vector<float>>{{value, value}, {}, {10 * value}, {100 * value, 5}});
+    ops.back().raw.reduce = DISTRUN_BACKEND_AVERAGE;
+    ops.back().raw.prescale = 0.5;
+  }
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
+  CHECK(rig.members[1]->outcome(1) == "ok");
+  CHECK(ops[0].data == std::vector<std::vector<float>>{{0.75, 0.75}, {}, {7.5}, {75, 2.5}});
+  CHECK(ops[1].data == ops[0].data);
+  // Rank 1 is the second to come, so it finds all members there.
+  CHECK(fake::calls_of({"cuLaunchKernel", "ncclAllReduce"}) ==
+        "cuLaunchKernel s3 pack_float32 3 pieces; ncclAllReduce 5 float32 sum; cuLaunchKernel s3 unpack_float32 3 "
+        "pieces; "
+        "cuLaunchKernel s1 pack_float32 3 pieces; ncclAllReduce 5 float32 sum; cuLaunchKernel s1 unpack_float32 3 "
+        "pieces");
+}
+
+TEST_CASE("nccl: more tensors than a launch takes are several launches", "[nccl]") {
+  Rig rig(1);
+  Op op(DISTRUN_BACKEND_ALLREDUCE, std::vector<std::vector<float>>(300, {1.0F}));
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
+  CHECK(
+      fake::calls_of({"cuLaunchKernel"})
+          .starts_with(
+              "cuLaunchKernel s1 pack_float32 140 pieces; cuLaunchKernel s1 pack_float32 140 pieces; cuLaunchKernel s1 "
+              "pack_float32 20 pieces; cuLaunchKernel s1 unpack_float32 140 pieces"));
+}
+
+TEST_CASE("nccl: nothing follows a call on the stream before NCCL has taken it", "[nccl]") {
+  Rig rig(1);
+  fake::lag(3);
+  Op op(DISTRUN_BACKEND_ALLREDUCE, {{1, 2}, {3}});
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  while (fake::calls_of({"ncclAllReduce"}).empty()) rig.turn(0);
+  CHECK(rig.turn(0) == Lane::Next::kNow);
+  CHECK(fake::calls_of(kWork) == "cuLaunchKernel s1 pack_float32 2 pieces; ncclAllReduce 3 float32 sum");
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
+  CHECK(op.data == std::vector<std::vector<float>>{{1, 2}, {3}});
+}
+
+TEST_CASE("nccl: two groups on a GPU run in the order in which they were started", "[nccl]") {
+  Rig rig(2);
+  plugin::HostStore other(rig.memory, "other/");
+  auto alone = rig.add(other, 0, 0, 1);
+  Op both = sum_of({1});
+  Op own = sum_of({1, 1});
+  Op peers = sum_of({1});
+  rig.lanes[0]->submit(rig.members[0]->party, both.raw, 1);
+  rig.lanes[0]->submit(alone->party, own.raw, 2);
+  for (int i = 0; i < 5; ++i) rig.turn(0);  // the peer is not there yet, so the second has to wait too
+  CHECK(fake::calls_of({"ncclAllReduce"}).empty());
+  rig.lanes[1]->submit(rig.members[1]->party, peers.raw, 1);
+  rig.turn_all();
+  CHECK(fake::calls_of({"ncclAllReduce"}) ==
+        "ncclAllReduce 1 float32 sum; ncclAllReduce 1 float32 sum; ncclAllReduce 2 float32 sum");
+  CHECK(alone->outcome(2) == "ok");
+  CHECK(both.data[0][0] == 2);
+}
+
+TEST_CASE("nccl: a communicator is made once, by an id that the store carries", "[nccl]") {
+  Rig rig(3);
+  for (std::uint64_t token = 1; token <= 4; ++token) {
+    std::vector<Op> ops(3, sum_of({1}));
+    for (Op& op : ops) op.segments[0] = {.input = op.data[0].data(), .output = op.data[0].data(), .count = 1};
+    for (Op& op : ops) op.raw.segments = op.segments.data();
+    for (std::size_t i = 0; i < 3; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, token);
+    rig.turn_all();
+    for (std::size_t i = 0; i < 3; ++i) CHECK(rig.members[i]->outcome(token) == "ok");
+    CHECK(ops[2].data[0][0] == 3);
+  }
+  CHECK(fake::calls_of({"ncclGetUniqueId", "ncclCommInitRankConfig"}) ==
+        "ncclGetUniqueId; ncclCommInitRankConfig 0 of 3; ncclCommInitRankConfig 1 of 3; ncclCommInitRankConfig 2 of 3");
+}
+
+TEST_CASE("nccl: a peer that never comes is an error when the engine says so, and the memory is free then", "[nccl]") {
+  Rig rig(2);
+  std::vector<Op> ops = {};
+  ops.reserve(2);
+  ops.push_back(sum_of({1}));
+  ops.push_back(sum_of({1}));
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  rig.turn_all();
+  Op alone = sum_of({1, 2});
+  Op later = sum_of({3});
+  rig.lanes[0]->submit(rig.members[0]->party, alone.raw, 2);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(2) == "in flight");
+  rig.lanes[0]->submit(rig.members[0]->party, later.raw, 3);
+  fake::forget_calls();
+  fake::hold(true);
+  rig.members[0]->party.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
+  rig.turn_all(3);
+  CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort");
+  CHECK(rig.members[0]->outcome(2) == "in flight");  // the device has not left it yet
+  fake::hold(false);
+  rig.turn_all(3);
+  CHECK(rig.members[0]->outcome(2) == "rank 1 on b was killed");
+  CHECK(rig.members[0]->outcome(3) == "rank 1 on b was killed");
+}
+
+TEST_CASE("nccl: an abort ends the wait for members that do not connect", "[nccl]") {
+  Rig rig(2);
+  for (const int index : {0, 1}) {
+    Op op = sum_of({1});
+    const auto lane = static_cast<std::size_t>(index);
+    plugin::HostStore other(rig.memory, "other" + std::to_string(index) + "/");
+    auto member = rig.add(other, index, index, 2);
+    rig.lanes[lane]->submit(member->party, op.raw, 1);
+    CHECK(rig.turn(index) == Lane::Next::kSoon);
+    member->party.aborted.set(DISTRUN_BACKEND_ABORTED, "the job was aborted");
+    rig.turn_all(2);
+    CHECK(member->outcome(1) == "the job was aborted");
+  }
+}
+
+TEST_CASE("nccl: members that do not connect in time are an error", "[nccl]") {
+  Rig rig(2, 0.01);
+  Op op = sum_of({1});
+  Op other = sum_of({1});
+  rig.lanes[1]->submit(rig.members[1]->party, op.raw, 1);
+  while (!rig.members[1]->done(1)) rig.turn(1);
+  CHECK(rig.members[1]->record.done.at(1).code() == Errc::kTimeout);
+  CHECK(rig.members[1]->outcome(1).find("did not give the communicator's id within") != std::string::npos);
+  rig.lanes[0]->submit(rig.members[0]->party, other.raw, 1);
+  while (!rig.members[0]->done(1)) rig.turn(0);
+  CHECK(rig.members[0]->outcome(1).find("did not connect within") != std::string::npos);
+}
+
+TEST_CASE("nccl: an error that NCCL tells of only when asked is found by watching", "[nccl]") {
+  Rig rig(2);
+  std::vector<Op> ops;
+  ops.reserve(2);
+  for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
+  rig.lanes[0]->submit(rig.members[0]->party, ops[0].raw, 1);
+  rig.lanes[1]->submit(rig.members[1]->party, ops[1].raw, 1);
+  fake::hold(true);
+  rig.turn_all();
+  CHECK(rig.turn(0) == Lane::Next::kWatch);
+  fake::break_communicators(6);
+  rig.turn_all(2);
+  CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort; ncclCommAbort");
+  CHECK_FALSE(rig.members[0]->done(1));
+  fake::hold(false);
+  rig.turn_all(2);
+  CHECK(rig.members[0]->outcome(1) ==
+        "nccl: the communicator failed: unhandled cuda error (the last warning); NCCL_DEBUG=WARN tells more");
+  CHECK(rig.members[0]->record.done.at(1).code() == Errc::kSystem);
+}
+
+TEST_CASE("nccl: whatever call fails, every token ends once and the group goes on failing", "[nccl]") {
+  const std::string symbol =
+      GENERATE(as<std::string>(), "cuStreamWaitEvent", "cuLaunchKernel", "cuMemAllocAsync", "cuEventRecord",
+               "cuEventCreate", "cuEventQuery", "cuModuleLoadData", "ncclAllReduce", "ncclCommInitRankConfig",
+               "ncclGetUniqueId", "ncclCommGetAsyncError");
+  INFO(symbol);
+  Rig rig(1);
+  Gpu& gpu = rig.lanes[0]->gpu();
+  auto mark = gpu.mark(nullptr);
+  REQUIRE(mark.ok());
+  fake::forget_calls();
+  fake::fail(symbol, 1);
+  Op op(DISTRUN_BACKEND_ALLREDUCE, {{1}, {2}});
+  op.after(**mark);
+  Op next = sum_of({1});
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->party, next.raw, 2);
+  rig.turn_all(30);
+  CHECK(rig.members[0]->outcome(1) != "ok");
+  CHECK(rig.members[0]->outcome(1) != "in flight");
+  CHECK(rig.members[0]->outcome(2) == rig.members[0]->outcome(1));
+  gpu.unmark(*std::move(mark));
+}
+
+TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
+  Rig rig(1);
+  fake::fail("cuLaunchHostFunc", 1);
+  Op op = sum_of({1});
+  rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
+}
+
+TEST_CASE("nccl: a member that leaves closes with its peers, and not before they do", "[nccl]") {
+  Rig rig(2);
+  std::vector<Op> ops;
+  ops.reserve(2);
+  for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  rig.turn_all();
+  const auto left = [](std::future<void>& one) {
+    return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  std::future<void> first = rig.lanes[0]->leave(rig.members[0]->party);
+  rig.turn_all(3);
+  CHECK_FALSE(left(first));
+  std::future<void> second = rig.lanes[1]->leave(rig.members[1]->party);
+  rig.turn_all(3);
+  CHECK(left(first));
+  CHECK(left(second));
+  CHECK(fake::calls_of({"ncclCommAbort"}).empty());
+  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy"}) ==
+        "ncclCommFinalize; ncclCommFinalize; ncclCommDestroy; ncclCommDestroy");
+}
+
+TEST_CASE("nccl: leaving with operations in flight takes them back first", "[nccl]") {
+  Rig rig(2);
+  std::vector<Op> ops;
+  ops.reserve(3);
+  for (int i = 0; i < 3; ++i) ops.push_back(sum_of({1}));
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  rig.turn_all();
+  rig.lanes[0]->submit(rig.members[0]->party, ops[2].raw, 2);
+  rig.turn_all();
+  std::future<void> left = rig.lanes[0]->leave(rig.members[0]->party);
+  rig.turn_all(3);
+  CHECK(left.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+  CHECK(rig.members[0]->outcome(2) == "The group was closed.");
+  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommAbort");
+}
+
+TEST_CASE("nccl: a stream that is captured into a graph is refused with the cure", "[nccl]") {
+  Rig rig(1);
+  fake::capture_streams(true);
+  const auto mark = rig.lanes[0]->gpu().mark(nullptr);
+  REQUIRE_FALSE(mark.ok());
+  CHECK(mark.status().code() == Errc::kUnsupported);
+  CHECK(mark.status().message().find("submit outside of the capture") != std::string::npos);
+}
+
+TEST_CASE("nccl: device memory comes filled, in the order of our stream", "[nccl]") {
+  Rig rig(1);
+  Gpu& gpu = rig.lanes[0]->gpu();
+  for (const std::size_t size : {1U, 2U, 4U, 8U}) {
+    std::vector<std::byte> element;
+    for (std::size_t i = 0; i < size; ++i) element.push_back(static_cast<std::byte>(i + 1));
+    auto memory = gpu.allocate(5 * size, element);
+    REQUIRE(memory.ok());
+    for (std::size_t i = 0; i < 5; ++i) {
+      CHECK(std::memcmp(static_cast<std::byte*>(*memory) + i * size, element.data(), size) == 0);
+    }
+    gpu.release(*memory);
+  }
+  fake::fail("cuMemAllocAsync", 2);
+  const auto none = gpu.allocate(1000, {});
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.status().code() == Errc::kOutOfMemory);
+}
+
+TEST_CASE("nccl: a lane with its thread sleeps until it is rung", "[nccl]") {
+  Rig rig(2);
+  for (auto& lane : rig.lanes) lane->start_thread();
+  std::vector<Op> ops;
+  ops.reserve(2);
+  for (int i = 0; i < 2; ++i) ops.push_back(sum_of({2}));
+  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
+  std::vector<std::future<void>> left;
+  // The peers leave when both are done: leaving waits for nothing of the other's.
+  const TimePoint limit = deadline_after(20);
+  while (fake::calls_of({"cuEventQuery"}).empty() && Clock::now() < limit) std::this_thread::yield();
+  for (std::size_t i = 0; i < 2; ++i) left.push_back(rig.lanes[i]->leave(rig.members[i]->party));
+  for (auto& one : left) CHECK(one.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  rig.lanes.clear();
+  for (auto& member : rig.members) CHECK(member->done(1));
+}
+
+}  // namespace
+}  // namespace distrun::backend::nccl_plugin
