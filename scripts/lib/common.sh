@@ -93,6 +93,12 @@ need_python() {
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv
   libgloo-dev)
 
+# The compiler of the GPU kernels: the machine's, else PyPI's.
+need_nvcc() {
+  command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
+    need_python nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96
+}
+
 # What the installed package is made of.
 PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings frameworks)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -126,3 +128,23 @@ def test_folder_cycles_are_found() -> None:
     assert sorted(floors.cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == [
         f"{folder}: is part of a cycle of folders" for folder in "abc"
     ]
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU: scripts/gpu_check would test it")
+def test_gpu_check_says_that_nothing_was_tested(tmp_path: Path) -> None:
+    wheel = tmp_path / "distrun-0-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("distrun-0.data/scripts/distrun", "")
+    command = [ROOT / "scripts/gpu_check", wheel, "--python", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 77, done.stdout + done.stderr
+    assert "nothing was tested: no NVIDIA GPU on this machine" in done.stdout
+
+
+def test_ranks_share_a_gpu_only_where_nccl_can(capsys: pytest.CaptureFixture[str]) -> None:
+    choose_ranks = load("lib/gpu_check.py").choose_ranks
+    assert choose_ranks(0, 4, 23203) == (4, {})
+    assert choose_ranks(0, 1, 23203) == (2, {"NCCL_MULTI_RANK_GPU_ENABLE": "1"})
+    assert capsys.readouterr().out == ""
+    assert choose_ranks(0, 1, 22003) == (1, {})
+    assert "ranks cannot share a GPU before NCCL 2.30" in capsys.readouterr().out

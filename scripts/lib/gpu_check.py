@@ -1,0 +1,147 @@
+"""Proves a wheel on a machine with an NVIDIA GPU: device tests, device benchmarks, figures. One command, no network.
+
+    scripts/gpu_check WHEEL [--python PYTHON] [--nccl-tests FOLDER] [--np N]
+
+PYTHON is one that has torch for CUDA, numpy, pytest and hypothesis; the wheel is unpacked beside it and nothing is
+installed into it. FOLDER holds NVIDIA's nccl-tests: built ones (build/all_reduce_perf), or sources, which are built
+with `make` where nvcc and NCCL's headers are found. Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no
+GPU or no torch for it here (nothing was tested).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTHING_TESTED = 77
+MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
+LIMIT = 900  # seconds for one step
+
+
+class Environment:
+    """The wheel unpacked, and how programs are run with it."""
+
+    def __init__(self, wheel: Path, python: str, folder: Path) -> None:
+        self.python = python
+        zipfile.ZipFile(wheel).extractall(folder)
+        (scripts,) = folder.glob("*.data/scripts")
+        self.command = scripts / "distrun"
+        self.command.chmod(self.command.stat().st_mode | stat.S_IXUSR)
+        self.variables = {**os.environ, "PYTHONPATH": str(folder), "PATH": f"{scripts}:{os.environ.get('PATH', '')}"}
+        # An installed wheel finds PyPI's NCCL beside itself.
+        packages = self.run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+        libraries = f"{packages}/nvidia/nccl/lib:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        self.variables["LD_LIBRARY_PATH"] = libraries.rstrip(":")
+
+    def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [str(part) for part in command],
+                env={**self.variables, **variables},
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            return subprocess.CompletedProcess(late.cmd, 124, str(late.stdout or ""), f"not done after {LIMIT} s")
+
+    def ask(self, expression: str) -> str:
+        """A value that this Python knows; empty where it does not."""
+        return self.run(self.python, "-c", f"import torch\nprint({expression})").stdout.strip()
+
+
+def why_nothing(environment: Environment) -> str:
+    """What keeps everything from being tested; empty if nothing does."""
+    if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")):
+        return "no NVIDIA GPU on this machine (/dev/nvidiactl is not there)"
+    if environment.ask("torch.cuda.is_available()") != "True":
+        return f"{environment.python} has no torch that finds a GPU; name one that has with --python"
+    return ""
+
+
+def report(title: str, done: subprocess.CompletedProcess[str]) -> bool:
+    print(f"\n== {title}: {'ok' if done.returncode == 0 else f'FAILED ({done.returncode})'}")
+    print(done.stdout.rstrip())
+    if done.returncode != 0:
+        print(done.stderr.rstrip()[-4000:])
+    return done.returncode == 0
+
+
+def choose_ranks(wanted: int, gpus: int, nccl: int) -> tuple[int, dict[str, str]]:
+    """Ranks, and what NCCL must be told so that they can share GPUs."""
+    ranks = wanted or (gpus if gpus > 1 else 2)
+    if ranks <= gpus:
+        return ranks, {}
+    if nccl < MANY_ON_ONE:
+        print(f"{gpus} GPU and NCCL {nccl}: ranks cannot share a GPU before NCCL 2.30, so there is one rank per GPU")
+        return gpus, {}
+    return ranks, {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+
+
+def nccl_tests(environment: Environment, folder: str, gpus: int) -> bool:
+    """NVIDIA's own figures, where their program is to be had."""
+    program = shutil.which("all_reduce_perf")
+    if folder and program is None:
+        built = Path(folder) / "build/all_reduce_perf"
+        if not built.exists():
+            made = environment.run("make", "-C", folder, "-j", "4", "src.build")
+            if made.returncode != 0:
+                print(f"\n== nccl-tests cannot be built here:\n{made.stderr.rstrip()[-1000:]}")
+        program = str(built) if built.exists() else None
+    if program is None:
+        print("\n== nccl-tests: not here; name its folder with --nccl-tests to have its figures beside ours")
+        return True
+    return report(
+        "nccl-tests all_reduce_perf", environment.run(program, "-b", "4", "-e", "256M", "-f", "4", "-g", str(gpus))
+    )
+
+
+def check(options: argparse.Namespace, environment: Environment) -> int:
+    why = why_nothing(environment)
+    if why:
+        print(f"gpu_check: nothing was tested: {why}")
+        return NOTHING_TESTED
+    gpus = int(environment.ask("torch.cuda.device_count()"))
+    print(f"torch {environment.ask('torch.__version__')}, {gpus} x {environment.ask('torch.cuda.get_device_name(0)')}")
+    passed = report("distrun check --build", environment.run(environment.command, "check", "--build"))
+    nccl = int(
+        environment.run(environment.python, "-c", "import torch, distrun\nprint(distrun.nccl_built())").stdout or 0
+    )
+    if nccl == 0:
+        print("gpu_check: the wheel does not find NCCL; the line above says why")
+        return 1
+    ranks, variables = choose_ranks(options.np, gpus, nccl)
+    tests: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs", "test/python/test_gpu.py"]
+    passed = report("device tests", environment.run(*tests, **variables)) and passed
+    bench: list[str | Path] = [environment.command, "-np", str(ranks), environment.python, "bench/gpu_bench.py"]
+    passed = report(f"device benchmark, {ranks} ranks", environment.run(*bench, **variables)) and passed
+    return 0 if nccl_tests(environment, options.nccl_tests, gpus) and passed else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("wheel", type=Path, help="dist/distrun-*.whl, which scripts/wheel makes")
+    parser.add_argument("--python", default=sys.executable, help="a Python with torch for CUDA (default: this one)")
+    parser.add_argument("--nccl-tests", default="", metavar="FOLDER")
+    parser.add_argument("--np", type=int, default=0, help="ranks (default: one per GPU, two on a single one)")
+    options = parser.parse_args()
+    if not zipfile.is_zipfile(options.wheel):
+        parser.error(f"{options.wheel} is no wheel; scripts/wheel makes one in dist/")
+    with tempfile.TemporaryDirectory() as folder:
+        return check(options, Environment(options.wheel.resolve(), options.python, Path(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

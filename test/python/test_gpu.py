@@ -1,0 +1,59 @@
+"""CUDA tensors on a machine with a GPU. `scripts/gpu_check` runs this; elsewhere it skips and says why."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+import torch
+
+import distrun
+
+from .conftest import RunRanks
+
+
+def why_not() -> str:
+    """What keeps the tests from running here; empty if nothing does."""
+    if not torch.cuda.is_available():
+        kind = "is without CUDA" if torch.version.cuda is None else "finds no GPU"
+        return f"needs an NVIDIA GPU and a torch for it: torch {torch.__version__} {kind}"
+    if not distrun.nccl_built():
+        return "the backend nccl is not available: `distrun check --build` says why"
+    return ""
+
+
+WHY_NOT = why_not()
+MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def ranks() -> int:
+    """As many as there are GPUs, at most 4; two on a single one where NCCL can do that."""
+    gpus = torch.cuda.device_count()
+    if gpus > 1:
+        return min(gpus, 4)
+    if distrun.nccl_built() < MANY_ON_ONE:
+        return 1
+    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+    return 2
+
+
+def test_operations_alone(run_ranks: RunRanks) -> None:
+    assert run_ranks(1, "gpu_ops.py", timeout=500).stdout.count("all checks passed") == 1
+
+
+def test_operations_between_ranks(run_ranks: RunRanks) -> None:
+    if ranks() == 1:
+        pytest.skip("one GPU, and ranks can share it from NCCL 2.30 on")
+    assert run_ranks(ranks(), "gpu_ops.py", timeout=500).stdout.count("all checks passed") == ranks()
+
+
+def test_a_death_is_an_error_and_not_a_hang(run_ranks: RunRanks) -> None:
+    if ranks() == 1:
+        pytest.skip("one GPU, and ranks can share it from NCCL 2.30 on")
+    result = run_ranks(ranks(), "gpu_death.py", check=False, timeout=120)
+    assert result.returncode == 137, result.stdout + result.stderr
+    found = re.findall(r"rank lost after ([\d.]+) s", result.stdout)
+    assert len(found) == ranks() - 1 and all(float(seconds) < 30 for seconds in found), result.stdout
