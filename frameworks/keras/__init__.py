@@ -1,0 +1,51 @@
+"""distrun for Keras 3, on all three of its backends: `import distrun.keras as hvd`. The names are Horovod's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from distrun import basics
+from distrun._objects import allgather_object, broadcast_object
+from distrun.basics import *  # noqa: F403
+from distrun.process_sets import ProcessSet
+
+from . import _backends, callbacks
+from ._backends import error_of
+from .functions import (
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_model,
+    broadcast_variables,
+    load_model,
+    reducescatter,
+)
+from .optimizer import Compression, DistributedOptimizer, PartialDistributedOptimizer
+
+__all__ = [
+    *basics.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "broadcast",
+    "broadcast_model",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "error_of",
+    "load_model",
+    "reducescatter",
+]
+
+
+def init(  # type: ignore[no-redef]  # in place of the one in basics
+    comm: Sequence[int] | None = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Joins the job as the front end of Keras's backend does, which selects this rank's own GPU."""
+    _backends.front_end().init(comm, process_sets, settings=settings)

@@ -1,0 +1,143 @@
+"""The gradients of all ranks on Keras's three backends: one operation for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import batch_call
+from distrun.errors import DistrunError
+from distrun.process_sets import ProcessSet, global_process_set
+
+
+@dataclasses.dataclass
+class Reduction:
+    """How gradients are reduced."""
+
+    compression: str = "none"  # the name of one of the front ends' Compression
+    op: ReduceOp = ReduceOp.AVERAGE
+    prescale: float = 1.0
+    postscale: float = 1.0
+    sparse_as_dense: bool = False
+    process_set: ProcessSet = global_process_set
+    scale_local: bool = True
+    local: set[int] = dataclasses.field(default_factory=set)  # ids of variables that are this rank's own business
+
+    def active(self) -> bool:
+        """True where there is somebody to reduce with."""
+        return bool(self.process_set.included()) and (self.process_set.size() or 1) > 1
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """One gradient for each that is given; None stays None."""
+        results = list(gradients)
+        if not self.active():
+            scale = self.prescale * self.postscale
+            return results if scale == 1.0 else [_scaled(one, scale) for one in results]
+        travels = []
+        for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+            if gradient is None:
+                continue
+            if id(variable) not in self.local:
+                travels.append(index)
+            elif self.scale_local:
+                results[index] = _scaled(gradient, 1.0 / (self.process_set.size() or 1))
+        if travels:
+            # Paths are names for people; two variables may have the same one.
+            names = [f"gradient.{index}.{variables[index].path}" for index in travels]
+            reduced = _FUNCTIONS[keras.backend.backend()](self, [gradients[index] for index in travels], names)
+            for index, gradient in zip(travels, reduced, strict=True):
+                results[index] = gradient
+        return results
+
+
+def _scaled(gradient: Any, factor: float) -> Any:
+    if gradient is None:
+        return None
+    if hasattr(gradient, "dense_shape"):  # tf.IndexedSlices
+        return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+def front_end() -> Any:
+    """The distrun package of Keras's backend."""
+    return importlib.import_module(f"distrun.{keras.backend.backend()}")
+
+
+def error_of(failure: BaseException) -> DistrunError | None:
+    """The distrun exception behind one that fit() raised, with its attributes; None if none is.
+
+    A compiled step of TensorFlow or JAX raises that framework's own exception, which holds our text.
+    """
+    if isinstance(failure, DistrunError):
+        return failure
+    look = {"tensorflow": "distrun_error", "jax": "error_of"}.get(keras.backend.backend())
+    found: DistrunError | None = getattr(front_end(), look)(failure) if look else None
+    return found
+
+
+def _on_tensorflow(reduction: Reduction, gradients: list[Any], names: list[str]) -> list[Any]:
+    import tensorflow as tf
+
+    from distrun.tensorflow.ops import allreduce_dense, allreduce_slices
+
+    if reduction.sparse_as_dense:
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    results: list[Any] = list(gradients)
+    sparse = [index for index, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
+    dense = [index for index, one in enumerate(gradients) if not isinstance(one, tf.IndexedSlices)]
+    if dense:
+        reduced = allreduce_dense(
+            [gradients[index] for index in dense],
+            reduction.op,
+            [names[index] for index in dense],
+            reduction.process_set,
+            getattr(front_end().Compression, reduction.compression),
+            grouped=False,
+            prescale=reduction.prescale,
+            postscale=reduction.postscale,
+        )
+        for index, one in zip(dense, reduced, strict=True):
+            results[index] = one
+    if sparse:
+        scale = reduction.prescale * reduction.postscale
+        rows = [gradients[index] for index in sparse]
+        gathered = allreduce_slices(rows, reduction.op, [names[index] for index in sparse], reduction.process_set)
+        for index, one in zip(sparse, gathered, strict=True):
+            results[index] = one if scale == 1.0 else _scaled(one, scale)
+    return results
+
+
+def _on_torch(reduction: Reduction, gradients: list[Any], names: list[str]) -> list[Any]:
+    from distrun.torch._adapter import collective
+
+    compression = getattr(front_end().Compression, reduction.compression)
+    small = [compression.compress(gradient) for gradient in gradients]
+    what = batch_call(Kind.ALLREDUCE, names, reduction.process_set)._replace(
+        reduce=reduction.op, prescale=reduction.prescale, postscale=reduction.postscale
+    )
+    outputs = collective.same_size([tensor for tensor, _ in small], what, in_place=False).wait()
+    return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, small, strict=True)]
+
+
+def _on_jax(reduction: Reduction, gradients: list[Any], names: list[str]) -> list[Any]:
+    del names  # those of a compiled program are made when it is traced
+    results: list[Any] = front_end().allreduce(
+        gradients,
+        compression=getattr(front_end().Compression, reduction.compression),
+        op=reduction.op,
+        prescale_factor=reduction.prescale,
+        postscale_factor=reduction.postscale,
+        process_set=reduction.process_set,
+    )
+    return results
+
+
+_FUNCTIONS: dict[str, Callable[[Reduction, list[Any], list[str]], list[Any]]] = {
+    "tensorflow": _on_tensorflow,
+    "torch": _on_torch,
+    "jax": _on_jax,
+}

@@ -1,0 +1,223 @@
+"""Callbacks for fit(): the same start on all ranks, metrics of all ranks, learning rates, files from rank 0 only.
+
+Give them on every rank, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import distrun.numpy as arrays
+import keras
+from distrun import basics
+from distrun._objects import allgather_object
+
+from .functions import broadcast_model, broadcast_variables
+from .optimizer import is_distributed
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Weights and optimizer's state of rank `root_rank` on all ranks, before the first batch.
+
+    local_variables: what this rank has for itself, and keeps. `device` is Horovod's and has no effect.
+    """
+
+    def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        del device
+        self.root_rank = root_rank
+        self._local = {id(one) for one in local_variables or ()}
+        self._done = False
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leaves `variable` alone."""
+        self._local.add(id(variable))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Once, in the first fit()."""
+        if self._done:
+            return
+        self._refuse_scaling_outside()
+        if self._local:
+            optimizer = self.model.optimizer
+            if not optimizer.built:
+                optimizer.build(self.model.trainable_variables)
+            everything = [*self.model.weights, *optimizer.variables]
+            broadcast_variables([one for one in everything if id(one) not in self._local], self.root_rank)
+        else:
+            broadcast_model(self.model, self.root_rank)
+        self._done = True
+
+    def _refuse_scaling_outside(self) -> None:
+        inner = getattr(self.model.optimizer, "inner_optimizer", None)
+        if is_distributed(inner) and not is_distributed(self.model.optimizer):
+            raise ValueError(
+                "the model's policy mixed_float16 was set after DistributedOptimizer was called, so Keras scales the "
+                "loss outside of it and an overflow on one rank would leave the others waiting. Set the policy first "
+                '(keras.config.set_dtype_policy("mixed_float16")), or distribute a LossScaleOptimizer.'
+            )
+
+
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """The metrics of an epoch are the averages over all ranks. Put it in front of callbacks that look at metrics."""
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+        del device
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Changes `logs`, and so the history and what later callbacks see."""
+        if not logs:
+            logs = {}
+        names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
+        everybodys = allgather_object(names)
+        if odd := [rank for rank, others in enumerate(everybodys) if others != names]:
+            raise ValueError(
+                f"the ranks have different metrics: rank {basics.rank()} has {names}, rank {odd[0]} has "
+                f"{everybodys[odd[0]]}. Give all ranks the same metrics and validation data."
+            )
+        if names:
+            values = np.array([float(logs[name]) for name in names], np.float64)
+            averages = arrays.allreduce(values, name=f"metrics.{epoch}")
+            logs.update(zip(names, averages.tolist(), strict=True))
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sets the learning rate to initial_lr times `multiplier`, a number or a function of the epoch.
+
+    From start_epoch on, before end_epoch. With staircase it changes with the epoch only; else with every batch, the
+    epoch being a fraction: `steps_per_epoch` is then needed where Keras does not know it. momentum_correction is
+    Horovod's: the momentum is part of Keras's compiled step, so nothing is corrected.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        del momentum_correction
+        if initial_lr is None:
+            raise ValueError("Parameter `initial_lr` is required")
+        self.initial_lr = initial_lr
+        self.start_epoch, self.end_epoch = start_epoch, end_epoch
+        self.staircase = staircase if callable(multiplier) else True
+        self.steps_per_epoch = steps_per_epoch
+        self.multiplier: Callable[[float], float] = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self._epoch = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Looks for what would fail in the middle of training."""
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError(
+                    f"{type(self).__name__} needs steps_per_epoch: Keras does not know how many batches an epoch has."
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The epoch that batches belong to."""
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Sets the rate for the batch."""
+        if self._epoch < self.start_epoch or (self.end_epoch is not None and self._epoch >= self.end_epoch):
+            return
+        if self.staircase:
+            if batch == 0:
+                self._set(self._epoch)
+        else:
+            self._set(self._epoch + batch / (self.steps_per_epoch or 1))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds "lr" to the metrics."""
+        if logs is not None:
+            logs["lr"] = float(self.model.optimizer.learning_rate)
+
+    def _set(self, epoch: float) -> None:
+        try:
+            self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
+        except TypeError as error:
+            raise TypeError(
+                f"{type(self).__name__} needs an optimizer with a number as learning rate, not a schedule ({error})."
+            ) from None
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """From initial_lr / size to initial_lr in warmup_epochs epochs: `initial_lr` is the rate for all ranks together."""
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            # At the end of an epoch's last batch the epoch is full.
+            epoch += 1.0 / (self.steps_per_epoch or 1)
+            return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
+
+        super().__init__(
+            initial_lr,
+            multiplier,
+            start_epoch=0,
+            end_epoch=int(np.ceil(warmup_epochs)),
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Says where the rate is at the end of the warm-up."""
+        super().on_epoch_end(epoch, logs)
+        if epoch + 1 == self.end_epoch and self.verbose > 0:
+            rate = float(self.model.optimizer.learning_rate)
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.", flush=True)
+
+
+class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """keras.callbacks.ModelCheckpoint that writes on rank 0 only."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Rank 0 writes, if save_freq says so."""
+        if basics.rank() == 0:
+            super().on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Rank 0 writes, if save_freq says so."""
+        if basics.rank() == 0:
+            super().on_epoch_end(epoch, logs)
+
+
+class BestModelCheckpoint(ModelCheckpoint):
+    """The best model so far, by `monitor`, written on rank 0 only. Put MetricAverageCallback in front of it."""
+
+    def __init__(
+        self,
+        filepath: Any,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__(
+            filepath,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )

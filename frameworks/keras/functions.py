@@ -1,0 +1,103 @@
+"""Values and variables of all ranks, and models with distributed optimizers from files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import distrun.numpy as arrays
+import keras
+from distrun import basics
+from distrun._abi import Kind
+from distrun._collectives import batch_call
+from distrun.numpy._adapter import collective
+from distrun.process_sets import ProcessSet, global_process_set
+
+from .optimizer import Compression, DistributedOptimizer, is_distributed
+
+
+def _array(value: Any) -> Any:
+    return np.asarray(keras.ops.convert_to_numpy(value))
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The reduction (default: the average) of the ranks' values, as a NumPy array. Not in a compiled step."""
+    return arrays.allreduce(
+        _array(value),
+        average,
+        name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """The ranks' values one after the other along dimension 0, as a NumPy array."""
+    return arrays.allgather(_array(value), name, process_set=process_set)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """The value of rank `root_rank`, as a NumPy array."""
+    return arrays.broadcast(_array(value), root_rank, name, process_set=process_set)
+
+
+def reducescatter(
+    value: Any, name: str | None = None, op: int | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """This rank's share of the rows of the reduced values, as a NumPy array."""
+    return arrays.reducescatter(_array(value), name, op=op, process_set=process_set)
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
+    """Overwrites Keras variables with those of rank `root_rank`, all in one batch."""
+    contents = [np.array(_array(variable)) for variable in variables]
+    # Counters of random numbers are unsigned, which does not travel as such.
+    views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
+    names = [f"variable.{index}.{getattr(one, 'path', one.name)}" for index, one in enumerate(variables)]
+    what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
+    collective.same_size(views, what, in_place=True).wait()
+    if basics.rank() != root_rank:
+        for variable, value in zip(variables, contents, strict=True):
+            variable.assign(value)
+
+
+def broadcast_model(model: Any, root_rank: int = 0) -> None:
+    """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be."""
+    optimizer = getattr(model, "optimizer", None)
+    state: list[Any] = []
+    if optimizer is not None:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        state = list(optimizer.variables)
+    broadcast_variables([*model.weights, *state], root_rank)
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Sequence[Any] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: str = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """keras.saving.load_model, with the model's optimizer, and its state, in a DistributedOptimizer.
+
+    custom_optimizers: optimizer classes of your own that the file names. legacy_opts is Horovod's and has no effect.
+    """
+    del legacy_opts
+    known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})
+    model = keras.saving.load_model(filepath, custom_objects=known)
+    if model.optimizer is not None and not is_distributed(model.optimizer):
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+    return model

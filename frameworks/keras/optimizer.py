@@ -1,0 +1,162 @@
+"""DistributedOptimizer: a Keras optimizer whose steps use the gradients of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from distrun._abi import ReduceOp
+from distrun._collectives import reduce_op
+from distrun.process_sets import ProcessSet, global_process_set
+
+from ._backends import Reduction
+
+
+class Compression:
+    """The choices for `compression`: as they are, or as 16-bit floats on the way."""
+
+    none = "none"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+def DistributedOptimizer(  # Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: str = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int | None = None,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A keras.optimizers optimizer like `optimizer` that reduces the gradients of all ranks (default: averages them).
+
+    It is of a subclass of the optimizer's class, and saved as that class: what is saved loads without distrun. With the
+    policy mixed_float16, set before, it scales the loss too, so that an overflow on one rank skips the step on all.
+    backward_passes_per_step: Keras's gradient_accumulation_steps; the sum of the passes is stepped with, or their
+    average (average_aggregated_gradients). All gradients travel in one operation, so groups change nothing;
+    device_dense and device_sparse are Horovod's and have no effect.
+    """
+    del device_dense, device_sparse, num_groups, groups
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            f"{type(optimizer).__module__}.{type(optimizer).__name__} is no optimizer of Keras 3 (keras.optimizers); "
+            "for those of TensorFlow itself use distrun.tensorflow."
+        )
+    if is_distributed(optimizer):
+        raise ValueError("this optimizer is distributed already.")
+    reduction = _reduction(op, gradient_predivide_factor)
+    reduction.compression = _compression(compression)
+    reduction.sparse_as_dense = sparse_as_dense
+    reduction.process_set = process_set
+    reduction.scale_local = scale_local_gradients
+    config = optimizer.get_config()
+    if name is not None:
+        config["name"] = name
+    if backward_passes_per_step != 1:
+        _accumulate(config, backward_passes_per_step)
+        if not average_aggregated_gradients:
+            reduction.postscale *= backward_passes_per_step
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales or keras.config.dtype_policy().name != "mixed_float16":
+        return _of_class(type(optimizer), config, reduction, optimizer)
+    # Keras would put it around ours, and leave out the reduction on the rank whose own gradients overflowed.
+    inner = type(optimizer).from_config(config)
+    return _of_class(
+        keras.optimizers.LossScaleOptimizer,
+        keras.optimizers.LossScaleOptimizer(inner, name="loss_scale_optimizer").get_config(),
+        reduction,
+        None,
+    )
+
+
+def PartialDistributedOptimizer(  # Horovod's name
+    optimizer: Any, *arguments: Any, local_layers: Any = None, **options: Any
+) -> Any:
+    """A DistributedOptimizer that leaves the variables of `local_layers`, a layer or several, to each rank."""
+    made = DistributedOptimizer(optimizer, *arguments, **options)
+    layers: Iterable[Any] = local_layers if isinstance(local_layers, list | tuple | set) else [local_layers]
+    for layer in layers:
+        if layer is None:
+            continue
+        if not isinstance(layer, keras.Layer):
+            raise ValueError(f"local_layers are Keras layers, not {layer!r}.")
+        for variable in layer.trainable_variables:
+            made.register_local_var(variable)
+    return made
+
+
+def is_distributed(optimizer: object) -> bool:
+    """True for what DistributedOptimizer made."""
+    return hasattr(optimizer, "distrun_reduction")
+
+
+def _compression(given: Any) -> str:
+    # The other front ends' Compression.fp16 and so on are classes of these names.
+    name = given if isinstance(given, str) else getattr(given, "__name__", "").removesuffix("Compressor").lower()
+    if name not in ("none", "fp16", "bf16"):
+        raise ValueError(f"compression is Compression.none, fp16 or bf16, not {given!r}.")
+    return name
+
+
+def _reduction(op: int | None, predivide: float) -> Reduction:
+    reduce = reduce_op(op)
+    if reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        raise ValueError("op is hvd.Average or hvd.Sum: gradients are nothing to take the minimum of.")
+    if predivide != 1.0 and reduce != ReduceOp.AVERAGE:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    return Reduction(op=reduce, prescale=1.0 / predivide, postscale=predivide)
+
+
+def _accumulate(config: dict[str, Any], passes: int) -> None:
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is at least 1, not {passes!r}.")
+    if config.get("gradient_accumulation_steps"):
+        raise ValueError("pass either backward_passes_per_step or the optimizer's gradient_accumulation_steps.")
+    config["gradient_accumulation_steps"] = passes
+
+
+def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
+    made = _class(base, reduction).from_config(config)
+    if old is not None and old.built:
+        made.build(old._trainable_variables)
+        for mine, its in zip(made.variables, old.variables, strict=True):
+            mine.assign(its)
+    return made
+
+
+def _class(base: Any, reduction: Reduction) -> Any:
+    """Keras's trainers call apply, on JAX stateless_apply; a LossScaleOptimizer's does not come by its own apply."""
+
+    class Distributed(base):  # type: ignore[misc]
+        distrun_reduction = reduction
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+            return super().apply(reduction.reduce(list(grads), variables), trainable_variables)
+
+        def register_local_var(self, variable: Any) -> None:
+            """The gradient of `variable` is not reduced."""
+            reduction.local.add(id(variable))
+
+    if issubclass(base, keras.optimizers.LossScaleOptimizer):
+
+        def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+            reduced = reduction.reduce(list(grads), self._trainable_variables)
+            return base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
+
+        Distributed.stateless_apply = stateless_apply
+    Distributed.__name__ = Distributed.__qualname__ = base.__name__
+    Distributed.__doc__ = base.__doc__
+    # Saved as Keras's own class; a class of the user's keeps its module and what it is registered as.
+    of_keras = base.__module__.split(".")[0] == "keras"
+    Distributed.__module__ = "keras.optimizers" if of_keras else base.__module__
+    return Distributed

@@ -1,0 +1,216 @@
+"""distrun.keras on the backend that KERAS_BACKEND names: fit() of several ranks is fit() of one process."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from checks import raises, run
+
+import distrun.keras as hvd
+from distrun import _session
+
+ROWS, BATCH = 48, 12  # over all ranks
+
+
+def data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(ROWS, 6)).astype("float32")
+    return images, (images[:, :1] * 2 - images[:, 1:2] + 0.1 * rng.normal(size=(ROWS, 1))).astype("float32")
+
+
+def mine() -> tuple[Any, Any]:
+    """This rank's share of every batch."""
+    images, labels = data()
+    part = BATCH // hvd.size()
+    chosen = np.arange(ROWS).reshape(-1, BATCH)[:, hvd.rank() * part : (hvd.rank() + 1) * part].ravel()
+    return images[chosen], labels[chosen]
+
+
+def model(seed: int = 0) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)]
+    return keras.Sequential(layers)
+
+
+def fit(made: Any, images: Any, labels: Any, batch: int, callbacks: Any = (), epochs: int = 3) -> Any:
+    return made.fit(
+        images, labels, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks)
+    )
+
+
+def start() -> Any:
+    return hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+
+
+def distributed(optimizer: Any, **options: Any) -> Any:
+    """Trained on this rank's shares from rank 0's start; its weights."""
+    made = model(hvd.rank())
+    made.compile(optimizer=hvd.DistributedOptimizer(optimizer, **options), loss="mse")
+    passes = options.get("backward_passes_per_step", 1)
+    fit(made, *mine(), BATCH // hvd.size() // passes, [start()])
+    return made
+
+
+def alone(optimizer: Any) -> Any:
+    made = model(0)
+    made.compile(optimizer=optimizer, loss="mse")
+    fit(made, *data(), BATCH)
+    return made
+
+
+def same(one: Any, other: Any, tolerance: float = 1e-5) -> None:
+    for mine_, its in zip(one.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(mine_, its, rtol=tolerance, atol=tolerance)
+
+
+def check_equal_to_a_single_process() -> None:
+    for make in (
+        lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+        lambda: keras.optimizers.Adam(0.01),
+        lambda: keras.optimizers.Adam(0.01, clipnorm=0.5),
+        lambda: keras.optimizers.RMSprop(0.01, use_ema=True),
+    ):
+        same(distributed(make()), alone(make()))
+    same(distributed(keras.optimizers.SGD(0.05), gradient_predivide_factor=2.0), alone(keras.optimizers.SGD(0.05)))
+    same(
+        distributed(keras.optimizers.SGD(0.05 / hvd.size()), op=hvd.Sum),
+        alone(keras.optimizers.SGD(0.05)),
+    )
+    same(
+        distributed(keras.optimizers.SGD(0.05), compression=hvd.Compression.bf16),
+        alone(keras.optimizers.SGD(0.05)),
+        0.05,
+    )
+
+
+def check_gradient_accumulation() -> None:
+    options = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
+    same(distributed(keras.optimizers.SGD(0.05), **options), alone(keras.optimizers.SGD(0.05)))
+    same(distributed(keras.optimizers.SGD(0.025), backward_passes_per_step=2), alone(keras.optimizers.SGD(0.05)))
+
+
+def check_the_class_is_keras_own_in_files() -> None:
+    """What is saved loads in plain Keras, and load_model goes on where it was."""
+    made = distributed(keras.optimizers.Adam(0.01))
+    assert type(made.optimizer).__name__ == "Adam" and isinstance(made.optimizer, keras.optimizers.Optimizer)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder) / "model.keras")
+        plain = keras.saving.load_model(Path(folder) / "model.keras")
+        assert not hasattr(plain.optimizer, "distrun_reduction")
+        assert int(plain.optimizer.iterations) == int(made.optimizer.iterations) > 0
+        again = hvd.load_model(Path(folder) / "model.keras")
+    assert hasattr(again.optimizer, "distrun_reduction")
+    assert int(again.optimizer.iterations) == int(made.optimizer.iterations)
+    for model_ in (made, again):
+        fit(model_, *mine(), BATCH // hvd.size(), [start()], epochs=1)
+    same(again, made)
+
+
+def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        made = model(0)
+        by_policy = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+        assert isinstance(by_policy, keras.optimizers.LossScaleOptimizer)
+        scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=8.0)
+        made.compile(optimizer=hvd.DistributedOptimizer(scaled), loss="mse")
+        images, labels = mine()
+        part = BATCH // hvd.size()
+        if hvd.rank() == 0:
+            labels[part : 2 * part] = np.inf  # in the second batch
+        fit(made, images, labels, part, [start()], epochs=1)
+        assert int(made.optimizer.iterations) == ROWS // BATCH - 1
+        assert float(made.optimizer.dynamic_scale) == 4.0
+        weights = np.concatenate([one.ravel() for one in made.get_weights()])
+        assert np.isfinite(weights).all()
+        assert np.array_equal(hvd.broadcast(weights, 0), weights)
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def check_scaling_outside_is_refused() -> None:
+    made = model(0)
+    inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    made.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
+    with raises(ValueError, "mixed_float16", "Set the policy first"):
+        fit(made, *mine(), BATCH // hvd.size(), [start()])
+
+
+def check_metrics_are_averaged() -> None:
+    made = model(0)
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", metrics=["mae"])
+    average = hvd.callbacks.MetricAverageCallback()
+    history = fit(made, *mine(), BATCH // hvd.size(), [start(), average]).history
+    for name in ("loss", "mae"):
+        assert np.allclose(history[name], hvd.broadcast(np.array(history[name]), 0)), name
+    single = model(0)
+    single.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse", metrics=["mae"])
+    assert np.allclose(history["mae"], fit(single, *data(), BATCH).history["mae"], rtol=1e-4)
+
+
+def check_learning_rates() -> None:
+    made = model(0)
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)), loss="mse")
+    warmup = hvd.callbacks.LearningRateWarmupCallback(0.08, warmup_epochs=2, verbose=1)
+    later = hvd.callbacks.LearningRateScheduleCallback(0.08, lambda epoch: 0.1**epoch, start_epoch=2)
+    rates = fit(made, *mine(), BATCH // hvd.size(), [start(), warmup, later], epochs=4).history["lr"]
+    size = hvd.size()
+    assert np.allclose(rates, [0.08 / size * ((size - 1) / 2 + 1), 0.08, 0.0008, 0.00008], rtol=1e-4), rates
+    with raises(ValueError, "initial_lr"):
+        hvd.callbacks.LearningRateScheduleCallback(None, 1.0)
+
+
+def check_files_from_rank_0_only() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        made = model(0)
+        made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        writes = hvd.callbacks.BestModelCheckpoint(Path(folder) / "best.keras", monitor="loss")
+        fit(made, *mine(), BATCH // hvd.size(), [start(), hvd.callbacks.MetricAverageCallback(), writes])
+        assert (Path(folder) / "best.keras").exists() == (hvd.rank() == 0)
+
+
+def check_local_layers() -> None:
+    made = model(0)
+    local = made.layers[-1]
+    made.compile(
+        optimizer=hvd.PartialDistributedOptimizer(
+            keras.optimizers.SGD(0.05), local_layers=local, scale_local_gradients=False
+        ),
+        loss="mse",
+    )
+    fit(made, *mine(), BATCH // hvd.size(), [start()], epochs=1)
+    if hvd.size() > 1:
+        kernels = hvd.allgather(np.asarray(keras.ops.convert_to_numpy(local.kernel))[None])
+        assert not np.allclose(kernels[0], kernels[1])
+
+
+def check_what_is_wrong_is_refused() -> None:
+    with raises(ValueError, "no optimizer of Keras 3"):
+        hvd.DistributedOptimizer(3)
+    with raises(ValueError, "distributed already"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
+    with raises(ValueError, "Average or hvd.Sum"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Max)
+    with raises(ValueError, "compression"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="zip")
+
+
+def check_values() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    value = keras.ops.convert_to_tensor(np.full(2, float(rank), np.float32))
+    assert hvd.allreduce(value, op=hvd.Sum).tolist() == [sum(range(size))] * 2
+    assert hvd.allgather(value).tolist() == [float(one) for one in range(size) for _ in range(2)]
+    assert hvd.broadcast(value, 0).tolist() == [0.0, 0.0]
+
+
+if __name__ == "__main__":
+    print(keras.backend.backend(), file=sys.stderr)
+    hvd.init()
+    assert _session.is_open()
+    run(globals())
