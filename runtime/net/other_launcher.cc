@@ -184,6 +184,13 @@ Status refuse_torch(const Environment& environment, const std::optional<OtherLau
   return {};
 }
 
+// PRRTE and Open MPI 5 name the place where they are installed; its package of PyPI has a folder of its own there.
+std::vector<std::string> pmix_folders(const Environment& environment) {
+  const std::string prefix = text_of(environment, "PMIX_PREFIX");
+  if (prefix.empty()) return {};
+  return {prefix + "/lib", prefix + "/lib64", prefix + "/lib/openmpi"};
+}
+
 }  // namespace
 
 Result<std::optional<OtherLauncher>> other_launcher(const Environment& environment) {
@@ -193,7 +200,9 @@ Result<std::optional<OtherLauncher>> other_launcher(const Environment& environme
   auto found = *chosen ? with_exchange(environment, **chosen)
                : any   ? Result<std::optional<OtherLauncher>>(std::optional<OtherLauncher>())
                        : pmix_alone(environment);
-  if (found.ok()) DISTRUN_RETURN_IF_ERROR(refuse_torch(environment, *found));
+  if (!found.ok()) return found;
+  DISTRUN_RETURN_IF_ERROR(refuse_torch(environment, *found));
+  if (*found) (*found)->pmix_folders = pmix_folders(environment);
   return found;
 }
 

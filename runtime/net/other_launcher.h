@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
@@ -18,6 +19,9 @@ struct OtherLauncher {
   Exchange exchange = Exchange::kPmix;
   int pmi_fd = -1;
   std::string job;  // the launcher's name for it, or empty
+  // Where the launcher's own libpmix may be. Another one finds less of what the launcher has to say, and an MPI that is
+  // loaded later gets whichever is there.
+  std::vector<std::string> pmix_folders{};
   friend bool operator==(const OtherLauncher&, const OtherLauncher&) = default;
 };
 

@@ -29,8 +29,16 @@ bool find(void* library, const char* name, Function& out) {
 }
 
 // Never closed: its threads run until the process ends, and an MPI in this process may use it as well.
-Result<pmix::Functions> load() {
-  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+void* open_library(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    void* library = ::dlopen((folder + "/" + kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) return library;
+  }
+  return ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+}
+
+Result<pmix::Functions> load(const std::vector<std::string>& folders) {
+  void* library = open_library(folders);
   if (library == nullptr) {
     const char* why = ::dlerror();
     return Status(Errc::kUnsupported, std::string("the launcher that started this rank speaks PMIx (PMIX_RANK is "
@@ -190,8 +198,8 @@ Result<std::string> Pmix::share(const std::string& text, TimePoint deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank) {
-  const auto functions = load();
+Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank, const std::vector<std::string>& folders) {
+  const auto functions = load(folders);
   if (!functions.ok()) return functions.status();
   auto pmix = std::make_unique<Pmix>(*functions);
   DISTRUN_RETURN_IF_ERROR(pmix->open(rank));

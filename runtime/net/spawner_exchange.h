@@ -30,6 +30,6 @@ Result<std::unique_ptr<SpawnerExchange>> open_exchange(const OtherLauncher& laun
 
 // The kinds.
 Result<std::unique_ptr<SpawnerExchange>> open_pmi(int fd, int rank, TimePoint deadline);
-Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank);
+Result<std::unique_ptr<SpawnerExchange>> open_pmix(int rank, const std::vector<std::string>& folders);
 
 }  // namespace distrun::net

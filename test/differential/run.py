@@ -8,6 +8,7 @@ A failure names the seed; the same command with --seeds S-S runs it again.
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import sys
 import threading
@@ -217,7 +218,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=seeds, default=range(1, 101))
     parser.add_argument("--spoil", action="store_true", help="change one result: the run must fail")
+    parser.add_argument("--mpi-first", action="store_true", help="the program initialises MPI, before distrun does")
     arguments = parser.parse_args()
+    if arguments.mpi_first:
+        importlib.import_module("mpi4py.MPI")
     wanted = arguments.seeds
     distrun.init()
     size = distrun.size()

@@ -15,6 +15,7 @@ using UserFunction = void(void* in, void* inout, int* count, Handle* datatype);
 
 inline constexpr int kSuccess = 0;
 inline constexpr std::size_t kErrorStringBytes = 512;
+inline constexpr std::size_t kLibraryVersionBytes = 8192;  // of all of them, and more
 inline void* const kInPlace = reinterpret_cast<void*>(1);
 
 // X(name without MPI_, arguments): every function returns an int.
@@ -25,6 +26,7 @@ inline void* const kInPlace = reinterpret_cast<void*>(1);
   X(Query_thread, (int* provided))                                                                                   \
   X(Finalize, ())                                                                                                    \
   X(Error_string, (int code, char* text, int* length))                                                               \
+  X(Get_library_version, (char* text, int* length))                                                                  \
   X(Comm_rank, (Handle comm, int* rank))                                                                             \
   X(Comm_size, (Handle comm, int* size))                                                                             \
   X(Comm_group, (Handle comm, Handle * group))                                                                       \

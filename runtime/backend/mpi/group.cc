@@ -14,6 +14,7 @@ namespace {
 
 // Where each member is among MPI's tasks, by the job's store: ranks need not be in the same order as tasks.
 Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, const Place& place) {
+  if (spec.num_members == 1) return std::vector<int>{place.rank};  // a world of one has no store
   const distrun_backend_store& store = *spec.store;
   const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
   const std::string mine = std::to_string(place.rank);

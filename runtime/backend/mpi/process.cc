@@ -1,6 +1,8 @@
 #include "runtime/backend/mpi/process.h"
 
+#include <array>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "runtime/backend/kernels/kernels.h"
@@ -54,6 +56,23 @@ std::optional<Task> task_of(const Environment& environment) {
   return std::nullopt;
 }
 
+// How distrun's own init has found the other ranks in this process. PMIx 5 answers only the first who asks in it.
+bool met_through_pmix(const Environment& environment) {
+  if (environment.contains("DISTRUN_RANK")) return false;
+  const auto launcher = net::other_launcher(environment);
+  return launcher.ok() && launcher->has_value() && (*launcher)->exchange == net::OtherLauncher::Exchange::kPmix;
+}
+
+// 0: another MPI.
+int open_mpi_major(const Library& library) {
+  constexpr std::string_view kName = "Open MPI v";
+  std::array<char, kLibraryVersionBytes> text{};
+  int length = 0;
+  if (library.abi != Abi::kOpenMpi || library.call.Get_library_version(text.data(), &length) != kSuccess) return 0;
+  const std::string_view version(text.data());
+  return version.starts_with(kName) ? std::atoi(text.data() + kName.size()) : 0;
+}
+
 Status too_few(int tasks, std::uint64_t members) {
   return {Errc::kUnsupported, "MPI's world has " + std::to_string(tasks) + " tasks and these are " +
                                   std::to_string(members) + " ranks; start them with mpirun, mpiexec or distrun --mpi"};
@@ -70,6 +89,11 @@ Status Process::usable(const Environment& environment, std::uint64_t members) {
   if (flag != 0) return {Errc::kUnsupported, "the program has finalised MPI"};
   library_->call.Initialized(&flag);
   if (flag != 0 && !entered_) return initialised_by_program(members);
+  if (flag == 0 && met_through_pmix(environment) && open_mpi_major(*library_) >= 5) {
+    return {Errc::kUnsupported,
+            "MPI_Init of Open MPI 5 fails once the ranks have met through PMIx; initialise MPI before distrun (import "
+            "mpi4py.MPI), or start the job with distrun --mpi"};
+  }
   const bool known = tasks_ > 0;  // under srun --mpi=pmix MPI itself must tell
   return known && static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
 }

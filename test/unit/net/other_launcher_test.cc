@@ -120,5 +120,16 @@ TEST_CASE("a launcher without an exchange is refused with its own cure", "[net]"
   CHECK(has(refused({{"WORLD_SIZE", "2"}, {"RANK", "0"}}), "WORLD_SIZE=2"));
 }
 
+TEST_CASE("where the launcher's own libpmix is") {
+  const auto open_mpi_5 = other_launcher({{"OMPI_COMM_WORLD_SIZE", "2"},
+                                          {"OMPI_COMM_WORLD_RANK", "1"},
+                                          {"PMIX_RANK", "1"},
+                                          {"PMIX_NAMESPACE", "job"},
+                                          {"PMIX_PREFIX", "/opt/openmpi"}});
+  REQUIRE(open_mpi_5.ok());
+  CHECK((*open_mpi_5)->pmix_folders ==
+        std::vector<std::string>{"/opt/openmpi/lib", "/opt/openmpi/lib64", "/opt/openmpi/lib/openmpi"});
+}
+
 }  // namespace
 }  // namespace distrun::net
