@@ -107,6 +107,7 @@ PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings f
 install_distrun() {
   local stamp="$VENV/.distrun-installed"
   need_python "scikit-build-core>=0.10"
+  [ ! -e /dev/nvidiactl ] || need_nvcc
   if [ -e "$stamp" ] && [ -x "$VENV/bin/distrun" ] &&
     [ -z "$(find "${PACKAGE_SOURCES[@]}" ! -path '*/__pycache__*' -newer "$stamp" -print -quit)" ]; then
     printf '   distrun is installed and up to date\n'
