@@ -22,6 +22,7 @@ from .functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
+from .mwms import patch_keras_mwms
 from .ops import (
     allgather,
     allreduce,
@@ -70,6 +71,7 @@ __all__ = [
     "join",
     "local_rank_op",
     "local_size_op",
+    "patch_keras_mwms",
     "process_set_included_op",
     "rank_op",
     "reducescatter",

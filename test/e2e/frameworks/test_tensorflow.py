@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import time
 
 import pytest
 
-from ..conftest import PROGRAMS, StartJob
+from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import RunFramework
 
 PS_ROLES = ("-np", "5", "--tf-roles", "chief=1,worker=2,ps=1,evaluator=1")
@@ -23,6 +26,34 @@ def test_workers_of_a_mirrored_strategy(
     done = run_framework("-np", "2", *options, program="tf_mirrored.py")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] task {task} of 2: 3.0" for rank, task in enumerate(tasks)]
+
+
+def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framework_python: str) -> None:
+    """Losses, metrics, predictions and weights of three models, after fit(), are those of one process."""
+    program = "tf_keras_mwms.py"
+    done = run_framework("-np", "2", "--tf", "--tag", "none", program=program)
+    assert done.returncode == 0, done.stderr
+    alone = subprocess.run(
+        [framework_python, str(PROGRAMS / program), "alone"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    (expected,) = map(json.loads, alone.stdout.splitlines())
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 2 and len(expected) == 3
+    for one in found:
+        for name, values in expected.items():
+            assert one[name] == pytest.approx(values, rel=1e-5), name
+
+
+def test_the_keras_3_example_of_a_mirrored_strategy(run_framework: RunFramework) -> None:
+    program = str(ROOT / "examples/tf_distribute/mwms_keras_fit.py")
+    done = run_framework("-np", "2", "--tf", program=program)
+    assert done.returncode == 0, done.stderr
+    accuracy = re.search(r"^\[0\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) > 0.85, done.stdout
 
 
 def test_a_parameter_server_cluster(run_framework: RunFramework) -> None:
