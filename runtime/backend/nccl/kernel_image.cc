@@ -2,9 +2,9 @@
 
 // DISTRUN_NCCL_PTX is the file that CMake has nvcc write.
 asm(".section .rodata\n"
-    ".global distrun_nccl_kernels\n"
-    ".hidden distrun_nccl_kernels\n"
-    "distrun_nccl_kernels:\n"
+    ".global kNcclKernels\n"
+    ".hidden kNcclKernels\n"
+    "kNcclKernels:\n"
     ".incbin \"" DISTRUN_NCCL_PTX
     "\"\n"
     ".byte 0\n"

@@ -8,7 +8,6 @@
 namespace {
 
 using distrun::Result;
-using distrun::Status;
 namespace nccl = distrun::backend::nccl_plugin;
 namespace plugin = distrun::backend::plugin;
 using Table = plugin::GuestTable<nccl::Group, nccl::kKinds>;
@@ -23,7 +22,7 @@ Result<nccl::Lanes*> lanes() {
   if (only != nullptr) return only;
   auto libraries = nccl::load_libraries(nccl::system_loader());
   if (!libraries.ok()) return libraries.status();
-  only = new nccl::Lanes(*std::move(libraries), distrun_nccl_kernels);
+  only = new nccl::Lanes(*std::move(libraries), kNcclKernels);
   return only;
 }
 

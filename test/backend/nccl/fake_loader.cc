@@ -6,7 +6,7 @@
 #include "runtime/backend/nccl/libraries.h"
 #include "test/backend/nccl/fake_gpus.h"
 
-extern "C" const char distrun_nccl_kernels[] = "no kernels";
+extern "C" const char kNcclKernels[] = "no kernels";
 
 namespace distrun::backend::nccl_plugin {
 namespace {
