@@ -151,8 +151,8 @@ TEST_CASE("gpu: overlapping process sets, submitted in different orders", "[nccl
   test::FakeStore store;
   EngineJob job(gpu_job(kRanks, store));
   job.run([&](int rank, Engine& engine) {
-    const auto left = engine.add_process_set({0, 1}, deadline_after(30));
-    const auto right = engine.add_process_set({1, 2}, deadline_after(30));
+    const auto left = engine.add_process_set({0, 1}, false, deadline_after(30));
+    const auto right = engine.add_process_set({1, 2}, false, deadline_after(30));
     EXPECT_OK(left);
     EXPECT_OK(right);
     for (int step = 0; step < 20; ++step) {
@@ -200,7 +200,7 @@ TEST_CASE("gpu: a second GPU of one rank in a process set is refused where it is
     EXPECT(refused.status().code() == Errc::kInvalidArgument);
     EXPECT(refused.status().message().find("it is on cuda:1, and rank 0's tensors of process set 0 are on cuda:0; use "
                                            "one GPU per rank and process set") != std::string::npos);
-    const auto set = engine.add_process_set({0}, deadline_after(30));
+    const auto set = engine.add_process_set({0}, false, deadline_after(30));
     EXPECT_OK(set);
     Submission there = on_gpu(1, sum_of("y", data));
     there.process_set = *set;
