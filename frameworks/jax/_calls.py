@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
+from distrun._collectives import share
 from distrun.process_sets import ProcessSet, registered_id
 
 from . import _names
-from ._execute import Spec, execute, is_traced, run_now, share
+from ._execute import Spec, execute, is_traced, run_now
 
 
 def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Sequence[Any], **arguments: Any) -> Spec:

@@ -14,7 +14,7 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import Call, grouped_call
+from distrun._collectives import Call, grouped_call, share
 from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
 from distrun.process_sets import ProcessSet
@@ -41,11 +41,6 @@ class Spec(NamedTuple):
 def is_traced(arrays: Sequence[Any]) -> bool:
     """True where the values are not known yet: inside jax.jit, and in the transformations."""
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
-
-
-def share(rows: int, members: int, position: int) -> int:
-    """Rows of a reducescatter for one member: equal shares, and one more for the first rows % members."""
-    return rows // members + (1 if position < rows % members else 0)
 
 
 def execute(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

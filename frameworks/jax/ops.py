@@ -31,6 +31,16 @@ def _on_tree(kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, *
     return jax.tree_util.tree_unflatten(structure, run(spec, arrays))
 
 
+def _reduced(
+    kind: Kind, tree: Any, name: str | None, compression: type[Compressor], process_set: ProcessSet, **arguments: Any
+) -> Any:
+    arrays, structure = _arrays(tree)
+    small = [compression.compress(array) for array in arrays]
+    reduced = _on_tree(kind, [array for array, _ in small], name, process_set, **arguments)
+    results = [compression.decompress(one, ctx) for one, (_, ctx) in zip(reduced, small, strict=True)]
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -42,20 +52,16 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction (default: the average) over the ranks of every array of the pytree, in the same structure."""
-    arrays, structure = _arrays(tensor)
-    small = [compression.compress(array) for array in arrays]
-    arrays = [array for array, _ in small]
-    spec = make_spec(
+    return _reduced(
         Kind.ALLREDUCE,
+        tensor,
         name,
+        compression,
         process_set,
-        arrays,
         reduce=reduce_op(op, average),
         prescale=float(prescale_factor),
         postscale=float(postscale_factor),
     )
-    results = [compression.decompress(one, ctx) for one, (_, ctx) in zip(run(spec, arrays), small, strict=True)]
-    return jax.tree_util.tree_unflatten(structure, results)
 
 
 grouped_allreduce = allreduce
@@ -100,20 +106,16 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """This rank's share of the rows of the reduced arrays (default: averaged)."""
-    arrays, structure = _arrays(tensor)
-    small = [compression.compress(array) for array in arrays]
-    arrays = [array for array, _ in small]
-    spec = make_spec(
+    return _reduced(
         Kind.REDUCESCATTER,
+        tensor,
         name,
+        compression,
         process_set,
-        arrays,
         reduce=reduce_op(op),
         prescale=float(prescale_factor),
         postscale=float(postscale_factor),
     )
-    results = [compression.decompress(one, ctx) for one, (_, ctx) in zip(run(spec, arrays), small, strict=True)]
-    return jax.tree_util.tree_unflatten(structure, results)
 
 
 grouped_reducescatter = reducescatter

@@ -15,7 +15,7 @@ import keras
 from distrun import basics
 from distrun._objects import allgather_object
 
-from .functions import broadcast_model, broadcast_variables
+from .functions import broadcast_model
 from .optimizer import is_distributed
 
 
@@ -41,14 +41,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self._done:
             return
         self._refuse_scaling_outside()
-        if self._local:
-            optimizer = self.model.optimizer
-            if not optimizer.built:
-                optimizer.build(self.model.trainable_variables)
-            everything = [*self.model.weights, *optimizer.variables]
-            broadcast_variables([one for one in everything if id(one) not in self._local], self.root_rank)
-        else:
-            broadcast_model(self.model, self.root_rank)
+        broadcast_model(self.model, self.root_rank, self._local)
         self._done = True
 
     def _refuse_scaling_outside(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,18 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
             variable.assign(value)
 
 
-def broadcast_model(model: Any, root_rank: int = 0) -> None:
-    """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be."""
+def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ()) -> None:
+    """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
+
+    local: ids (of id()) of variables that each rank keeps.
+    """
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
     if optimizer is not None:
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         state = list(optimizer.variables)
-    broadcast_variables([*model.weights, *state], root_rank)
+    broadcast_variables([one for one in (*model.weights, *state) if id(one) not in local], root_rank)
 
 
 def load_model(

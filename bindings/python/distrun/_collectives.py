@@ -282,10 +282,14 @@ class Collectives(Generic[T]):
                 )
 
 
+def share(rows: int, members: int, position: int) -> int:
+    """Rows of a reducescatter for one member: equal shares, and one more for the first rows % members."""
+    return rows // members + (1 if position < rows % members else 0)
+
+
 def share_of(rows: int, process_set: ProcessSet) -> int:
-    """Rows of a reducescatter that this rank gets: equal shares, and one more for the first rows % members."""
-    size, rank = process_set.size() or 1, process_set.rank() or 0
-    return rows // size + (1 if rank < rows % size else 0)
+    """Rows of a reducescatter that this rank gets."""
+    return share(rows, process_set.size() or 1, process_set.rank() or 0)
 
 
 def split_rows(splits: object) -> tuple[int, ...] | None:
