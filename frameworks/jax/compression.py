@@ -6,34 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from distrun._compression import Compressor, NoneCompressor
 
-
-class Compressor:
-    """A class with these two static methods can be passed as `compression`."""
-
-    @staticmethod
-    def compress(tensor: jax.Array) -> tuple[jax.Array, Any]:
-        """The array to send, and what decompress needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
-        """The received array in its old dtype."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(tensor: jax.Array) -> tuple[jax.Array, Any]:
-        """Nothing changes."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
-        """Nothing changes."""
-        return tensor
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class _Narrow(Compressor):

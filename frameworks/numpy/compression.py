@@ -6,36 +6,11 @@ import importlib
 from typing import Any
 
 import numpy as np
+from distrun._compression import Compressor, NoneCompressor
 
 from ._adapter import Array
 
-
-class Compressor:
-    """A class with these two static methods can be passed as `compression`."""
-
-    @staticmethod
-    def compress(tensor: Array) -> tuple[Array, Any]:
-        """The array to send, and what decompress needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Array, ctx: Any) -> Array:
-        """The received array in its old dtype."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(tensor: Array) -> tuple[Array, Any]:
-        """Nothing changes."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Array, ctx: Any) -> Array:
-        """Nothing changes."""
-        return tensor
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 def _narrow(tensor: Array, dtype: np.dtype[Any]) -> tuple[Array, Any]:

@@ -1,0 +1,33 @@
+"""What every front end's compressors have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Compressor:
+    """A class with these two static methods can be passed as `compression`. Tensors are the front end's."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor to send, and what decompress needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The received tensor in its old dtype."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Nothing changes."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Nothing changes."""
+        return tensor
