@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,9 @@ import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from lib.environments import find_python
 
 ROOT = Path(__file__).resolve().parents[1]
 GLIBC = (2, 34)
@@ -86,18 +88,6 @@ def check_exports(_: Path, folder: Path) -> None:
     assert defined and not strays, f"libdistrun.so exports {strays[:5]}"
 
 
-def find_python(version: str) -> str:
-    candidates = [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))]
-    for candidate in candidates:
-        path = shutil.which(candidate)
-        if path is None:
-            continue
-        answer = subprocess.run([path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
-        if answer.returncode == 0 and answer.stdout.startswith(version + "."):
-            return path
-    raise Skip(f"Python {version} is not on this machine")
-
-
 def run_job(environment: Path) -> None:
     """Two ranks in a virtual environment. No compiler, no distrun of the machine's: its own bin is all there is."""
     bin_folder = environment / "bin"
@@ -112,7 +102,10 @@ def run_job(environment: Path) -> None:
 def check_python(version: str) -> Callable[[Path, Path], None]:
     def check(wheel: Path, _: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            run(find_python(version), "-m", "venv", folder)
+            python = find_python(version)
+            if python is None:
+                raise Skip(f"Python {version} is not on this machine")
+            run(python, "-m", "venv", folder)
             run(Path(folder) / "bin/pip", "install", "-q", wheel, "numpy")
             run_job(Path(folder))
 

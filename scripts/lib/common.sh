@@ -90,6 +90,13 @@ need_python() {
   fi
 }
 
+# need_pinned name ...: the same with the versions of environments.ini; without names all packages of .venv.
+need_pinned() {
+  local packages
+  mapfile -t packages < <("$VENV/bin/python" "$ROOT/scripts/lib/environments.py" pinned "$@")
+  need_python "${packages[@]}"
+}
+
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv
   libgloo-dev)
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
-import pytest
+from environments import environment_python
 
 from .conftest import MakeCluster
 from .jobs import assert_nothing_left, package_folders, run
 from .rig import ROOT, Cluster
 
 PROGRAMS = ROOT / "test/e2e/programs"
-PYTHON = Path(os.environ.get("DISTRUN_FRAMEWORKS_PYTHON") or ROOT / "build/frameworks/bin/python")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason=f"{PYTHON} is not there: scripts/test (without --quick) makes it and installs TensorFlow and JAX",
-)
-
 
 def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] = ()) -> list[str]:
-    command: list[str | Path] = [*options, "--timeout", "120", PYTHON, PROGRAMS / program, *words]
-    done = run(cluster.head, *command, env=QUIET, timeout=150)
+    command: tuple[str | Path, ...] = (environment_python("frameworks"), PROGRAMS / program, *words)
+    done = run(cluster.head, *options, "--timeout", "120", *command, env=QUIET, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     # Gloo, which JAX uses between CPUs, says that it is connected.
     return sorted(line for line in done.stdout.splitlines() if "[Gloo]" not in line)

@@ -1,15 +1,15 @@
-"""The Python that has TensorFlow and JAX: scripts/test makes it, apart from the one with torch."""
+"""Jobs with the Pythons that have TensorFlow, JAX and other versions of them: scripts/test makes them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from environments import environment_python
 
-from ..conftest import PROGRAMS, ROOT, launcher_path
+from ..conftest import PROGRAMS, launcher_path
 
 Completed = subprocess.CompletedProcess[str]
 RunFramework = Callable[..., Completed]
@@ -17,11 +17,8 @@ RunFramework = Callable[..., Completed]
 
 @pytest.fixture(scope="session")
 def framework_python() -> str:
-    """build/frameworks/bin/python, or what DISTRUN_FRAMEWORKS_PYTHON names."""
-    python = os.environ.get("DISTRUN_FRAMEWORKS_PYTHON") or str(ROOT / "build/frameworks/bin/python")
-    if not Path(python).exists():
-        pytest.skip(f"{python} is not there: scripts/test (without --quick) makes it and installs TensorFlow and JAX")
-    return python
+    """With the newest TensorFlow and JAX. Another environment's: environment_python("tensorflow-2.15")."""
+    return str(environment_python("frameworks"))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""distrun.keras on Keras's three backends: TensorFlow and JAX from build/frameworks, PyTorch from .venv."""
+"""distrun.keras on Keras's three backends: TensorFlow and JAX from one environment, PyTorch from .venv."""
 
 from __future__ import annotations
 

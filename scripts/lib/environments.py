@@ -1,0 +1,104 @@
+"""The virtual environments of the tests, as scripts/lib/environments.ini lists them.
+
+environments.py names plain|full    those that scripts/test and scripts/test --full make, one a line
+environments.py make NAME           makes build/environments/NAME, unless it is there with these packages
+environments.py pinned NAME...      these packages of .venv, as pip takes them
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser, SectionProxy
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_suffix(".ini")
+FOLDER = ROOT / "build/environments"
+SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+
+def read() -> ConfigParser:
+    found = ConfigParser(interpolation=None)
+    found.read_string(LIST.read_text())
+    return found
+
+
+def names(mode: str) -> list[str]:
+    modes = {"plain": ["plain"], "full": ["plain", "full"]}[mode]
+    return [name for name, section in read().items() if section.get("made by") in modes]
+
+
+def pinned(wanted: list[str]) -> list[str]:
+    lines = read()[".venv"]["packages"].split()
+    by_name = {re.split("[=>]=", line)[0]: line for line in lines}
+    return [by_name[name] for name in wanted] or lines
+
+
+def find_python(version: str) -> str | None:
+    """A CPython of this version: the one that runs this, on PATH, or pyenv's."""
+    installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
+    for candidate in [sys.executable, f"python{version}", *map(str, installed)]:
+        path = shutil.which(candidate)
+        if path is None:
+            continue
+        answer = subprocess.run([path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
+        if answer.returncode == 0 and answer.stdout.startswith(version + "."):
+            return path
+    return None
+
+
+def python_for(section: SectionProxy) -> str | None:
+    """The Python that runs this where it will do, else the newest that will."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    versions = section.get("pythons", own).split()
+    order = sorted(versions, key=lambda version: (version == own, versions.index(version)), reverse=True)
+    return next((python for version in order if (python := find_python(version))), None)
+
+
+def install(folder: Path, python: str, packages: str) -> None:
+    """The list of packages is written last: an environment without it is not whole, and is made again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    wanted = folder / "wanted.txt"
+    wanted.write_text(packages)
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", wanted], check=True)
+    wanted.rename(folder / "requirements.txt")
+
+
+def link_distrun(folder: Path) -> None:
+    """The same distrun as in the environment that runs this."""
+    import distrun
+
+    site = subprocess.run([folder / "bin/python", "-c", SITE], capture_output=True, text=True, check=True).stdout
+    link = Path(site.strip()) / "distrun"
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(str(distrun.__file__)).parent)
+
+
+def make(name: str) -> None:
+    section = read()[name]
+    folder = FOLDER / name
+    packages = section["packages"].strip() + "\n"
+    made = folder / "requirements.txt"
+    if not made.exists() or made.read_text() != packages:
+        python = python_for(section)
+        if python is None:
+            print(f"not made: needs one of Python {section['pythons']}; its tests skip and say so")
+            return
+        install(folder, python, packages)
+    link_distrun(folder)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[0] == "make":
+        make(arguments[1])
+    else:
+        print(*(names(arguments[1]) if arguments[0] == "names" else pinned(arguments[1:])), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""The Python of a virtual environment that scripts/test makes: scripts/lib/environments.ini lists them.
+
+TEST_ENVIRONMENT_<NAME> names the folder of one to use in its place: TEST_ENVIRONMENT_TENSORFLOW_2_18=/opt/tf218.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def variable(name: str) -> str:
+    return "TEST_ENVIRONMENT_" + re.sub(r"\W", "_", name).upper()
+
+
+def find_environment(name: str) -> Path | None:
+    """Its Python, where it is there."""
+    folder = os.environ.get(variable(name)) or ROOT / "build/environments" / name
+    python = Path(folder) / "bin/python"
+    return python if python.exists() else None
+
+
+def why_absent(name: str) -> str:
+    listed = ConfigParser(interpolation=None)
+    listed.read(ROOT / "scripts/lib/environments.ini")
+    option = {"plain": "scripts/test (without --quick)", "full": "scripts/test --full"}[listed[name]["made by"]]
+    pythons = " or ".join(listed[name]["pythons"].split())
+    return f"the environment {name} is not there: {option} makes it, with Python {pythons}"
+
+
+def environment_python(name: str) -> Path:
+    """Its Python; skips the test where it is not there."""
+    python = find_environment(name)
+    if python is None:
+        pytest.skip(why_absent(name))
+    return python
