@@ -167,7 +167,8 @@ Status check_options(const RawOptions& raw, Options& out) {
       choose("--tag", raw.tag,
              Choices<TagStyle, 3>{{{"none", TagStyle::kNone}, {"rank", TagStyle::kRank}, {"host", TagStyle::kHost}}},
              out.tag));
-  // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-roles implies it.
+  // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-keras3-mwms and --tf-roles imply it.
+  out.tf = out.tf || out.tf_keras3_mwms;
   const bool tf = out.tf || !out.tf_roles.empty();
   if (tf && raw.no_tf_config) {
     return {Errc::kInvalidArgument,

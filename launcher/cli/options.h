@@ -39,6 +39,7 @@ struct Options {
   bool tf_config = true;
   std::string tf_roles;
   bool tf = false;
+  bool tf_keras3_mwms = false;
   bool horovod = false;
   Mimic mimic = Mimic::kNone;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "launcher/cli/paths.h"
+#include "launcher/plan/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -79,6 +80,22 @@ Command resolve_command(const Options& options, const Environment& environment, 
   out.source = typed ? script_behind(options.program) : out.script;
   out.python = typed ? first : find_python(environment, invoked_as).path;
   return out;
+}
+
+Result<std::vector<std::string>> with_mended_keras(std::vector<std::string> words) {
+  std::size_t at = 1;
+  while (at < words.size() && words[at].starts_with('-') && words[at] != "-m" && words[at] != "-c" &&
+         words[at] != "-") {
+    at += words[at] == "-W" || words[at] == "-X" ? 2U : 1U;
+  }
+  if (!is_python(words.front()) || at >= words.size() || words[at] == "-c" || words[at] == "-") {
+    return Status(Errc::kInvalidArgument,
+                  "--tf-keras3-mwms runs scripts and modules of Python, as in python train.py, and this is neither: " +
+                      join(words, " ") + "; or call distrun.tensorflow.patch_keras_mwms() in the program");
+  }
+  const std::vector<std::string> by_way_of = {"-m", "distrun._keras3_mwms"};
+  words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), by_way_of.begin(), by_way_of.end());
+  return words;
 }
 
 }  // namespace distrun::launcher

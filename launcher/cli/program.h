@@ -6,6 +6,7 @@
 
 #include "launcher/cli/options.h"
 #include "runtime/base/settings.h"
+#include "runtime/base/status.h"
 
 namespace distrun::launcher {
 
@@ -19,5 +20,9 @@ struct Command {
 
 // `invoked_as` is our own argv[0]: the python that lies beside it belongs to the same environment.
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as);
+
+// For --tf-keras3-mwms: `python train.py` as `python -m distrun._keras3_mwms train.py`, which runs it with Keras 3
+// mended. Fails where the command does not say which Python program it runs.
+Result<std::vector<std::string>> with_mended_keras(std::vector<std::string> words);
 
 }  // namespace distrun::launcher

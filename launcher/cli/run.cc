@@ -235,14 +235,20 @@ std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSourc
                        .launch_with = options.launch_with.empty() ? source.launch_with : options.launch_with});
 }
 
-void take_command(const Command& command, const Options& options, JobConfig& config) {
+Status take_command(const Command& command, const Options& options, JobConfig& config) {
   config.common.command = command.words;
+  if (options.tf_keras3_mwms) {
+    auto words = with_mended_keras(command.words);
+    if (!words.ok()) return words.status();
+    config.common.command = *std::move(words);
+  }
   config.common.script = command.script;
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
     config.plan.frameworks.strategies = strategies_in(*text);
   }
   // The module of the package that is installed beside the Python of the ranks.
   if (!options.tf_roles.empty()) config.common.server = {command.python, "-m", "distrun._tf_server"};
+  return {};
 }
 
 // What ssh would say of it for each host, and then try others. A name with ~ or % is ssh's to complete.
@@ -284,7 +290,9 @@ Prospect prepare(const Options& options, const Environment& environment, const s
                             .mimic = options.mimic,
                             .gpu_visibility = options.gpu_visibility};
   const Command command = resolve_command(options, base->variables, invoked_as);
-  take_command(command, options, config);
+  if (const Status status = take_command(command, options, config); !status.ok()) {
+    return refused(status, exit_code::kUsage);
+  }
   config.output.tag = options.tag;
   config.output.timestamp = options.timestamp;
   config.output.directory = options.output_dir;

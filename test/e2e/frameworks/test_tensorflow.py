@@ -31,7 +31,7 @@ def test_workers_of_a_mirrored_strategy(
 def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framework_python: str) -> None:
     """Losses, metrics, predictions and weights of three models, after fit(), are those of one process."""
     program = "tf_keras_mwms.py"
-    done = run_framework("-np", "2", "--tf", "--tag", "none", program=program)
+    done = run_framework("-np", "2", "--tf-keras3-mwms", "--tag", "none", program=program)
     assert done.returncode == 0, done.stderr
     alone = subprocess.run(
         [framework_python, str(PROGRAMS / program), "alone"],
@@ -40,6 +40,7 @@ def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framewo
         timeout=120,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
+    assert alone.returncode == 0, alone.stderr
     (expected,) = map(json.loads, alone.stdout.splitlines())
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) == 2 and len(expected) == 3
@@ -54,6 +55,12 @@ def test_the_keras_3_example_of_a_mirrored_strategy(run_framework: RunFramework)
     assert done.returncode == 0, done.stderr
     accuracy = re.search(r"^\[0\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)
     assert accuracy and float(accuracy[1]) > 0.85, done.stdout
+
+
+def test_keras_3_is_mended_in_python_programs_only(start_job: StartJob) -> None:
+    job = start_job("-np", "2", "--tf-keras3-mwms", "sh", "train.sh")
+    assert job.finish(10) == 64
+    assert "this is neither: sh train.sh" in job.text
 
 
 def test_a_parameter_server_cluster(run_framework: RunFramework) -> None:

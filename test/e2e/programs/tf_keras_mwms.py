@@ -1,6 +1,7 @@
 """Keras 3's fit, evaluate and predict of two workers are those of one process on the whole batches.
 
-With the word "alone" it is that process; both print what they end with.
+An unmodified script: distrun --tf-keras3-mwms mends Keras. With the word "alone" it is that one process, and looks at
+the patch's refusals as well. Both print what they end with.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ import contextlib
 import json
 import sys
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-from distrun.tensorflow import patch_keras_mwms
+from keras.src.backend.tensorflow import trainer
 
 ALONE = sys.argv[1:] == ["alone"]
-assert patch_keras_mwms() and patch_keras_mwms()
 strategy = None if ALONE else tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -52,6 +52,25 @@ def convolution() -> Any:
     )
 
 
+def check_other_kerases() -> None:
+    """One with another kind of trainer is refused, one without the faults is left alone."""
+    from distrun.tensorflow import patch_keras_mwms
+
+    known = trainer._collective_all_reduce_multi_worker
+    del trainer._collective_all_reduce_multi_worker
+    try:
+        patch_keras_mwms()
+    except RuntimeError as refusal:
+        assert "not one that patch_keras_mwms() knows" in str(refusal) and "use Keras 3.15" in str(refusal)
+    else:
+        raise AssertionError("an unknown Keras was not refused")
+    trainer._collective_all_reduce_multi_worker = known
+    sound = mock.patch.object(trainer.TensorFlowTrainer, "_maybe_symbolic_build", lambda self: None)
+    with sound, mock.patch.object(trainer, "reduce_per_replica", lambda values, strategy, reduction: values):
+        assert not patch_keras_mwms()
+    assert patch_keras_mwms() and patch_keras_mwms()
+
+
 rng = np.random.default_rng(0)
 inputs = rng.random((320, 5), np.float32)
 labels = inputs.sum(1, keepdims=True)
@@ -72,4 +91,6 @@ for make in (dense, late, convolution):
         float(np.sum(model.predict(whole, verbose=0))),
         *[float(np.abs(weight).sum()) for weight in model.get_weights()],
     ]
+if ALONE:
+    check_other_kerases()
 print(json.dumps(results), flush=True)

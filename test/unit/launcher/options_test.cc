@@ -218,5 +218,22 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(parsed({"./prog", "a"}), venv, "distrun").words == std::vector<std::string>{"./prog", "a"});
 }
 
+TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and refuses what is neither") {
+  using Words = std::vector<std::string>;
+  const Options options = parsed({"--tf-keras3-mwms", "train.py"});
+  CHECK(options.tf);
+  CHECK(options.gpu_visibility == GpuVisibility::kOne);
+  CHECK(has(refused({"--tf-keras3-mwms", "--no-tf-config", "p"}), "--no-tf-config"));
+
+  CHECK(*with_mended_keras({"python", "-u", "-X", "dev", "train.py", "-c"}) ==
+        Words{"python", "-u", "-X", "dev", "-m", "distrun._keras3_mwms", "train.py", "-c"});
+  CHECK(*with_mended_keras({"/venv/bin/python3", "-m", "pkg.train", "a"}) ==
+        Words{"/venv/bin/python3", "-m", "distrun._keras3_mwms", "-m", "pkg.train", "a"});
+  for (const Words& words : {Words{"sh", "train.sh"}, Words{"python", "-c", "pass"}, Words{"python"},
+                             Words{"python", "-u"}, Words{"python", "-"}}) {
+    CHECK(has(with_mended_keras(words).status().message(), "patch_keras_mwms() in the program"));
+  }
+}
+
 }  // namespace
 }  // namespace distrun::launcher
