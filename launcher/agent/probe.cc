@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <span>
 
 #include "launcher/plan/text.h"
 #include "runtime/net/socket.h"
@@ -13,7 +13,8 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr const char* kPurpose = "probe";
+constexpr std::size_t kMaxCallers = 128;
+constexpr int kAcceptsPerTurn = 256;
 // A listener that too many come to at once drops some without a word; that is worth another attempt.
 constexpr int kAttempts = 8;
 
@@ -22,9 +23,23 @@ std::string seconds_of(Duration duration) {
   return seconds_text(tenths.count() / 10.0) + " s";
 }
 
-// A fresh socket has room for these few hundred bytes.
-bool send_all(int fd, const std::vector<std::byte>& bytes) {
+// A fresh socket has room for these few bytes.
+bool send_all(int fd, std::span<const std::byte> bytes) {
   return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
+}
+
+enum class Received { kAll, kWait, kGone };
+
+// Adds what has come to the first `received` bytes of `into`.
+Received receive_into(int fd, std::span<std::byte> into, std::size_t& received) {
+  while (received < into.size()) {
+    const ssize_t n = ::recv(fd, into.data() + received, into.size() - received, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return Received::kWait;
+    if (n <= 0) return Received::kGone;
+    received += static_cast<std::size_t>(n);
+  }
+  return Received::kAll;
 }
 
 }  // namespace
@@ -36,25 +51,47 @@ Result<ProbeListener> ProbeListener::open() {
   return ProbeListener(*std::move(listening), everywhere.port);
 }
 
-Status ProbeListener::answer(const net::JobKey& key, const ProbeSelf& self) {
-  DISTRUN_CHECK(listening_.valid(), "a probe listener is told twice whose it is");
-  const net::Hello hello{.purpose = kPurpose, .job_id = self.job_id, .from = self.host};
-  auto listener = net::listen_secure_on(std::move(listening_), "*:" + std::to_string(port_), key, hello);
-  if (!listener.ok()) return listener.status();
-  listener_ = *std::move(listener);
-  return {};
+void ProbeListener::answer(const net::JobKey& key, const ProbeSelf& self) {
+  DISTRUN_CHECK(words_ == nullptr, "a probe listener is told twice whose it is");
+  words_ = std::make_unique<net::ProbeWords>(key, self.job_id);
+  host_ = self.host;
 }
 
 void ProbeListener::watch(Poller& poller) {
-  if (listener_ == nullptr) return;
-  poller.watch(listener_->fd(), POLLIN, [this](short) {
-    // Who comes this far has been answered, which is all that it wants.
-    listener_->progress(Clock::now(), {}, [](const std::unique_ptr<net::SecureSocket>&) {});
-  });
+  if (words_ == nullptr) return;
+  poller.watch(listening_.get(), POLLIN, [this](short) { accept_all(); });
+  for (const auto& [id, caller] : callers_) {
+    poller.watch(caller.fd.get(), POLLIN, [this, it = id](short) { serve(it); });
+  }
 }
 
-Prober::Prober(const net::JobKey& key, ProbeSelf self, std::vector<ProbeTarget> targets, ProbeLimits limits)
-    : key_(key), self_(std::move(self)), limits_(limits) {
+void ProbeListener::accept_all() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    auto fd = net::accept_stream(listening_.get());
+    // Out of descriptors: the oldest gives its own to the next one. Where there is none, it is tried again until the
+    // probes are over.
+    if (!fd.ok() && !callers_.empty()) callers_.erase(callers_.begin());
+    if (!fd.ok() || !fd->valid()) return;
+    if (callers_.size() >= kMaxCallers) callers_.erase(callers_.begin());
+    const std::size_t id = next_id_++;
+    callers_.emplace(id, Caller{.fd = *std::move(fd), .question = {}});
+    // Most have asked by now.
+    serve(id);
+  }
+}
+
+void ProbeListener::serve(std::size_t id) {
+  const auto it = callers_.find(id);
+  if (it == callers_.end()) return;
+  Caller& caller = it->second;
+  const Received outcome = receive_into(caller.fd.get(), caller.question, caller.received);
+  if (outcome == Received::kWait) return;
+  if (outcome == Received::kAll) send_all(caller.fd.get(), words_->answer(caller.question, host_));
+  callers_.erase(it);
+}
+
+Prober::Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeTarget> targets, ProbeLimits limits)
+    : words_(key, self.job_id), self_(self.host), limits_(limits) {
   std::stable_sort(targets.begin(), targets.end(),
                    [](const ProbeTarget& a, const ProbeTarget& b) { return a.candidate < b.candidate; });
   waiting_.assign(std::make_move_iterator(targets.begin()), std::make_move_iterator(targets.end()));
@@ -62,7 +99,7 @@ Prober::Prober(const net::JobKey& key, ProbeSelf self, std::vector<ProbeTarget> 
 
 void Prober::watch(Poller& poller) {
   for (auto& [id, connection] : connections_) {
-    const short events = connection.handshake ? POLLIN : POLLOUT;
+    const short events = connection.question ? POLLIN : POLLOUT;
     poller.watch(connection.fd.get(), events, [this, it = id](short) { ready(it); });
   }
 }
@@ -92,8 +129,8 @@ void Prober::progress(TimePoint now) {
 
 Prober::Outcome Prober::connect(Connection& connection) {
   if (++connection.attempts > kAttempts) return "the connection is closed before anything is said";
-  connection.handshake.reset();
-  connection.received.clear();
+  connection.question.reset();
+  connection.received = 0;
   const auto address = net::parse_address(connection.target.address);
   if (!address.ok()) return address.status().message();
   auto fd = net::begin_connect(*address);
@@ -105,43 +142,42 @@ Prober::Outcome Prober::connect(Connection& connection) {
 void Prober::ready(std::size_t id) {
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;
-  Outcome outcome = it->second.handshake ? receive(it->second) : start_handshake(it->second);
+  Outcome outcome = it->second.question ? receive(it->second) : ask(it->second);
   if (!outcome) return;
   finish(it->second.target, *std::move(outcome));
   connections_.erase(it);
 }
 
-Prober::Outcome Prober::start_handshake(Connection& connection) const {
+Prober::Outcome Prober::ask(Connection& connection) const {
   if (const Status connected = net::finish_connect(connection.fd.get()); !connected.ok()) return connected.message();
-  const net::Hello hello{.purpose = kPurpose, .job_id = self_.job_id, .from = self_.host, .to = connection.target.host};
-  connection.handshake = std::make_unique<net::Handshake>(net::NoiseHandshake::Role::kInitiator, key_, hello);
-  return send_all(connection.fd.get(), connection.handshake->take_output()) ? std::nullopt : connect(connection);
+  connection.question = words_.question(self_, connection.target.host);
+  return send_all(connection.fd.get(), *connection.question) ? std::nullopt : connect(connection);
 }
 
 Prober::Outcome Prober::receive(Connection& connection) const {
-  net::Handshake& handshake = *connection.handshake;
-  std::array<std::byte, net::kMaxHandshakeMessage> buffer;
-  while (handshake.state() == net::Handshake::State::kRunning) {
-    const std::size_t missing = handshake.wanted() - connection.received.size();
-    const ssize_t n = ::recv(connection.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) return std::nullopt;
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return connect(connection);
-    connection.received.insert(connection.received.end(), buffer.begin(), buffer.begin() + n);
-    if (connection.received.size() < handshake.wanted()) continue;
-    const Status fed = handshake.feed(connection.received);
-    connection.received.clear();
-    if (!fed.ok()) return refusal(connection, fed);
-    if (!send_all(connection.fd.get(), handshake.take_output())) return connect(connection);
+  switch (receive_into(connection.fd.get(), connection.answer, connection.received)) {
+    case Received::kWait:
+      return std::nullopt;
+    case Received::kGone:
+      return connect(connection);
+    case Received::kAll:
+      break;
   }
-  return std::string();
+  return judge(connection);
 }
 
-std::string Prober::refusal(const Connection& connection, const Status& status) const {
-  const net::Handshake& handshake = *connection.handshake;
-  if (!handshake.key_proved() || handshake.peer().from == connection.target.host) return status.message();
-  const bool self = handshake.peer().from == self_.host;
-  return std::string(self ? "this host itself" : "another host of the job") +
+std::string Prober::judge(const Connection& connection) const {
+  int host = 0;
+  switch (words_.hear(*connection.question, connection.answer, host)) {
+    case net::ProbeWords::Heard::kRefusal:
+      return "the other side refused this process's key or job id: it belongs to another job";
+    case net::ProbeWords::Heard::kNonsense:
+      return "what answers there does not belong to the job";
+    case net::ProbeWords::Heard::kAnswer:
+      break;
+  }
+  if (host == connection.target.host) return {};
+  return std::string(host == self_ ? "this host itself" : "another host of the job") +
          " answers there: several hosts have this address, as those of container bridges";
 }
 
@@ -156,8 +192,8 @@ void Prober::expire(TimePoint now) {
       ++it;
       continue;
     }
-    finish(connection.target, (connection.handshake ? "it takes connections but has said nothing for "
-                                                    : "a dead route, or a firewall drops packets: no answer within ") +
+    finish(connection.target, (connection.question ? "it takes connections but has said nothing for "
+                                                   : "a dead route, or a firewall drops packets: no answer within ") +
                                   seconds_of(connection.until - connection.since));
     it = connections_.erase(it);
   }

@@ -1,7 +1,7 @@
 // Do the hosts reach each other? Each listens on all its addresses and connects to those of the others; a connection
-// counts when both ends have shown the job's key and the right host has answered, which an address that every host has
-// (a container bridge's) does not bring about. For a Poller's loop, without threads: watch(), wait until deadline(),
-// progress().
+// counts when both ends have shown the job's key (runtime/net/probe_words.h) and the right host has answered, which an
+// address that every host has (a container bridge's) does not bring about. For a Poller's loop, without threads:
+// watch(), wait until deadline(), progress().
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,46 @@
 #include "launcher/spawn/poller.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
-#include "runtime/net/handshake.h"
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/probe_words.h"
 #include "runtime/net/world.h"
 
 namespace distrun::launcher {
 
-// Which host of which job this is. In the Hello of a probe both ends are numbers of hosts, kHeadHost for the head.
+// Which host of which job this is; kHeadHost for the head.
 struct ProbeSelf {
   int host = kHeadHost;
   std::string job_id;
 };
 
+// Strangers cost it 128 descriptors at most, the oldest silent one making room for a newcomer, and no more time than
+// the probes of a job may take: then it is closed.
 class ProbeListener {
  public:
   // On all addresses of this host, at a free port. Whoever connects waits for answer().
   static Result<ProbeListener> open();
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // From now on probes of this job that are meant for this host are answered, all others turned away.
-  Status answer(const net::JobKey& key, const ProbeSelf& self);
+  // From now on questions of this job are answered with this host's number, all others turned away.
+  void answer(const net::JobKey& key, const ProbeSelf& self);
   void watch(Poller& poller);
 
  private:
+  struct Caller {
+    Fd fd;
+    net::ProbeWords::Question question;
+    std::size_t received = 0;
+  };
+
   ProbeListener(Fd listening, std::uint16_t port) : listening_(std::move(listening)), port_(port) {}
 
-  Fd listening_;  // until answer()
+  void accept_all();
+  void serve(std::size_t id);
+
+  Fd listening_;
   std::uint16_t port_;
-  std::unique_ptr<net::SecureListener> listener_;
+  int host_ = kHeadHost;
+  std::unique_ptr<net::ProbeWords> words_;  // once answer() has told whose it is
+  std::size_t next_id_ = 0;
+  std::map<std::size_t, Caller> callers_;  // in order of arrival
 };
 
 // A connect to a dead route is swallowed without an answer, so everything has an end.
@@ -56,7 +69,7 @@ struct ProbeLimits {
 class Prober {
  public:
   // The best addresses of all targets are tried first. Nothing happens before progress().
-  Prober(const net::JobKey& key, ProbeSelf self, std::vector<ProbeTarget> targets, ProbeLimits limits = {});
+  Prober(const net::JobKey& key, const ProbeSelf& self, std::vector<ProbeTarget> targets, ProbeLimits limits = {});
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
@@ -76,22 +89,23 @@ class Prober {
     TimePoint until;
     int attempts = 0;
     Fd fd;
-    std::unique_ptr<net::Handshake> handshake;  // once connected
-    std::vector<std::byte> received;
+    std::optional<net::ProbeWords::Question> question;  // once it has been asked
+    net::ProbeWords::Answer answer{};
+    std::size_t received = 0;
   };
   // Nothing while it goes on; why it has failed, or an empty text: reached.
   using Outcome = std::optional<std::string>;
 
   [[nodiscard]] static Outcome connect(Connection& connection);
-  [[nodiscard]] Outcome start_handshake(Connection& connection) const;
+  [[nodiscard]] Outcome ask(Connection& connection) const;
   [[nodiscard]] Outcome receive(Connection& connection) const;
-  [[nodiscard]] std::string refusal(const Connection& connection, const Status& status) const;
+  [[nodiscard]] std::string judge(const Connection& connection) const;
   void ready(std::size_t id);
   void finish(const ProbeTarget& target, std::string failure);
   void expire(TimePoint now);
 
-  const net::JobKey key_;
-  const ProbeSelf self_;
+  const net::ProbeWords words_;
+  const int self_;
   const ProbeLimits limits_;
   std::deque<ProbeTarget> waiting_;
   std::optional<TimePoint> end_;  // of all

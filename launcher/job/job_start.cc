@@ -183,7 +183,7 @@ Status Job::await_probes() {
   auto listener = ProbeListener::open();
   if (!listener.ok()) return listener.status();
   listener_.emplace(*std::move(listener));
-  DISTRUN_RETURN_IF_ERROR(listener_->answer(key_, {.job_id = config_.plan.job_id}));
+  listener_->answer(key_, {.job_id = config_.plan.job_id});
   probed_head_ = ProbedHost{
       .name = "this machine", .addresses = eligible(net::scan_addresses(), config_.network), .port = listener_->port()};
   return {};

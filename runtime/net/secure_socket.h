@@ -29,9 +29,9 @@ inline constexpr std::size_t kMaxFrame = std::size_t{16} << 20;
 // Bound into the handshake's transcript, so that a connection cannot be replayed, reflected or used for another
 // purpose. Texts are at most 128 bytes each.
 struct Hello {
-  std::string purpose;  // "store", "control", "tcp:<group>", "host", "probe"
+  std::string purpose;  // "store", "control", "tcp:<group>", "host"
   std::string job_id;
-  // World ranks, for the purpose "probe" numbers of hosts; -1 for the launcher.
+  // World ranks; -1 for the launcher.
   int from = -1;  // the connecting side
   int to = -1;    // the accepting side; checked
   // Sent encrypted in the handshake, both ways; a difference is a kProtocol error that names both versions. This

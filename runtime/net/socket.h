@@ -1,6 +1,6 @@
 // Stream sockets without authentication: addresses, connecting with a deadline, and the options that every one of ours
 // has (non-blocking, close-on-exec, no delay, a silent peer noticed in about 5 s). Used by secure_socket and by the
-// launcher's probes, which authenticate with handshake.h.
+// launcher's probes, which authenticate with probe_words.h.
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,7 @@ namespace {
 const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
       {"wire", wire, wire_seeds},
+      {"probe", probe, probe_seeds},
       {"store", store, store_seeds},
       {"frame", frame, frame_seeds},
       {"handshake", handshake, handshake_seeds},

@@ -27,6 +27,8 @@ int frame(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> frame_seeds();
 int handshake(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> handshake_seeds();
+int probe(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> probe_seeds();
 int address(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> address_seeds();
 int engine(const std::uint8_t* data, std::size_t size);

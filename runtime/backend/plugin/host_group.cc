@@ -21,7 +21,7 @@ void host_peer_lost(distrun_backend_host_group* group, std::int32_t world_rank) 
 }
 
 std::int32_t host_mac(distrun_backend_host_group* group, const void* data, std::uint64_t size, void* mac) {
-  const auto result = reinterpret_cast<HostGroup*>(group)->mac({static_cast<const unsigned char*>(data), size});
+  const auto result = reinterpret_cast<HostGroup*>(group)->mac({static_cast<const std::byte*>(data), size});
   if (!result.ok()) return static_cast<std::int32_t>(result.status().code());
   std::memcpy(mac, result->data(), result->size());
   return DISTRUN_BACKEND_OK;
@@ -56,7 +56,7 @@ void HostGroup::peer_lost(int world_rank) {
   if (wait_set_ != nullptr) wait_set_->wake();
 }
 
-Result<Mac> HostGroup::mac(std::span<const unsigned char> data) const {
+Result<net::Mac> HostGroup::mac(std::span<const std::byte> data) const {
   if (!secret_) return Status(Errc::kUnsupported, "this group has no key");
   return secret_->mac(data);
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "runtime/backend/backend.h"
-#include "runtime/backend/plugin/group_secret.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
+#include "runtime/net/mac_key.h"
 #include "runtime/net/store.h"
 #include "runtime/net/wait_set.h"
 
@@ -25,7 +25,7 @@ class HostGroup {
   // A group without a key (null) gives no MACs.
   HostGroup(net::WaitSet* wait_set, const net::JobKey* key, const std::string& plugin, const std::string& group)
       : wait_set_(wait_set) {
-    if (key != nullptr) secret_.emplace(*key, plugin, group);
+    if (key != nullptr) secret_.emplace(*key, std::string("distrun plug-in") + '\0' + plugin + '\0' + group);
   }
 
   void expect(std::uint64_t token);  // before the plug-in hears of it
@@ -33,7 +33,7 @@ class HostGroup {
   // A token that is not expected is ignored: a plug-in's mistake must not complete somebody else's operation.
   void complete(std::uint64_t token, Status status);
   void peer_lost(int world_rank);
-  [[nodiscard]] Result<Mac> mac(std::span<const unsigned char> data) const;
+  [[nodiscard]] Result<net::Mac> mac(std::span<const std::byte> data) const;
 
   void take(std::vector<Completed>& out);
   [[nodiscard]] bool any_completed() const;
@@ -44,7 +44,7 @@ class HostGroup {
 
  private:
   net::WaitSet* wait_set_;  // not owned; may be null
-  std::optional<GroupSecret> secret_;
+  std::optional<net::MacKey> secret_;
   mutable Mutex mutex_;
   std::set<std::uint64_t> in_flight_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<Completed> completed_ DISTRUN_GUARDED_BY(mutex_);

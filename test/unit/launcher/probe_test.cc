@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::launcher {
@@ -31,7 +32,7 @@ ProbeListener listener() {
 
 ProbeListener listener(const JobKey& key, const ProbeSelf& self) {
   ProbeListener made = listener();
-  REQUIRE(made.answer(key, self).ok());
+  made.answer(key, self);
   return made;
 }
 
@@ -137,7 +138,7 @@ TEST_CASE("another job's host is not reached") {
   CHECK(has(probe(key, {.address = at("127.0.0.1", other_job)}, {&other_job}), "refused this process's key or job"));
 }
 
-TEST_CASE("a connection for another purpose is turned away") {
+TEST_CASE("a listener for something else is not reached") {
   const JobKey key = JobKey::generate();
   auto store = net::listen_secure("127.0.0.1:0", key, {.purpose = "store", .job_id = "job", .from = 0});
   REQUIRE(store.ok());
@@ -152,7 +153,7 @@ TEST_CASE("a connection for another purpose is turned away") {
     REQUIRE(poller.wait(prober.deadline()).ok());
     prober.progress(Clock::now());
   }
-  CHECK(has(prober.take_results()[0].failure, "'store'"));
+  CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
 }
 
 TEST_CASE("a closed port, a dead end, silence and nonsense are told apart") {
@@ -183,7 +184,7 @@ TEST_CASE("probes that come before the listener knows whose it is wait for it") 
     prober.progress(Clock::now());
   }
   CHECK_FALSE(prober.done());
-  REQUIRE(early.answer(key, {.host = 0, .job_id = "job"}).ok());
+  early.answer(key, {.host = 0, .job_id = "job"});
   run({&prober}, {&early});
   CHECK(prober.take_results()[0].failure.empty());
 }
@@ -241,6 +242,40 @@ TEST_CASE("many hosts at once come through the few places of a listener") {
   }
   run(probers, {&busy});
   for (Prober* prober : probers) CHECK(prober->take_results().at(0).failure.empty());
+}
+
+TEST_CASE("strangers on a listener keep nobody out") {
+  const JobKey key = JobKey::generate();
+  ProbeListener busy = listener(key, {.host = 0, .job_id = "job"});
+  const auto address = net::parse_address(at("127.0.0.1", busy));
+  REQUIRE(address.ok());
+  std::vector<Fd> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(*net::begin_connect(*address));
+  const std::string nonsense(4096, 'x');
+  for (std::size_t i = 0; i < 50; ++i) ::send(silent[i].get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);
+  CHECK(probe(key, {.host = 0, .address = at("127.0.0.1", busy)}, {&busy}).empty());
+}
+
+TEST_CASE("what answers without the key is told apart") {
+  const JobKey key = JobKey::generate();
+  net::Address address{.host = "127.0.0.1"};
+  auto door = net::listen_stream(address);
+  REQUIRE(door.ok());
+  Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
+  Poller poller;
+  std::vector<Fd> guests;
+  while (!prober.done()) {
+    poller.clear();
+    poller.watch(door->get(), POLLIN, [&](short) {
+      guests.push_back(*net::accept_stream(door->get()));
+      const std::string banner = "SSH-2.0-OpenSSH_9.2 and more, as much as an answer has";
+      ::send(guests.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
+    });
+    prober.watch(poller);
+    REQUIRE(poller.wait(prober.deadline()).ok());
+    prober.progress(Clock::now());
+  }
+  CHECK(has(prober.take_results()[0].failure, "does not belong to the job"));
 }
 
 TEST_CASE("nothing to probe is done at once") {
