@@ -1,0 +1,79 @@
+"""The examples of tf.distribute's strategies. They hold no line for distrun, which writes TF_CONFIG for them."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import ROOT
+from .conftest import Completed, RunFramework
+
+EXAMPLES = ROOT / "examples/tf_distribute"
+
+
+def losses(done: Completed) -> dict[int, float]:
+    """By epoch, of a job that went well and whose rank 0 alone has told."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [float(one) > 0.8 for one in re.findall(r"^\[\d\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)] == [True]
+    lines = re.findall(r"^\[0\] epoch (\d): loss (\d\.\d+), \d+ samples/s$", done.stdout, re.MULTILINE)
+    return {int(epoch): float(loss) for epoch, loss in lines}
+
+
+@pytest.fixture(scope="module")
+def first_loss() -> list[float]:
+    """Of the first epoch on one device, once that has run: what the others compute together is the same."""
+    return []
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        ("one_device.py", ()),
+        ("one_device.py", ("--device", "default")),
+        ("central_storage.py", ()),
+        ("mirrored.py", ("--reduce", "hierarchical")),
+        ("mirrored.py", ("--reduce", "one-device", "--fit")),
+    ],
+)
+def test_strategies_of_one_process(
+    run_framework: RunFramework, first_loss: list[float], example: str, words: tuple[str, ...]
+) -> None:
+    done = run_framework("-np", "1", program=str(EXAMPLES / example), words=("--epochs", "1", *words))
+    found = losses(done)
+    first_loss.append(found[1])
+    # Keras's fit() shuffles by itself.
+    assert found == {1: pytest.approx(first_loss[0], rel=0.02 if "--fit" in words else 1e-3)}
+    assert ("[0] 2 replicas" in done.stdout.splitlines()) == (example == "mirrored.py")
+
+
+def test_a_custom_loop_goes_on_from_its_checkpoint(
+    run_framework: RunFramework, first_loss: list[float], tmp_path: Path
+) -> None:
+    """First two workers by RING, then a chief and a worker by AUTO; only the chief's files are kept."""
+    program, checkpoints = str(EXAMPLES / "mwms_custom_loop.py"), ("--checkpoints", str(tmp_path))
+    first = losses(run_framework("-np", "2", "--tf", program=program, words=("--epochs", "1", *checkpoints)))
+    assert list(first) == [1]
+    if first_loss:
+        assert first[1] == pytest.approx(first_loss[0], rel=1e-3)
+    chief = run_framework("-np", "2", "--tf-roles", "chief=1,worker=1", program=program,
+                          words=("--epochs", "2", "--communication", "auto", *checkpoints))  # fmt: skip
+    second = losses(chief)
+    assert list(second) == [2] and second[2] < 0.6 * first[1]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["checkpoint", "ckpt-1", "ckpt-1", "ckpt-2", "ckpt-2"]
+
+
+def test_a_parameter_server_cluster(run_framework: RunFramework, tmp_path: Path) -> None:
+    """Only chief and evaluator run the program; the servers end with the chief, and nothing is left."""
+    started = time.monotonic()
+    done = run_framework("-v", "-np", "5", "--oversubscribe", "--tf-roles", "chief=1,worker=2,ps=1,evaluator=1",
+                         program=str(EXAMPLES / "parameter_server.py"),
+                         words=("--epochs", "2", "--checkpoints", str(tmp_path)))  # fmt: skip
+    assert list(losses(done)) == [1, 2]
+    assert {line[:3] for line in done.stdout.splitlines()} == {"[0]", "[4]"}
+    last = done.stdout.split("[4] evaluator: ")[-1]
+    assert re.match(r"accuracy 0\.[89]\d+ after epoch 2\n", last), done.stdout
+    assert "ranks 1-3 run a TensorFlow server instead of the program, and end with the chief, rank 0" in done.stderr
+    assert time.monotonic() - started < 100
