@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from distrun import basics
 from distrun._objects import allgather_object, broadcast_object
 from distrun.basics import *  # noqa: F403
+from distrun.numpy import barrier, join
 from distrun.process_sets import ProcessSet
 
 from . import _backends, callbacks
@@ -30,12 +31,14 @@ __all__ = [
     "allgather",
     "allgather_object",
     "allreduce",
+    "barrier",
     "broadcast",
     "broadcast_model",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
     "error_of",
+    "join",
     "load_model",
     "reducescatter",
 ]

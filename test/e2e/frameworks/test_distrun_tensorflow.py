@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import signal
 
 import pytest
+from environments import environment_python
+
+from distrun._library import library_file
 
 from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import Completed, RunFramework
@@ -27,6 +31,17 @@ def test_operations(run_framework: RunFramework, ranks: int, monkeypatch: pytest
 
 def test_operations_where_the_library_does_not_fit(run_framework: RunFramework) -> None:
     assert_passed(run_framework("-np", "2", program="tf_ops.py", words=("slower",)), 2)
+
+
+@pytest.mark.parametrize("version", ["2.15", "2.18", "2.20"])
+def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str) -> None:
+    """The newest TensorFlow's is the one that is hashed here: there is no other."""
+    python = str(environment_python(f"tensorflow-{version}"))
+    done = run_framework("-np", "2", program="tf_ops.py", python=python)
+    assert_passed(done, 2)
+    file = library_file().resolve().with_name("libdistrun_tensorflow.so")
+    found = re.findall(r"TensorFlow (\d+\.\d+)\.\d+ uses (\w+)", done.stdout)
+    assert found == [(version, hashlib.sha256(file.read_bytes()).hexdigest())] * 2, done.stdout
 
 
 def test_v1_graphs(run_framework: RunFramework) -> None:
@@ -73,3 +88,12 @@ def test_examples(run_framework: RunFramework, example: str) -> None:
     assert re.search(r"loss: \d+\.\d+, \d+ samples/s", done.stdout), done.stdout
     accuracies = re.findall(r"^\[0\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert len(accuracies) == 1 and float(accuracies[0]) > 0.9, done.stdout
+
+
+def test_the_estimator_example(run_framework: RunFramework) -> None:
+    python = str(environment_python("tensorflow-2.15"))
+    done = run_framework("-np", "2", program=str(ROOT / "examples/estimator_mnist.py"), python=python)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^\[0\] epoch \d: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE)) == 4
+    accuracies = re.findall(r"^\[0\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert len(accuracies) == 1 and float(accuracies[0]) > 0.85, done.stdout

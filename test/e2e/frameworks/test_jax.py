@@ -63,3 +63,12 @@ def test_a_rank_that_dies_in_a_step(start_job: StartJob, framework_python: str) 
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
     assert told and float(told[1]) < 2, job.text
     assert "RankLost" in told[2] and "ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
+
+
+def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, framework_python: str) -> None:
+    """What the other waits for then fails at once, and says for whom it waited."""
+    job = start_job("-np", "2", framework_python, PROGRAMS / "jax_leaves.py")
+    assert job.finish(120) == 76, job.text
+    left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
+    assert left and told and float(told[1]) - float(left[1]) < 2, job.text
+    assert "RankLeft ranks=(0,)" in told[2] and "allreduce.gradient" in told[2], job.text

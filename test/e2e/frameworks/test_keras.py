@@ -53,3 +53,17 @@ def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
     assert told and float(told[1]) < 2, job.text
     assert "RankLost ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
+
+
+@pytest.mark.parametrize("lacks", ["variable", "batch"])
+def test_a_rank_that_lacks_something(start_job: StartJob, backend: str, keras_python: str, lacks: str) -> None:
+    """Rank 0 ends; what rank 1 waits for fails at once and is named. On JAX gradients are one group, and it differs."""
+    job = start_job("-np", "2", keras_python, PROGRAMS / "keras_leaves.py", lacks)
+    mismatch = lacks == "variable" and backend == "jax"
+    assert job.finish(150) == (3 if mismatch else 76), job.text
+    if mismatch:
+        assert "Mismatch ranks=(0, 1)" in job.text and "groups differ between ranks" in job.text
+        return
+    left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
+    assert left and told and float(told[1]) - float(left[1]) < 2, job.text
+    assert "odd/kernel" in told[2] if lacks == "variable" else "can never run" in told[2], job.text

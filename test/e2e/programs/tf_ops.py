@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
 import warnings
+from pathlib import Path
 
 os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}')
 
@@ -237,6 +239,27 @@ def nan_travels() -> None:
     assert np.isnan(result[0]) and result[1] == 1.0
 
 
+def overflow_on_one_rank() -> None:
+    """Gradients are reduced before they are looked at, so all ranks skip the step together."""
+    weight = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", dtype="mixed_float16")
+    weight.build([None, 1])
+    inner = tf.keras.optimizers.SGD(0.5)
+    optimizer = tf.keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=4.0)
+    scaled = getattr(optimizer, "scale_loss", None) or optimizer.get_scaled_loss  # Keras 3, Keras 2
+    unscaled = getattr(optimizer, "get_unscaled_gradients", None) or (lambda gradients: gradients)
+
+    @tf.function
+    def step(x):  # type: ignore[no-untyped-def]
+        with tf.GradientTape() as tape:
+            loss = scaled(tf.reduce_sum(tf.cast(weight(x), tf.float32)))
+        gradients = hvd.DistributedGradientTape(tape).gradient(loss, weight.trainable_variables)
+        optimizer.apply_gradients(zip(unscaled(gradients), weight.trainable_variables, strict=True))
+
+    for x, wanted in ((1.0, 0.5), (6e4 if RANK == 0 else 1.0, 0.5), (1.0, 0.0)):
+        step(tf.constant([[x]]))
+        equal(weight.trainable_variables[0], [[wanted]])
+
+
 def mismatches() -> None:
     if SIZE == 1:
         return
@@ -319,6 +342,12 @@ def starts_again() -> None:
     equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
 
 
+def hash_of_the_library() -> str:
+    maps = Path("/proc/self/maps").read_text().split()
+    (file,) = {word for word in maps if word.endswith("/libdistrun_tensorflow.so")}
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 assert "TF_CONFIG" not in os.environ
 every_dtype_and_shape(lambda value: hvd.allreduce(value, op=hvd.Sum))
 every_dtype_and_shape(tf.function(lambda value: hvd.allreduce(value, op=hvd.Sum)))
@@ -336,6 +365,7 @@ sparse_and_tape()
 variables_and_objects()
 loops_and_pruning()
 nan_travels()
+overflow_on_one_rank()
 mismatches()
 a_variable_that_one_rank_lacks()
 process_sets_and_join()
@@ -343,4 +373,6 @@ batch_norm()
 raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
 raises(NotImplementedError, "elastic", lambda: hvd.elastic.TensorFlowState())
 starts_again()
+if not SLOWER:
+    print(f"TensorFlow {tf.__version__} uses {hash_of_the_library()}", flush=True)
 print("all checks passed", flush=True)

@@ -209,6 +209,17 @@ def check_mismatches_are_everybodys_errors() -> None:
     same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
 
 
+def check_a_variable_that_one_rank_lacks() -> None:
+    if hvd.size() == 1:
+        return
+    params = [jnp.ones(2)] * (2 + (hvd.rank() == 1))
+    for way in WAYS.values():
+        with raises(Exception, "group of 3", "group of 2") as caught:
+            jax.block_until_ready(way(functools.partial(hvd.allreduce, name="params"))(params))
+        error = hvd.error_of(caught[0])
+        assert isinstance(error, hvd.Mismatch) and error.usable
+
+
 def check_nothing_and_what_cannot_travel() -> None:
     for way in WAYS.values():
         assert way(hvd.allreduce)({}) == {}
@@ -279,6 +290,32 @@ def check_optimizer_equals_a_single_process() -> None:
         found = train(optimizer, images[mine], labels[mine], options.get("backward_passes_per_step", 1))
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5)
+
+
+def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
+    """The gradients are looked at when they are reduced: apply_if_finite goes inside."""
+    import optax
+
+    optimizer = hvd.DistributedOptimizer(optax.apply_if_finite(optax.sgd(0.5), max_consecutive_errors=5))
+
+    @jax.jit
+    def step(params: jax.Array, state: Any, slope: jax.Array) -> Any:
+        gradients = jax.grad(lambda p: (p.astype(jnp.float16) * slope).sum().astype(jnp.float32))(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = jnp.ones(3)
+    state = optimizer.init(params)
+    for slope, expected in ((2.0, 0.0), (jnp.inf if hvd.rank() == 0 else 2.0, 0.0), (2.0, -1.0)):
+        params, state = step(params, state, jnp.float16(slope))
+        same(params, jnp.full(3, expected))
+
+
+def check_nan_travels() -> None:
+    value = jnp.array([jnp.nan if hvd.rank() == 0 else 1.0, 1.0])
+    for way in WAYS.values():
+        result = way(hvd.allreduce)(value)
+        assert jnp.isnan(result[0]) and result[1] == 1.0
 
 
 def check_by_callbacks() -> None:

@@ -201,6 +201,44 @@ def check_what_is_wrong_is_refused() -> None:
         hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="zip")
 
 
+def check_models_that_differ_are_refused() -> None:
+    """By the broadcast at the start, and without one by the first step; the job goes on."""
+    if hvd.size() == 1:
+        return
+    for callbacks in ([start()], []):
+        layers = [keras.Input((6,)), keras.layers.Dense(8 + hvd.rank()), keras.layers.Dense(1)]
+        odd = keras.Sequential(layers)
+        odd.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+        with raises(Exception, "shapes differ") as caught:
+            fit(odd, *mine(), BATCH // hvd.size(), callbacks)
+            odd.get_weights()  # JAX raises where a result is looked at
+        error = hvd.error_of(caught[0])
+        assert isinstance(error, hvd.Mismatch) and error.usable, caught[0]
+    same(distributed(keras.optimizers.SGD(0.05)), alone(keras.optimizers.SGD(0.05)))
+
+
+def check_nan_of_one_rank_is_everybodys() -> None:
+    made = model(0)
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    images, labels = mine()
+    if hvd.rank() == 0:
+        labels[0] = np.nan
+    fit(made, images, labels, BATCH // hvd.size(), [start()], epochs=1)
+    assert all(np.isnan(weight).all() for weight in made.get_weights())
+
+
+def check_a_rank_without_batches_joins() -> None:
+    made = model(0)
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    images, labels = mine()
+    part = BATCH // hvd.size()
+    fewer = hvd.rank() == hvd.size() - 1
+    rows = len(labels) - part * fewer
+    fit(made, images[:rows], labels[:rows], part, [start()], epochs=1)
+    assert hvd.join() in range(hvd.size())
+    assert int(made.optimizer.iterations) == ROWS // BATCH - fewer
+
+
 def check_values() -> None:
     size, rank = hvd.size(), hvd.rank()
     value = keras.ops.convert_to_tensor(np.full(2, float(rank), np.float32))

@@ -1,0 +1,27 @@
+"""Rank 1's model has a variable that rank 0's lacks, and rank 0 has a batch less; KERAS_BACKEND names the backend."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import keras
+import numpy as np
+
+import distrun.keras as hvd
+
+hvd.init()
+layers = [keras.Input((4,)), keras.layers.Dense(1)]
+if hvd.rank() == 1 and sys.argv[1] == "variable":
+    layers.append(keras.layers.Dense(1, name="odd"))
+model = keras.Sequential(layers)
+model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+rows = 2 if sys.argv[1] == "batch" and hvd.rank() == 1 else 1
+try:
+    model.fit(np.ones((rows, 4), np.float32), np.ones((rows, 1), np.float32), batch_size=1, verbose=0)
+except Exception as failure:
+    error = hvd.error_of(failure)
+    assert error is not None, failure
+    print(f"told {time.time()} {type(error).__name__} ranks={error.ranks} {error}", flush=True)
+    raise SystemExit(3) from None
+print(f"leaves {time.time()}", flush=True)
