@@ -9,11 +9,10 @@ The lines marked (1) to (4) are all that makes it distributed. The digits come w
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
+import mnist_data
 import tensorflow as tf
-from mnist_data import load
 
 import distrun.tensorflow as hvd
 
@@ -41,7 +40,7 @@ def main() -> None:
 
     hvd.init()  # (1)
     tf.keras.utils.set_random_seed(hvd.rank())
-    train_x, train_y, test_x, test_y = load()
+    train_x, train_y, test_x, test_y = mnist_data.load()
     mine = slice(hvd.rank(), None, hvd.size())  # (2) every rank has its own share
     batches = tf.data.Dataset.from_tensor_slices((train_x[mine], train_y[mine])).shuffle(4000)
     batches = batches.batch(options.batch_size, drop_remainder=True)
@@ -61,21 +60,17 @@ def main() -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    steps = len(batches)
+    report = mnist_data.Report(hvd.rank(), len(batches), options.batch_size * hvd.size())
     for epoch in range(options.epochs):
-        started, total = time.perf_counter(), 0.0
-        for images, labels in batches:
+        total = 0.0
+        for number, (images, labels) in enumerate(batches, 1):
             total += float(step(images, labels))
-        rate = steps * options.batch_size * hvd.size() / (time.perf_counter() - started)
-        loss = float(hvd.allreduce(tf.constant(total / steps), name="loss"))
-        if hvd.rank() == 0:
-            bar = "=" * (epoch + 1) + "." * (options.epochs - epoch - 1)
-            print(f"epoch {epoch + 1} [{bar}] loss: {loss:.4f}, {rate:.0f} samples/s", flush=True)
+            report.step(number)
+        report.epoch(epoch + 1, hvd.allreduce(tf.constant(total / number), name="loss"))
 
     right = tf.argmax(model(test_x[mine]), axis=1, output_type=tf.int32) == test_y[mine]
     accuracy = hvd.allreduce(tf.reduce_sum(tf.cast(right, tf.float32)), op=hvd.Sum, name="accuracy") / len(test_y)
-    if hvd.rank() == 0:
-        print(f"accuracy: {float(accuracy):.3f}", flush=True)
+    report.accuracy(accuracy)
     hvd.shutdown()
 
 

@@ -9,12 +9,11 @@ The lines marked (1) to (4) are all that makes it distributed. The digits come w
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
+import mnist_data
 import numpy as np
 import tensorflow as tf
-from mnist_data import load
 
 import distrun.tensorflow as hvd
 
@@ -43,35 +42,24 @@ def conv_model(images: Any) -> Any:
 class Progress(tf.compat.v1.train.SessionRunHook):
     """Rank 0 says how far it is; at the end every rank looks at its share of the test images."""
 
-    def __init__(self, steps: int, samples: int, loss: Any, right: Any, test: dict[Any, Any], count: int) -> None:
-        self.steps, self.samples, self.loss, self.right, self.test, self.count = (
-            steps,
-            samples,
-            loss,
-            right,
-            test,
-            count,
-        )
-        self.step = 0
-        self.started = time.perf_counter()
+    def __init__(self, steps: int, batch: int, loss: Any, accuracy: Any, test: dict[Any, Any]) -> None:
+        self.steps = steps
+        self.report = mnist_data.Report(hvd.rank(), steps, batch)
+        self.loss, self.accuracy, self.test = loss, accuracy, test
+        self.losses: list[float] = []
 
     def before_run(self, run_context: Any) -> Any:
         return tf1.train.SessionRunArgs(self.loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.step += 1
-        tenth = max(1, self.steps // 10)
-        if hvd.rank() == 0 and self.step % tenth == 0:
-            done = self.step // tenth
-            rate = self.samples * tenth / (time.perf_counter() - self.started)
-            bar = "=" * done + "." * (10 - done)
-            print(f"step {self.step} [{bar}] loss: {run_values.results:.4f}, {rate:.0f} samples/s", flush=True)
-            self.started = time.perf_counter()
+        self.losses.append(run_values.results)
+        number = (len(self.losses) - 1) % self.steps + 1
+        self.report.step(number)
+        if number == self.steps:
+            self.report.epoch(len(self.losses) // self.steps, np.mean(self.losses[-self.steps :]))
 
     def end(self, session: Any) -> None:
-        right = session.run(self.right, self.test)
-        if hvd.rank() == 0:
-            print(f"accuracy: {right / self.count:.3f}", flush=True)
+        self.report.accuracy(session.run(self.accuracy, self.test))
 
 
 def main() -> None:
@@ -84,7 +72,7 @@ def main() -> None:
 
     tf1.disable_eager_execution()
     hvd.init()  # (1)
-    train_x, train_y, test_x, test_y = load()
+    train_x, train_y, test_x, test_y = mnist_data.load()
     mine = slice(hvd.rank(), None, hvd.size())
 
     images = tf1.placeholder(tf.float32, [None, 28, 28])
@@ -97,13 +85,13 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer)  # (2)
     train = optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step())
 
-    steps = max(1, options.steps // hvd.size())
+    batch = options.batch_size * hvd.size()
     test = {images: test_x[mine], labels: test_y[mine]}
-    everywhere = hvd.allreduce(right, op=hvd.Sum, name="right")
+    accuracy = hvd.allreduce(right, op=hvd.Sum, name="right") / len(test_y)
     hooks = [
         hvd.BroadcastGlobalVariablesHook(0),  # (3)
-        tf1.train.StopAtStepHook(last_step=steps),
-        Progress(steps, options.batch_size * hvd.size(), loss, everywhere, test, len(test_y)),
+        tf1.train.StopAtStepHook(last_step=max(1, options.steps // hvd.size())),
+        Progress(len(train_y) // batch, batch, hvd.allreduce(loss, name="loss"), accuracy, test),
     ]
     random = np.random.default_rng(hvd.rank())
     folder = options.checkpoint_dir if hvd.rank() == 0 else None  # (4)

@@ -27,6 +27,8 @@ def find_environment(name: str) -> Path | None:
 
 
 def why_absent(name: str) -> str:
+    if variable(name) in os.environ:
+        return f"{variable(name)} names {os.environ[variable(name)]}, where no bin/python is"
     listed = ConfigParser(interpolation=None)
     listed.read(ROOT / "scripts/lib/environments.ini")
     option = {"plain": "scripts/test (without --quick)", "full": "scripts/test --full"}[listed[name]["made by"]]

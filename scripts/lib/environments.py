@@ -58,14 +58,13 @@ def python_for(section: SectionProxy) -> str | None:
     return next((python for version in order if (python := find_python(version))), None)
 
 
-def install(folder: Path, python: str, packages: str) -> None:
-    """The list of packages is written last: an environment without it is not whole, and is made again."""
+def install(folder: Path, python: str, section: SectionProxy) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
-    wanted = folder / "wanted.txt"
-    wanted.write_text(packages)
-    subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", wanted], check=True)
-    wanted.rename(folder / "requirements.txt")
+    wanted = folder / "requirements.txt"
+    for packages, options in ((section["packages"], []), (section.get("alone", ""), ["--no-deps"])):
+        wanted.write_text(packages)
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", *options, "-r", wanted], check=True)
 
 
 def link_distrun(folder: Path) -> None:
@@ -81,14 +80,15 @@ def link_distrun(folder: Path) -> None:
 def make(name: str) -> None:
     section = read()[name]
     folder = FOLDER / name
-    packages = section["packages"].strip() + "\n"
-    made = folder / "requirements.txt"
-    if not made.exists() or made.read_text() != packages:
+    # Written last: an environment without it is not whole, and is made again.
+    made, content = folder / "made-of.txt", "".join(f"{key} = {value}\n" for key, value in section.items())
+    if not made.exists() or made.read_text() != content:
         python = python_for(section)
         if python is None:
             print(f"not made: needs one of Python {section['pythons']}; its tests skip and say so")
             return
-        install(folder, python, packages)
+        install(folder, python, section)
+        made.write_text(content)
     link_distrun(folder)
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
 from environments import environment_python
 
 from .conftest import MakeCluster
-from .jobs import assert_nothing_left, package_folders, run
+from .jobs import EXAMPLES, assert_nothing_left, package_folders, run
 from .rig import ROOT, Cluster
 
 PROGRAMS = ROOT / "test/e2e/programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
+pytestmark = pytest.mark.frameworks
+
 
 def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] = ()) -> list[str]:
-    command: tuple[str | Path, ...] = (environment_python("frameworks"), PROGRAMS / program, *words)
+    command: tuple[str | Path, ...] = (
+        environment_python("jax" if program.startswith("jax") else "tensorflow"),
+        PROGRAMS / program,
+        *words,
+    )
     done = run(cluster.head, *options, "--timeout", "120", *command, env=QUIET, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     # Gloo, which JAX uses between CPUs, says that it is connected.
@@ -37,6 +45,29 @@ def test_a_parameter_server_cluster(cluster: Cluster) -> None:
         "[0] program runs as chief 0",
     ]
     assert_nothing_left(cluster["h1"], cluster["h2"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "example", "words"),
+    [
+        ("tensorflow", "tensorflow_v1_mnist.py", ("--steps", "300")),
+        ("tensorflow", "tensorflow_mnist.py", ("--epochs", "2")),
+        ("tensorflow", "keras_mnist.py", ("--epochs", "2")),
+        ("jax", "jax_mnist.py", ("--epochs", "2")),
+        (".venv", "pytorch_mnist.py", ("--epochs", "2")),
+    ],
+)
+def test_the_mnist_examples(cluster: Cluster, environment: str, example: str, words: tuple[str, ...]) -> None:
+    """A short training on two hosts: what the model has learned shows that both ranks' gradients arrived."""
+    if environment == ".venv":
+        pytest.importorskip("mlxtend", reason="mlxtend is not installed beside torch: scripts/test does that")
+    python = sys.executable if environment == ".venv" else environment_python(environment)
+    command: tuple[str | Path, ...] = (python, EXAMPLES / example, *words)
+    done = run(cluster.head, "-np", "2", "-H", "h1:1,h2:1", "--timeout", "120", *command, env=QUIET, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\[0\] epoch 2: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
+    accuracy = re.search(r"^\[0\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) > 0.75, done.stdout
 
 
 def test_jax_where_a_hosts_own_name_is_127_0_1_1(cluster: Cluster) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from environments import environment_python
@@ -14,20 +16,48 @@ from ..conftest import PROGRAMS, launcher_path
 Completed = subprocess.CompletedProcess[str]
 RunFramework = Callable[..., Completed]
 
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+# For programs that compile much and compute little: a quarter of their time.
+COMPILE_FAST = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("frameworks")
+
+
+def run_with(default: str | Path) -> RunFramework:
+    """run("-np", "2", program="jax_psum.py", words=("ours",)): distrun with that Python, or `python=`, to its end."""
+
+    def run(
+        *options: str,
+        program: str | Path,
+        words: tuple[str, ...] = (),
+        python: str | Path = default,
+        env: Mapping[str, str] = QUIET,
+    ) -> Completed:
+        command = [launcher_path(), *options, "--timeout", "150", str(python), str(PROGRAMS / program), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=170, env={**os.environ, **QUIET, **env})
+
+    return run
+
 
 @pytest.fixture(scope="session")
 def framework_python() -> str:
-    """With the newest TensorFlow and JAX. Another environment's: environment_python("tensorflow-2.15")."""
-    return str(environment_python("frameworks"))
+    """With the newest TensorFlow. Another environment's: environment_python("tensorflow-2.15")."""
+    return str(environment_python("tensorflow"))
 
 
 @pytest.fixture
 def run_framework(framework_python: str) -> RunFramework:
-    """run_framework("-np", "2", program="jax_psum.py", words=("ours",)): distrun with that Python, to its end."""
+    """Jobs with the newest TensorFlow."""
+    return run_with(framework_python)
 
-    def run(*options: str, program: str, words: tuple[str, ...] = (), python: str = framework_python) -> Completed:
-        quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-        command = [launcher_path(), *options, "--timeout", "150", python, str(PROGRAMS / program), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=170, env={**os.environ, **quiet})
 
-    return run
+def assert_trained(done: Completed, least: float) -> None:
+    """An MNIST example has printed what its Report promises, and has learned."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^\[0\] epoch \d: loss \d+\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
+    accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert len(accuracies) == 1 and float(accuracies[0]) > least, done.stdout

@@ -1,0 +1,66 @@
+"""distrun for MXNet 1.9: `import distrun.mxnet as hvd`. Names, arguments and defaults are Horovod's."""
+
+from __future__ import annotations
+
+from distrun import basics
+from distrun._objects import allgather_object, broadcast_object
+from distrun._operations import Handle
+from distrun.basics import *  # noqa: F403
+from distrun.numpy.ops import barrier, join, poll, synchronize
+
+from .compression import Compression
+from .functions import broadcast_parameters
+from .ops import (
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_reducescatter,
+    reducescatter,
+    reducescatter_async,
+)
+from .optimizer import DistributedOptimizer, DistributedTrainer
+
+__all__ = [
+    *basics.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "Handle",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+]

@@ -1,0 +1,97 @@
+"""MXNet's arrays as the core's tensors, where they lie.
+
+MXNet's engine computes in the background and knows nothing of ours: an array is waited for before its memory is handed
+over, and must not be touched until the operation is complete.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import mxnet as mx
+from distrun._abi import DType
+from distrun._collectives import Collectives, Memory
+from distrun._operations import Gathered
+from mxnet.base import _LIB, check_call
+from mxnet.ndarray import NDArray
+
+Array: TypeAlias = NDArray
+
+_CODES: dict[str, int] = {code.name.rstrip("_"): int(code) for code in DType if code.name != "bfloat16"}
+
+
+def _code_of(tensor: Array) -> int:
+    name = np.dtype(tensor.dtype).name
+    if name not in _CODES:
+        raise ValueError(f"arrays of dtype {name} cannot travel; convert to one of {', '.join(_CODES)}.")
+    return _CODES[name]
+
+
+def _address(tensor: Array) -> int:
+    found = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(tensor.handle, ctypes.byref(found)))
+    return found.value or 0
+
+
+def _new(like: Array, shape: Sequence[int]) -> Array:
+    if 0 in shape and not mx.util.is_np_shape():
+        raise ValueError("the result has no rows, which MXNet has no array for; call mxnet.npx.set_np() first.")
+    made = mx.nd.empty(tuple(shape), ctx=like.context, dtype=like.dtype)
+    return made.as_np_ndarray() if isinstance(like, mx.np.ndarray) else made
+
+
+def to_array(value: Any) -> Array:
+    """An array of MXNet for anything that it can make one of."""
+    return value if isinstance(value, NDArray) else mx.nd.array(value)
+
+
+class MxnetAdapter:
+    """Adapter[NDArray]; see distrun._collectives."""
+
+    def describe(self, tensor: Array) -> Memory:
+        if tensor.stype != "default":
+            raise ValueError(f"arrays of storage type {tensor.stype} cannot travel; use tostype('default').")
+        if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
+            raise ValueError(f"arrays on {tensor.context} cannot travel; use as_in_context(mx.cpu()).")
+        tensor.wait_to_read()
+        return Memory(_address(tensor), _code_of(tensor), tensor.shape)
+
+    def hold(self, tensor: Array) -> object:
+        return tensor
+
+    def pointer(self, tensor: Array) -> int:
+        return _address(tensor)
+
+    def contiguous(self, tensor: Array) -> Array:
+        return tensor  # all are
+
+    def writable(self, tensor: Array) -> None:
+        if not isinstance(tensor, NDArray):
+            raise ValueError(f"the in-place forms need an array of MXNet, not {type(tensor).__name__}.")
+        # What reads the old contents must have done so.
+        check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))
+
+    def empty_like(self, tensor: Array) -> Array:
+        return _new(tensor, tensor.shape)
+
+    def copy(self, target: Array, source: Array) -> None:
+        source.copyto(target)
+
+    def gathered(self, like: Array, result: Gathered) -> Array:
+        output = _new(like, result.shape)
+        if result.bytes:
+            ctypes.memmove(_address(output), result.data, result.bytes)
+        return output
+
+    def empty_rows(self, like: Array, rows: int) -> Array:
+        return _new(like, (rows, *like.shape[1:]))
+
+    def integers(self, values: Sequence[int]) -> Array:
+        return mx.nd.array(values, dtype="int32")
+
+
+collective = Collectives[Array](MxnetAdapter())

@@ -1,0 +1,36 @@
+"""Compression: arrays are made smaller for the way and get their dtype back afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrun._compression import Compressor, NoneCompressor
+
+from ._adapter import Array
+
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class FP16Compressor(Compressor):
+    """Sends float32 and float64 as float16."""
+
+    @staticmethod
+    def compress(tensor: Array) -> tuple[Array, Any]:
+        """float16, and the old dtype."""
+        if tensor.dtype in (np.float32, np.float64):
+            return tensor.astype("float16"), tensor.dtype
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Array, ctx: Any) -> Array:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class Compression:
+    """The choices for `compression`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor

@@ -1,0 +1,275 @@
+"""The operations on MXNet's arrays, under Horovod's names. `priority` is Horovod's and has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distrun._abi import Kind
+from distrun._collectives import Call, call, grouped_call, reduce_op, split_rows
+from distrun._operations import Handle
+from distrun.process_sets import ProcessSet, global_process_set
+from mxnet.ndarray import NDArray
+
+from ._adapter import Array, collective, to_array
+
+
+def _reduction(
+    kind: Kind,
+    name: str | None,
+    process_set: ProcessSet,
+    group: int | None,
+    average: bool | None,
+    op: int | None,
+    prescale: float,
+    postscale: float,
+) -> Call:
+    """group: how many arrays run all or none; None for one by itself."""
+    factors = {"prescale": prescale, "postscale": postscale}
+    reduce = reduce_op(op, average)
+    if group is None:
+        return call(kind, name, process_set, reduce=reduce, **factors)
+    return grouped_call(kind, name, process_set, group, reduce=reduce, **factors)
+
+
+def allreduce_async(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Handle[Array]:
+    """Starts a reduction over the ranks into a new array; synchronize() gives it."""
+    del priority
+    what = _reduction(Kind.ALLREDUCE, name, process_set, None, average, op, prescale_factor, postscale_factor)
+    return collective.same_size([to_array(tensor)], what, in_place=False)
+
+
+def allreduce_async_(
+    tensor: Array,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Handle[Array]:
+    """Like allreduce_async, but overwrites the array."""
+    del priority
+    what = _reduction(Kind.ALLREDUCE, name, process_set, None, average, op, prescale_factor, postscale_factor)
+    return collective.same_size([tensor], what, in_place=True)
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Array:
+    """The reduction (default: the average) of the arrays of all ranks, as a new array."""
+    what = (average, name, priority, prescale_factor, postscale_factor, process_set, op)
+    return allreduce_async(tensor, *what).wait()
+
+
+def allreduce_(
+    tensor: Array,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Array:
+    """Like allreduce, but overwrites the array."""
+    what = (average, name, priority, prescale_factor, postscale_factor, process_set, op)
+    return allreduce_async_(tensor, *what).wait()
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Array]:
+    """The reductions of several arrays, which run all or none."""
+    del priority
+    group = len(tensors)
+    what = _reduction(Kind.ALLREDUCE, name, process_set, group, average, op, prescale_factor, postscale_factor)
+    found: list[Array] = collective.same_size([to_array(one) for one in tensors], what, in_place=False).wait()
+    return found
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Array],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Array]:
+    """Like grouped_allreduce, but overwrites the arrays."""
+    del priority
+    group = len(tensors)
+    what = _reduction(Kind.ALLREDUCE, name, process_set, group, average, op, prescale_factor, postscale_factor)
+    found: list[Array] = collective.same_size(list(tensors), what, in_place=True).wait()
+    return found
+
+
+def allgather_async(
+    tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Handle[Array]:
+    """Starts an allgather; synchronize() gives the new array."""
+    del priority
+    return collective.allgather([to_array(tensor)], call(Kind.ALLGATHER, name, process_set))
+
+
+def allgather(
+    tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Array:
+    """The arrays of all ranks one after the other along dimension 0, whose size may differ."""
+    return allgather_async(tensor, name, priority, process_set).wait()
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> list[Array]:
+    """The allgathers of several arrays, which run all or none."""
+    del priority
+    what = grouped_call(Kind.ALLGATHER, name, process_set, len(tensors))
+    found: list[Array] = collective.allgather([to_array(one) for one in tensors], what).wait()
+    return found
+
+
+def broadcast_async(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[Array]:
+    """Starts a broadcast into a new array."""
+    del priority
+    what = call(Kind.BROADCAST, name, process_set, root=root_rank)
+    return collective.same_size([to_array(tensor)], what, in_place=False)
+
+
+def broadcast_async_(
+    tensor: Array,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[Array]:
+    """Like broadcast_async, but overwrites the array."""
+    del priority
+    return collective.same_size([tensor], call(Kind.BROADCAST, name, process_set, root=root_rank), in_place=True)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """The array of world rank `root_rank`, as a new array of the same shape and dtype on every member."""
+    return broadcast_async(tensor, root_rank, name, priority, process_set).wait()
+
+
+def broadcast_(
+    tensor: Array,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Like broadcast, but overwrites the array."""
+    return broadcast_async_(tensor, root_rank, name, priority, process_set).wait()
+
+
+def alltoall_async(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle[Any]:
+    """Starts an alltoall; synchronize() gives what alltoall returns."""
+    del priority
+    rows = split_rows(splits.asnumpy() if isinstance(splits, NDArray) else splits)
+    return collective.alltoall(to_array(tensor), rows, call(Kind.ALLTOALL, name, process_set))
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
+
+    splits: rows for each rank; None: equal shares of dimension 0. With splits the result is the pair of the output and
+    the rows received from each rank (int32).
+    """
+    return alltoall_async(tensor, splits, name, priority, process_set).wait()
+
+
+def reducescatter_async(
+    tensor: Any,
+    op: int | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[Array]:
+    """Starts a reducescatter; synchronize() gives this rank's share as a new array."""
+    del priority
+    what = _reduction(Kind.REDUCESCATTER, name, process_set, None, None, op, prescale_factor, postscale_factor)
+    return collective.reducescatter([to_array(tensor)], what, process_set)
+
+
+def reducescatter(
+    tensor: Any,
+    op: int | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Array:
+    """Reduces the arrays of all ranks (default: the average) and gives each rank its share of the rows."""
+    return reducescatter_async(tensor, op, name, priority, process_set, prescale_factor, postscale_factor).wait()
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    op: int | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Array]:
+    """The reducescatters of several arrays, which run all or none."""
+    del priority
+    group = len(tensors)
+    what = _reduction(Kind.REDUCESCATTER, name, process_set, group, None, op, prescale_factor, postscale_factor)
+    found: list[Array] = collective.reducescatter([to_array(one) for one in tensors], what, process_set).wait()
+    return found

@@ -1,0 +1,126 @@
+"""Optimizers and trainers that step with the gradients of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import Call, batch_call
+from distrun._compression import Compressor
+from distrun.process_sets import ProcessSet, global_process_set
+
+from ._adapter import Array, collective
+from .compression import Compression
+
+
+def _averaging(names: Sequence[str], process_set: ProcessSet, predivide: float) -> Call:
+    """The average of gradients, of which the factor `predivide` is divided by before the sum, the rest after it."""
+    what = batch_call(Kind.ALLREDUCE, names, process_set)
+    if predivide == 1.0:
+        return what._replace(reduce=ReduceOp.AVERAGE)
+    members = process_set.size() or 1
+    return what._replace(reduce=ReduceOp.SUM, prescale=1.0 / predivide, postscale=predivide / members)
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """An optimizer that averages the gradients over the ranks before it updates; for Module and update loops.
+
+    num_groups is Horovod's and has no effect: what one update hands over travels together.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        del num_groups
+        self._optimizer = optimizer
+        self._predivide = gradient_predivide_factor
+        self._process_set = process_set
+
+    def __getattr__(self, item: str) -> Any:
+        return getattr(self.__dict__["_optimizer"], item)
+
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        """The wrapped optimizer's."""
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def create_state(self, index: Any, weight: Any) -> Any:
+        """The wrapped optimizer's."""
+        return self._optimizer.create_state(index, weight)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """The wrapped optimizer's."""
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult: Any) -> None:
+        """The wrapped optimizer's."""
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: Any) -> None:
+        """The wrapped optimizer's."""
+        self._optimizer.set_wd_mult(args_wd_mult)
+
+    def _reduce(self, index: Any, gradient: Any) -> None:
+        indices, gradients = (index, gradient) if isinstance(index, list | tuple) else ([index], [gradient])
+        what = _averaging([f"gradient.{one}" for one in indices], self._process_set, self._predivide)
+        collective.same_size(gradients, what, in_place=True).wait()
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Averages the gradients and updates."""
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Averages the gradients and updates."""
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """gluon.Trainer that averages the gradients over the ranks before it updates.
+
+    `step(batch_size)` takes this rank's batch size. num_groups is Horovod's and has no effect: all gradients travel
+    together. prefix: put before the names, where two trainers train parameters of the same names.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: type[Compressor] = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        del num_groups
+        if isinstance(optimizer, DistributedOptimizer):
+            raise ValueError("DistributedTrainer takes the plain optimizer: it averages the gradients itself.")
+        super().__init__(params, optimizer, optimizer_params, kvstore=None)
+        self._compression = compression
+        self._predivide = gradient_predivide_factor
+        self._prefix = prefix or ""
+        self._process_set = process_set
+
+    def _allreduce_grads(self) -> None:
+        if not self._process_set.included():
+            return
+        trained = [one for one in self._params if one.grad_req != "null"]
+        names = [f"gradient.{self._prefix}{one.name}" for one in trained]
+        gradients: list[Array] = []
+        for one in trained:
+            gradients += one.list_grad()
+        if len(gradients) != len(trained):
+            raise ValueError("a rank has its parameters on one device; start one rank for each device.")
+        small = [self._compression.compress(one) for one in gradients]
+        what = _averaging(names, self._process_set, self._predivide)
+        results = collective.same_size([one for one, _ in small], what, in_place=True).wait()
+        for gradient, result, (_, context) in zip(gradients, results, small, strict=True):
+            if result is not gradient:
+                gradient[:] = self._compression.decompress(result, context)

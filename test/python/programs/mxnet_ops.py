@@ -1,0 +1,175 @@
+"""distrun.mxnet with the real MXNet, on any number of ranks: its arrays, trainers and optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from checks import raises, run
+
+import distrun.mxnet as hvd
+
+DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
+
+
+def mine(shape: tuple[int, ...], dtype: str = "float32", rank: int | None = None) -> Any:
+    """Values that every rank can compute for every other one; small, so that all sums are exact."""
+    rank = hvd.rank() if rank is None else rank
+    return mx.nd.array((np.arange(np.prod(shape)).reshape(shape) % 5 + rank + 1), dtype=dtype)
+
+
+def everyone(shape: tuple[int, ...], dtype: str = "float32") -> Any:
+    return np.stack([mine(shape, dtype, rank).asnumpy() for rank in range(hvd.size())])
+
+
+def equal(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-6)
+
+
+def check_allreduce() -> None:
+    for dtype in DTYPES:
+        found = hvd.allreduce(mine((3, 4), dtype), op=hvd.Sum)
+        assert found.dtype == np.dtype(dtype)
+        equal(found, everyone((3, 4), dtype).sum(axis=0, dtype=dtype))
+    equal(hvd.allreduce(mine((5,))), everyone((5,)).mean(axis=0))
+    equal(hvd.allreduce(mine((5,)), op=hvd.Max), everyone((5,)).max(axis=0))
+    equal(hvd.allreduce(mine((5,)), op=hvd.Sum, prescale_factor=0.5), everyone((5,)).sum(axis=0) / 2)
+
+
+def check_in_place_and_async() -> None:
+    array = mine((4, 4))
+    assert hvd.allreduce_(array, op=hvd.Sum) is array
+    equal(array, everyone((4, 4)).sum(axis=0))
+    handles = [hvd.allreduce_async(mine((3,)) * factor, op=hvd.Sum) for factor in (1, 2, 3)]
+    for factor, handle in enumerate(handles, 1):
+        equal(hvd.synchronize(handle), everyone((3,)).sum(axis=0) * factor)
+        assert hvd.poll(handle)
+    with raises(ValueError, "in-place"):
+        hvd.allreduce_(np.ones(3))
+
+
+def check_what_the_engine_has_not_computed_yet() -> None:
+    left = mx.nd.ones((300, 300)) * (hvd.rank() + 1)
+    product = mx.nd.dot(left, mx.nd.ones((300, 300)))
+    total = sum(range(1, hvd.size() + 1)) * 300.0
+    handle = hvd.allreduce_async_(product, op=hvd.Sum)
+    assert float((hvd.synchronize(handle) + 1).min().asscalar()) == total + 1
+    equal(product[0, :3], [total] * 3)
+
+
+def check_rows() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    equal(hvd.allgather(mine((rank + 1, 2))), np.concatenate([mine((r + 1, 2), rank=r).asnumpy() for r in range(size)]))
+    equal(hvd.broadcast(mine((3,)), size - 1), mine((3,), rank=size - 1).asnumpy())
+    array = mine((3,), "int32")
+    assert hvd.broadcast_(array, 0) is array
+    equal(array, mine((3,), "int32", 0).asnumpy())
+    equal(
+        hvd.reducescatter(mine((2 * size, 3)), op=hvd.Sum), everyone((2 * size, 3)).sum(axis=0)[2 * rank : 2 * rank + 2]
+    )
+    equal(hvd.alltoall(mx.nd.arange(size) + 10 * rank), [rank + 10 * other for other in range(size)])
+    output, rows = hvd.alltoall(mx.nd.ones((size * 2, 1)), splits=mx.nd.array([2] * size, dtype="int32"))
+    assert output.shape == (2 * size, 1) and rows.asnumpy().tolist() == [2] * size
+
+
+def check_groups() -> None:
+    arrays = [mine((3,)), mine((2, 2), "int64")]
+    for found, array in zip(hvd.grouped_allreduce(arrays, op=hvd.Sum), arrays, strict=True):
+        equal(found, everyone(array.shape).sum(axis=0))
+    assert hvd.grouped_allgather(arrays)[1].shape == (2 * hvd.size(), 2)
+    assert hvd.grouped_reducescatter([mine((hvd.size(), 2))])[0].shape == (1, 2)
+    assert hvd.grouped_allreduce_(arrays, op=hvd.Sum)[0] is arrays[0]
+
+
+def check_numpy_arrays_of_mxnet() -> None:
+    array = mx.np.ones((2, 3))
+    found = hvd.allreduce(array, op=hvd.Sum)
+    assert isinstance(found, mx.np.ndarray) and float(found.sum()) == 6 * hvd.size()
+
+
+def check_mismatch_and_what_cannot_travel() -> None:
+    if hvd.size() > 1:
+        with raises(hvd.Mismatch, "shape"):
+            hvd.allreduce(mx.nd.ones((hvd.rank() + 2,)), name="odd")
+    with raises(ValueError, "storage type"):
+        hvd.allreduce(mx.nd.ones((2, 2)).tostype("csr"), name="sparse")
+
+
+def check_objects_and_process_sets() -> None:
+    assert hvd.broadcast_object({"from": hvd.rank()}, 0) == {"from": 0}
+    if hvd.size() == 1:
+        return
+    alone = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
+    equal(hvd.allreduce(mine((3,)), op=hvd.Sum, process_set=alone[hvd.rank()]), mine((3,)).asnumpy())
+    hvd.barrier()
+    for each in alone:
+        hvd.remove_process_set(each)
+
+
+def data() -> tuple[Any, Any]:
+    random = np.random.default_rng(0)
+    return random.normal(size=(24, 6)).astype(np.float32), random.integers(0, 3, 24).astype(np.float32)
+
+
+def network(seed: int) -> Any:
+    """Its first layer learns from the first batch how many inputs it has."""
+    mx.random.seed(seed)
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mx.gluon.nn.Dense(5, activation="tanh"), mx.gluon.nn.Dense(3, in_units=5))
+    net.initialize(mx.init.Xavier(), force_reinit=True)
+    return net
+
+
+def train(trainer_of: Any, share: slice, broadcast: bool) -> list[Any]:
+    inputs, labels = (part[share] for part in data())
+    net = network(hvd.rank() if broadcast else 0)
+    if broadcast:
+        hvd.broadcast_parameters(net.collect_params(), root_rank=0)
+    trainer = trainer_of(net.collect_params())
+    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    for _ in range(4):
+        with mx.autograd.record():
+            loss = loss_of(net(mx.nd.array(inputs)), mx.nd.array(labels))
+        loss.backward()
+        trainer.step(len(labels))
+    return [value.data().asnumpy() for _, value in sorted(net.collect_params().items())]
+
+
+def check_trainer_is_sample_exact() -> None:
+    """Ranks with their shares end where one process with the whole batch does."""
+    adam = ("adam", {"learning_rate": 0.05})
+    expected = train(lambda params: mx.gluon.Trainer(params, *adam, kvstore=None), slice(None), broadcast=False)
+    share = 24 // hvd.size()
+    mine_ = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
+    ways = ({}, {"gradient_predivide_factor": 2.0}) if 24 % hvd.size() == 0 else ()
+    for options in ways:
+        found = train(lambda params, o=options: hvd.DistributedTrainer(params, *adam, **o), mine_, broadcast=True)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    train(lambda params: hvd.DistributedTrainer(params, *adam, compression=hvd.Compression.fp16), mine_, broadcast=True)
+    with raises(ValueError, "plain optimizer"):
+        hvd.DistributedTrainer(network(0).collect_params(), hvd.DistributedOptimizer(mx.optimizer.SGD()))
+
+
+def check_optimizer() -> None:
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))
+    updater = mx.optimizer.get_updater(optimizer)
+    weight, gradient = mx.nd.zeros((3,)), mine((3,))
+    updater(0, gradient, weight)
+    equal(weight, -everyone((3,)).mean(axis=0))
+    optimizer.set_learning_rate(0.5)
+    assert optimizer.learning_rate == 0.5
+
+
+def check_parameters_in_a_dict() -> None:
+    arrays = {"b": mine((2,)), "a": mine((3, 1))}
+    hvd.broadcast_parameters(arrays, root_rank=hvd.size() - 1, prefix="other.")
+    equal(arrays["a"], mine((3, 1), rank=hvd.size() - 1).asnumpy())
+    with raises(ValueError, "dict"):
+        hvd.broadcast_parameters([mine((2,))])
+
+
+if __name__ == "__main__":
+    run(globals())
