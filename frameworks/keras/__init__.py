@@ -1,4 +1,4 @@
-"""distrun for Keras 3, on all three of its backends: `import distrun.keras as hvd`. The names are Horovod's."""
+"""distrun for Keras 3 on its three backends and for legacy Keras, in Horovod's names: `import distrun.keras as hvd`."""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun.errors import DistrunError
 from distrun.process_sets import ProcessSet, global_process_set
+
+from ._keras import keras
 
 
 @dataclasses.dataclass
@@ -47,11 +48,16 @@ class Reduction:
                 results[index] = _scaled(gradient, 1.0 / (self.process_set.size() or 1))
         if travels:
             # Paths are names for people; two variables may have the same one.
-            names = [f"gradient.{index}.{variables[index].path}" for index in travels]
+            names = [f"gradient.{index}.{path_of(variables[index])}" for index in travels]
             reduced = _FUNCTIONS[keras.backend.backend()](self, [gradients[index] for index in travels], names)
             for index, gradient in zip(travels, reduced, strict=True):
                 results[index] = gradient
         return results
+
+
+def path_of(variable: Any) -> str:
+    """What people know it by; legacy Keras has TensorFlow's variables, which have names only."""
+    return str(getattr(variable, "path", variable.name))
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

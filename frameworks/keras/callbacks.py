@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import distrun.numpy as arrays
-import keras
 from distrun import basics
 from distrun._objects import allgather_object
 
+from ._keras import keras
 from .functions import broadcast_model
 from .optimizer import is_distributed
 
@@ -206,7 +206,7 @@ class BestModelCheckpoint(ModelCheckpoint):
         save_freq: str | int = "epoch",
     ) -> None:
         super().__init__(
-            filepath,
+            str(filepath),  # legacy Keras takes no Path
             monitor=monitor,
             verbose=verbose,
             save_best_only=True,

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 import distrun.numpy as arrays
-import keras
 from distrun import basics
 from distrun._abi import Kind
 from distrun._collectives import batch_call
 from distrun.numpy._adapter import collective
 from distrun.process_sets import ProcessSet, global_process_set
 
-from .optimizer import Compression, DistributedOptimizer, is_distributed
+from ._backends import path_of
+from ._keras import LEGACY, keras
+from .optimizer import Compression, DistributedOptimizer, copy_state, is_distributed
 
 
 def _array(value: Any) -> Any:
-    return np.asarray(keras.ops.convert_to_numpy(value))
+    return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
 def allreduce(
@@ -65,7 +66,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
     contents = [np.array(_array(variable)) for variable in variables]
     # Counters of random numbers are unsigned, which does not travel as such.
     views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
-    names = [f"variable.{index}.{getattr(one, 'path', one.name)}" for index, one in enumerate(variables)]
+    names = [f"variable.{index}.{path_of(one)}" for index, one in enumerate(variables)]
     what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
     collective.same_size(views, what, in_place=True).wait()
     if basics.rank() != root_rank:
@@ -81,7 +82,7 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
     if optimizer is not None:
-        if not optimizer.built:
+        if LEGACY or not optimizer.built:
             optimizer.build(model.trainable_variables)
         state = list(optimizer.variables)
     broadcast_variables([one for one in (*model.weights, *state) if id(one) not in local], root_rank)
@@ -102,5 +103,11 @@ def load_model(
     known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})
     model = keras.saving.load_model(filepath, custom_objects=known)
     if model.optimizer is not None and not is_distributed(model.optimizer):
-        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+        old = model.optimizer
+        if LEGACY:  # whose optimizers do not know their variables
+            model.optimizer = DistributedOptimizer(type(old).from_config(old.get_config()), compression=compression)
+            model.optimizer.build(model.trainable_variables)
+            copy_state(old, model.optimizer)
+        else:
+            model.optimizer = DistributedOptimizer(old, compression=compression)
     return model

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import keras
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._backends import Reduction
+from ._keras import LEGACY, keras
 
 
 class Compression:
@@ -48,7 +48,8 @@ def DistributedOptimizer(  # Horovod's name
     del device_dense, device_sparse, num_groups, groups
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
-            f"{type(optimizer).__module__}.{type(optimizer).__name__} is no optimizer of Keras 3 (keras.optimizers); "
+            f"{type(optimizer).__module__}.{type(optimizer).__name__} is no optimizer of "
+            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; "
             "for those of TensorFlow itself use distrun.tensorflow."
         )
     if is_distributed(optimizer):
@@ -65,6 +66,8 @@ def DistributedOptimizer(  # Horovod's name
         _accumulate(config, backward_passes_per_step)
         if not average_aggregated_gradients:
             reduction.postscale *= backward_passes_per_step
+    if LEGACY:
+        return _legacy(optimizer, config, reduction)
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
@@ -87,16 +90,27 @@ def PartialDistributedOptimizer(  # Horovod's name
     for layer in layers:
         if layer is None:
             continue
-        if not isinstance(layer, keras.Layer):
+        if not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"local_layers are Keras layers, not {layer!r}.")
         for variable in layer.trainable_variables:
-            made.register_local_var(variable)
+            _distributed_part(made).register_local_var(variable)
     return made
 
 
 def is_distributed(optimizer: object) -> bool:
     """True for what DistributedOptimizer made."""
-    return hasattr(optimizer, "distrun_reduction")
+    return hasattr(_distributed_part(optimizer), "distrun_reduction")
+
+
+def _distributed_part(optimizer: Any) -> Any:
+    # Legacy Keras scales the loss around ours: its LossScaleOptimizer has the inner one reduce before it looks.
+    return getattr(optimizer, "inner_optimizer", optimizer) if LEGACY else optimizer
+
+
+def copy_state(old: Any, made: Any) -> None:
+    """Momenta, iterations and so on; both are built."""
+    for mine, its in zip(made.variables, old.variables, strict=True):
+        mine.assign(its)
 
 
 def _compression(given: Any) -> str:
@@ -117,6 +131,8 @@ def _reduction(op: int | None, predivide: float) -> Reduction:
 
 
 def _accumulate(config: dict[str, Any], passes: int) -> None:
+    if LEGACY:
+        raise ValueError("legacy Keras does not accumulate gradients: leave out backward_passes_per_step.")
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is at least 1, not {passes!r}.")
     if config.get("gradient_accumulation_steps"):
@@ -128,9 +144,33 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
     made = _class(base, reduction).from_config(config)
     if old is not None and old.built:
         made.build(old._trainable_variables)
-        for mine, its in zip(made.variables, old.variables, strict=True):
-            mine.assign(its)
+        copy_state(old, made)
     return made
+
+
+def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
+    """Of a new optimizer: one that has made steps does not know the variables that its state is for."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        config["inner_optimizer"] = _legacy(inner, inner.get_config(), reduction)
+        return type(optimizer).from_config(config)
+    if int(optimizer.iterations) > 0:
+        raise ValueError("this optimizer has made steps already: distribute a new one, or use hvd.load_model.")
+
+    class Distributed(type(optimizer)):  # type: ignore[misc]
+        distrun_reduction = reduction
+
+        def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+            """What Keras has for other strategies: before clipping, and before a LossScaleOptimizer looks."""
+            pairs = list(super().aggregate_gradients(grads_and_vars))
+            variables = [variable for _, variable in pairs]
+            return list(zip(reduction.reduce([gradient for gradient, _ in pairs], variables), variables, strict=True))
+
+        def register_local_var(self, variable: Any) -> None:
+            """The gradient of `variable` is not reduced."""
+            reduction.local.add(id(variable))
+
+    return _named_as(type(optimizer), Distributed).from_config(config)
 
 
 def _class(base: Any, reduction: Reduction) -> Any:
@@ -154,9 +194,13 @@ def _class(base: Any, reduction: Reduction) -> Any:
             return base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
 
         Distributed.stateless_apply = stateless_apply
-    Distributed.__name__ = Distributed.__qualname__ = base.__name__
-    Distributed.__doc__ = base.__doc__
-    # Saved as Keras's own class; a class of the user's keeps its module and what it is registered as.
-    of_keras = base.__module__.split(".")[0] == "keras"
-    Distributed.__module__ = "keras.optimizers" if of_keras else base.__module__
-    return Distributed
+    return _named_as(base, Distributed)
+
+
+def _named_as(base: Any, made: Any) -> Any:
+    """Saved as Keras's own class; a class of the user's keeps its module and what it is registered as."""
+    made.__name__ = made.__qualname__ = base.__name__
+    made.__doc__ = base.__doc__
+    of_keras = base.__module__.split(".")[0] in ("keras", "tf_keras")
+    made.__module__ = "keras.optimizers" if of_keras else base.__module__
+    return made

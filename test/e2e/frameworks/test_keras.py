@@ -11,6 +11,20 @@ from environments import environment_python
 from ..conftest import PROGRAMS, ROOT, StartJob
 from .conftest import COMPILE_FAST, RunFramework, assert_trained, run_with
 
+# Of keras_fit.py; the others are of what Keras 3 alone has.
+LEGACY = (
+    "check_equal_to_a_single_process",
+    "check_the_class_is_keras_own_in_files",
+    "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
+    "check_legacy_has_no_accumulation",
+    "check_metrics_are_averaged",
+    "check_learning_rates",
+    "check_files_from_rank_0_only",
+    "check_local_layers",
+    "check_models_that_differ_are_refused",
+    "check_nan_of_one_rank_is_everybodys",
+    "check_a_rank_without_batches_joins",
+)
 FIT = ROOT / "test/python/programs/keras_fit.py"
 
 
@@ -40,6 +54,13 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     done = run_keras("-np", str(ranks), program=FIT, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == ranks
+
+
+def test_legacy_keras() -> None:
+    run = run_with(environment_python("tf-keras"))
+    done = run("-np", "2", program=FIT, words=LEGACY, env={"TF_USE_LEGACY_KERAS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == 2
 
 
 def test_mnist(run_keras: RunFramework) -> None:

@@ -1,4 +1,7 @@
-"""distrun.keras on the backend that KERAS_BACKEND names: fit() of several ranks is fit() of one process."""
+"""distrun.keras on the backend that KERAS_BACKEND names: fit() of several ranks is fit() of one process.
+
+With TF_USE_LEGACY_KERAS=1 it is legacy Keras, which has checks of its own; the test says which others it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from checks import raises, run
 
 import distrun.keras as hvd
 from distrun import _session
+from distrun.keras._keras import LEGACY, keras
 
 ROWS, BATCH = 48, 12  # over all ranks
 
@@ -111,27 +114,53 @@ def check_the_class_is_keras_own_in_files() -> None:
     same(again, made)
 
 
+def fit_with_an_overflow_on_one_rank(scaled: Any) -> Any:
+    """In the second batch; the model, which is the same on all ranks."""
+    made = model(0)
+    made.compile(optimizer=hvd.DistributedOptimizer(scaled), loss="mse")
+    images, labels = mine()
+    part = BATCH // hvd.size()
+    if hvd.rank() == 0:
+        labels[part : 2 * part] = np.inf
+    fit(made, images, labels, part, [start()], epochs=1)
+    weights = np.concatenate([one.ravel() for one in made.get_weights()])
+    assert np.isfinite(weights).all()
+    assert np.array_equal(hvd.broadcast(weights, 0), weights)
+    return made
+
+
 def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        made = model(0)
         by_policy = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
         assert isinstance(by_policy, keras.optimizers.LossScaleOptimizer)
         scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=8.0)
-        made.compile(optimizer=hvd.DistributedOptimizer(scaled), loss="mse")
-        images, labels = mine()
-        part = BATCH // hvd.size()
-        if hvd.rank() == 0:
-            labels[part : 2 * part] = np.inf  # in the second batch
-        fit(made, images, labels, part, [start()], epochs=1)
+        made = fit_with_an_overflow_on_one_rank(scaled)
         assert int(made.optimizer.iterations) == ROWS // BATCH - 1
         assert float(made.optimizer.dynamic_scale) == 4.0
-        weights = np.concatenate([one.ravel() for one in made.get_weights()])
-        assert np.isfinite(weights).all()
-        assert np.array_equal(hvd.broadcast(weights, 0), weights)
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def check_legacy_overflow_on_one_rank_skips_the_step_on_all() -> None:
+    if not LEGACY:
+        return
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=8.0)
+        assert float(fit_with_an_overflow_on_one_rank(scaled).optimizer.loss_scale) == 4.0
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
+def check_legacy_has_no_accumulation() -> None:
+    if not LEGACY:
+        return
+    with raises(ValueError, "leave out backward_passes_per_step"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
+    with raises(ValueError, "tf_keras.optimizers without .legacy"):
+        hvd.DistributedOptimizer(keras.optimizers.legacy.SGD())
 
 
 def check_scaling_outside_is_refused() -> None:
@@ -186,7 +215,7 @@ def check_local_layers() -> None:
     )
     fit(made, *mine(), BATCH // hvd.size(), [start()], epochs=1)
     if hvd.size() > 1:
-        kernels = hvd.allgather(np.asarray(keras.ops.convert_to_numpy(local.kernel))[None])
+        kernels = hvd.allgather(local.get_weights()[0][None])
         assert not np.allclose(kernels[0], kernels[1])
 
 
