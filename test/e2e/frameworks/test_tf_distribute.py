@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
+from environments import environment_python
 
 from ..conftest import ROOT
-from .conftest import Completed, RunFramework
+from .conftest import Completed, RunFramework, assert_trained, run_with
 
 EXAMPLES = ROOT / "examples/tf_distribute"
 
 
 def losses(done: Completed) -> dict[int, float]:
     """By epoch, of a job that went well and whose rank 0 alone has told."""
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [float(one) > 0.8 for one in re.findall(r"^\[\d\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)] == [True]
+    assert_trained(done, 0.8)
     lines = re.findall(r"^\[0\] epoch (\d): loss (\d\.\d+), \d+ samples/s$", done.stdout, re.MULTILINE)
     return {int(epoch): float(loss) for epoch, loss in lines}
 
@@ -77,3 +77,19 @@ def test_a_parameter_server_cluster(run_framework: RunFramework, tmp_path: Path)
     assert re.match(r"accuracy 0\.[89]\d+ after epoch 2\n", last), done.stdout
     assert "ranks 1-3 run a TensorFlow server instead of the program, and end with the chief, rank 0" in done.stderr
     assert time.monotonic() - started < 100
+
+
+def test_legacy_fit_goes_on_after_a_killed_worker(tmp_path: Path) -> None:
+    """By BackupAndRestore, when the job is started again: the epochs that are done are not done again."""
+    run = run_with(environment_python("tf-keras"))
+
+    def start(*words: str) -> Completed:
+        return run("-np", "2", "--tf", program="tf_legacy_fit.py", words=(str(tmp_path / "backup"), *words))
+
+    killed = start("dies")
+    assert killed.returncode == 137 and "rank 1" in killed.stderr, killed.stdout + killed.stderr
+    again = start()
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert re.findall(r"^\[0\] task 0 epoch (\d)", again.stdout, re.MULTILINE) == ["3", "4"], again.stdout
+    ends = re.findall(r"task (\d) ends with (\S+) after 2 epochs", again.stdout)
+    assert len(ends) == 2 and ends[0][1] == ends[1][1], again.stdout
