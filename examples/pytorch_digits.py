@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from mnist_data import Report
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
@@ -74,21 +75,19 @@ def main() -> None:
 
     if hvd.rank() == 0:
         print(f"{hvd.size()} ranks, {len(train)} training images", flush=True)
+    report = Report(hvd.rank(), len(loader), options.batch_size)
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         total = torch.zeros(())
-        for images, labels in loader:
+        for number, (images, labels) in enumerate(loader, 1):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             total += loss.detach()
-        average = hvd.allreduce(total / len(loader), name="loss")
-        if hvd.rank() == 0:
-            print(f"epoch {epoch + 1}: loss {average:.4f}", flush=True)
-    accuracy = evaluate(model, test)
-    if hvd.rank() == 0:
-        print(f"accuracy: {accuracy:.3f}", flush=True)
+            report.step(number)
+        report.epoch(epoch + 1, hvd.allreduce(total / len(loader), name="loss"))
+    report.accuracy(evaluate(model, test))
     hvd.shutdown()
 
 

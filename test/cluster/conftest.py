@@ -20,6 +20,15 @@ MakeCluster = Callable[..., Cluster]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
+# Minutes in all: what `scripts/test --quick` leaves out.
+SLOW = ("killed_together", "mpi", "mpi_hydra", "mpi_mode", "other_launchers", "slurm", "ssh_faults", "start_tree")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker("slow")
+
 
 def started(stack: ExitStack, count: int, **options: Any) -> Cluster:
     try:

@@ -40,6 +40,7 @@ def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     assert time.monotonic() - begin < 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", ["shm", "tcp"])
 @pytest.mark.parametrize("explicit", ["", "1"])
 @pytest.mark.parametrize("late", ["", "1"])

@@ -45,6 +45,7 @@ def test_killed_in_the_loop(start_job: StartJob, python: str, programs: Path, ba
     assert_survivors_name(job.text, victim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", range(6))
 def test_killed_while_starting_or_ending(start_job: StartJob, python: str, programs: Path, phase: int) -> None:
     """Any moment of a short job: import, init, loop, shutdown. Whoever has joined is told; nobody hangs."""
@@ -98,6 +99,7 @@ def frozen(pid: int) -> Iterator[None]:
         group.rmdir()
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_killed_is_named_and_the_launcher_ends(start_job: StartJob) -> None:
     job = start_job("-np", "2", "--grace", "0.5", "sh", "-c", "echo ready $RANK $$; sleep 1000")
     pids = job.ranks(2)

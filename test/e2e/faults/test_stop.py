@@ -37,6 +37,7 @@ def assert_named(job: Job, victim: int, all_of: int | None = None) -> None:
     assert "failed: shutdown failed" not in job.text, job.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Path, backend: str, size: int) -> None:
@@ -51,6 +52,7 @@ def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Pa
         assert_named(job, victim, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["idle", "shutdown", "should_stop"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_stopped_while_nothing_runs(start_job: StartJob, python: str, programs: Path, phase: str, victim: int) -> None:
@@ -64,6 +66,7 @@ def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, p
     assert re.search(RAISED, job.text), job.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 2])
 def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, victim: int) -> None:
     more = ("-x", "DISTRUN_START_TIMEOUT=4")
@@ -71,6 +74,7 @@ def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, v
     assert_named(job, victim, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
     """Sessions follow each other, so the moments fall into init, operations and shutdown alike."""

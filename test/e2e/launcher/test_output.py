@@ -102,6 +102,7 @@ def start(*arguments: str, **more: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([launcher_path(), *arguments], start_new_session=True, **streams)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_is_told_of_and_holds_nobody_when_it_goes_on() -> None:
     job = start("-np", "2", "sh", "-c", "yes | head -c 3000000; echo $RANK over >&2")
     assert job.stdout is not None and job.stderr is not None
