@@ -13,7 +13,7 @@ import tensorflow as tf
 from distrun import _session, process_sets
 from distrun._abi import Kind, ReduceOp
 
-from ._call import Call, run
+from ._call import DEFAULTS, Call, run
 
 
 def _backward(what: Call, kind: Kind, **changes: Any) -> Call:
@@ -91,14 +91,22 @@ def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
     )
 
 
+def _attribute(op: Any, name: str) -> Any:
+    try:
+        value = op.get_attr(name)
+    except KeyError:  # of an eager call, which was given none
+        return DEFAULTS[name]
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _call_of(kind: Kind, op: Any) -> Call:
-    name = op.get_attr("tensor_name").decode()
-    what = Call(kind, tuple(name.split("\n")) if name else (), op.get_attr("process_set"))
-    what = what._replace(grouped=bool(op.get_attr("grouped")))
+    name = _attribute(op, "tensor_name")
+    what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
+    what = what._replace(grouped=bool(_attribute(op, "grouped")))
     if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-        prescale, postscale = (float(op.get_attr(word).decode()) for word in ("prescale", "postscale"))
-        what = what._replace(reduce=ReduceOp(op.get_attr("reduce")), prescale=prescale, postscale=postscale)
-    return what._replace(root=op.get_attr("root")) if kind == Kind.BROADCAST else what
+        prescale, postscale = (float(_attribute(op, word)) for word in ("prescale", "postscale"))
+        what = what._replace(reduce=ReduceOp(_attribute(op, "reduce")), prescale=prescale, postscale=postscale)
+    return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:

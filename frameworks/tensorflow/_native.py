@@ -15,6 +15,7 @@ from distrun._abi import ErrorStruct, Kind
 from distrun._library import library, library_file
 
 from . import _fallback
+from ._eager import eager_call
 
 _FILE = "libdistrun_tensorflow.so"
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
@@ -24,12 +25,12 @@ class Unavailable(Exception):
     """This TensorFlow cannot use the op library; the text says why."""
 
 
-class _Native:
-    """The loaded library: `ops` are TensorFlow's functions for it, `calls` and `held` its C functions."""
+class Native:
+    """The loaded library: `ops` and `eager` are TensorFlow's functions for it, `calls` and `held` its C functions."""
 
     def __init__(self, ops: ModuleType, path: str) -> None:
         self.ops = ops
-        self.functions = {kind: getattr(ops, f"distrun_{kind.name.lower()}", None) for kind in Kind}
+        self.eager = {kind: eager_call(ops, kind) for kind in Kind if hasattr(ops, f"distrun_{kind.name.lower()}")}
         self.unordered: frozenset[str] = frozenset()
         # Only now: a library that was loaded before TensorFlow looks registers nothing.
         self.calls = ctypes.CDLL(path)
@@ -60,14 +61,14 @@ def _refuse_if_loaded(path: str) -> None:
         )
 
 
-def _load() -> _Native:
+def _load() -> Native:
     path = str(library_file().resolve().with_name(_FILE))
     _refuse_if_loaded(path)
     try:
         ops = tf.load_op_library(path)
     except (tf.errors.OpError, OSError) as error:
         raise Unavailable(f"TensorFlow cannot load {path}: {error}") from None
-    native = _Native(ops, path)
+    native = Native(ops, path)
     report = native.calls.distrun_tensorflow_report().decode()
     report = report or native.calls.distrun_tensorflow_bind(library()._handle).decode()
     if report:
@@ -89,14 +90,14 @@ def _unordered_ops() -> frozenset[str]:
     return names
 
 
-def _signal_functions(native: _Native) -> None:
+def _signal_functions(native: Native) -> None:
     api = ctypes.pythonapi
     names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_Restore")
     native.calls.distrun_tensorflow_python(*(ctypes.cast(getattr(api, name), ctypes.c_void_p) for name in names))
 
 
 @functools.cache
-def native() -> _Native | None:
+def native() -> Native | None:
     """The library; None, after one warning, where this TensorFlow cannot use it."""
     try:
         made = _load()
@@ -116,7 +117,7 @@ class _Attachment:
     """Gives each session to the kernels while it is open."""
 
     def __init__(self) -> None:
-        self._attached: _Native | None = None
+        self._attached: Native | None = None
 
     def attach(self, session: int) -> None:
         """The library is loaded here, at init, and not when the package is imported."""

@@ -86,11 +86,12 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
         return ReduceOp.AVERAGE if average else ReduceOp.SUM
     if op is None:
         return ReduceOp.AVERAGE
-    if op not in ReduceOp._value2member_map_:
+    found = ReduceOp._value2member_map_.get(op)
+    if not isinstance(found, ReduceOp):
         raise ValueError(f"op is one of Sum, Average, Min, Max and Product, not {op!r}.")
-    if op == ReduceOp.ADASUM:
+    if found is ReduceOp.ADASUM:
         raise NotImplementedError("Adasum is not part of distrun; use op=hvd.Average with a learning-rate warm-up.")
-    return ReduceOp(op)
+    return found
 
 
 _WORDS = {kind: kind.name.lower() for kind in Kind}
