@@ -19,6 +19,7 @@ void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText)).i32(offer.score);
   writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
   writer.boolean(can.needs_total_order).boolean(can.thread_affine).boolean(can.polls_memory);
+  writer.boolean(can.must_be_asked);
 }
 
 backend::Offer read_offer(net::WireReader& reader) {
@@ -36,14 +37,8 @@ backend::Offer read_offer(net::WireReader& reader) {
   can.needs_total_order = reader.boolean();
   can.thread_affine = reader.boolean();
   can.polls_memory = reader.boolean();
+  can.must_be_asked = reader.boolean();
   return offer;
-}
-
-const backend::Factory* find_factory(const Factories& factories, std::string_view name) {
-  for (const auto& factory : factories) {
-    if (factory->name() == name) return factory.get();
-  }
-  return nullptr;
 }
 
 // Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
@@ -107,7 +102,7 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
     auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend);
     if (!selection.ok()) return selection.status();
-    const backend::Factory* factory = find_factory(factories, selection->backend);
+    const backend::Factory* factory = backend::find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
     auto made = factory->create(group, services, deadline);
     const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();

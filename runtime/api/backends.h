@@ -18,7 +18,7 @@ struct ChosenBackend {
   backend::Selection selection;
 };
 
-using Factories = std::vector<std::unique_ptr<backend::Factory>>;
+using backend::Factories;
 
 // By member. Collective over the group; once for all device types.
 using Offers = std::vector<std::vector<backend::Offer>>;

@@ -28,6 +28,11 @@ Result<std::shared_ptr<void>> Factory::mark(Device device, void*) const {
                 "the backend " + std::string(name()) + " knows no streams of " + std::string(name_of(device.type)));
 }
 
+const Factory* find_factory(const Factories& factories, std::string_view name) {
+  const auto found = std::ranges::find(factories, name, [](const auto& one) { return one->name(); });
+  return found == factories.end() ? nullptr : found->get();
+}
+
 void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count) {
   kernels::scale(dtype, factor, in, out, count);
 }

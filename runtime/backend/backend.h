@@ -64,8 +64,9 @@ struct Capabilities {
   bool scatter_gather = false;     // takes many segments and scales itself; otherwise the executor packs and scales
   bool revocable = false;          // writes no output before every member has contributed
   bool needs_total_order = false;  // blocks or occupies the device: cannot run operations of two groups at once
-  bool thread_affine = false;      // must be driven by one thread of its own
+  bool thread_affine = false;      // runs on a thread of its own, which may need the core of whoever looks for its end
   bool polls_memory = false;       // makes progress by reading memory: the engine may spin on it
+  bool must_be_asked = false;      // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
 };
 
 class Backend {

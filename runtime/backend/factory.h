@@ -23,6 +23,9 @@ struct GroupSpec {
   int index = 0;             // position of this process in `members`
 };
 
+class Factory;
+using Factories = std::vector<std::unique_ptr<Factory>>;
+
 // What a backend may use. All outlive the backend. host_link is null where there is none (`host_link_error` says why).
 struct Services {
   const net::World* world = nullptr;
@@ -33,6 +36,7 @@ struct Services {
   net::HostLink* host_link = nullptr;
   std::string host_link_error;
   std::string local_host = "127.0.0.1";  // this host's address as the others reach it: what to listen on
+  const Factories* factories = nullptr;  // all that this process has; null: the built-in ones
 };
 
 // What one rank says of one backend for one group, before anything is set up. Pure data; travels through the store.
@@ -60,5 +64,8 @@ class Factory {
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
                                                                 TimePoint deadline) const = 0;
 };
+
+// Null if there is none of that name.
+const Factory* find_factory(const Factories& factories, std::string_view name);
 
 }  // namespace distrun::backend

@@ -132,7 +132,8 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (status.ok()) status = backend->start(flight->operation, token);
   if (!status.ok()) return finish(*flight, status, done);
   flight->started = Clock::now();
-  polls_memory_ = polls_memory_ || backend->capabilities().polls_memory;
+  flight->moves = &flights_like(backend->capabilities());
+  ++*flight->moves;
   flights_.emplace(token, std::move(flight));
 }
 
@@ -310,9 +311,15 @@ void Executor::collect(backend::Backend& backend, std::vector<Completion>& done)
     DISTRUN_CHECK(found != flights_.end(), "a backend completes what was started on it");
     const std::unique_ptr<Flight> flight = std::move(found->second);
     flights_.erase(found);
+    --*flight->moves;
     finish(*flight, one.status, done);
   }
-  if (flights_.empty()) polls_memory_ = false;
+}
+
+std::size_t& Executor::flights_like(const backend::Capabilities& can) {
+  if (can.must_be_asked) return asked_;
+  if (can.thread_affine) return elsewhere_;
+  return can.polls_memory ? in_memory_ : by_descriptors_;
 }
 
 bool Executor::progress(std::vector<Completion>& done) {

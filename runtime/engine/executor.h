@@ -39,7 +39,10 @@ class Executor {
 
   [[nodiscard]] bool idle() const { return flights_.empty() && held_.empty(); }
   [[nodiscard]] bool moving() const { return !flights_.empty(); }
-  [[nodiscard]] bool polls_memory() const { return polls_memory_; }  // some operation in flight is worth spinning for
+  [[nodiscard]] bool polls_memory() const { return in_memory_ > 0; }  // some operation in flight is worth spinning for
+  [[nodiscard]] bool must_be_asked() const { return asked_ > 0; }     // some moves in progress() alone
+  // All that moves does so on threads of its own, which may need the core that a spin would take.
+  [[nodiscard]] bool moves_elsewhere() const { return moving() && elsewhere_ == flights_.size(); }
   [[nodiscard]] int in_flight(int set) const;
   // The tensor that has run longest, and since when; null if nothing runs.
   [[nodiscard]] const Tensor* oldest(TimePoint& since) const;
@@ -48,6 +51,7 @@ class Executor {
  private:
   struct Flight {  // one backend operation
     int set = 0;
+    std::size_t* moves = nullptr;  // which of the counts below it is in
     backend::Operation operation;
     std::vector<RunTensor> tensors;
     std::vector<backend::Segment> segments;
@@ -68,6 +72,7 @@ class Executor {
   void unpack(Flight& flight);
   void finish(Flight& flight, const Status& status, std::vector<Completion>& done);
   void collect(backend::Backend& backend, std::vector<Completion>& done);
+  std::size_t& flights_like(const backend::Capabilities& can);
 
   ProcessSets& sets_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
@@ -76,7 +81,11 @@ class Executor {
   std::vector<Completion> held_;               // failed, waiting for the first cause
   Status failure_;
   Status aborted_;
-  bool polls_memory_ = false;
+  // Flights, by what moves them.
+  std::size_t in_memory_ = 0;
+  std::size_t asked_ = 0;
+  std::size_t elsewhere_ = 0;
+  std::size_t by_descriptors_ = 0;
   ExecutionObserver* observer_ = nullptr;
 };
 

@@ -165,8 +165,11 @@ void EngineLoop::look_around() {
 // Puts the block off while that may pay: true to look again.
 bool EngineLoop::linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline) {
   const bool caller = who == ProgressToken::Holder::kCaller;
-  if (over_.load(std::memory_order_relaxed) || (!caller && !executor_.polls_memory())) return false;
-  if (options_.spin) return spin(caller, patience.until);
+  if (over_.load(std::memory_order_relaxed)) return false;
+  if (executor_.must_be_asked()) return ask_again(deadline);
+  if (!caller && !executor_.polls_memory()) return false;
+  // A spin would keep the core from a library's own threads.
+  if (options_.spin && !executor_.moves_elsewhere()) return spin(caller, patience.until);
   return caller && give_up_core(patience, deadline);
 }
 
@@ -199,6 +202,19 @@ bool EngineLoop::spin(bool caller, TimePoint& until) {
   ::sched_yield();  // the peer may be waiting for this very core
   [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());  // sockets, without blocking
   return true;
+}
+
+// For a library that moves only while it is asked: there is nothing to sleep for. Descriptors and timers are not
+// forgotten over it, and the peers that it waits for may need this core.
+bool EngineLoop::ask_again(TimePoint deadline) {
+  for (int looks = 0; looks < (options_.spin ? kLooksPerCheck : kLeastYields); ++looks) {
+    relax();
+    if (turn()) return true;
+    if (!options_.spin) ::sched_yield();
+  }
+  ::sched_yield();
+  look_around();
+  return Clock::now() < deadline;
 }
 
 Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {

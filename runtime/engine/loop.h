@@ -81,6 +81,7 @@ class EngineLoop {
   bool linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline);
   bool give_up_core(Patience& patience, TimePoint deadline);
   bool spin(bool caller, TimePoint& until);
+  bool ask_again(TimePoint deadline);
   // loop_messages.cc
   bool receive();
   void hear(int from, std::uint64_t index, Message& message);

@@ -155,7 +155,7 @@ std::map<std::uint64_t, Status> Rank::finish() {
       break;
     }
     if (look()) continue;
-    if (wait_set_ == nullptr) {
+    if (must_look()) {
       std::this_thread::yield();
       continue;
     }
@@ -168,11 +168,15 @@ std::map<std::uint64_t, Status> Rank::finish() {
   return std::exchange(finished_, {});
 }
 
+bool Rank::must_look() const {
+  return wait_set_ == nullptr || (in_flight_ > 0 && backend_.capabilities().must_be_asked);
+}
+
 bool Rank::look_until(const std::function<bool()>& done) {
   while (!done()) {
     if (Clock::now() > deadline_) return false;
     if (look() || done()) continue;
-    if (wait_set_ == nullptr) {
+    if (must_look()) {
       std::this_thread::yield();
     } else if (const auto polled = wait_set_->poll(deadline_, [this] { return look(); }); !polled.ok()) {
       fail("poll: " + polled.status().message());

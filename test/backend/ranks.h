@@ -47,6 +47,7 @@ class Rank {
   [[nodiscard]] const Outcome& outcome() const { return outcome_; }
 
  private:
+  [[nodiscard]] bool must_look() const;  // again, and not sleep
   backend::Backend& backend_;
   net::WaitSet* wait_set_;
   TimePoint deadline_;

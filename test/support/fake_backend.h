@@ -21,6 +21,8 @@ namespace distrun::test {
 struct FakeBackendOptions {
   bool scatter_gather = true;
   bool polls_memory = true;
+  bool must_be_asked = false;  // and wakes nobody
+  bool thread_affine = false;
   int hangs = -1;  // this rank's data never comes
 };
 
@@ -76,6 +78,8 @@ class FakeBackend final : public backend::Backend {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
+    capabilities_.must_be_asked = options.must_be_asked;
+    capabilities_.thread_affine = options.thread_affine;
   }
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
@@ -92,7 +96,7 @@ class FakeBackend final : public backend::Backend {
     }
     queue_.push_back({.operation = operation, .token = token, .number = next_++});
     for (const int member : members_) {
-      if (member != rank_) fabric_.wake_(member);
+      if (member != rank_ && !capabilities_.must_be_asked) fabric_.wake_(member);
     }
     return {};
   }

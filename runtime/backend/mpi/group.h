@@ -1,5 +1,5 @@
-// One group of ranks on a communicator of MPI. Driven by one thread of distrun's: nonblocking calls, and progress()
-// again and again while operations are in flight, because MPI has no descriptor to wait for.
+// One group of ranks on a communicator of MPI: nonblocking calls, and progress() again and again while operations are
+// in flight, because MPI has no descriptor to wait for.
 #pragma once
 
 #include <deque>

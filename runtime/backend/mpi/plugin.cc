@@ -28,6 +28,7 @@ void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabi
   out->ops = distrun::backend::mpi_plugin::kKinds;
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CPU;
+  out->flags = DISTRUN_BACKEND_ASYNCHRONOUS;
   plugin::put_text(usable.ok() ? process().description() : usable.message(), out->reason, sizeof(out->reason));
 }
 

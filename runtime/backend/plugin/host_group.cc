@@ -45,7 +45,7 @@ void HostGroup::complete(std::uint64_t token, Status status) {
     if (in_flight_.erase(token) == 0) return;
     completed_.push_back({.token = token, .status = std::move(status)});
   }
-  if (wait_set_ != nullptr) wait_set_->wake();
+  if (waited_for_ && wait_set_ != nullptr) wait_set_->wake();
 }
 
 void HostGroup::peer_lost(int world_rank) {

@@ -22,9 +22,10 @@ namespace distrun::backend::plugin {
 // All methods may be called on any thread.
 class HostGroup {
  public:
-  // A group without a key (null) gives no MACs.
-  HostGroup(net::WaitSet* wait_set, const net::JobKey* key, const std::string& plugin, const std::string& group)
-      : wait_set_(wait_set) {
+  // A group without a key (null) gives no MACs. `waited_for`: somebody may sleep while operations are in flight.
+  HostGroup(net::WaitSet* wait_set, bool waited_for, const net::JobKey* key, const std::string& plugin,
+            const std::string& group)
+      : wait_set_(wait_set), waited_for_(waited_for) {
     if (key != nullptr) secret_.emplace(*key, std::string("distrun plug-in") + '\0' + plugin + '\0' + group);
   }
 
@@ -44,6 +45,7 @@ class HostGroup {
 
  private:
   net::WaitSet* wait_set_;  // not owned; may be null
+  const bool waited_for_;
   std::optional<net::MacKey> secret_;
   mutable Mutex mutex_;
   std::set<std::uint64_t> in_flight_ DISTRUN_GUARDED_BY(mutex_);

@@ -16,33 +16,6 @@
 namespace distrun::backend::plugin {
 namespace {
 
-struct PluginAnswer {
-  Offer offer;
-  bool own_thread = false;
-};
-
-PluginAnswer ask(const Library& library, const GroupSpec& group, const Services& services) {
-  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now());
-  distrun_backend_capabilities answer{};
-  answer.struct_size = sizeof(answer);
-  library.table().capabilities(&spec, &answer);
-  const auto has = [&answer](std::uint32_t flag) { return (answer.flags & flag) != 0; };
-  PluginAnswer result;
-  result.offer = {.backend = library.table().name,
-                  .available = answer.available != 0,
-                  .reason = text_of(answer.reason, sizeof(answer.reason), "the plug-in gives no reason"),
-                  .score = std::clamp(answer.score, 0, 100),
-                  .capabilities = {.ops = answer.ops & ((1U << kNumOpKinds) - 1),
-                                   .dtypes = answer.dtypes & ((1U << kNumDTypes) - 1),
-                                   .devices = answer.devices,
-                                   .scatter_gather = has(DISTRUN_BACKEND_SCATTER_GATHER),
-                                   .revocable = has(DISTRUN_BACKEND_REVOCABLE),
-                                   .needs_total_order = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER)}};
-  const bool must_poll = library.table().progress != nullptr && library.table().wait_fd == nullptr;
-  result.own_thread = !has(DISTRUN_BACKEND_ASYNCHRONOUS) || has(DISTRUN_BACKEND_THREAD_AFFINE) || must_poll;
-  return result;
-}
-
 class PluginBackend final : public Backend {
  public:
   PluginBackend(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
@@ -51,7 +24,7 @@ class PluginBackend final : public Backend {
         capabilities_(capabilities),
         wait_set_(services.wait_set),
         members_(group),
-        group_(std::move(library), group, services) {}
+        group_(std::move(library), group, services, !capabilities.must_be_asked) {}
 
   ~PluginBackend() override {
     if (watched_fd_ >= 0) wait_set_->remove(watched_fd_);
@@ -64,8 +37,8 @@ class PluginBackend final : public Backend {
   PluginBackend(const PluginBackend&) = delete;
   PluginBackend& operator=(const PluginBackend&) = delete;
 
-  Status create(bool own_thread, TimePoint deadline) {
-    if (own_thread) {
+  Status create(TimePoint deadline) {
+    if (capabilities_.thread_affine) {
       worker_.emplace(group_);
       return worker_->create(deadline);
     }
@@ -96,7 +69,8 @@ class PluginBackend final : public Backend {
 
   bool progress() override {
     bool moved = false;
-    if (!worker_ && (ready_ || aborted_.requested())) {
+    const bool asks = capabilities_.must_be_asked && !operations_.empty();
+    if (!worker_ && (ready_ || asks || aborted_.requested())) {
       moved = group_.progress();
       ready_ = moved;
     }
@@ -142,7 +116,25 @@ class PluginBackend final : public Backend {
 }  // namespace
 
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services) {
-  return ask(library, group, services).offer;
+  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now());
+  distrun_backend_capabilities answer{};
+  answer.struct_size = sizeof(answer);
+  library.table().capabilities(&spec, &answer);
+  const auto has = [&answer](std::uint32_t flag) { return (answer.flags & flag) != 0; };
+  const bool own_thread = !has(DISTRUN_BACKEND_ASYNCHRONOUS) || has(DISTRUN_BACKEND_THREAD_AFFINE);
+  const bool no_descriptor = library.table().progress != nullptr && library.table().wait_fd == nullptr;
+  return {.backend = library.table().name,
+          .available = answer.available != 0,
+          .reason = text_of(answer.reason, sizeof(answer.reason), "the plug-in gives no reason"),
+          .score = std::clamp(answer.score, 0, 100),
+          .capabilities = {.ops = answer.ops & ((1U << kNumOpKinds) - 1),
+                           .dtypes = answer.dtypes & ((1U << kNumDTypes) - 1),
+                           .devices = answer.devices,
+                           .scatter_gather = has(DISTRUN_BACKEND_SCATTER_GATHER),
+                           .revocable = has(DISTRUN_BACKEND_REVOCABLE),
+                           .needs_total_order = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER),
+                           .thread_affine = own_thread,
+                           .must_be_asked = !own_thread && no_descriptor}};
 }
 
 Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream) {
@@ -157,9 +149,9 @@ Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& libr
 
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
                                               const Services& services, TimePoint deadline) {
-  const PluginAnswer answer = ask(*library, group, services);
-  auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, answer.offer.capabilities);
-  DISTRUN_RETURN_IF_ERROR(backend->create(answer.own_thread, deadline));
+  const Capabilities capabilities = offer_of(*library, group, services).capabilities;
+  auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, capabilities);
+  DISTRUN_RETURN_IF_ERROR(backend->create(deadline));
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -53,11 +53,12 @@ distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& servi
           .store = nullptr};
 }
 
-PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services)
+PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
+                         bool waited_for)
     : library_(std::move(library)),
       spec_(group),
       services_(services),
-      host_(services.wait_set, services.key, library_->table().name, group.id),
+      host_(services.wait_set, waited_for, services.key, library_->table().name, group.id),
       store_(*services.store, std::string(library_->table().name) + "/" + group.id + "/") {}
 
 Status PluginGroup::create(TimePoint deadline) {

@@ -33,7 +33,9 @@ distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& servi
 
 class PluginGroup {
  public:
-  PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services);
+  // `waited_for`: as HostGroup's.
+  PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
+              bool waited_for);
   ~PluginGroup() { destroy(); }
   PluginGroup(const PluginGroup&) = delete;
   PluginGroup& operator=(const PluginGroup&) = delete;

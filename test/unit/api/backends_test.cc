@@ -117,7 +117,7 @@ TEST_CASE("offers survive the wire, and damaged ones are refused", "[api]") {
   offer.available = true;
   offer.reason = "memory";
   offer.score = 80;
-  offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1, .scatter_gather = true, .polls_memory = true};
+  offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1, .scatter_gather = true, .must_be_asked = true};
   const std::string bytes = encode_offers({offer});
   const auto back = decode_offers(bytes);
   REQUIRE(back.ok());

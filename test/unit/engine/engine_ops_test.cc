@@ -221,6 +221,35 @@ TEST_CASE("without a background thread, waiting callers do all the work") {
   });
 }
 
+// Nobody wakes who has started before the others have, with or without a caller that waits.
+TEST_CASE("what moves only while it is asked is asked until it is done") {
+  for (const bool waits : {true, false}) {
+    EngineJob job({.ranks = 3, .backend = {.must_be_asked = true}});
+    job.run([&](int rank, Engine& engine) {
+      for (int step = 0; step < 20; ++step) {
+        std::vector<float> memory(5, static_cast<float>(rank + 1));
+        const HandlePtr handle = submit(engine, allreduce("x", memory));
+        if (waits) wait(engine, handle);
+        const TimePoint deadline = deadline_after(30);
+        while (!handle->done() && Clock::now() < deadline) std::this_thread::yield();
+        EXPECT_OK(handle->status());
+        EXPECT(memory == std::vector<float>(5, sum_of_ranks(3)));
+      }
+    });
+  }
+}
+
+TEST_CASE("while a library's own threads move everything, callers still hear of its end") {
+  EngineJob job({.ranks = 2, .backend = {.polls_memory = false, .thread_affine = true}});
+  job.run([&](int rank, Engine& engine) {
+    for (int step = 0; step < 20; ++step) {
+      std::vector<float> memory(5, static_cast<float>(rank + 1));
+      run(engine, allreduce("x", memory));
+      EXPECT(memory == std::vector<float>(5, sum_of_ranks(2)));
+    }
+  });
+}
+
 TEST_CASE("polling a handle is enough: the engine's thread works while nobody waits") {
   EngineJob job({.ranks = 2});
   job.run([&](int, Engine& engine) {

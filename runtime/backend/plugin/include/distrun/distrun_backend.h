@@ -11,9 +11,10 @@
  * Threads, for each group:
  * - create_group, start, progress, wait_fd and destroy are never called at the same time. They are all called on one
  *   thread that distrun makes for the group, and start() may block, where the plug-in does not say
- *   DISTRUN_BACKEND_ASYNCHRONOUS, or says DISTRUN_BACKEND_THREAD_AFFINE, or has progress() but no wait_fd() (distrun
- * then calls progress() again and again while operations are in flight). Otherwise they may be called on different
- * threads, one after the other, and may not block (create_group may).
+ *   DISTRUN_BACKEND_ASYNCHRONOUS, or says DISTRUN_BACKEND_THREAD_AFFINE. Otherwise they may be called on different
+ *   threads, one after the other, and may not block (create_group may).
+ * - where there is progress() but no wait_fd(), distrun calls progress() again and again while operations are in
+ * flight.
  * - abort may be called on any thread, while another one is inside any other function but destroy.
  * - the plug-in may call the host's and the store's functions on any thread until destroy returns; the host's functions
  *   only take notes and never call back.
