@@ -27,6 +27,54 @@ void copy(const void* from, void* to, std::size_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, bytes);
 }
 
+// Byte counts of `counts` elements each.
+std::vector<std::int64_t> sizes_of(const std::uint64_t* counts, int members, std::size_t unit) {
+  std::vector<std::int64_t> sizes;
+  for (int member = 0; member < members; ++member) sizes.push_back(static_cast<std::int64_t>(counts[member] * unit));
+  return sizes;
+}
+
+void exchange(const ContextPtr& context, const void* input, const std::vector<std::int64_t>& sent, void* output,
+              const std::vector<std::int64_t>& received) {
+  ::gloo::AlltoallvOptions options(context);
+  options.setInput(bytes_of(input), sent);
+  options.setOutput(bytes_of(output), received);
+  ::gloo::alltoallv(options);
+}
+
+// Sends each member its part of `input`, of `sent` bytes, and reduces the `count` elements that come from each, in
+// member order.
+void reduce_what_comes(const ContextPtr& context, const distrun_backend_operation& operation, const void* input,
+                       const std::vector<std::int64_t>& sent, std::size_t count) {
+  const std::size_t bytes = count * size_of(plugin::dtype_of(operation));
+  const auto members = static_cast<std::size_t>(context->size);
+  std::vector<const std::byte*> parts = {static_cast<const std::byte*>(input)};
+  std::unique_ptr<std::byte[]> received;
+  if (members > 1) {
+    received = std::make_unique_for_overwrite<std::byte[]>(members * bytes);
+    exchange(context, input, sent, received.get(),
+             std::vector<std::int64_t>(members, static_cast<std::int64_t>(bytes)));
+    parts.clear();
+    for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * bytes);
+  }
+  if (count == 0) return;
+  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
+                                  .op = plugin::reduce_of(operation),
+                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, members)};
+  kernels::reduce(how, parts, static_cast<std::byte*>(operation.segments->output), count);
+}
+
+// To everybody at once: one step, in which each member sends all of it n - 1 times.
+void allreduce_at_once(const ContextPtr& context, const distrun_backend_operation& operation, std::size_t bytes) {
+  const auto members = static_cast<std::size_t>(context->size);
+  const auto copies = std::make_unique_for_overwrite<std::byte[]>(members * bytes);
+  for (std::size_t member = 0; member < members; ++member) {
+    copy(operation.segments->input, copies.get() + member * bytes, bytes);
+  }
+  reduce_what_comes(context, operation, copies.get(),
+                    std::vector<std::int64_t>(members, static_cast<std::int64_t>(bytes)), operation.segments->count);
+}
+
 // Gloo cuts a tensor between elements, so an element must be of its real size.
 template <class Element>
 void allreduce_as(const ContextPtr& context, const distrun_backend_operation& operation) {
@@ -51,10 +99,13 @@ void allreduce_as(const ContextPtr& context, const distrun_backend_operation& op
 void allreduce(const ContextPtr& context, const distrun_backend_operation& operation) {
   const distrun_backend_segment& segment = *operation.segments;
   const std::size_t unit = size_of(plugin::dtype_of(operation));
-  if (segment.count == 0) return;
-  if (context->size == 1) {
-    copy(segment.input, segment.output, segment.count * unit);
-  } else if (unit == 1) {
+  const std::size_t bytes = segment.count * unit;
+  if (bytes == 0) return;
+  if (context->size == 1) return copy(segment.input, segment.output, bytes);
+  if (bytes * static_cast<std::size_t>(context->size - 1) <= kAtOnceBytes) {
+    return allreduce_at_once(context, operation, bytes);
+  }
+  if (unit == 1) {
     allreduce_as<std::uint8_t>(context, operation);
   } else if (unit == 2) {
     allreduce_as<std::uint16_t>(context, operation);
@@ -95,21 +146,6 @@ void broadcast(const ContextPtr& context, const distrun_backend_operation& opera
   ::gloo::broadcast(options);
 }
 
-// Byte counts of `counts` elements each.
-std::vector<std::int64_t> sizes_of(const std::uint64_t* counts, int members, std::size_t unit) {
-  std::vector<std::int64_t> sizes;
-  for (int member = 0; member < members; ++member) sizes.push_back(static_cast<std::int64_t>(counts[member] * unit));
-  return sizes;
-}
-
-void exchange(const ContextPtr& context, const void* input, const std::vector<std::int64_t>& sent, void* output,
-              const std::vector<std::int64_t>& received) {
-  ::gloo::AlltoallvOptions options(context);
-  options.setInput(bytes_of(input), sent);
-  options.setOutput(bytes_of(output), received);
-  ::gloo::alltoallv(options);
-}
-
 void alltoall(const ContextPtr& context, const distrun_backend_operation& operation) {
   const distrun_backend_segment& segment = *operation.segments;
   const std::size_t unit = size_of(plugin::dtype_of(operation));
@@ -118,26 +154,11 @@ void alltoall(const ContextPtr& context, const distrun_backend_operation& operat
            sizes_of(operation.recv_counts, context->size, unit));
 }
 
-// Gloo has none for any type and uneven parts: every member sends each its part, and adds up its own in member order.
+// Gloo has none for any type and uneven parts: every member sends each its part.
 void reducescatter(const ContextPtr& context, const distrun_backend_operation& operation) {
-  const distrun_backend_segment& segment = *operation.segments;
   const std::size_t unit = size_of(plugin::dtype_of(operation));
-  const auto members = static_cast<std::size_t>(context->size);
-  const std::size_t count = operation.counts[context->rank];
-  std::vector<const std::byte*> parts = {static_cast<const std::byte*>(segment.input)};
-  std::unique_ptr<std::byte[]> received;
-  if (members > 1) {
-    received = std::make_unique_for_overwrite<std::byte[]>(members * count * unit);
-    const std::vector<std::int64_t> mine(members, static_cast<std::int64_t>(count * unit));
-    exchange(context, segment.input, sizes_of(operation.counts, context->size, unit), received.get(), mine);
-    parts.clear();
-    for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * count * unit);
-  }
-  if (count == 0) return;
-  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
-                                  .op = plugin::reduce_of(operation),
-                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, members)};
-  kernels::reduce(how, parts, static_cast<std::byte*>(segment.output), count);
+  reduce_what_comes(context, operation, operation.segments->input, sizes_of(operation.counts, context->size, unit),
+                    operation.counts[context->rank]);
 }
 
 void barrier(const ContextPtr& context) {

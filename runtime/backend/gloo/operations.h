@@ -15,7 +15,10 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
-// All-reduces of more bytes go around the ring; smaller ones by halving and doubling, in fewer steps.
+// All-reduces for which a member sends no more than this go to everybody at once: each step costs two changes of
+// threads.
+inline constexpr std::size_t kAtOnceBytes = 8 << 10;
+// Those of more bytes go around the ring; the others by halving and doubling, in fewer steps.
 inline constexpr std::size_t kRingBytes = 64 << 10;
 
 void run(const std::shared_ptr<::gloo::Context>& context, const distrun_backend_operation& operation);
