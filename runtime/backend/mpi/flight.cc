@@ -10,8 +10,6 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-constexpr int kTag = 1;
-
 bool fits(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) <= kLargestCount;
 }
@@ -31,16 +29,17 @@ Flight::Flight(const Channel& channel, const distrun_backend_operation& operatio
     : channel_(channel),
       operation_(operation),
       token_(token),
-      call_(channel.process->library().call),
+      call_(channel.call()),
       unit_(size_of(plugin::dtype_of(operation))) {
   if (operation.num_segments == 0) return;
+  if (Ring::serves(channel, operation)) ring_ = std::make_unique<Ring>(channel, operation);
   input_ = static_cast<const std::byte*>(operation.segments->input);
   output_ = static_cast<std::byte*>(operation.segments->output);
   count_ = operation.segments->count;
 }
 
 Status Flight::start() {
-  if (operation_.num_segments == 0 && operation_.kind != DISTRUN_BACKEND_BARRIER) return {};
+  if (ring_ || (operation_.num_segments == 0 && operation_.kind != DISTRUN_BACKEND_BARRIER)) return {};
   switch (operation_.kind) {
     case DISTRUN_BACKEND_ALLREDUCE:
       return allreduce();
@@ -62,6 +61,7 @@ Status Flight::start() {
 }
 
 Status Flight::test() {
+  if (ring_) return ring_->test();
   while (first_open_ < requests_.size()) {
     int done = 0;
     DISTRUN_RETURN_IF_ERROR(check(call_.Test(&requests_[first_open_], &done, nullptr), "MPI_Test"));
@@ -72,7 +72,7 @@ Status Flight::test() {
 }
 
 void Flight::finish() {
-  if (output_ == nullptr) return;
+  if (output_ == nullptr || ring_) return;
   const auto members = static_cast<std::size_t>(channel_.members);
   if (operation_.kind == DISTRUN_BACKEND_ALLREDUCE) plugin::finish_average(operation_, members, output_, count_);
   if (operation_.kind == DISTRUN_BACKEND_REDUCESCATTER) {
@@ -84,8 +84,6 @@ Handle* Flight::next_request() {
   requests_.push_back(channel_.process->library().is.no_request);
   return &requests_.back();
 }
-
-Handle Flight::type() const { return channel_.process->library().is.types[static_cast<std::size_t>(operation_.dtype)]; }
 
 const Flight::Layout& Flight::layout(const std::uint64_t* counts) {
   auto made = std::make_unique<Layout>();
@@ -143,9 +141,9 @@ Status Flight::alltoall() {
   for (std::size_t member = 0; member < members; ++member) {
     const std::uint64_t count = operation_.recv_counts[member];
     DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
-      return check(
-          call_.Irecv(to + at * unit_, piece, type(), static_cast<int>(member), kTag, channel_.comm, next_request()),
-          "MPI_Irecv");
+      return check(call_.Irecv(to + at * unit_, piece, type(), static_cast<int>(member), kAlltoallTag, channel_.comm,
+                               next_request()),
+                   "MPI_Irecv");
     }));
     to += count * unit_;
   }
@@ -153,9 +151,9 @@ Status Flight::alltoall() {
   for (std::size_t member = 0; member < members; ++member) {
     const std::uint64_t count = operation_.counts[member];
     DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
-      return check(
-          call_.Isend(from + at * unit_, piece, type(), static_cast<int>(member), kTag, channel_.comm, next_request()),
-          "MPI_Isend");
+      return check(call_.Isend(from + at * unit_, piece, type(), static_cast<int>(member), kAlltoallTag, channel_.comm,
+                               next_request()),
+                   "MPI_Isend");
     }));
     from += count * unit_;
   }

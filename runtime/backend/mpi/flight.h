@@ -6,27 +6,15 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/mpi/channel.h"
+#include "runtime/backend/mpi/ring.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::mpi_plugin {
 
-#if !defined(DISTRUN_MPI_LARGEST_COUNT)
-#define DISTRUN_MPI_LARGEST_COUNT (std::uint64_t{1} << 30)  // smaller in a test
-#endif
-inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
-
 inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << DISTRUN_BACKEND_ALLGATHER |
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
-
-// The communicator of a group.
-struct Channel {
-  Process* process = nullptr;
-  Handle comm = nullptr;
-  int index = 0;
-  int members = 1;
-};
 
 class Flight {
  public:
@@ -37,7 +25,9 @@ class Flight {
   Status start();
   Status test();  // moves MPI
 
-  [[nodiscard]] bool done() const { return first_open_ == requests_.size(); }
+  [[nodiscard]] bool done() const { return ring_ ? ring_->done() : first_open_ == requests_.size(); }
+  // Of the flights that say so only the first is tested: their messages are told apart by their order.
+  [[nodiscard]] bool goes_around() const { return ring_ != nullptr; }
   [[nodiscard]] std::uint64_t token() const { return token_; }
   void finish();  // when done: what is left of the arithmetic
 
@@ -52,8 +42,8 @@ class Flight {
   Status barrier();
 
   Handle* next_request();
-  [[nodiscard]] Status check(int code, const char* call) const { return channel_.process->check(code, call); }
-  [[nodiscard]] Handle type() const;
+  [[nodiscard]] Status check(int code, const char* call) const { return channel_.check(code, call); }
+  [[nodiscard]] Handle type() const { return channel_.type_of(operation_); }
   // `counts` and their offsets as ints that live as long as the flight.
   struct Layout {
     std::vector<int> counts;
@@ -69,6 +59,7 @@ class Flight {
   std::byte* output_ = nullptr;
   const std::byte* input_ = nullptr;
   std::uint64_t count_ = 0;
+  std::unique_ptr<Ring> ring_;  // instead of the rest
   std::vector<Handle> requests_;
   std::size_t first_open_ = 0;
   std::vector<std::unique_ptr<Layout>> layouts_;

@@ -111,7 +111,12 @@ bool Group::progress() {
     return false;
   }
   bool any = false;
+  bool around = false;  // one goes around the ring
   for (std::size_t i = 0; i < flights_.size();) {
+    if (flights_[i]->goes_around() && std::exchange(around, true)) {
+      ++i;
+      continue;
+    }
     if (const Status status = flights_[i]->test(); !status.ok()) {
       give_up(status);
       return true;

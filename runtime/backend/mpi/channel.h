@@ -1,0 +1,34 @@
+// What an operation of a group needs of MPI.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::mpi_plugin {
+
+#if !defined(DISTRUN_MPI_LARGEST_COUNT)
+#define DISTRUN_MPI_LARGEST_COUNT (std::uint64_t{1} << 30)  // smaller in a test
+#endif
+inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
+
+// Of messages between two members of a communicator.
+inline constexpr int kAlltoallTag = 1;
+inline constexpr int kRingTag = 2;  // and some more
+
+// The communicator of a group.
+struct Channel {
+  Process* process = nullptr;
+  Handle comm = nullptr;
+  int index = 0;
+  int members = 1;
+
+  [[nodiscard]] const Functions& call() const { return process->library().call; }
+  [[nodiscard]] Status check(int code, const char* what) const { return process->check(code, what); }
+  [[nodiscard]] Handle type_of(const distrun_backend_operation& operation) const {
+    return process->library().is.types[static_cast<std::size_t>(operation.dtype)];
+  }
+};
+
+}  // namespace distrun::backend::mpi_plugin
