@@ -199,5 +199,37 @@ def check_mismatch_and_go_on() -> None:
     assert torch.equal(hvd.allreduce(mine((2,)), op=hvd.Sum, name="weights"), total((2,)))
 
 
+def check_sets_of_members_alone() -> None:
+    """Ranks of the same parity make a set that the others never hear of, and use it while those use theirs."""
+    ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
+    ours = hvd.add_process_set(ranks, members_only=True)
+    place, count = ours.rank(), len(ranks)
+    expected = sum(mine((3,), rank=rank) for rank in ranks)
+
+    tensor = mine((3,)).requires_grad_()
+    result = hvd.allreduce(tensor, op=hvd.Sum, process_set=ours)
+    result.backward(mine((3,)))
+    assert torch.equal(result, expected) and torch.equal(tensor.grad, expected)
+
+    blocks = [torch.full((rank + 1, 2), float(rank)) for rank in ranks]
+    assert torch.equal(hvd.allgather(blocks[place], process_set=ours), torch.cat(blocks))
+    assert hvd.broadcast(torch.tensor([float(hvd.rank())]), ranks[-1], process_set=ours).item() == ranks[-1]
+    received, splits = hvd.alltoall(
+        torch.full((count,), hvd.rank()), torch.ones(count, dtype=torch.int), process_set=ours
+    )
+    assert received.tolist() == ranks and splits.tolist() == [1] * count
+    share = hvd.reducescatter(torch.ones(count, 2), op=hvd.Sum, process_set=ours)
+    assert torch.equal(share, torch.full((1, 2), float(count)))
+
+    # In flight together with an operation of all ranks, and with names that the other set uses too.
+    handles = [hvd.allreduce_async(mine((3,)), op=hvd.Sum, name=f"both.{i}", process_set=ours) for i in range(4)]
+    assert torch.equal(hvd.allreduce(mine((3,)), op=hvd.Sum), total((3,)))
+    assert all(torch.equal(hvd.synchronize(handle), expected) for handle in handles)
+    hvd.barrier(process_set=ours)
+    assert hvd.remove_process_set(ours)
+    with raises(ValueError, "not registered"):
+        hvd.allreduce(mine((3,)), process_set=ours)
+
+
 if __name__ == "__main__":
     run(globals())

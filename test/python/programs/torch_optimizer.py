@@ -317,5 +317,24 @@ def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
     assert_same(together(sgd, 2), alone(sgd, 2))
 
 
+def check_process_set_of_members_alone() -> None:
+    """Each half trains its own model at the same time, and the halves do not know of each other's sets."""
+    ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
+    ours = hvd.add_process_set(ranks, members_only=True)
+    model = make_model(seed=hvd.rank() % 2)
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), process_set=ours)
+    reference = make_model(seed=hvd.rank() % 2)
+    step_alone = sgd(reference.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        step_alone.zero_grad()
+        (sum(loss_of(reference, batch(step, rank)) for rank in ranks) / len(ranks)).backward()
+        step_alone.step()
+    assert_same(model, reference)
+    assert hvd.remove_process_set(ours)
+
+
 if __name__ == "__main__":
     run(globals())
