@@ -249,7 +249,8 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .wait_set = wait_set_.get(),
                                       .host_link = host_link_.get(),
                                       .host_link_error = host_link_error_,
-                                      .local_host = own_address()};
+                                      .local_host = own_address(),
+                                      .factories = &factories_};
   const TimePoint deadline = deadline_after(settings().start_timeout);
   const std::string set = "process set " + std::to_string(process_set);
   auto offers = exchange_offers(group, factories_, services, deadline);

@@ -1,5 +1,7 @@
-// The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real TCP between them.
+// The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
+// by TCP or with DISTRUN_BETWEEN_PLUGIN.
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
+#include "runtime/backend/plugin/loader.h"
 #include "test/backend/conformance.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"
@@ -23,6 +25,11 @@ class Hosts final : public GroupFixture {
  public:
   explicit Hosts(int size) : wait_sets_(static_cast<std::size_t>(size)), links_(static_cast<std::size_t>(size)) {
     settings_.shm_window = kSlot;
+#if defined(DISTRUN_BETWEEN_PLUGIN)
+    settings_.plugins = DISTRUN_BETWEEN_PLUGIN;
+    plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
+    settings_.between_hosts = plugins_.factories.at(0)->name();
+#endif
     for (const int here : hosts_of(size)) {
       const int first = static_cast<int>(members_.size());
       hosts_.push_back(std::make_unique<FakeHost>(here, FakeHostOptions{.first_rank = first}));
@@ -40,14 +47,18 @@ class Hosts final : public GroupFixture {
     wait_sets_[i] = *std::move(wait_set);
     const auto [host, place] = places_[i];
     links_[i] = hosts_[host]->link(place, wait_sets_[i].get());
-    return backend::make_hierarchical_factory(kPiece)->create({.id = "0", .members = members_, .index = index},
-                                                              {.world = &world_,
-                                                               .key = &key_,
-                                                               .settings = &settings_,
-                                                               .store = &store_,
-                                                               .wait_set = wait_sets_[i].get(),
-                                                               .host_link = links_[i].get()},
-                                                              deadline);
+    const backend::GroupSpec group = {.id = "0", .members = members_, .index = index};
+    const backend::Services services = {.world = &world_,
+                                        .key = &key_,
+                                        .settings = &settings_,
+                                        .store = &store_,
+                                        .wait_set = wait_sets_[i].get(),
+                                        .host_link = links_[i].get(),
+                                        .factories = &plugins_.factories};
+    const auto factory = backend::make_hierarchical_factory(kPiece);
+    const backend::Offer offer = factory->offer(group, services);
+    if (!offer.available) return Status(Errc::kUnsupported, offer.reason);
+    return factory->create(group, services, deadline);
   }
   net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
 
@@ -55,6 +66,7 @@ class Hosts final : public GroupFixture {
   std::vector<int> members_;
   std::vector<std::pair<std::size_t, int>> places_;  // by rank: host, index there
   Settings settings_;
+  backend::plugin::Plugins plugins_;
   net::World world_;
   net::JobKey key_ = net::JobKey::generate();
   FakeStore store_;

@@ -5,15 +5,17 @@
 namespace distrun::backend::hierarchical {
 
 // The executor packs and scales: a piece is cut from one row of elements.
-Capabilities hierarchical_capabilities() {
-  return {.ops = (1U << kNumOpKinds) - 1,
-          .dtypes = (1U << kNumDTypes) - 1,
+Capabilities hierarchical_capabilities(const Capabilities& between) {
+  return {.ops = between.ops,
+          .dtypes = between.dtypes,
           .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
-          .polls_memory = true};
+          .polls_memory = true,
+          .must_be_asked = between.must_be_asked};
 }
 
 HierarchicalBackend::HierarchicalBackend(Parts parts)
     : parts_(std::move(parts)),
+      capabilities_(hierarchical_capabilities(parts_.flat->capabilities())),
       stages_{parts_.scatter.get(), parts_.between.get(), parts_.gather.get()},
       pipeline_(parts_.layout, parts_.members,
                 {.scatter = parts_.scatter.get(),

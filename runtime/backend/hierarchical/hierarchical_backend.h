@@ -13,7 +13,8 @@
 
 namespace distrun::backend::hierarchical {
 
-Capabilities hierarchical_capabilities();
+// `between`: of the backend between the hosts.
+Capabilities hierarchical_capabilities(const Capabilities& between);
 
 struct Parts {
   Layout layout;
@@ -40,8 +41,8 @@ class HierarchicalBackend final : public Backend {
  private:
   bool collect();
 
-  const Capabilities capabilities_ = hierarchical_capabilities();
   const Parts parts_;
+  const Capabilities capabilities_;
   const std::vector<Backend*> stages_;  // scatter, between (may be null), gather
   Pipeline pipeline_;
   std::vector<Completed> scratch_;

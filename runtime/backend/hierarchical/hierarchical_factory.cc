@@ -93,18 +93,41 @@ GroupSpec subgroup(const GroupSpec& group, const std::string& name, const std::v
   return made;
 }
 
+std::string name_between(const Services& services) {
+  return services.settings == nullptr ? "tcp" : services.settings->between_hosts;
+}
+
+// Why what one backend offers cannot be used between hosts; empty if it can.
+std::string obstacle(const Offer& offer) {
+  if (!offer.available) return offer.reason;
+  const auto has = [](std::uint32_t mask, auto bit) { return (mask >> static_cast<unsigned>(bit) & 1U) != 0; };
+  if (!has(offer.capabilities.devices, DeviceType::kCpu)) return "it moves no cpu tensors";
+  return has(offer.capabilities.ops, OpKind::kAllreduce) ? "" : "it has no allreduce";
+}
+
 class HierarchicalFactory final : public Factory {
  public:
   explicit HierarchicalFactory(std::size_t piece_bytes) : piece_bytes_(piece_bytes) {}
   [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
 
   [[nodiscard]] Offer offer(const GroupSpec& group, const Services& services) const override {
-    const bool one_host = local_ranks(group, services).size() == group.members.size();
-    return {.backend = "hierarchical",
-            .available = !one_host,
-            .reason = one_host ? "all ranks are on one host" : "shared memory inside the hosts, tcp between them",
-            .score = one_host ? 0 : kScore,
-            .capabilities = hierarchical::hierarchical_capabilities()};
+    const Factory* between = factory_between(services);
+    const std::string name = name_between(services);
+    Offer offer{.backend = "hierarchical", .capabilities = hierarchical::hierarchical_capabilities({})};
+    if (local_ranks(group, services).size() == group.members.size()) {
+      offer.reason = "all ranks are on one host";
+    } else if (between == nullptr) {
+      offer.reason = "between_hosts=" + name + " was set, and there is no such backend here";
+    } else {
+      const Offer theirs = between->offer(group, services);
+      offer.capabilities = hierarchical::hierarchical_capabilities(theirs.capabilities);
+      offer.reason = obstacle(theirs);
+      offer.available = offer.reason.empty();
+      offer.score = offer.available ? kScore : 0;
+      offer.reason = offer.available ? "shared memory inside the hosts, " + name + " between them"
+                                     : "between_hosts=" + name + " was set, and that cannot be had: " + offer.reason;
+    }
+    return offer;
   }
 
   [[nodiscard]] Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
@@ -113,6 +136,8 @@ class HierarchicalFactory final : public Factory {
     if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
     hierarchical::Parts parts{.layout = *std::move(layout), .members = group.members.size()};
     parts.piece_bytes = piece_bytes_;
+    const Factory* between = factory_between(services);
+    DISTRUN_CHECK(between != nullptr, "what was not offered is not chosen");
     const GroupSpec here = subgroup(group, "scatter." + std::to_string(parts.layout.host), parts.layout.here());
     const GroupSpec again = subgroup(group, "gather." + std::to_string(parts.layout.host), parts.layout.here());
     const Factory& local = here.members.size() == 1 ? *self_ : *shm_;
@@ -121,13 +146,20 @@ class HierarchicalFactory final : public Factory {
     if (parts.layout.carries()) {
       const std::string name = "lane." + std::to_string(parts.layout.local);
       const GroupSpec lane = subgroup(group, name, parts.layout.lane(parts.layout.local));
-      DISTRUN_RETURN_IF_ERROR(make(parts.between, *tcp_, lane, services, deadline));
+      DISTRUN_RETURN_IF_ERROR(make(parts.between, *between, lane, services, deadline));
     }
-    DISTRUN_RETURN_IF_ERROR(make(parts.flat, *tcp_, subgroup_of_all(group), services, deadline));
+    DISTRUN_RETURN_IF_ERROR(make(parts.flat, *between, subgroup_of_all(group), services, deadline));
     return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
   }
 
  private:
+  // The built-in one needs no list; and a list that names this one would go in a circle.
+  [[nodiscard]] const Factory* factory_between(const Services& services) const {
+    const std::string between = name_between(services);
+    if (between == tcp_->name()) return tcp_.get();
+    return between == name() || services.factories == nullptr ? nullptr : find_factory(*services.factories, between);
+  }
+
   static GroupSpec subgroup_of_all(const GroupSpec& group) {
     GroupSpec made = group;
     made.id += "/flat";

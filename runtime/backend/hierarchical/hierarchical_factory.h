@@ -7,7 +7,8 @@
 
 namespace distrun::backend {
 
-// Shared memory inside each host, TCP between them: for groups over several hosts of which one has several members.
+// Shared memory inside each host, and what the setting between_hosts names between them: for groups over several hosts
+// of which one has several members.
 std::unique_ptr<Factory> make_hierarchical_factory(std::size_t piece_bytes = hierarchical::kPieceBytes);
 
 }  // namespace distrun::backend

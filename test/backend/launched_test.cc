@@ -1,0 +1,171 @@
+// The conformance suite with ranks that a launcher has started, one process each and on any hosts: by mpirun on the
+// plug-in `mpi`, by distrun on the backend that it is told (--backend). After an abort MPI is not called any more in a
+// process, so each case about that is a run of its own.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/api/exchange.h"
+#include "runtime/api/process_key.h"
+#include "runtime/api/spawned_job.h"
+#include "runtime/backend/builtin/builtin.h"
+#include "runtime/backend/plugin/loader.h"
+#include "test/backend/group_fixtures.h"
+#include "test/backend/ranks.h"
+
+namespace distrun::test {
+namespace {
+
+constexpr double kPatience = 60;
+
+template <class T>
+T must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().message());
+  return *std::move(result);
+}
+
+// This process's rank, and the job's store, which the launcher or rank 0 keeps.
+struct Job {
+  net::World world;
+  Settings settings;
+  net::JobKey key = net::JobKey::generate();
+  std::unique_ptr<net::StoreClient> channel;
+  FakeStore alone;
+  backend::Factories factories = backend::builtin_factories();
+  int groups = 0;
+  int gathered = 0;
+
+  Job() {
+    const Environment environment = process_environment();
+    settings = must(read_settings(environment, {})).settings;
+    settings.plugins = DISTRUN_LAUNCHED_PLUGINS;
+    if (settings.backend == "auto") settings.backend = "mpi";
+    for (auto& plugin : backend::plugin::load_plugins(settings, "/nonexistent").factories) {
+      factories.push_back(std::move(plugin));
+    }
+    join(environment);
+  }
+
+  net::Store& store() {
+    if (!channel) return alone;
+    return *channel;
+  }
+  [[nodiscard]] std::string own_address() const {
+    return channel && world.address.empty() ? channel->local_host() : world.address;
+  }
+
+ private:
+  void join(const Environment& environment) {
+    const TimePoint deadline = deadline_after(kPatience);
+    if (environment.contains("DISTRUN_RANK")) {
+      world = must(net::world_from_environment(environment));
+      key = must(api::process_key(environment));
+      channel = must(net::StoreClient::connect(world, key, deadline));
+    } else if (const auto launcher = must(net::other_launcher(environment)); launcher) {
+      world.rank = launcher->rank;
+      world.size = launcher->size;
+      auto joined = must(api::join_spawned_job(world, *launcher, deadline));
+      key = joined.key;
+      channel = std::move(joined.channel);
+    }
+  }
+};
+
+Job& job() {
+  static const auto only = std::make_unique<Job>();
+  return *only;
+}
+
+class LaunchedGroup final : public GroupFixture {
+ public:
+  Result<std::unique_ptr<backend::Backend>> create(int index, TimePoint deadline) override {
+    auto made = net::WaitSet::create();
+    if (!made.ok()) return made.status();
+    wait_set_ = *std::move(made);
+    const backend::GroupSpec group = {
+        .id = std::to_string(++job().groups), .members = members_of(job().world.size), .index = index};
+    if (job().settings.backend == "hierarchical") DISTRUN_RETURN_IF_ERROR(find_host(group.id, deadline));
+    const backend::Services services = {.world = &job().world,
+                                        .key = &job().key,
+                                        .settings = &job().settings,
+                                        .store = &job().store(),
+                                        .wait_set = wait_set_.get(),
+                                        .host_link = link_.get(),
+                                        .local_host = job().own_address(),
+                                        .factories = &job().factories};
+    const backend::Factory* factory = backend::find_factory(job().factories, job().settings.backend);
+    if (factory == nullptr) return Status(Errc::kUnsupported, "there is no backend " + job().settings.backend);
+    const backend::Offer offer = factory->offer(group, services);
+    if (!offer.available) return Status(Errc::kUnsupported, offer.reason);
+    return factory->create(group, services, deadline);
+  }
+  net::WaitSet* wait_set(int) override { return wait_set_.get(); }
+
+ private:
+  Status find_host(const std::string& group, TimePoint deadline) {
+    api::PrefixStore store(job().store(), "host of " + group + "/");
+    auto link = net::connect_host(
+        {.world = &job().world, .key = &job().key, .store = &store, .wait_set = wait_set_.get(), .deadline = deadline});
+    if (!link.ok()) return link.status();
+    link_ = *std::move(link);
+    return {};
+  }
+
+  std::unique_ptr<net::WaitSet> wait_set_;
+  std::unique_ptr<net::HostLink> link_;
+};
+
+std::vector<std::string> gather(const std::string& mine) {
+  const std::string prefix = "gathered/" + std::to_string(++job().gathered) + "/";
+  (void)job().store().set(prefix + std::to_string(job().world.rank), mine);
+  std::vector<std::string> all;
+  for (int rank = 0; rank < job().world.size; ++rank) {
+    const auto text = job().store().get(prefix + std::to_string(rank), deadline_after(kPatience));
+    all.push_back(text.ok() ? *text : "");
+  }
+  return all;
+}
+
+// Rank 0 has the store, and mpirun ends all ranks when one exits after an abort: they leave together. distrun wants to
+// hear of it.
+class Leaving final : public Catch::EventListenerBase {
+ public:
+  using Catch::EventListenerBase::EventListenerBase;
+  void testRunEnded(const Catch::TestRunStats&) override {
+    const auto ended = job().store().add("ended", 1);
+    if (ended.ok() && *ended == job().world.size) (void)job().store().set("all ended", "");
+    (void)job().store().get("all ended", deadline_after(kPatience));
+    if (job().channel) (void)job().channel->leave();
+  }
+};
+CATCH_REGISTER_LISTENER(Leaving)
+
+}  // namespace
+
+const Subject& subject() {
+  static const Subject launched = {.name = job().settings.backend,
+                                   .sizes = {job().world.size},
+                                   .make = [](int) { return std::make_unique<LaunchedGroup>(); },
+                                   .forked = [](int) { return std::make_unique<LaunchedGroup>(); },
+                                   .boundaries = DISTRUN_LAUNCHED_BOUNDARIES,
+                                   .launched_as = job().world.rank,
+                                   .gather = gather};
+  return launched;
+}
+
+TEST_CASE("launched: nobody leaves a barrier before all have come") {
+  for_all_sizes([](Rank& rank) {
+    const std::string counter = "arrived/" + std::to_string(job().groups);
+    for (int round = 1; round <= 30; ++round) {
+      rank.expect(job().store().add(counter, 1).ok(), "the store is gone");
+      rank.run({.kind = OpKind::kBarrier}, "barrier");
+      const auto arrived = job().store().add(counter, 0);
+      rank.expect(arrived.ok() && *arrived >= round * rank.size, "left a barrier before all had come");
+    }
+  });
+}
+
+}  // namespace distrun::test
