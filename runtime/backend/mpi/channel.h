@@ -1,7 +1,10 @@
 // What an operation of a group needs of MPI.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "runtime/backend/mpi/process.h"
 #include "runtime/backend/plugin/guest.h"
@@ -17,9 +20,15 @@ inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
 inline constexpr int kAlltoallTag = 1;
 inline constexpr int kRingTag = 2;  // and some more
 
+// What comes around a ring waits here. Kept from one operation to the next: memory fresh from the system costs more
+// than what is done with it.
+inline constexpr std::uint64_t kPieceBytes = 256 << 10;
+using RingMemory = std::array<std::unique_ptr<std::byte[]>, 4>;
+
 // The communicator of a group.
 struct Channel {
   Process* process = nullptr;
+  RingMemory* memory = nullptr;
   Handle comm = nullptr;
   int index = 0;
   int members = 1;

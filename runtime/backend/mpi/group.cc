@@ -58,7 +58,11 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   if (!place.ok()) return place.status();
   const auto ranks = exchange_ranks(spec, *place);
   if (!ranks.ok()) return ranks.status();
-  channel_ = {.process = &process_, .comm = nullptr, .index = spec.index, .members = static_cast<int>(ranks->size())};
+  channel_ = {.process = &process_,
+              .memory = &memory_,
+              .comm = nullptr,
+              .index = spec.index,
+              .members = static_cast<int>(ranks->size())};
   return make_communicator(spec.id, *ranks);
 }
 

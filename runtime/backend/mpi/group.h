@@ -33,6 +33,7 @@ class Group {
 
   Process& process_;
   plugin::Host host_;
+  RingMemory memory_;
   Channel channel_;
   std::deque<std::unique_ptr<Flight>> flights_;
   plugin::AbortGate aborted_;

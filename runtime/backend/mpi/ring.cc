@@ -6,12 +6,6 @@
 #include "runtime/base/types.h"
 
 namespace distrun::backend::mpi_plugin {
-namespace {
-
-constexpr std::uint64_t kPieceBytes = 256 << 10;  // while one is added up, others are on their way
-
-}  // namespace
-
 bool Ring::serves(const Channel& channel, const distrun_backend_operation& operation) {
   if (operation.kind != DISTRUN_BACKEND_ALLREDUCE || operation.num_segments == 0 || channel.members == 1) return false;
   return operation.segments->count * size_of(plugin::dtype_of(operation)) >= kRingBytes;
@@ -54,7 +48,7 @@ Status Ring::post(std::size_t number) {
   const Range out = range(slot.piece, block(sent_at));
   const Range in = range(slot.piece, block(sent_at + 1));
   const std::byte* from = (slot.step == 0 ? input_ : output_) + out.first * unit_;
-  std::byte* to = adds(slot.step) ? slot.received.get() : output_ + in.first * unit_;
+  std::byte* to = adds(slot.step) ? slot.received : output_ + in.first * unit_;
   const int next = block(-1);
   const int previous = block(1);
   const int tag = kRingTag + static_cast<int>(number);
@@ -74,8 +68,10 @@ Status Ring::test() {
     for (std::size_t number = 0; number < std::min<std::uint64_t>(kSlots, pieces_); ++number) {
       Slot& slot = slots_[number];
       slot.piece = number;
-      slot.received.reset(new (std::nothrow) std::byte[most_ * unit_]);
-      if (!slot.received) return {Errc::kOutOfMemory, "no memory for a piece of a tensor on its way"};
+      auto& memory = (*channel_.memory)[number];
+      if (!memory) memory.reset(new (std::nothrow) std::byte[kPieceBytes]);
+      if (!memory) return {Errc::kOutOfMemory, "no memory for a piece of a tensor on its way"};
+      slot.received = memory.get();
       DISTRUN_RETURN_IF_ERROR(post(number));
     }
   }
@@ -88,7 +84,7 @@ Status Ring::test() {
 
 Status Ring::test(std::size_t number, bool& moved) {
   Slot& slot = slots_[number];
-  if (!slot.received || slot.piece >= pieces_) return {};
+  if (slot.received == nullptr || slot.piece >= pieces_) return {};
   for (Handle& request : slot.requests) {
     int done = 0;
     DISTRUN_RETURN_IF_ERROR(channel_.check(channel_.call().Test(&request, &done, nullptr), "MPI_Test"));
@@ -114,7 +110,7 @@ void Ring::add(Slot& slot) {
   const auto members = static_cast<std::size_t>(channel_.members);
   const kernels::Reduction how = {
       .dtype = dtype_, .op = op, .finish = last ? kernels::finish_of(op, 1.0, members) : kernels::Finish{}};
-  const std::array<const std::byte*, 2> sources = {slot.received.get(), input_ + in.first * unit_};
+  const std::array<const std::byte*, 2> sources = {slot.received, input_ + in.first * unit_};
   kernels::reduce(how, sources, output_ + in.first * unit_, in.count);
 }
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <tuple>
 
 #include "runtime/backend/mpi/channel.h"
 #include "runtime/backend/plugin/guest.h"
@@ -26,12 +26,12 @@ class Ring {
  private:
   // Every member's block is cut into as many pieces. A slot carries one piece of each block at a time around the ring:
   // members - 1 steps in which what comes is added to what is here, and as many in which sums are passed on.
-  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kSlots = std::tuple_size_v<RingMemory>;
   struct Slot {
     std::uint64_t piece = 0;
     int step = 0;
     std::array<Handle, 2> requests{};  // receive, send
-    std::unique_ptr<std::byte[]> received;
+    std::byte* received = nullptr;
   };
   struct Range {
     std::uint64_t first = 0;  // elements
