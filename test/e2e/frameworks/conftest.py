@@ -17,7 +17,7 @@ Completed = subprocess.CompletedProcess[str]
 RunFramework = Callable[..., Completed]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-# For programs that compile much and compute little: a quarter of their time.
+# For programs that compile much and compute little.
 COMPILE_FAST = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
