@@ -117,6 +117,8 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   }
   if (tensor->complete()) {
     complete(*tensor);
+  } else if (const Status* why = hopeless(*tensor)) {
+    fail_with_group(*tensor, *why);
   } else if (left_count_ > 0) {
     check_left(*tensor);
   }
@@ -148,7 +150,8 @@ void Coordinator::complete(PendingTensor& tensor) {
   if (result.ok()) result = check_joined(tensor, options_.hosts);
   if (!result.ok()) {
     fail_groups_of(tensor, result);
-    return fail(tensor, result);
+    fail(tensor, result);
+    return fail_hopeless();
   }
   if (tensor.signature.group.size != 0) return complete_in_group(tensor);
   ready_.push_back(&tensor);
@@ -171,18 +174,23 @@ void Coordinator::complete_in_group(PendingTensor& tensor) {
 
 // Some members disagree on `tensor`: whatever shares a group with it on any of them does not run either.
 void Coordinator::fail_groups_of(const PendingTensor& tensor, const Status& why) {
-  std::vector<const GroupTag*> tags{&tensor.signature.group};
-  for (const auto& [member, signature] : tensor.odd) {
-    const bool known = std::any_of(tags.begin(), tags.end(), [&group = signature.group](const GroupTag* tag) {
-      return tag->digest == group.digest;
-    });
-    if (!known) tags.push_back(&signature.group);
+  // By digest; the members that tell another one, and with it that they will not send what is in this one alone.
+  std::map<std::uint64_t, std::set<std::size_t>> elsewhere{{tensor.signature.group.digest, {}}};
+  std::map<std::uint64_t, const GroupTag*> tags{{tensor.signature.group.digest, &tensor.signature.group}};
+  for (const auto& [member, signature] : tensor.odd) tags.emplace(signature.group.digest, &signature.group);
+  for (std::size_t member = 0; member < tensor.members->size(); ++member) {
+    const GroupTag& own = tensor.signature_of(member).group;
+    if (!tensor.has(member) || own.size == 0) continue;
+    for (const auto& [digest, tag] : tags) {
+      if (own.digest != digest) elsewhere[digest].insert(member);
+    }
   }
-  for (const GroupTag* tag : tags) {
+  for (const auto& [digest, tag] : tags) {
     if (tag->size == 0) continue;
-    const GroupKey key{tensor.set, tag->digest};
+    const GroupKey key{tensor.set, digest};
     Group& group = groups_[key];
     group.failed = why;
+    group.elsewhere.merge(elsewhere[digest]);
     for (PendingTensor* other : std::exchange(group.complete, {})) {
       fail(*other, why.with_context("tensor '" + other->name + "' runs only together with its group"));
     }
@@ -190,8 +198,40 @@ void Coordinator::fail_groups_of(const PendingTensor& tensor, const Status& why)
   }
 }
 
+// The error of its group, if the tensor waits only for members that have other groups in the place of its own.
+const Status* Coordinator::hopeless(const PendingTensor& tensor) const {
+  if (tensor.signature.group.size == 0 || tensor.complete()) return nullptr;
+  const Status* why = nullptr;
+  const auto waits_in_vain = [&](const GroupTag& tag) {
+    const auto found = groups_.find({tensor.set, tag.digest});
+    if (tag.size == 0 || found == groups_.end() || found->second.failed.ok()) return false;
+    if (why == nullptr) why = &found->second.failed;
+    for (std::size_t member = 0; member < tensor.members->size(); ++member) {
+      if (!tensor.has(member) && !found->second.elsewhere.contains(member)) return false;
+    }
+    return true;
+  };
+  const bool all = waits_in_vain(tensor.signature.group) &&
+                   std::all_of(tensor.odd.begin(), tensor.odd.end(),
+                               [&](const auto& one) { return waits_in_vain(one.second.group); });
+  return all ? why : nullptr;
+}
+
+void Coordinator::fail_hopeless() {
+  for (PendingTensor* tensor : pending_.waiting()) {
+    if (const Status* why = hopeless(*tensor)) fail_with_group(*tensor, *why);
+  }
+}
+
+void Coordinator::fail_with_group(PendingTensor& tensor, Status why) {
+  fail_groups_of(tensor, why);
+  fail(tensor, why.with_context("tensor '" + tensor.name + "' runs only together with its group"));
+}
+
 void Coordinator::fail(PendingTensor& tensor, const Status& error) {
-  append(entry::Fail{.set = tensor.set, .name = tensor.name, .error = error});
+  std::vector<int> ranks;
+  if (!tensor.complete()) ranks = tensor.submitted_ranks();
+  append(entry::Fail{.set = tensor.set, .name = tensor.name, .error = error, .ranks = std::move(ranks)});
   pending_.erase(tensor);
 }
 

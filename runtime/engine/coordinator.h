@@ -65,6 +65,7 @@ class Coordinator {
     std::vector<PendingTensor*> complete;
     std::size_t seen = 0;  // complete ones and failed ones
     Status failed;
+    std::set<std::size_t> elsewhere;  // members that have other groups in its place: what is left of it waits in vain
   };
   using GroupKey = std::pair<int, std::uint64_t>;  // set, digest
   struct MakingSet {
@@ -85,6 +86,9 @@ class Coordinator {
   void complete_in_group(PendingTensor& tensor);
   void fail(PendingTensor& tensor, const Status& error);
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
+  [[nodiscard]] const Status* hopeless(const PendingTensor& tensor) const;
+  void fail_hopeless();
+  void fail_with_group(PendingTensor& tensor, Status why);
   void fail_rivals(TimePoint now);
   void check_left(PendingTensor& tensor);
   void excuse_joined(PendingTensor& tensor, TimePoint now);

@@ -40,6 +40,9 @@ struct Fail {
   int set = 0;
   std::string name;
   Status error;
+  // The world ranks that it is for; empty: all members. Another one may have a tensor of this name on its way to the
+  // leader, which is not meant.
+  std::vector<int> ranks;
 };
 // Ids that are known no more; what was announced by one of them is announced again in full.
 struct Evict {

@@ -23,6 +23,8 @@ void EngineLoop::follow(entry::Run& run) {
 void EngineLoop::follow(entry::Fail& failed) {
   ProcessSet* set = sets_.find(failed.set);
   if (set == nullptr || !set->is_member()) return;
+  const auto& meant = failed.ranks;
+  if (!meant.empty() && std::find(meant.begin(), meant.end(), options_.world.rank) == meant.end()) return;
   auto tensor = member_.fail(failed);
   // A tensor that this rank never submitted fails on those that did (their peers have left).
   if (tensor.ok()) done_.push_back({.tensor = *std::move(tensor), .status = failed.error});

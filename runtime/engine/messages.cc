@@ -101,12 +101,14 @@ void read_body(WireReader& r, entry::Run& e) {
 void write_body(WireWriter& w, const entry::Fail& e) {
   w.i32(e.set).string(e.name);
   write_status(w, e.error);
+  w.i32s(e.ranks);
 }
 void read_body(WireReader& r, entry::Fail& e) {
   e.set = r.i32();
   e.name = r.string(kMaxName);
   e.error = read_status(r);
   if (e.error.ok()) r.fail("a tensor fails without an error");
+  e.ranks = r.i32s(kMaxList);
 }
 void write_body(WireWriter& w, const entry::Evict& e) { write_ids(w, e.ids); }
 void read_body(WireReader& r, entry::Evict& e) { e.ids = read_ids(r); }

@@ -28,6 +28,11 @@ bool PendingTensor::is_excused(int rank) const {
   return std::find(excused.begin(), excused.end(), rank) != excused.end();
 }
 
+const Signature& PendingTensor::signature_of(std::size_t member) const {
+  const auto found = std::find_if(odd.begin(), odd.end(), [member](const auto& one) { return one.first == member; });
+  return found == odd.end() ? signature : found->second;
+}
+
 std::vector<std::int64_t> PendingTensor::logged_dims() const {
   const auto even = [](const std::vector<std::int64_t>& one) { return one.empty(); };
   if (std::all_of(splits.begin(), splits.end(), even)) return first_dims;
@@ -129,9 +134,7 @@ Status verdict(const PendingTensor& tensor, const std::vector<std::string>& host
     std::vector<RankSignature> all;
     for (std::size_t i = 0; i < tensor.members->size(); ++i) {
       if (tensor.is_excused((*tensor.members)[i])) continue;
-      const auto odd = std::find_if(tensor.odd.begin(), tensor.odd.end(), [i](const auto& o) { return o.first == i; });
-      const Signature& own = odd == tensor.odd.end() ? tensor.signature : odd->second;
-      all.push_back({.rank = (*tensor.members)[i], .signature = &own});
+      all.push_back({.rank = (*tensor.members)[i], .signature = &tensor.signature_of(i)});
     }
     error = find_mismatch(all, context);
   }

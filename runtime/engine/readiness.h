@@ -41,6 +41,8 @@ struct PendingTensor {
   [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] std::vector<int> submitted_ranks() const;
   [[nodiscard]] bool is_excused(int rank) const;
+  // What this member, which has submitted it, says of it.
+  [[nodiscard]] const Signature& signature_of(std::size_t member) const;
   // What the log carries for it: see TensorRef::first_dims.
   [[nodiscard]] std::vector<std::int64_t> logged_dims() const;
 };

@@ -1,6 +1,7 @@
 #include "runtime/engine/coordinator.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 
 #include "runtime/engine/tensor_key.h"
 
@@ -219,6 +220,31 @@ TEST_CASE("one bad tensor fails its whole group, in any order, and the next step
       for (int r = 0; r < 2; ++r) c.submitted(r, grouped(name, 1, 2), at(1));
     }
     CHECK(only<entry::Run>(c.act()).at(0).tensors.size() == 2);
+  }
+}
+
+TEST_CASE("what one rank alone has in its group fails with the rest, whoever comes first, and the next step is clean") {
+  const auto three = [](Coordinator& c, int rank, TimePoint when) {
+    for (const char* name : {"x", "y", "z"}) c.submitted(rank, grouped(name, 3, 3), when);
+  };
+  for (const bool long_first : {true, false}) {
+    Coordinator c(options(3));
+    if (long_first) three(c, 1, at(0));
+    for (const char* name : {"x", "y"}) c.submitted(0, grouped(name, 2, 2), at(0));
+    if (!long_first) three(c, 1, at(0));
+    CHECK(c.act().entries.empty());
+    three(c, 2, at(0));  // z is on its way to two ranks: it does not fail before both have submitted it
+    std::map<std::string, std::vector<int>> failed;
+    for (const auto& one : only<entry::Fail>(c.act())) {
+      CHECK(has(one.error.message(), "groups differ"));
+      failed[one.name] = one.ranks;
+    }
+    REQUIRE(failed.size() == 3);
+    CHECK(failed["x"].empty());
+    CHECK(failed["z"] == std::vector<int>{1, 2});
+    for (int rank = 0; rank < 3; ++rank) three(c, rank, at(1));
+    CHECK(only<entry::Run>(c.act()).at(0).tensors.size() == 3);
+    CHECK_FALSE(c.next_tick());
   }
 }
 
