@@ -35,6 +35,13 @@ def test_pytorch_mnist(start_job: StartJob, python: str) -> None:
     assert accuracy(job.text) >= 0.92, job.text
 
 
+def test_pytorch_ddp(start_job: StartJob, python: str) -> None:
+    pytest.importorskip("mlxtend", reason="mlxtend is not installed beside torch: scripts/test does that")
+    job = start_job("-np", "2", python, EXAMPLES / "pytorch_ddp.py")
+    assert job.finish(170) == 0, job.text
+    assert accuracy(job.text) >= 0.92, job.text
+
+
 def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
     job = start_job("-np", "2", python, EXAMPLES / "pytorch_resnet_synthetic.py", "--steps", "2")
     assert job.finish(170) == 0, job.text

@@ -1,0 +1,20 @@
+"""`import distrun.torch.c10d` makes distrun a backend of torch.distributed: `init_process_group("distrun")`.
+
+Scripts written for torchrun then run unchanged under `distrun -np N python script.py`: DDP, FSDP2, DTensor and the
+collectives of torch.distributed use the ranks, process sets and errors of this runtime. Without a launcher they are a
+world of one. docs/pytorch.md says what works and what does not.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from . import _rendezvous
+from ._create import create
+from ._group import DistrunProcessGroup
+from ._work import DistrunWork
+
+__all__ = ["DistrunProcessGroup", "DistrunWork"]
+
+dist.Backend.register_backend("distrun", create, extended_api=True, devices=["cpu", "cuda"])
+_rendezvous.install()

@@ -1,0 +1,87 @@
+"""One process group's way into the runtime: tensors become operations, all of one call in one hand-over.
+
+Names are numbers in the order of the calls, which torch asks to be the same on all members. So all
+members must make the same calls, and threads of one member may not race each other with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from distrun import _operations, _session
+from distrun._abi import Kind
+from distrun._operations import Handle, Op
+from distrun.process_sets import ProcessSet, registered_id
+
+from .._adapter import collective
+from ._options import SUM, Reduction
+
+
+class Piece(NamedTuple):
+    """One tensor of a call. shape: as the ranks compare it. target: where the runtime writes; None: into its own
+    memory, of which `finish` copies."""
+
+    source: torch.Tensor
+    shape: tuple[int, ...]
+    target: torch.Tensor | None = None
+    splits: tuple[int, ...] = ()
+
+
+class Channel:
+    """The process set of a group. Ranks are given by their place in the group; members go up by rank."""
+
+    def __init__(self, process_set: ProcessSet) -> None:
+        self.members = tuple(process_set.ranks or ())
+        self.position = process_set.rank() or 0
+        self._set = process_set
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.members[:8]))
+        return f"the group of ranks {shown}{', ...' if len(self.members) > 8 else ''}"
+
+    def start(
+        self,
+        kind: Kind,
+        pieces: Sequence[Piece],
+        finish: Callable[[Handle[None]], None],
+        reduction: Reduction = SUM,
+        root: int = 0,
+    ) -> Handle[None]:
+        """Hands over all pieces; `finish` runs when all are complete, on the first thread that waits."""
+        # A tensor that is refused here takes no number: the other ranks' next call is this rank's next call too.
+        memories = [collective.adapter.describe(piece.source) for piece in pieces]
+        number, name = self._next()
+        ops = []
+        for index, (piece, memory) in enumerate(zip(pieces, memories, strict=True)):
+            ops.append(
+                Op(
+                    kind=kind,
+                    name=f"{name}.{index}" if index else name,
+                    dtype=memory.dtype,
+                    shape=piece.shape,
+                    input=memory.pointer,
+                    output=0 if piece.target is None else piece.target.data_ptr(),
+                    reduce=reduction.op,
+                    prescale=reduction.prescale,
+                    root=self.members[root],
+                    process_set=number,
+                    device_type=memory.device_type,
+                    device_index=memory.device_index,
+                    stream=memory.stream,
+                    splits=piece.splits,
+                )
+            )
+        tensors = [tensor for piece in pieces for tensor in (piece.source, piece.target) if tensor is not None]
+        held = [collective.adapter.hold(tensor) for tensor in tensors]
+        return _operations.enqueue(ops, held, finish)
+
+    def barrier(self) -> Handle[None]:
+        """Complete when all members have called it."""
+        number, name = self._next()
+        return _operations.enqueue([Op(kind=Kind.BARRIER, name=name, process_set=number)], None, lambda _: None)
+
+    def _next(self) -> tuple[int, str]:
+        number = registered_id(self._set)
+        return number, f"c10d.{_session.current().number('c10d', number)}"

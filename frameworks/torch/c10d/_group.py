@@ -1,0 +1,204 @@
+"""The process group: torch.distributed's and C++'s methods, in their old and new names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from distrun import _session
+from distrun._operations import Handle
+
+from . import _moves
+from ._channel import Channel
+from ._options import as_list, limit, reduction, root
+from ._work import DistrunWork, Together, Watch
+
+Tensor = torch.Tensor
+# Any: torch's stubs give each method several forms and other argument names; c10d passes them by position.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+class DistrunProcessGroup(_ProcessGroup):
+    """A process group over a process set; made by init_process_group("distrun") and new_group.
+
+    Every method hands its operation over and returns a work at once. All members make the same calls in the same order;
+    on one member, one thread at a time (autograd's thread may be one of them). Dtypes: reductions take uint8, int8 to
+    int64, float16, bfloat16, float32, float64, bool, and complex numbers for sums; everything else moves any dtype.
+    Raises ValueError for arguments that do not fit together; the work raises what the ranks only know together.
+    """
+
+    def __init__(self, channel: Channel, name: str, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._name = name
+        self._channel = channel
+        self._rank = rank
+        self._size = size
+        self._timeout = timeout
+        self._watch = Watch()
+        self._collected: list[DistrunWork] | None = None
+
+    # Who am I
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def getBackendName(self) -> str:
+        return "distrun"
+
+    @property
+    def group_name(self) -> str:
+        """torch's name of the group; C++ does not keep it for a group made in Python."""
+        return self._name
+
+    pg_name = group_name
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+
+    def __repr__(self) -> str:
+        return f"DistrunProcessGroup({self._channel})"
+
+    # Time and end
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The limit for operations from now on."""
+        self._timeout = timeout
+
+    def shutdown(self) -> None:
+        """What destroy_process_group does to a group: its futures' thread ends. The job and its other groups stay."""
+        self._watch.close()
+
+    def abort(self) -> None:
+        """Ends the whole job: everything in flight, on all ranks, raises RankLost that names this rank."""
+        _session.abort(f"rank {_session.world().rank} aborted {self._channel} of torch.distributed")
+
+    # Collectives
+
+    def allreduce(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+        """In place; shapes and dtypes equal on all members."""
+        tensors = as_list(tensors)
+        return self._work("allreduce", _moves.allreduce(self._channel, tensors, reduction(opts)), tensors, opts)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> DistrunWork:
+        """Like allreduce, for many tensors in one call."""
+        handle = _moves.allreduce(self._channel, tensors, reduction(opts))
+        return self._work("allreduce_coalesced", handle, tensors, opts)
+
+    def reduce(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+        """In place on the root; the other members' tensors do not change."""
+        tensors = as_list(tensors)
+        handle = _moves.reduce(self._channel, tensors, reduction(opts), root(opts))
+        return self._work("reduce", handle, tensors, opts)
+
+    def broadcast(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+        """In place."""
+        tensors = as_list(tensors)
+        return self._work("broadcast", _moves.broadcast(self._channel, tensors, root(opts)), tensors, opts)
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+        """outputs[i][r] becomes inputs[i] of member r; sizes may differ between members."""
+        flat = [tensor for row in outputs for tensor in row]
+        return self._work("allgather", _moves.allgather(self._channel, outputs, inputs), flat, opts)
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+        """outputs[r][i] becomes inputs[i] of member r."""
+        return self.allgather([list(row) for row in zip(*outputs, strict=True)], inputs, opts)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> DistrunWork:
+        """output: the members' inputs one after the other; contiguous."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+        """Like all_gather_single, for many pairs in one call."""
+        handle = _moves.allgather_single(self._channel, outputs, inputs)
+        return self._work("all_gather_single", handle, outputs, opts)
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> DistrunWork:
+        """outputs[i] becomes the reduction of inputs[i][this member]; all of one size."""
+        handle = _moves.reduce_scatter(self._channel, outputs, inputs, reduction(opts))
+        return self._work("reduce_scatter", handle, outputs, opts)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> DistrunWork:
+        """output: this member's share of the reduced input, which is as large as all shares."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> DistrunWork:
+        """Like reduce_scatter_single, for many pairs in one call."""
+        handle = _moves.reduce_scatter_single(self._channel, outputs, inputs, reduction(opts))
+        return self._work("reduce_scatter_single", handle, outputs, opts)
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+        """inputs[r] goes to member r; outputs[r] becomes what it sends here."""
+        return self._work("alltoall", _moves.alltoall(self._channel, outputs, inputs), outputs, opts)
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, received: Sequence[int], sent: Sequence[int], opts: Any = None
+    ) -> DistrunWork:
+        """Like alltoall with rows of dimension 0; empty splits are equal shares."""
+        handle = _moves.alltoall_single(self._channel, output, input, received, sent)
+        return self._work("all_to_all_single", handle, [output], opts)
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+        """outputs: on the root one list of a tensor for each member; elsewhere nothing."""
+        rows = outputs[0] if outputs else []
+        handle = _moves.gather(self._channel, rows, inputs[0], root(opts))
+        return self._work("gather", handle, rows, opts)
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> DistrunWork:
+        """inputs: on the root one list of a tensor for each member; elsewhere nothing."""
+        handle = _moves.scatter(self._channel, outputs[0], inputs[0] if inputs else [], root(opts))
+        return self._work("scatter", handle, outputs, opts)
+
+    def barrier(self, opts: Any = None) -> DistrunWork:
+        """Complete when all members have called it."""
+        return self._work("barrier", self._channel.barrier(), [], opts)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # Between two ranks
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> NoReturn:
+        """NotImplementedError, as recv and recv_anysource."""
+        self._refuse("send")
+
+    def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> NoReturn:
+        self._refuse("recv")
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> NoReturn:
+        self._refuse("recv_anysource")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(
+            f"{what}: distrun's groups have collectives only, no messages between two ranks. Make a gloo group beside "
+            "this one for them, pair = dist.new_group(backend='gloo'), and pass group=pair; or use all_to_all_single "
+            "with splits, or broadcast in a group of the two."
+        )
+
+    # Coalescing of any calls: torch's _coalescing_manager with a device
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._collected = []
+
+    def _end_coalescing(self, device: torch.device) -> DistrunWork:
+        works, self._collected = self._collected or [], None
+        return DistrunWork(Together(works), "a coalesced call", [], self._timeout.total_seconds(), self._watch)
+
+    def _work(self, what: str, handle: Handle[None], result: list[Tensor], opts: Any) -> DistrunWork:
+        name = f"{what} of {self._channel}"
+        work = DistrunWork(handle, name, result, limit(opts, self._timeout), self._watch)
+        if self._collected is not None:
+            self._collected.append(work)
+        return work

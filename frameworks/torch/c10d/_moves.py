@@ -1,0 +1,185 @@
+"""The collectives of c10d in terms of ours. Each function hands over one call and returns its handle.
+
+`channel` is the group. Shapes: P members, n elements. Arguments are checked before anything is handed over: a
+ValueError is this rank's alone. What only the ranks together know (other shapes, dtypes, calls) is a Mismatch on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from distrun._abi import Kind
+from distrun._operations import Handle
+
+from ._channel import Channel, Piece
+from ._memory import data, put, take, values
+from ._options import Reduction
+
+Tensors = Sequence[torch.Tensor]
+
+
+def _need(condition: bool, text: str) -> None:
+    if not condition:
+        raise ValueError(text)
+
+
+def allreduce(channel: Channel, tensors: Tensors, reduction: Reduction) -> Handle[None]:
+    """In place; the tensors run independently of each other."""
+    works = [values(tensor, reduction.linear) for tensor in tensors]
+    pieces = [Piece(work, tuple(work.shape), work) for work in works]
+    return channel.start(Kind.ALLREDUCE, pieces, _put_into(tensors, works), reduction)
+
+
+def reduce(channel: Channel, tensors: Tensors, reduction: Reduction, root: int) -> Handle[None]:
+    """In place on the root; the other members' tensors stay as they are."""
+    if channel.position == root:
+        return allreduce(channel, tensors, reduction)
+    works = [values(tensor, reduction.linear) for tensor in tensors]
+    pieces = [Piece(work, tuple(work.shape), torch.empty_like(work)) for work in works]
+    return channel.start(Kind.ALLREDUCE, pieces, lambda _: None, reduction)
+
+
+def broadcast(channel: Channel, tensors: Tensors, root: int) -> Handle[None]:
+    """In place."""
+    works = [data(tensor) for tensor in tensors]
+    pieces = [Piece(work, tuple(work.shape), work) for work in works]
+    return channel.start(Kind.BROADCAST, pieces, _put_into(tensors, works), root=root)
+
+
+def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:
+    """For each input: its outputs are P tensors, each of the size of what that member sends, which may differ."""
+    count = len(channel.members)
+    _need(len(outputs) == len(inputs), f"{len(outputs)} lists of outputs for {len(inputs)} inputs.")
+    for row in outputs:
+        _need(len(row) == count, f"an allgather among {count} ranks has {count} outputs, not {len(row)}.")
+    works = [data(tensor) for tensor in inputs]
+
+    def finish(handle: Handle[None]) -> None:
+        for index, row in enumerate(outputs):
+            take(row, works[index], handle.gathered(index), channel.members)
+
+    return channel.start(Kind.ALLGATHER, [Piece(work, tuple(work.shape)) for work in works], finish)
+
+
+def allgather_single(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None]:
+    """For each input of n elements: one output of P * n, in which the members' inputs follow each other."""
+    count = len(channel.members)
+    _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
+    for output, tensor in zip(outputs, inputs, strict=True):
+        _need(
+            output.nbytes == count * tensor.nbytes and output.dtype == tensor.dtype,
+            f"the output of an allgather among {count} ranks has {count} times the input's elements, and its dtype: "
+            f"not {tuple(output.shape)} of {output.dtype} for {tuple(tensor.shape)} of {tensor.dtype}.",
+        )
+        _need(output.is_contiguous(), "the output of an allgather into one tensor is contiguous.")
+    return allgather(channel, [output.detach().view(count, -1).unbind() for output in outputs], inputs)
+
+
+def reduce_scatter(channel: Channel, outputs: Tensors, inputs: Sequence[Tensors], reduction: Reduction) -> Handle[None]:
+    """For each output of n elements: its inputs are P tensors of n, of which this member's is reduced into it."""
+    count = len(channel.members)
+    _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} lists of inputs.")
+    for output, row in zip(outputs, inputs, strict=True):
+        _need(len(row) == count, f"a reduce-scatter among {count} ranks has {count} inputs, not {len(row)}.")
+        _need(
+            all(tensor.numel() == output.numel() for tensor in row),
+            "the inputs and the output of a reduce-scatter have the same size: use all_reduce for uneven shares.",
+        )
+    joined = [torch.cat([tensor.detach().reshape(-1) for tensor in row]) for row in inputs]
+    return reduce_scatter_single(channel, outputs, joined, reduction)
+
+
+def reduce_scatter_single(channel: Channel, outputs: Tensors, inputs: Tensors, reduction: Reduction) -> Handle[None]:
+    """For each input of P * n elements: this member's n of the reduction, in its output."""
+    count = len(channel.members)
+    _need(len(outputs) == len(inputs), f"{len(outputs)} outputs for {len(inputs)} inputs.")
+    pieces = []
+    works = []
+    for output, tensor in zip(outputs, inputs, strict=True):
+        _need(
+            count * output.numel() == tensor.numel() and output.dtype == tensor.dtype,
+            f"the input of a reduce-scatter among {count} ranks has {count} times the output's elements, and its "
+            f"dtype: not {tuple(tensor.shape)} of {tensor.dtype} for {tuple(output.shape)} of {output.dtype}.",
+        )
+        source, work = values(tensor, reduction.linear), values(output, reduction.linear)
+        # The runtime writes shares apart from what it reads; a share may be a part of the input here.
+        if source.untyped_storage().data_ptr() == work.untyped_storage().data_ptr():
+            work = torch.empty_like(work)
+        works.append(work)
+        pieces.append(Piece(source, (count, work.numel()), work))
+
+    return channel.start(Kind.REDUCESCATTER, pieces, _put_into(outputs, works), reduction)
+
+
+def alltoall(channel: Channel, outputs: Tensors, inputs: Tensors) -> Handle[None]:
+    """Input i goes to member i, and output i is what member i sends here. Sizes may differ."""
+    count = len(channel.members)
+    _need(
+        len(outputs) == count and len(inputs) == count,
+        f"an alltoall among {count} ranks has {count} inputs and {count} outputs, not {len(inputs)} and "
+        f"{len(outputs)}.",
+    )
+    parts = [data(tensor) for tensor in inputs]
+    return _exchange(channel, outputs, torch.cat(parts), [part.numel() for part in parts])
+
+
+def alltoall_single(
+    channel: Channel, output: torch.Tensor, tensor: torch.Tensor, received: Sequence[int], sent: Sequence[int]
+) -> Handle[None]:
+    """Rows of dimension 0: `sent[i]` of them go to member i, and `received[i]` come from it; equal shares if empty."""
+    members = len(channel.members)
+    blocks, counts = _rows(output, received, members), _rows(tensor, sent, members)
+    source = data(tensor)
+    width = source.numel() // max(1, tensor.shape[0])
+    return _exchange(channel, output.detach().split(blocks), source, [width * count for count in counts])
+
+
+def gather(channel: Channel, outputs: Tensors, tensor: torch.Tensor, root: int) -> Handle[None]:
+    """The root gets P outputs; the others give none."""
+    count = len(channel.members)
+    mine = channel.position == root
+    _need(len(outputs) == (count if mine else 0), f"gather: {len(outputs)} outputs; the root has {count}, others none.")
+    source = data(tensor)
+    counts = [source.numel() if member == root else 0 for member in range(count)]
+    return _exchange(channel, outputs, source, counts)
+
+
+def scatter(channel: Channel, output: torch.Tensor, tensors: Tensors, root: int) -> Handle[None]:
+    """The root gives P inputs, the others none; each member gets its own one."""
+    count = len(channel.members)
+    mine = channel.position == root
+    _need(len(tensors) == (count if mine else 0), f"scatter: {len(tensors)} inputs; the root has {count}, others none.")
+    parts = [data(tensor) for tensor in tensors]
+    source = torch.cat(parts) if parts else data(output)[:0]
+    nothing = output.new_empty(0)
+    outputs = [output if member == root else nothing for member in range(count)]
+    return _exchange(channel, outputs, source, [part.numel() for part in parts] or [0] * count)
+
+
+def _put_into(outputs: Tensors, works: Tensors) -> Callable[[Handle[None]], None]:
+    def finish(_: Handle[None]) -> None:
+        for output, work in zip(outputs, works, strict=True):
+            put(output, work)
+
+    return finish
+
+
+def _exchange(channel: Channel, outputs: Tensors, source: torch.Tensor, counts: Sequence[int]) -> Handle[None]:
+    def finish(handle: Handle[None]) -> None:
+        if outputs:
+            take(outputs, source, handle.gathered(0), channel.members)
+
+    return channel.start(Kind.ALLTOALL, [Piece(source, tuple(source.shape), splits=tuple(counts))], finish)
+
+
+def _rows(tensor: torch.Tensor, splits: Sequence[int], members: int) -> list[int]:
+    _need(tensor.dim() > 0, "all_to_all_single takes tensors of at least one dimension.")
+    if splits:
+        _need(
+            len(splits) == members and sum(splits) == tensor.shape[0] and min(splits) >= 0,
+            f"the splits {list(splits)} are not one for each of {members} ranks that add up to {tensor.shape[0]} rows.",
+        )
+        return list(splits)
+    _need(tensor.shape[0] % members == 0, f"{tensor.shape[0]} rows are not equal shares for {members} ranks.")
+    return [tensor.shape[0] // members] * members

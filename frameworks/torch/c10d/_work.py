@@ -1,0 +1,165 @@
+"""Work and Future: how a caller of c10d waits for an operation, and how its failure reaches him.
+
+Future.set_exception leaves the exception behind as a plain value, which C++ (DDP's reducer) takes for tensors. So a
+future of ours is the `then` of another one, whose callback raises: that arrives in C++ and Python alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from distrun import errors
+from torch.futures import Future
+
+# Any: torch's stubs are for works made in C++.
+_Work: Any = dist.Work
+
+
+class InFlight(Protocol):
+    """A Handle, or several works."""
+
+    def poll(self) -> bool:
+        """True once it has ended."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> object:
+        """Raises Timeout after `timeout` seconds, or what went wrong."""
+        ...
+
+
+class Together:
+    """Several works as one."""
+
+    def __init__(self, works: Sequence[DistrunWork]) -> None:
+        self._works = works
+
+    def poll(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def wait(self, timeout: float | None = None) -> None:
+        for work in self._works:
+            work.wait(None if timeout is None else timedelta(seconds=timeout))
+
+
+class DistrunWork(_Work):
+    """One call of a collective in flight. Any thread may wait, poll or ask for the future, several at once.
+
+    Nothing runs beside the caller until someone asks for a future: wait() drives the operation itself.
+    """
+
+    def __init__(self, handle: InFlight, what: str, result: list[torch.Tensor], limit: float, watch: Watch) -> None:
+        super().__init__()
+        self._handle = handle
+        self._what = what
+        self._result = result
+        self._limit = limit
+        self._deadline = time.monotonic() + limit
+        self._watch = watch
+        self._lock = threading.Lock()
+        self._future: Future[list[torch.Tensor]] | None = None
+        self._expired: errors.Timeout | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """True when the outputs are there. Raises a DistrunError that names what went wrong, the ranks among it.
+
+        Timeout after `timeout` from now, or by itself after the group's timeout from the call; the operation is then
+        still in flight and its tensors stay in use, and the ranks no longer agree what comes next.
+        """
+        if self._expired is not None:
+            raise self._expired
+        own = timeout is not None and timeout > timedelta(0)
+        left = timeout.total_seconds() if own and timeout is not None else max(0.0, self._deadline - time.monotonic())
+        try:
+            self._handle.wait(left)
+        except errors.Timeout as error:
+            if self._handle.poll():
+                raise
+            expired = errors.Timeout(
+                f"{self._what} was not complete after {left if own else self._limit:g} seconds: not all ranks of its "
+                "group have called it, or one is slow. distrun's warnings on standard error name the missing ones.",
+                ranks=error.ranks,
+            )
+            if not own:
+                self._expired = expired
+            raise expired from None
+        return True
+
+    def synchronize(self) -> None:
+        """Like wait()."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """True once it has ended, well or not. Never blocks."""
+        return self._expired is not None or self._handle.poll()
+
+    def is_success(self) -> bool:
+        """True once it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What wait() would raise; None if it is in flight or has ended well."""
+        if not self.is_completed():
+            return None
+        try:
+            self.wait()
+        except Exception as error:
+            return error
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        """The outputs, after wait()."""
+        self.wait()
+        return self._result
+
+    def get_future(self) -> Future[list[torch.Tensor]]:
+        """A future with the outputs, completed on a thread of the group's; callbacks run there. Raises like wait()."""
+        with self._lock:
+            if self._future is None:
+                self._future = self._watch.future(self)
+            return self._future
+
+
+class Watch:
+    """Completes the futures of one group, in the order in which they were asked for: a group's operations end in the
+    order of their calls, or it is broken. Its thread starts with the first future and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
+        """The future of `work`."""
+        ended: Future[None] = Future()
+        outcome = ended.then(lambda _: work.result())
+        with self._lock:
+            self._queue.put((work, ended))
+            if self._thread is None:
+                arguments = (self._queue,)
+                self._thread = threading.Thread(target=_run, args=arguments, name="distrun-c10d", daemon=True)
+                self._thread.start()
+        return outcome
+
+    def close(self) -> None:
+        """The thread ends when it has completed what it has. Does not wait for it."""
+        with self._lock:
+            self._thread = None
+            self._queue.put(None)
+            self._queue = queue.SimpleQueue()
+
+
+def _run(waiting: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None]) -> None:
+    while (asked := waiting.get()) is not None:
+        work, ended = asked
+        with contextlib.suppress(Exception):  # it is raised again where the future's value is made
+            work.wait()
+        ended.set_result(None)
+        del work, ended, asked  # the tensors are the caller's alone again

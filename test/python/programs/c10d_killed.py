@@ -1,0 +1,58 @@
+"""Rank 1 is killed in the middle of a step, or aborts: the other says what it got, and how long after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from checks import marker
+
+import distrun.torch.c10d  # noqa: F401  # registers the backend
+
+dist.init_process_group("distrun")
+rank = dist.get_rank()
+way = sys.argv[2]
+moment: Path = marker("killed")
+model = torch.nn.Linear(64, 64)
+if way == "ddp":
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+
+def step() -> None:
+    if way == "ddp":
+        model(torch.ones(2, 64)).sum().backward()
+    elif way == "functional":
+        from torch.distributed import _functional_collectives as functional
+
+        functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD).sum().item()
+    elif way == "future":
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        assert work is not None
+        work.get_future().wait()
+    else:
+        dist.all_reduce(torch.ones(4))
+
+
+for _ in range(3):
+    step()
+if rank == 1:
+    if way == "ddp":
+        model(torch.ones(2, 64))  # forward has been; the others wait in backward
+    moment.write_text(repr(time.monotonic()))
+    if way == "abort":
+        dist.distributed_c10d._abort_process_group()
+        sys.exit(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    step()
+except RuntimeError as error:
+    seconds = time.monotonic() - float(moment.read_text())
+    text = " ".join(str(error).split())
+    print(f"got {type(error).__name__} after {seconds:.3f} s: {text}", flush=True)
+else:
+    print("no error", flush=True)

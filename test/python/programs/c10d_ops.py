@@ -1,0 +1,337 @@
+"""Every collective of torch.distributed on the backend distrun, against the same call on a gloo group beside it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from checks import raises, run
+
+import distrun.torch.c10d  # noqa: F401  # registers the backend
+
+warnings.simplefilter("ignore", FutureWarning)  # 2.13 calls its own older names deprecated
+
+# What both backends reduce; the rest is compared with sums made here.
+BY_GLOO = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+MOVED = (*BY_GLOO, torch.int16, torch.bfloat16, torch.bool, torch.complex64, torch.uint16, torch.float8_e4m3fn)
+OPS = (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT)
+
+dist.init_process_group("distrun")
+GLOO = dist.new_group(backend="gloo")
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+
+
+def mine(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, rank: int = RANK) -> torch.Tensor:
+    """Small whole numbers: exact in every dtype, whatever the order."""
+    return (torch.arange(torch.Size(shape).numel()).reshape(shape) % 3 + rank + 1).to(dtype)
+
+
+def empty(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(rows, 2, dtype=dtype)
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return same and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    return all(equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def both(call: Callable[[Any, bool], tuple[Any, Any]], text: str) -> None:
+    """call(group, async_op) gives (outputs, work): the same on both backends, waited for at once or later."""
+    expected, _ = call(GLOO, False)
+    outputs, work = call(None, False)
+    assert work is None and equal(outputs, expected), f"{text}: {outputs}, gloo {expected}"
+    outputs, work = call(None, True)
+    work.wait()
+    assert work.is_completed() and work.is_success() and work.exception() is None
+    assert equal(outputs, expected), f"{text}, async: {outputs}, gloo {expected}"
+    outputs, work = call(None, True)
+    work.get_future().wait()
+    assert equal(outputs, expected), f"{text}, future: {outputs}, gloo {expected}"
+
+
+def check_all_reduce_and_reduce() -> None:
+    for dtype in BY_GLOO:
+        for op in OPS:
+
+            def all_reduce(group: Any, later: bool, dtype: torch.dtype = dtype, op: Any = op) -> tuple[Any, Any]:
+                tensor = mine((3, 2), dtype)
+                return tensor, dist.all_reduce(tensor, op, group=group, async_op=later)
+
+            def reduce(group: Any, later: bool, dtype: torch.dtype = dtype, op: Any = op) -> tuple[Any, Any]:
+                tensor = mine((3, 2), dtype)
+                work = dist.reduce(tensor, SIZE - 1, op, group=group, async_op=later)
+                if work is not None:
+                    work.wait()
+                return (tensor if RANK == SIZE - 1 else mine((3, 2), dtype)), work
+
+            both(all_reduce, f"all_reduce {dtype} {op}")
+            both(reduce, f"reduce {dtype} {op}")
+    tensor = mine((4,))
+    dist.reduce(tensor, 0)
+    assert RANK == 0 or torch.equal(tensor, mine((4,)))
+
+
+def check_reductions_that_gloo_lacks() -> None:
+    total = sum((mine((3,), rank=rank) for rank in range(1, SIZE)), mine((3,), rank=0))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int16, torch.complex64):
+        tensor = mine((3,), dtype)
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, total.to(dtype)), dtype
+    tensor = mine((3,))
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    torch.testing.assert_close(tensor, total / SIZE)
+    tensor = mine((3,))
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+    torch.testing.assert_close(tensor, total / 2)
+    tensor = torch.tensor([RANK == 0, True, False])
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    assert tensor.tolist() == [True, True, False]
+    tensor = torch.zeros(4, 6)
+    tensor.t()[::2].copy_(mine((3, 4)))
+    dist.all_reduce(tensor.t()[::2])  # not contiguous
+    assert tensor.sum() == sum(mine((3, 4), rank=rank).sum() for rank in range(SIZE))
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        with raises(NotImplementedError, "distrun's reductions", "gloo"):
+            dist.all_reduce(mine((3,), torch.int32), op)
+    if RANK == 0:  # what one rank alone was refused changes nothing for the others
+        with raises(ValueError, "layout"):
+            dist.all_reduce(torch.eye(2).to_sparse())
+    dist.all_reduce(torch.ones(1))
+
+
+def check_broadcast_gather_scatter() -> None:
+    root = SIZE - 1
+    for dtype in MOVED:
+        for shape in ((), (5,), (2, 3), (0, 2)):
+            tensor = mine(shape, dtype)
+            dist.broadcast(tensor, root)
+            assert equal(tensor, mine(shape, dtype, root)), (dtype, shape)
+            outputs = [torch.zeros(shape, dtype=dtype) for _ in range(SIZE)] if root == RANK else None
+            dist.gather(mine(shape, dtype), outputs, root)
+            assert outputs is None or equal(outputs, [mine(shape, dtype, rank) for rank in range(SIZE)])
+            output = torch.zeros(shape, dtype=dtype)
+            inputs = [mine(shape, dtype, 2 * rank) for rank in range(SIZE)] if RANK == 0 else None
+            dist.scatter(output, inputs, 0)
+            assert equal(output, mine(shape, dtype, 2 * RANK)), (dtype, shape)
+
+
+def check_all_gather() -> None:
+    for dtype in MOVED:
+        for shape in ((), (5,), (2, 3), (0, 2)):
+            outputs = [torch.zeros(shape, dtype=dtype) for _ in range(SIZE)]
+            dist.all_gather(outputs, mine(shape, dtype))
+            assert equal(outputs, [mine(shape, dtype, rank) for rank in range(SIZE)]), (dtype, shape)
+    for dtype in (torch.float32, torch.int64, torch.bfloat16):
+
+        def single(group: Any, later: bool, dtype: torch.dtype = dtype) -> tuple[Any, Any]:
+            output = empty(3 * SIZE, dtype)
+            return output, dist.all_gather_single(output, mine((3, 2), dtype), group=group, async_op=later)
+
+        both(single, f"all_gather_single {dtype}")
+    outputs = [torch.zeros(rank + 1) for rank in range(SIZE)]  # uneven
+    dist.all_gather(outputs, mine((RANK + 1,)))
+    assert equal(outputs, [mine((rank + 1,), rank=rank) for rank in range(SIZE)])
+    whole = torch.zeros(SIZE, 4)
+    whole[RANK] = mine((4,))
+    dist.all_gather_into_tensor(whole, whole[RANK])  # in place, as FSDP2 does
+    assert equal(whole, torch.stack([mine((4,), rank=rank) for rank in range(SIZE)]))
+    rows = [[torch.zeros(2), torch.zeros(3)] for _ in range(SIZE)]
+    dist.all_gather_coalesced(rows, [mine((2,)), mine((3,))])
+    assert equal(rows, [[mine((2,), rank=rank), mine((3,), rank=rank)] for rank in range(SIZE)])
+
+
+def check_reduce_scatter() -> None:
+    for dtype in (torch.int32, torch.int64, torch.float32, torch.float64, torch.float16):
+
+        def single(group: Any, later: bool, dtype: torch.dtype = dtype) -> tuple[Any, Any]:
+            output = empty(3, dtype)
+            work = dist.reduce_scatter_tensor(output, mine((3 * SIZE, 2), dtype), group=group, async_op=later)
+            return output, work
+
+        def of_lists(group: Any, later: bool, dtype: torch.dtype = dtype) -> tuple[Any, Any]:
+            output = empty(3, dtype)
+            inputs = [mine((3, 2), dtype, RANK + rank) for rank in range(SIZE)]
+            return output, dist.reduce_scatter(output, inputs, dist.ReduceOp.MAX, group=group, async_op=later)
+
+        both(single, f"reduce_scatter_tensor {dtype}")
+        both(of_lists, f"reduce_scatter {dtype}")
+    output = torch.zeros(2)
+    dist.reduce_scatter_tensor(output, mine((2 * SIZE,)), dist.ReduceOp.AVG)
+    total = sum((mine((2 * SIZE,), rank=rank) for rank in range(1, SIZE)), mine((2 * SIZE,), rank=0))
+    torch.testing.assert_close(output, total[2 * RANK : 2 * RANK + 2] / SIZE)
+
+
+def check_all_to_all() -> None:
+    def lists(group: Any, later: bool) -> tuple[Any, Any]:
+        outputs = [torch.zeros(rank + 1) for rank in range(SIZE)]
+        # Member r gets RANK + 1 elements from here.
+        return outputs, dist.all_to_all(outputs, [mine((RANK + 1,), rank=r) for r in range(SIZE)], group, later)
+
+    def even(group: Any, later: bool) -> tuple[Any, Any]:
+        output = empty(2 * SIZE, torch.int64)
+        return output, dist.all_to_all_single(output, mine((2 * SIZE, 2), torch.int64), group=group, async_op=later)
+
+    def uneven(group: Any, later: bool) -> tuple[Any, Any]:
+        received, sent = [rank + RANK for rank in range(SIZE)], [RANK + rank for rank in range(SIZE)]
+        output = empty(sum(received))
+        work = dist.all_to_all_single(output, mine((sum(sent), 2)), received, sent, group=group, async_op=later)
+        return output, work
+
+    # torch's gloo has no all_to_all of lists.
+    outputs, work = lists(None, True)
+    work.wait()
+    assert equal(outputs, [mine((rank + 1,)) for rank in range(SIZE)])
+    both(even, "all_to_all_single")
+    both(uneven, "all_to_all_single with splits")
+    output = torch.zeros(2 * SIZE, dtype=torch.uint16)
+    dist.all_to_all_single(output, mine((2 * SIZE,), torch.uint16))
+    assert equal(output[:2], mine((2 * SIZE,), torch.uint16, 0)[2 * RANK : 2 * RANK + 2])
+
+
+def check_coalesced() -> None:
+    group: Any = dist.group.WORLD
+    tensors = [mine((2,)), mine((3,), torch.int64), mine((0,))]
+    group.allreduce_coalesced(tensors).wait()
+    assert equal(tensors[1], sum(mine((3,), torch.int64, rank) for rank in range(SIZE)))
+    outputs = [torch.zeros(2 * SIZE), torch.zeros(SIZE, dtype=torch.int32)]
+    group.allgather_into_tensor_coalesced(outputs, [mine((2,)), mine((1,), torch.int32)]).wait()
+    assert equal(outputs[1], torch.cat([mine((1,), torch.int32, rank) for rank in range(SIZE)]))
+    shares = [torch.zeros(1), torch.zeros(2)]
+    group.reduce_scatter_tensor_coalesced(shares, [mine((SIZE,)), mine((2 * SIZE,))]).wait()
+    total = sum((mine((2 * SIZE,), rank=rank) for rank in range(1, SIZE)), mine((2 * SIZE,), rank=0))
+    assert equal(shares[1], total[2 * RANK : 2 * RANK + 2])
+    tensors = [mine((2,)), mine((3,))]
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
+        for tensor in tensors:
+            dist.broadcast(tensor, 0)
+    assert equal(tensors, [mine((2,), rank=0), mine((3,), rank=0)])
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert equal(tensors[0], SIZE * mine((2,), rank=0))
+
+
+def check_objects_and_barrier() -> None:
+    objects: list[Any] = [None] * SIZE
+    dist.all_gather_object(objects, {"rank": RANK})
+    assert objects == [{"rank": rank} for rank in range(SIZE)]
+    thing = [{"root": RANK}]
+    dist.broadcast_object_list(thing, SIZE - 1)
+    assert thing == [{"root": SIZE - 1}]
+    gathered: list[Any] | None = [None] * SIZE if RANK == 0 else None
+    dist.gather_object(RANK, gathered, 0)
+    assert gathered in (None, list(range(SIZE)))
+    part: list[Any] = [None]
+    dist.scatter_object_list(part, [f"for {rank}" for rank in range(SIZE)], 0)
+    assert part == [f"for {RANK}"]
+    dist.barrier()
+    work = dist.barrier(async_op=True)
+    assert work is not None
+    work.wait()
+
+
+def check_subgroups() -> None:
+    """By all, by the members alone, of one rank, and two with the same ranks; operations run in all of them at once."""
+    evens = list(range(0, SIZE, 2))
+    group = dist.new_group(evens)
+    alone = dist.new_group([RANK], use_local_synchronization=True)
+    again = dist.new_group(list(range(SIZE)))
+    works = [dist.all_reduce(torch.ones(1), group=one, async_op=True) for one in (alone, again)]
+    if RANK in evens:
+        tensor = mine((2,))
+        dist.all_reduce(tensor, group=group)
+        assert equal(tensor, sum((mine((2,), rank=rank) for rank in evens[1:]), mine((2,), rank=0)))
+        tensor = mine((2,))
+        dist.broadcast(tensor, evens[-1], group=group)
+        assert equal(tensor, mine((2,), rank=evens[-1]))
+        assert dist.get_rank(group) == evens.index(RANK) and dist.get_process_group_ranks(group) == evens
+    for work, total in zip(works, (1.0, float(SIZE)), strict=True):
+        assert work is not None and work.get_future().wait()[0].item() == total
+    halves, _ = dist.new_subgroups(max(1, SIZE // 2))
+    count = torch.ones(1)
+    dist.all_reduce(count, group=halves)
+    assert count.item() == max(1, SIZE // 2)
+    dist.destroy_process_group(again)
+    dist.all_reduce(count)
+
+
+def check_point_to_point_is_refused() -> None:
+    if SIZE == 1:
+        return  # torch refuses a message to oneself
+    for call in (dist.send, dist.recv, dist.isend, dist.irecv):
+        with raises(NotImplementedError, "gloo", "all_to_all_single"):
+            call(torch.zeros(1), (RANK + 1) % SIZE)
+
+
+def check_misuse_and_timeouts() -> None:
+    group: Any = dist.group.WORLD
+    with raises(ValueError, "times the input's elements"):
+        dist.all_gather_single(torch.zeros(SIZE + 1), torch.zeros(1))
+    with raises(ValueError, "splits"):
+        dist.all_to_all_single(torch.zeros(SIZE), torch.zeros(SIZE), [SIZE + 1] * SIZE, [1] * SIZE)
+    if SIZE == 1:
+        return
+    if RANK == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        assert work is not None
+        with raises(RuntimeError, "allreduce", "0.2 seconds"):
+            work.wait(timedelta(seconds=0.2))
+        assert not work.is_completed()
+    dist.barrier(group=GLOO)
+    if RANK != 0:
+        dist.all_reduce(torch.ones(1))
+    else:
+        assert work is not None and work.wait()
+    short = dist.new_group(timeout=timedelta(seconds=0.3))
+    if RANK == 0:
+        with raises(RuntimeError, "0.3 seconds", "not all ranks"):
+            dist.all_reduce(torch.ones(1), group=short)
+    dist.barrier(group=GLOO)
+    if RANK != 0:
+        dist.all_reduce(torch.ones(1), group=short)  # rank 0's half is still there
+    dist.barrier(group=group)
+
+
+def check_mismatches() -> None:
+    """All ranks raise, at once, later and by future; the group works afterwards."""
+    if SIZE == 1:
+        return
+    for later in (False, True):
+        with raises(RuntimeError, "shapes differ"):
+            work = dist.all_reduce(torch.ones(3 + RANK), async_op=later)
+            assert work is not None
+            work.wait()
+    work = dist.all_reduce(torch.ones(2, dtype=(torch.float32, torch.int32)[RANK > 0]), async_op=True)
+    assert work is not None
+    with raises(RuntimeError, "data types differ"):
+        work.get_future().wait()
+    assert not work.is_success() and "data types" in str(work.exception())
+    with raises(RuntimeError, "bytes"):
+        dist.all_gather([torch.zeros(1) for _ in range(SIZE)], torch.zeros(2 if RANK == 0 else 3))
+    with raises(RuntimeError):
+        dist.all_reduce(torch.ones(2)) if RANK == 0 else dist.broadcast(torch.ones(2), 0)
+    count = torch.ones(1)
+    dist.all_reduce(count)
+    assert count.item() == SIZE
+
+
+def check_destroy_and_start_again() -> None:
+    """Last: the gloo group beside it ends too."""
+    for _ in range(2):
+        dist.destroy_process_group()
+        assert not dist.is_initialized()
+        dist.init_process_group("distrun", timeout=timedelta(seconds=60))
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.item() == SIZE
+
+
+run(globals())
+dist.destroy_process_group()

@@ -1,0 +1,197 @@
+"""DDP, FSDP2, DTensor, distributed checkpoints and functional collectives on the backend distrun: the same weights as
+one process with the whole batch."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from checks import run
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import distrun.torch.c10d  # noqa: F401  # registers the backend
+
+warnings.simplefilter("ignore", FutureWarning)
+dist.init_process_group("distrun")
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+STEPS = 5
+SHARE = 4
+
+
+class Net(nn.Module):
+    """With a layer that only every other step uses, if asked."""
+
+    def __init__(self, sometimes: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.one, self.two, self.three = nn.Linear(6, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+        self.sometimes = sometimes
+
+    def forward(self, x: torch.Tensor, step: int) -> Any:
+        x = torch.tanh(self.one(x))
+        if not self.sometimes or step % 2 == 0:
+            x = torch.tanh(self.two(x))
+        return self.three(x)
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.rand(SHARE * SIZE, 6, generator=generator), torch.rand(SHARE * SIZE, 3, generator=generator)
+
+
+def train(model: nn.Module, mine: bool, passes: int = 1) -> nn.Module:
+    """`passes` batches for every step of the optimizer; a rank's share of them, or the whole."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    rows = slice(RANK * SHARE, (RANK + 1) * SHARE) if mine else slice(None)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for number in range(passes):
+            x, y = batch(step * passes + number)
+            last = number == passes - 1
+            quiet = model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
+            with quiet:
+                nn.functional.mse_loss(model(x[rows], step), y[rows]).backward()
+        optimizer.step()
+    return model
+
+
+def check_ddp() -> None:
+    variants: list[dict[str, Any]] = [
+        {},
+        {"bucket_cap_mb": 0.0005},
+        {"static_graph": True},
+        {"gradient_as_bucket_view": True},
+        {"find_unused_parameters": True},
+    ]
+    for options in variants:
+        sometimes = "find_unused_parameters" in options
+        expected = train(Net(sometimes), mine=False)
+        model = train(DistributedDataParallel(Net(sometimes), **options), mine=True)
+        torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), msg=f"{options}")
+    expected = train(Net(), mine=False, passes=2)
+    model = train(DistributedDataParallel(Net()), mine=True, passes=2)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()))
+
+
+def check_ddp_hooks_and_start() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    expected = train(Net(), mine=False)
+    for hook, tolerance in ((default_hooks.allreduce_hook, 1e-5), (default_hooks.fp16_compress_hook, 1e-2)):
+        model = DistributedDataParallel(Net())
+        model.register_comm_hook(None, hook)
+        train(model, mine=True)
+        torch.testing.assert_close(
+            list(model.parameters()), list(expected.parameters()), atol=tolerance, rtol=tolerance
+        )
+    net = Net()
+    with torch.no_grad():
+        net.one.weight.add_(RANK)  # DDP begins with the weights of rank 0
+    model = train(DistributedDataParallel(net), mine=True)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()))
+
+
+def check_ddp_join() -> None:
+    """Uneven inputs: the ranks that have run out shadow the others."""
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join():
+        for step in range(2 + RANK):
+            optimizer.zero_grad()
+            x, y = batch(step)
+            nn.functional.mse_loss(model(x, step), y).backward()
+            optimizer.step()
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    others = [torch.zeros_like(weights) for _ in range(SIZE)]
+    dist.all_gather(others, weights)
+    assert all(torch.equal(weights, other) for other in others)
+
+
+def sharded() -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    mesh = dist.init_device_mesh("cpu", (SIZE,))
+    for layer in (model.one, model.two, model.three):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def whole(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.full_tensor().detach() for parameter in model.parameters()]  # type: ignore[operator]
+
+
+def check_fsdp2_and_checkpoint() -> None:
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+
+    expected = [parameter.detach() for parameter in train(Net(), mine=False).parameters()]
+    model = train(sharded(), mine=True)
+    torch.testing.assert_close(whole(model), expected)
+    with tempfile.TemporaryDirectory() as folder:
+        shared = [folder]
+        dist.broadcast_object_list(shared, 0)
+        checkpoint.save({"model": get_model_state_dict(model)}, checkpoint_id=f"{shared[0]}/saved")
+        fresh = sharded()
+        state = {"model": get_model_state_dict(fresh)}
+        checkpoint.load(state, checkpoint_id=f"{shared[0]}/saved")
+        set_model_state_dict(fresh, state["model"])
+        dist.barrier()
+    torch.testing.assert_close(whole(fresh), expected)
+
+
+def check_functional() -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    def values(rank: int, rows: int) -> torch.Tensor:
+        return torch.arange(2.0 * rows).reshape(rows, 2) + rank
+
+    def same(one: torch.Tensor, other: Any) -> None:
+        torch.testing.assert_close(one + 0, other)  # the sum makes it wait
+
+    group, everyone = dist.group.WORLD, [values(rank, SIZE) for rank in range(SIZE)]
+    total = torch.stack(everyone).sum(0)
+    same(functional.all_reduce(values(RANK, SIZE), "sum", group), total)
+    same(functional.all_reduce(values(RANK, SIZE), "avg", group), total / SIZE)
+    same(functional.all_gather_tensor(values(RANK, SIZE), 0, group), torch.cat(everyone))
+    same(functional.reduce_scatter_tensor(values(RANK, SIZE), "sum", 0, group), total[RANK : RANK + 1])
+    same(functional.broadcast(values(RANK, SIZE), SIZE - 1, group), everyone[-1])
+    moved = functional.all_to_all_single(values(RANK, SIZE), None, None, group)
+    same(moved, torch.stack([one[RANK] for one in everyone]))
+    for result in functional.all_reduce_coalesced([values(RANK, SIZE), values(RANK, SIZE)], "sum", group):
+        same(result, total)
+
+
+def check_dtensor() -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = dist.init_device_mesh("cpu", (SIZE,))
+    left, right = torch.arange(24.0).reshape(4, 6), torch.arange(18.0).reshape(6, 3)
+    rows = distribute_tensor(left, mesh, [Shard(0)])
+    torch.testing.assert_close((rows @ distribute_tensor(right, mesh, [Replicate()])).full_tensor(), left @ right)
+    columns = rows.redistribute(mesh, [Shard(1)])  # all-to-all
+    partial = columns @ distribute_tensor(right, mesh, [Shard(0)])
+    torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor(), left @ right)  # reduce-scatter
+    torch.testing.assert_close(partial.full_tensor(), left @ right)  # all-reduce
+
+
+def check_tensor_parallel() -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = dist.init_device_mesh("cpu", (SIZE,))
+    model = nn.Sequential(Net().one, nn.Tanh(), nn.Linear(16, 4))
+    dist.broadcast(model[2].weight.data, 0)
+    x = batch(0)[0]
+    expected = model(x)
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    torch.testing.assert_close(model(x), expected)
+
+
+run(globals())
+dist.destroy_process_group()
