@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,6 +60,18 @@ void run(std::vector<Prober*> probers, const std::vector<ProbeListener*>& listen
     for (Prober* it : probers) it->progress(Clock::now());
   }
   REQUIRE(all_done());
+}
+
+// Beside a descriptor of somebody who is no ProbeListener.
+void run_beside(Prober& prober, int fd, const std::function<void()>& on_readable) {
+  Poller poller;
+  while (!prober.done()) {
+    poller.clear();
+    poller.watch(fd, POLLIN, [&](short) { on_readable(); });
+    prober.watch(poller);
+    REQUIRE(poller.wait(prober.deadline()).ok());
+    prober.progress(Clock::now());
+  }
 }
 
 // The outcome of one probe by host 1.
@@ -143,16 +156,9 @@ TEST_CASE("a listener for something else is not reached") {
   auto store = net::listen_secure("127.0.0.1:0", key, {.purpose = "store", .job_id = "job", .from = 0});
   REQUIRE(store.ok());
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = (*store)->address()}});
-  Poller poller;
-  while (!prober.done()) {
-    poller.clear();
-    poller.watch((*store)->fd(), POLLIN, [&](short) {
-      (*store)->progress(Clock::now(), {}, [](const std::unique_ptr<net::SecureSocket>&) { FAIL("taken"); });
-    });
-    prober.watch(poller);
-    REQUIRE(poller.wait(prober.deadline()).ok());
-    prober.progress(Clock::now());
-  }
+  run_beside(prober, (*store)->fd(), [&] {
+    (*store)->progress(Clock::now(), {}, [](const std::unique_ptr<net::SecureSocket>&) { FAIL("taken"); });
+  });
   CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
 }
 
@@ -195,15 +201,8 @@ TEST_CASE("a connection that is dropped without a word is tried again, but not f
   auto door = net::listen_stream(address);
   REQUIRE(door.ok());
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
-  Poller poller;
   int slammed = 0;
-  while (!prober.done()) {
-    poller.clear();
-    poller.watch(door->get(), POLLIN, [&](short) { slammed += net::accept_stream(door->get())->valid() ? 1 : 0; });
-    prober.watch(poller);
-    REQUIRE(poller.wait(prober.deadline()).ok());
-    prober.progress(Clock::now());
-  }
+  run_beside(prober, door->get(), [&] { slammed += net::accept_stream(door->get())->valid() ? 1 : 0; });
   CHECK(slammed == 8);
   CHECK(has(prober.take_results()[0].failure, "closed before anything is said"));
 }
@@ -262,19 +261,12 @@ TEST_CASE("what answers without the key is told apart") {
   auto door = net::listen_stream(address);
   REQUIRE(door.ok());
   Prober prober(key, {.host = 1, .job_id = "job"}, {{.host = 0, .address = net::to_string(address)}});
-  Poller poller;
   std::vector<Fd> guests;
-  while (!prober.done()) {
-    poller.clear();
-    poller.watch(door->get(), POLLIN, [&](short) {
-      guests.push_back(*net::accept_stream(door->get()));
-      const std::string banner = "SSH-2.0-OpenSSH_9.2 and more, as much as an answer has";
-      ::send(guests.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
-    });
-    prober.watch(poller);
-    REQUIRE(poller.wait(prober.deadline()).ok());
-    prober.progress(Clock::now());
-  }
+  run_beside(prober, door->get(), [&] {
+    guests.push_back(*net::accept_stream(door->get()));
+    const std::string banner = "SSH-2.0-OpenSSH_9.2 and more, as much as an answer has";
+    ::send(guests.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
+  });
   CHECK(has(prober.take_results()[0].failure, "does not belong to the job"));
 }
 
