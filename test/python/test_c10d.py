@@ -31,6 +31,11 @@ def test_training(run_ranks: RunRanks, ranks: int) -> None:
     assert_passed(run_ranks(ranks, "c10d_training.py").stdout, ranks)
 
 
+@pytest.mark.slow
+def test_compiled(run_ranks: RunRanks) -> None:
+    assert_passed(run_ranks(2, "c10d_compiled.py").stdout, 2)
+
+
 SLOW = [pytest.param(way, marks=pytest.mark.slow) for way in ("wait", "functional")]
 
 

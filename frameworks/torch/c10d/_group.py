@@ -11,7 +11,7 @@ import torch.distributed as dist
 from distrun import _session
 from distrun._operations import Handle
 
-from . import _moves
+from . import _moves, _sparse
 from ._channel import Channel
 from ._options import as_list, limit, reduction, root
 from ._work import DistrunWork, Together, Watch
@@ -82,9 +82,13 @@ class DistrunProcessGroup(_ProcessGroup):
     # Collectives
 
     def allreduce(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
-        """In place; shapes and dtypes equal on all members."""
+        """In place; shapes, dtypes and layouts equal on all members. A sparse tensor comes alone."""
         tensors = as_list(tensors)
-        return self._work("allreduce", _moves.allreduce(self._channel, tensors, reduction(opts)), tensors, opts)
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            handle = _sparse.allreduce(self._channel, tensors[0], reduction(opts))
+        else:
+            handle = _moves.allreduce(self._channel, tensors, reduction(opts))
+        return self._work("allreduce", handle, tensors, opts)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> DistrunWork:
         """Like allreduce, for many tensors in one call."""

@@ -101,8 +101,35 @@ def check_reductions_that_gloo_lacks() -> None:
             dist.all_reduce(mine((3,), torch.int32), op)
     if RANK == 0:  # what one rank alone was refused changes nothing for the others
         with raises(ValueError, "layout"):
-            dist.all_reduce(torch.eye(2).to_sparse())
+            dist.broadcast(torch.eye(2).to_sparse(), 0)
     dist.all_reduce(torch.ones(1))
+
+
+def check_sparse() -> None:
+    def rows(rank: int) -> torch.Tensor:
+        """Row 0 on all ranks, row 1 + rank on this one alone; nothing at all on the last of several."""
+        if SIZE > 1 and rank == SIZE - 1:
+            return torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0, 2), (SIZE + 1, 2))
+        places = torch.tensor([[1 + rank, 0, 0]])
+        return torch.sparse_coo_tensor(places, mine((3, 2), rank=rank), (SIZE + 1, 2))
+
+    def all_reduce(group: Any, later: bool) -> tuple[Any, Any]:
+        tensor = rows(RANK)
+        work = dist.all_reduce(tensor, group=group, async_op=later)
+        if work is not None:
+            work.wait()
+        return tensor.to_dense(), work
+
+    both(all_reduce, "sparse all_reduce")
+    total = sum(rows(rank).to_dense() for rank in range(SIZE))
+    tensor = rows(RANK)
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    torch.testing.assert_close(tensor.to_dense(), total / SIZE)
+    with raises(ValueError, "SUM, AVG"):
+        dist.all_reduce(rows(RANK), dist.ReduceOp.MAX)
+    if SIZE > 1:
+        with raises(RuntimeError, "different shapes"):
+            dist.all_reduce(torch.eye(3 + RANK).to_sparse())
 
 
 def check_broadcast_gather_scatter() -> None:

@@ -96,6 +96,24 @@ def check_ddp_hooks_and_start() -> None:
     torch.testing.assert_close(list(model.parameters()), list(expected.parameters()))
 
 
+def check_ddp_with_a_sparse_embedding() -> None:
+    def words(net: nn.Module, rows: slice) -> list[torch.Tensor]:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        for step in range(STEPS):
+            chosen = torch.randint(0, 10, (SHARE * SIZE,), generator=torch.Generator().manual_seed(step))
+            optimizer.zero_grad()
+            net(chosen[rows]).square().mean().backward()
+            optimizer.step()
+        return list(net.parameters())
+
+    def made() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
+
+    mine = words(DistributedDataParallel(made()), slice(RANK * SHARE, (RANK + 1) * SHARE))
+    torch.testing.assert_close(mine, words(made(), slice(None)))
+
+
 def check_ddp_join() -> None:
     """Uneven inputs: the ranks that have run out shadow the others."""
     model = DistributedDataParallel(Net())

@@ -1,0 +1,43 @@
+"""Sums of sparse tensors, as DDP needs them for embeddings: all members' entries are gathered and added up here."""
+
+from __future__ import annotations
+
+import torch
+from distrun import errors
+from distrun._abi import Kind, ReduceOp
+from distrun._operations import Handle
+
+from .._adapter import collective
+from ._channel import Channel, Piece
+from ._options import Reduction
+
+
+def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> Handle[None]:
+    """In place, for a tensor of layout sparse_coo; the result is coalesced. Members may have any entries, or none.
+
+    ValueError for a reduction that is not a sum or an average: an entry that is not there has no value to compare.
+    """
+    if not reduction.linear:
+        raise ValueError("sparse tensors are reduced by SUM, AVG and PREMUL_SUM only; use to_dense() for the others.")
+    own = tensor.detach().coalesce()
+    indices, values = own.indices().t().contiguous(), own.values().contiguous()
+    shape = torch.tensor([list(tensor.shape)], dtype=torch.int64, device=tensor.device)
+    sources = [shape, indices, values]
+    share = 1 / len(channel.members) if reduction.op is ReduceOp.AVERAGE else reduction.prescale
+
+    def finish(handle: Handle[None]) -> None:
+        shapes, places, entries = (
+            collective.adapter.gathered(source, handle.gathered(index)) for index, source in enumerate(sources)
+        )
+        odd = [rank for rank, row in zip(channel.members, shapes, strict=True) if not torch.equal(row, shape[0])]
+        if odd:
+            raise errors.Mismatch(
+                f"sparse tensors of different shapes: here {tuple(tensor.shape)}, on rank {odd[0]} "
+                f"{tuple(shapes[channel.members.index(odd[0])].tolist())}; pass the same shape on every rank.",
+                ranks=odd,
+            )
+        total = torch.sparse_coo_tensor(places.t(), entries, tensor.shape, check_invariants=False).coalesce()
+        with torch.no_grad():
+            tensor.copy_(total if share == 1 else total * share)
+
+    return channel.start(Kind.ALLGATHER, [Piece(source, tuple(source.shape)) for source in sources], finish)
