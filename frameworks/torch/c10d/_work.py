@@ -140,6 +140,10 @@ class Watch:
         """The future of `work`."""
         ended: Future[None] = Future()
         outcome = ended.then(lambda _: work.result())
+        if threading.current_thread() is self._thread:
+            # A callback asks, and may wait for what nobody else would complete (PowerSGD's does).
+            _complete(work, ended)
+            return outcome
         with self._lock:
             self._queue.put((work, ended))
             if self._thread is None:
@@ -156,10 +160,13 @@ class Watch:
             self._queue = queue.SimpleQueue()
 
 
+def _complete(work: DistrunWork, ended: Future[None]) -> None:
+    with contextlib.suppress(Exception):  # it is raised again where the future's value is made
+        work.wait()
+    ended.set_result(None)
+
+
 def _run(waiting: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None]) -> None:
     while (asked := waiting.get()) is not None:
-        work, ended = asked
-        with contextlib.suppress(Exception):  # it is raised again where the future's value is made
-            work.wait()
-        ended.set_result(None)
-        del work, ended, asked  # the tensors are the caller's alone again
+        _complete(*asked)
+        del asked  # the tensors are the caller's alone again

@@ -60,6 +60,13 @@ def train(model: nn.Module, mine: bool, passes: int = 1) -> nn.Module:
     return model
 
 
+def same_everywhere(model: nn.Module) -> None:
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    others = [torch.zeros_like(weights) for _ in range(SIZE)]
+    dist.all_gather(others, weights)
+    assert all(torch.equal(weights, other) for other in others)
+
+
 def check_ddp() -> None:
     variants: list[dict[str, Any]] = [
         {},
@@ -79,7 +86,7 @@ def check_ddp() -> None:
 
 
 def check_ddp_hooks_and_start() -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     expected = train(Net(), mine=False)
     for hook, tolerance in ((default_hooks.allreduce_hook, 1e-5), (default_hooks.fp16_compress_hook, 1e-2)):
@@ -89,6 +96,10 @@ def check_ddp_hooks_and_start() -> None:
         torch.testing.assert_close(
             list(model.parameters()), list(expected.parameters()), atol=tolerance, rtol=tolerance
         )
+    model = DistributedDataParallel(Net())  # its callbacks start collectives and wait for them
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    same_everywhere(train(model, mine=True))
     net = Net()
     with torch.no_grad():
         net.one.weight.add_(RANK)  # DDP begins with the weights of rank 0
@@ -124,10 +135,7 @@ def check_ddp_join() -> None:
             x, y = batch(step)
             nn.functional.mse_loss(model(x, step), y).backward()
             optimizer.step()
-    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    others = [torch.zeros_like(weights) for _ in range(SIZE)]
-    dist.all_gather(others, weights)
-    assert all(torch.equal(weights, other) for other in others)
+    same_everywhere(model)
 
 
 def sharded() -> nn.Module:
@@ -143,6 +151,31 @@ def sharded() -> nn.Module:
 
 def whole(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.full_tensor().detach() for parameter in model.parameters()]  # type: ignore[operator]
+
+
+def check_hybrid_meshes() -> None:
+    """Replicas of shards, and tensor parallel inside FSDP2, on a mesh of two rows."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if SIZE % 2:
+        return
+    expected = [parameter.detach() for parameter in train(Net(), mine=False).parameters()]
+    mesh = dist.init_device_mesh("cpu", (2, SIZE // 2), mesh_dim_names=("outer", "inner"))
+    model = Net()
+    fully_shard(model, mesh=mesh)
+    torch.testing.assert_close(whole(train(model, mine=True)), expected)
+    model = Net()
+    parallelize_module(model, mesh["inner"], {"one": ColwiseParallel(), "two": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["outer"])
+    rows = slice(mesh["outer"].get_local_rank() * SHARE * SIZE // 2, None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    for step in range(STEPS):
+        x, y = (part[rows][: SHARE * SIZE // 2] for part in batch(step))
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x, step), y).backward()
+        optimizer.step()
+    torch.testing.assert_close(whole(model), expected)
 
 
 def check_fsdp2_and_checkpoint() -> None:
