@@ -90,9 +90,7 @@ Result<std::vector<std::string>> split_words(std::string_view text) {
 std::string agent_command(const std::string& binary, const char* how) {
   const std::string path = shell_quote(binary);
   const std::string agent = std::string(" agent ") + how;
-  const std::string script =
-      "if [ -x " + path + " ]; then exec " + path + agent + "; else exec distrun" + agent + "; fi";
-  return "exec /bin/sh -c " + shell_quote(script);
+  return "test -x " + path + " && exec " + path + agent + " || exec distrun" + agent;
 }
 
 std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words) {

@@ -17,8 +17,10 @@ std::string shell_quote(std::string_view text);
 // unfinished quote is an error.
 Result<std::vector<std::string>> split_words(std::string_view text);
 
-// What runs on a host: `binary agent <how>` if that file exists there, else the distrun on PATH. Any login shell can
-// run it. `how`: "--guard", or "--join" for an agent that finds on its standard input where its head is.
+// What runs on a host: `binary agent <how>` if that file exists there, else the distrun on PATH. Login shells can run
+// it as it is: sh and its kin, csh, fish from 3.0; a shell of its own between would cost another program's start, on a
+// virtual machine some milliseconds. `how`: "--guard", or "--join" for an agent that finds on its standard input where
+// its head is.
 std::string agent_command(const std::string& binary, const char* how);
 
 // The same for a launcher that takes words and no shell's text: `binary agent --mpi words...`.

@@ -1,10 +1,13 @@
 #include "launcher/spawn/remote_command.h"
 
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "launcher/spawn/process.h"
@@ -14,12 +17,11 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// What a real shell makes of a command line: the words, each ended by NUL.
-std::string shell_words(const std::string& line) {
+std::string output_of(const std::string& shell, const std::string& script,
+                      const std::vector<std::string>& environment) {
   auto pipe = make_pipe();
   REQUIRE(pipe.ok());
-  ProcessSpec spec{.program = "/bin/sh",
-                   .argv = {"sh", "-c", "for word in " + line + "; do printf '%s\\0' \"$word\"; done"}};
+  ProcessSpec spec{.program = shell, .argv = {shell, "-c", script}, .environment = environment};
   spec.descriptors.emplace_back(pipe->second.get(), 1);
   auto process = start_process(spec);
   REQUIRE(process.ok());
@@ -32,6 +34,11 @@ std::string shell_words(const std::string& line) {
   int status = 0;
   ::waitpid(process->pid(), &status, 0);
   return out;
+}
+
+// What a real shell makes of a command line: the words, each ended by NUL.
+std::string shell_words(const std::string& line) {
+  return output_of("/bin/sh", "for word in " + line + "; do printf '%s\\0' \"$word\"; done", {});
 }
 
 TEST_CASE("quoted text reaches a shell's program byte by byte") {
@@ -69,11 +76,26 @@ TEST_CASE("ssh gets the host as one word after --, and its options before") {
   CHECK(at("StrictHostKeyChecking=no") < at("BatchMode=yes"));
 }
 
-TEST_CASE("the agent's command survives two shells") {
-  const std::string command = agent_command("/a dir/it's/distrun", "--guard");
-  CHECK(has(command, "exec /bin/sh -c "));
-  const std::string inner = shell_words(command.substr(sizeof("exec /bin/sh -c ") - 1));
-  CHECK(has(inner, "exec '/a dir/it'\\''s/distrun' agent --guard"));
+TEST_CASE("any login shell runs the launcher's own file where it is there, else the one on PATH") {
+  std::string folder = (std::filesystem::temp_directory_path() / "it's $HOME; `a` XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  const auto place = [&](const std::string& name) {
+    const std::filesystem::path path = std::filesystem::path(folder) / name / "distrun";
+    std::filesystem::create_directory(path.parent_path());
+    std::ofstream(path) << "#!/bin/sh\necho " << name << " \"$@\"\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path.string();
+  };
+  const std::string own = place("own");
+  const std::vector<std::string> environment = {"PATH=" + std::filesystem::path(place("found")).parent_path().string() +
+                                                ":/usr/bin:/bin"};
+  for (const std::string shell : {"/bin/sh", "/bin/bash", "/bin/zsh", "/bin/csh", "/usr/bin/fish"}) {
+    if (!std::filesystem::exists(shell)) continue;
+    INFO(shell);
+    CHECK(output_of(shell, agent_command(own, "--guard"), environment) == "own agent --guard\n");
+    CHECK(output_of(shell, agent_command(own + "2", "--join"), environment) == "found agent --join\n");
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("--launch-with puts host and agent into its words") {
