@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from distrun import _session
 from distrun._operations import Handle
+from torch import Tensor
 
 from . import _moves, _sparse
 from ._channel import Channel
 from ._options import as_list, limit, reduction, root
 from ._work import DistrunWork, Together, Watch
 
-Tensor = torch.Tensor
 # Any: torch's stubs give each method several forms and other argument names; c10d passes them by position.
 _ProcessGroup: Any = dist.ProcessGroup
 
