@@ -16,6 +16,10 @@ bool are_ranks(const std::vector<int>& ranks, int world_size) {
          ranks.back() < world_size;
 }
 
+Status of_group(const PendingTensor& tensor, const Status& why) {
+  return why.with_context("tensor '" + tensor.name + "' runs only together with its group");
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -117,7 +121,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   }
   if (tensor->complete()) {
     complete(*tensor);
-  } else if (const Status* why = hopeless(*tensor)) {
+  } else if (const auto why = hopeless(*tensor)) {
     fail_with_group(*tensor, *why);
   } else if (left_count_ > 0) {
     check_left(*tensor);
@@ -165,7 +169,7 @@ void Coordinator::complete_in_group(PendingTensor& tensor) {
   if (group.failed.ok()) {
     group.complete.push_back(&tensor);
   } else {
-    fail(tensor, group.failed.with_context("tensor '" + tensor.name + "' runs only together with its group"));
+    fail(tensor, of_group(tensor, group.failed));
   }
   if (group.seen < size) return;
   ready_.insert(ready_.end(), group.complete.begin(), group.complete.end());
@@ -192,15 +196,15 @@ void Coordinator::fail_groups_of(const PendingTensor& tensor, const Status& why)
     group.failed = why;
     group.elsewhere.merge(elsewhere[digest]);
     for (PendingTensor* other : std::exchange(group.complete, {})) {
-      fail(*other, why.with_context("tensor '" + other->name + "' runs only together with its group"));
+      fail(*other, of_group(*other, why));
     }
     if (++group.seen >= tag->size) groups_.erase(key);
   }
 }
 
 // The error of its group, if the tensor waits only for members that have other groups in the place of its own.
-const Status* Coordinator::hopeless(const PendingTensor& tensor) const {
-  if (tensor.signature.group.size == 0 || tensor.complete()) return nullptr;
+std::optional<Status> Coordinator::hopeless(const PendingTensor& tensor) const {
+  if (tensor.signature.group.size == 0 || tensor.complete()) return std::nullopt;
   const Status* why = nullptr;
   const auto waits_in_vain = [&](const GroupTag& tag) {
     const auto found = groups_.find({tensor.set, tag.digest});
@@ -214,18 +218,18 @@ const Status* Coordinator::hopeless(const PendingTensor& tensor) const {
   const bool all = waits_in_vain(tensor.signature.group) &&
                    std::all_of(tensor.odd.begin(), tensor.odd.end(),
                                [&](const auto& one) { return waits_in_vain(one.second.group); });
-  return all ? why : nullptr;
+  return all ? std::optional(*why) : std::nullopt;
 }
 
 void Coordinator::fail_hopeless() {
   for (PendingTensor* tensor : pending_.waiting()) {
-    if (const Status* why = hopeless(*tensor)) fail_with_group(*tensor, *why);
+    if (const auto why = hopeless(*tensor)) fail_with_group(*tensor, *why);
   }
 }
 
-void Coordinator::fail_with_group(PendingTensor& tensor, Status why) {
+void Coordinator::fail_with_group(PendingTensor& tensor, const Status& why) {
   fail_groups_of(tensor, why);
-  fail(tensor, why.with_context("tensor '" + tensor.name + "' runs only together with its group"));
+  fail(tensor, of_group(tensor, why));
 }
 
 void Coordinator::fail(PendingTensor& tensor, const Status& error) {

@@ -86,9 +86,9 @@ class Coordinator {
   void complete_in_group(PendingTensor& tensor);
   void fail(PendingTensor& tensor, const Status& error);
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
-  [[nodiscard]] const Status* hopeless(const PendingTensor& tensor) const;
+  [[nodiscard]] std::optional<Status> hopeless(const PendingTensor& tensor) const;
   void fail_hopeless();
-  void fail_with_group(PendingTensor& tensor, Status why);
+  void fail_with_group(PendingTensor& tensor, const Status& why);
   void fail_rivals(TimePoint now);
   void check_left(PendingTensor& tensor);
   void excuse_joined(PendingTensor& tensor, TimePoint now);
