@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from distrun import _session, basics
-from distrun._not_yet import SyncBatchNorm
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
@@ -45,6 +44,7 @@ from .ops import (
 )
 from .optimizer import DistributedOptimizer
 from .sparse import sparse_allreduce_async
+from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     *basics.__all__,

@@ -49,6 +49,13 @@ class ProcessSet:
 
     __repr__ = __str__
 
+    # A set is an identity, as a process group is: the copy of a layer that has one works with the same ranks.
+    def __deepcopy__(self, memo: object) -> ProcessSet:
+        return self
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
+
 
 global_process_set = ProcessSet([])
 global_process_set.ranks = None

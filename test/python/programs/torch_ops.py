@@ -175,9 +175,6 @@ def check_what_is_refused() -> None:
         hvd.allreduce(torch.empty(2, device="meta"))
     with raises(ValueError, "list"):
         hvd.allreduce([1.0])
-    for name in ("SyncBatchNorm",):
-        with raises(NotImplementedError, name):
-            getattr(hvd, name)(torch.zeros(2))
     with raises(NotImplementedError, "elastic"):
         hvd.elastic.run(print)
 
