@@ -27,6 +27,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _parameter_names: dict[torch.Tensor, str]
     _synchronized: bool
     _should_synchronize: bool
+    _reduced_for_scaler: bool
 
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
         self._reducer = reducer
@@ -34,6 +35,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._active = active
         self._synchronized = False
         self._should_synchronize = True
+        self._reduced_for_scaler = False
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients: all ranks must judge the
+        same ones, or an overflow would end the step on some of them only."""
+        if self._active and self._reducer.outstanding():
+            self._reducer.finish()
+            self._reduced_for_scaler = True
+        own = getattr(super(), "_step_supports_amp_scaling", False)
+        return bool(self.__dict__.get("_step_supports_amp_scaling", own))
 
     def synchronize(self) -> None:
         """Waits until the gradients of all ranks are reduced into the parameters' `grad`.
@@ -57,7 +69,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """Synchronizes and steps. The gradients that a closure computes are synchronized each time it runs."""
         if closure is not None and self._active:
             return self._step_with(closure)
-        if self._should_synchronize:
+        done = self._reduced_for_scaler and not self._reducer.outstanding()
+        if self._should_synchronize and not done:
             if self._synchronized and self._active:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -66,7 +79,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 )
             if not self._synchronized or self._reducer.outstanding():
                 self.synchronize()
-        self._synchronized = False
+        self._synchronized = self._reduced_for_scaler = False
         return super().step(closure)
 
     def _step_with(self, closure: Closure) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from .conftest import PROGRAMS, RunRanks
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
-CHECKS = ["objects_and_sets.py", "shares_and_join.py", "sync_batch_norm.py", "torch_optimizer.py"]
+CHECKS = ["objects_and_sets.py", "shares_and_join.py", "sync_batch_norm.py", "torch_optimizer.py", "torch_scaled.py"]
 
 
 def assert_passed(text: str, ranks: int) -> None:

@@ -1,0 +1,157 @@
+"""DistributedOptimizer with GradScaler, clipping and accumulated gradients, as torch's own pages write such loops."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from checks import run
+from torch import nn
+from torch_optimizer import assert_same, batch, loss_of, make_model, sgd, whole_batch
+
+import distrun.torch as hvd
+
+STEPS = 5
+CLIP = 0.05
+
+
+def overflows(step: int, bad: int | None) -> bool:
+    return step == bad and hvd.rank() == hvd.size() - 1
+
+
+def together(passes: int = 1, clip: bool = False, bad: int | None = None) -> tuple[nn.Module, list[float]]:
+    """The trained model and the scale after each step; in step `bad` the last rank's loss is infinite."""
+    model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
+    )
+    scales = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for part in range(passes):
+            loss = loss_of(model, batch(passes * step + part, hvd.rank())) / passes
+            scaler.scale(loss * float("inf") if overflows(step, bad) else loss).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return model, scales
+
+
+def alone(passes: int = 1, clip: bool = False, bad: int | None = None) -> nn.Module:
+    model = make_model()
+    optimizer = sgd(model.parameters())
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for part in range(passes):
+            (loss_of(model, whole_batch(passes * step + part)) / passes).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        if step != bad:
+            optimizer.step()
+    return model
+
+
+def check_scaler() -> None:
+    options: list[dict[str, Any]] = [{}, {"clip": True}, {"passes": 3}, {"passes": 2, "clip": True}]
+    for option in options:
+        model, scales = together(**option)
+        assert_same(model, alone(**option))
+        assert scales == [1024.0, 1024.0, 2048.0, 2048.0, 2048.0], scales
+
+
+def check_overflow_of_one_rank_skips_the_step_on_all() -> None:
+    options: list[dict[str, Any]] = [{"bad": 1}, {"bad": 1, "passes": 2, "clip": True}]
+    for option in options:
+        model, scales = together(**option)
+        assert scales == [1024.0, 512.0, 512.0, 512.0, 1024.0], scales
+        assert_same(model, alone(**option))
+        weights = hvd.allgather_object(model.state_dict())
+        assert all(torch.equal(one[name], weights[0][name]) for one in weights for name in one)
+
+
+def check_overflow_of_a_narrow_gradient() -> None:
+    """What float32 holds and float16 does not: the compressed gradient is infinite for all, and all skip."""
+    model, scaler = make_model().float(), torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model.parameters()), model.named_parameters(), compression=hvd.Compression.fp16
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, targets = batch(0, hvd.rank())
+    factor = 1e4 if hvd.rank() == 0 else 1e-4
+    scaler.scale(factor * nn.functional.mse_loss(model(inputs.float()), targets.float())).backward()
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**15
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def check_autocast() -> None:
+    model, expected = make_model().float(), make_model().float()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    reference = sgd(expected.parameters())
+    for step in range(STEPS):
+        for one, by, data in (
+            (model, optimizer, batch(step, hvd.rank())),
+            (expected, reference, whole_batch(step)),
+        ):
+            by.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output = one(data[0].float())
+            nn.functional.mse_loss(output.float(), data[1].float()).backward()
+            by.step()
+    assert_same(model, expected, rtol=2e-2, atol=2e-2)
+
+
+def check_scaler_alone() -> None:
+    """The three lines of a script for one process: no synchronize(), torch's fused kernel or not."""
+    for fused in (False, True):
+        for bad in (None, 1):
+            model, expected = make_model(), make_model()
+            made = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
+            optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), op=hvd.Sum)
+            reference = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9)
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                reference.zero_grad()
+                loss = loss_of(model, batch(step, hvd.rank())) / hvd.size()
+                scaler.scale(loss * float("inf") if overflows(step, bad) else loss).backward()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", UserWarning)
+                    scaler.step(optimizer)
+                scaler.update()
+                loss_of(expected, whole_batch(step)).backward()
+                if step != bad:
+                    reference.step()
+            assert scaler.get_scale() == (1024.0 if bad is None else 512.0)
+            assert_same(model, expected)
+
+
+def check_last_step_of_an_epoch_with_fewer_passes() -> None:
+    """The loader ran dry: step() sends what has been accumulated, and counting starts anew."""
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=3)
+    reference = sgd(expected.parameters())
+    for passes in (3, 2, 3):
+        for one, by, data in (
+            (model, optimizer, lambda part: batch(part, hvd.rank())),
+            (expected, reference, whole_batch),
+        ):
+            by.zero_grad()
+            for part in range(passes):
+                loss_of(one, data(part)).backward()
+            by.step()
+    assert_same(model, expected)
+
+
+if __name__ == "__main__":
+    run(globals())
