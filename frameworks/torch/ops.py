@@ -16,6 +16,15 @@ from . import autograd
 from ._adapter import collective
 from .compression import Compression, Compressor
 
+_compiling = torch.compiler.is_compiling
+
+
+def _traced() -> Any:
+    """What takes the place of a call inside torch.compile; not loaded by programs that run eagerly."""
+    from . import _compiled
+
+    return _compiled
+
 
 def allreduce_async(
     tensor: torch.Tensor,
@@ -71,15 +80,20 @@ def allreduce(
 ) -> torch.Tensor:
     """The reduction (default: the average) of the tensors of all ranks, as a new tensor."""
     small, context = compression.compress(tensor)
-    what = call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
-    return compression.decompress(autograd.allreduce([small], what, process_set)[0], context)
+    if _compiling():
+        scales = (average, prescale_factor, postscale_factor)
+        output = _traced().allreduce([small], name, False, process_set, op, *scales)[0]
+    else:
+        what = call(
+            Kind.ALLREDUCE,
+            name,
+            process_set,
+            reduce=reduce_op(op, average),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+        )
+        output = autograd.allreduce([small], what, process_set)[0]
+    return compression.decompress(output, context)
 
 
 def allreduce_(
@@ -92,6 +106,9 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Like allreduce, but overwrites the tensor."""
+    if _compiling():
+        scales = (average, prescale_factor, postscale_factor)
+        return tensor.copy_(_traced().allreduce([tensor], name, False, process_set, op, *scales)[0])
     return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -151,16 +168,21 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """The reductions of several tensors, which run all or none."""
     small = [compression.compress(tensor) for tensor in tensors]
-    what = grouped_call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
-    outputs = autograd.allreduce([tensor for tensor, _ in small], what, process_set)
+    sent = [tensor for tensor, _ in small]
+    if _compiling():
+        scales = (average, prescale_factor, postscale_factor)
+        outputs = _traced().allreduce(sent, name, True, process_set, op, *scales)
+    else:
+        what = grouped_call(
+            Kind.ALLREDUCE,
+            name,
+            process_set,
+            len(tensors),
+            reduce=reduce_op(op, average),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+        )
+        outputs = autograd.allreduce(sent, what, process_set)
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
 
 
@@ -174,6 +196,10 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Like grouped_allreduce, but overwrites the tensors."""
+    if _compiling():
+        scales = (average, prescale_factor, postscale_factor)
+        outputs = _traced().allreduce(list(tensors), name, True, process_set, op, *scales)
+        return [tensor.copy_(output) for tensor, output in zip(tensors, outputs, strict=True)]
     return grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -188,6 +214,8 @@ def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
+    if _compiling():
+        return _traced().allgather([tensor], name, False, process_set)[0]
     return autograd.allgather([tensor], call(Kind.ALLGATHER, name, process_set), process_set)[0]
 
 
@@ -203,6 +231,8 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     """The allgathers of several tensors, which run all or none."""
+    if _compiling():
+        return _traced().allgather(list(tensors), name, True, process_set)
     what = grouped_call(Kind.ALLGATHER, name, process_set, len(tensors))
     return autograd.allgather(list(tensors), what, process_set)
 
@@ -227,6 +257,8 @@ def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """The tensor of world rank `root_rank`, as a new tensor of the same shape and dtype on every member."""
+    if _compiling():
+        return _traced().broadcast(tensor, root_rank, name, process_set)
     what = call(Kind.BROADCAST, name, process_set, root=root_rank)
     return autograd.broadcast([tensor], what, process_set)[0]
 
@@ -235,6 +267,8 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Like broadcast, but overwrites the tensor."""
+    if _compiling():
+        return tensor.copy_(_traced().broadcast(tensor, root_rank, name, process_set))
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
@@ -253,6 +287,8 @@ def alltoall(
     splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
     result is the pair of the output and the rows received from each rank (int32).
     """
+    if _compiling():
+        return _traced().alltoall(tensor, splits, name, process_set)
     what = call(Kind.ALLTOALL, name, process_set)
     return autograd.alltoall(tensor, split_rows(splits), what, process_set)
 
@@ -291,15 +327,20 @@ def reducescatter(
     Shares are equal, and one row longer on the first ranks where the rows cannot be shared equally.
     """
     small, context = compression.compress(tensor)
-    what = call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
-    return compression.decompress(autograd.reducescatter([small], what, process_set)[0], context)
+    if _compiling():
+        scales = (prescale_factor, postscale_factor)
+        output = _traced().reducescatter([small], name, False, process_set, op, *scales)[0]
+    else:
+        what = call(
+            Kind.REDUCESCATTER,
+            name,
+            process_set,
+            reduce=reduce_op(op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+        )
+        output = autograd.reducescatter([small], what, process_set)[0]
+    return compression.decompress(output, context)
 
 
 def grouped_reducescatter_async(
@@ -334,16 +375,21 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """The reducescatters of several tensors, which run all or none."""
     small = [compression.compress(tensor) for tensor in tensors]
-    what = grouped_call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
-    outputs = autograd.reducescatter([tensor for tensor, _ in small], what, process_set)
+    sent = [tensor for tensor, _ in small]
+    if _compiling():
+        scales = (prescale_factor, postscale_factor)
+        outputs = _traced().reducescatter(sent, name, True, process_set, op, *scales)
+    else:
+        what = grouped_call(
+            Kind.REDUCESCATTER,
+            name,
+            process_set,
+            len(tensors),
+            reduce=reduce_op(op),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+        )
+        outputs = autograd.reducescatter(sent, what, process_set)
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
 
 

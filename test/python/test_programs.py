@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,17 @@ def test_checks_over_tcp(run_ranks: RunRanks, program: str) -> None:
 def test_every_mismatch_is_named(run_ranks: RunRanks, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRUN_STALL_WARNING_TIME", "0.5")
     assert_passed(run_ranks(3, "mismatches.py", backend=backend).stdout, 3)
+
+
+def test_compiled(run_ranks: RunRanks) -> None:
+    assert_passed(run_ranks(2, "torch_compiled.py", "aot_eager").stdout, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler: scripts/test installs one")
+def test_compiled_by_inductor(run_ranks: RunRanks) -> None:
+    check = "check_every_operation_in_one_graph"
+    assert_passed(run_ranks(2, "torch_compiled.py", "inductor", check).stdout, 2)
 
 
 @pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py", "shares_and_join.py"])

@@ -154,6 +154,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return True
 
 
+def find(number: int) -> ProcessSet:
+    """The registered set with this id; ValueError if there is none."""
+    found = _registered.get(number)
+    if found is None:
+        _session.current()
+        raise ValueError(f"no process set with the id {number} is registered; was it removed since?")
+    return found
+
+
 def registered() -> dict[int, list[int]]:
     """The registered sets as {id: ranks}."""
     return {number: list(process_set.ranks or ()) for number, process_set in sorted(_registered.items())}

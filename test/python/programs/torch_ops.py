@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import torch
@@ -177,6 +178,16 @@ def check_what_is_refused() -> None:
         hvd.allreduce([1.0])
     with raises(NotImplementedError, "elastic"):
         hvd.elastic.run(print)
+
+
+def check_eager_calls_use_no_operators() -> None:
+    """Those of torch.compile, which cost more than the call itself, are not even loaded."""
+    for tensor in (mine((3,)), mine((3,)).requires_grad_()):
+        result = hvd.allreduce(tensor) + hvd.broadcast(tensor, 0) + hvd.allgather(tensor).sum()
+        result = result + hvd.alltoall(tensor.repeat(hvd.size())).sum() + hvd.reducescatter(tensor).sum()
+        if tensor.requires_grad:
+            result.sum().backward()
+    assert "distrun.torch._compiled" not in sys.modules
 
 
 def check_objects() -> None:
