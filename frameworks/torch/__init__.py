@@ -14,6 +14,7 @@ from distrun.process_sets import ProcessSet
 from . import _codec
 from .compression import Compression
 from .functions import broadcast_optimizer_state, broadcast_parameters
+from .local_sgd import PeriodicAverage, periodic_average
 from .ops import (
     allgather,
     allgather_async,
@@ -51,6 +52,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "Handle",
+    "PeriodicAverage",
     "SyncBatchNorm",
     "allgather",
     "allgather_async",
@@ -78,6 +80,7 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "join",
+    "periodic_average",
     "poll",
     "reducescatter",
     "reducescatter_async",

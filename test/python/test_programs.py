@@ -13,7 +13,8 @@ import pytest
 from .conftest import PROGRAMS, RunRanks
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
-CHECKS = ["objects_and_sets.py", "shares_and_join.py", "sync_batch_norm.py", "torch_optimizer.py", "torch_scaled.py"]
+CHECKS = ["objects_and_sets.py", "shares_and_join.py"]
+TRAINING = ["local_sgd.py", "sync_batch_norm.py", "torch_optimizer.py", "torch_scaled.py"]
 
 
 def assert_passed(text: str, ranks: int) -> None:
@@ -21,7 +22,7 @@ def assert_passed(text: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("program", OPERATIONS + CHECKS)
+@pytest.mark.parametrize("program", OPERATIONS + CHECKS + TRAINING)
 def test_checks(run_ranks: RunRanks, program: str, ranks: int) -> None:
     assert_passed(run_ranks(ranks, program).stdout, ranks)
 

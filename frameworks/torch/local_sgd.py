@@ -1,0 +1,109 @@
+"""Local SGD: ranks train alone for a while, then average what they have learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from distrun import _parameters, _session
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import batch_call
+from distrun.process_sets import ProcessSet, global_process_set, registered_id
+
+from ._adapter import collective
+
+Parameters = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
+
+
+class PeriodicAverage:
+    """Counts steps, and averages when it is time. Made by periodic_average."""
+
+    def __init__(
+        self,
+        tensors: list[tuple[str, torch.Tensor]],
+        period: int,
+        warmup_steps: int,
+        optimizer: torch.optim.Optimizer | None,
+        process_set: ProcessSet,
+    ) -> None:
+        self.period = period
+        self.warmup_steps = warmup_steps
+        self.steps = 0
+        self._tensors = tensors
+        self._optimizer = optimizer
+        self._process_set = process_set
+        self._prefix: str | None = None
+
+    def step(self) -> bool:
+        """Call it after each optimizer.step(), on every rank of the set. True if it has averaged."""
+        self.steps += 1
+        later = self.steps - self.warmup_steps
+        due = later <= 0 or later % self.period == 0
+        if due:
+            self.average()
+        return due
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """Averages now, whatever the count: before an evaluation, a checkpoint, at the end."""
+        registered_id(self._process_set)
+        self._process_set.rank()
+        if self._process_set.size() == 1:
+            return
+        pairs = [*self._tensors, *self._state()]
+        what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
+        tensors = [tensor.detach() for _, tensor in pairs]
+        collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
+
+    def state_dict(self) -> dict[str, int]:
+        """How many steps there were: a resumed run averages at the same ones."""
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Goes on from there."""
+        self.steps = state["steps"]
+
+    def _name(self, name: str) -> str:
+        if self._prefix is None:
+            number = _session.current().number("periodic_average", registered_id(self._process_set))
+            self._prefix = f"periodic_average{number}"
+        return f"{self._prefix}.{name}"
+
+    def _state(self) -> list[tuple[str, torch.Tensor]]:
+        """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
+        if self._optimizer is None:
+            return []
+        params = [param for options in self._optimizer.param_groups for param in options["params"]]
+        return [
+            (f"state.{index}.{key}", value)
+            for index, param in enumerate(params)
+            for key, value in self._optimizer.state.get(param, {}).items()
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == param.shape
+        ]
+
+
+def periodic_average(
+    model: Parameters,
+    period: int,
+    warmup_steps: int = 0,
+    optimizer: torch.optim.Optimizer | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> PeriodicAverage:
+    """Averages the model's parameters over the ranks after every `period` steps. Use an ordinary optimizer with it.
+
+    model: a module (its floating-point buffers are averaged too), or tensors as broadcast_parameters takes them.
+    warmup_steps: so many steps first with an average after each; for SGD, with momentum or without, that is training
+    with averaged gradients, so this is post-local SGD. optimizer: its momenta are averaged too. All ranks begin with
+    the same parameters: broadcast_parameters.
+    """
+    if period < 1:
+        raise ValueError(f"period is a number of steps from 1, not {period!r}.")
+    if warmup_steps < 0:
+        raise ValueError(f"warmup_steps is a number of steps from 0, not {warmup_steps!r}.")
+    if isinstance(model, torch.nn.Module):
+        named = [*model.named_parameters(), *model.named_buffers()]
+    else:
+        named = _parameters.named(model, torch.Tensor)
+    tensors = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
+    return PeriodicAverage(tensors, period, warmup_steps, optimizer, process_set)

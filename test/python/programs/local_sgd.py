@@ -1,0 +1,102 @@
+"""periodic_average: what every rank has learned alone, averaged by hand."""
+
+from __future__ import annotations
+
+import torch
+from checks import raises, run
+from torch import nn
+from torch_optimizer import assert_same, batch, loss_of, make_model, sgd, together
+
+import distrun.torch as hvd
+
+
+def step_alone(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, rank: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model, batch(step, rank)).backward()
+    optimizer.step()
+
+
+def by_hand(ranks: list[int], steps: int, averaged_after: set[int], momenta: bool) -> list[nn.Module]:
+    """All ranks' models, trained in this process."""
+    models = [make_model() for _ in ranks]
+    optimizers = [sgd(model.parameters()) for model in models]
+    for step in range(1, steps + 1):
+        for model, optimizer, rank in zip(models, optimizers, ranks, strict=True):
+            step_alone(model, optimizer, step, rank)
+        if step not in averaged_after:
+            continue
+        for params in zip(*(model.parameters() for model in models), strict=True):
+            same = [[param.data for param in params]]
+            if momenta:
+                states = [optimizer.state[param] for optimizer, param in zip(optimizers, params, strict=True)]
+                same.append([state["momentum_buffer"] for state in states])
+            for tensors in same:
+                mean = torch.stack(tensors).mean(0)
+                for tensor in tensors:
+                    tensor.copy_(mean)
+    return models
+
+
+def check_against_averages_by_hand() -> None:
+    ranks = list(range(hvd.size()))
+    for warmup, expected in ((0, {3, 6}), (2, {1, 2, 5})):
+        for momenta in (False, True):
+            model = make_model()
+            optimizer = sgd(model.parameters())
+            averager = hvd.periodic_average(model, 3, warmup, optimizer if momenta else None)
+            averaged = set()
+            for step in range(1, 8):
+                step_alone(model, optimizer, step, hvd.rank())
+                if averager.step():
+                    averaged.add(step)
+            assert averaged == expected
+            assert_same(model, by_hand(ranks, 7, expected, momenta)[hvd.rank()])
+            averager.average()
+            weights = hvd.allgather_object(model.state_dict())
+            assert all(torch.equal(one[name], weights[0][name]) for one in weights for name in one)
+
+
+def check_warm_up_is_training_with_averaged_gradients() -> None:
+    model = make_model()
+    optimizer = sgd(model.parameters())
+    averager = hvd.periodic_average(model.named_parameters(), period=100, warmup_steps=5)
+    for step in range(5):
+        step_alone(model, optimizer, step, hvd.rank())
+        assert averager.step()
+    assert_same(model, together(sgd, 5))
+
+
+def check_process_set() -> None:
+    ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]
+    ours = hvd.add_process_set(ranks, members_only=True)
+    model = make_model()
+    optimizer = sgd(model.parameters())
+    averager = hvd.periodic_average(list(model.parameters()), 2, process_set=ours)
+    for step in range(1, 4):
+        step_alone(model, optimizer, step, hvd.rank())
+        averager.step()
+    assert_same(model, by_hand(ranks, 3, {2}, momenta=False)[ranks.index(hvd.rank())])
+    hvd.remove_process_set(ours)
+
+
+def check_buffers_and_state() -> None:
+    layer = nn.BatchNorm1d(2)
+    with torch.no_grad():
+        layer.running_mean.fill_(hvd.rank())
+        layer.num_batches_tracked.fill_(hvd.rank())
+    averager = hvd.periodic_average(layer, 2)
+    averager.load_state_dict({"steps": 1})
+    assert averager.step() and averager.state_dict() == {"steps": 2}
+    assert layer.running_mean.tolist() == [(hvd.size() - 1) / 2] * 2
+    assert layer.num_batches_tracked.item() == hvd.rank()
+
+
+def check_what_is_refused() -> None:
+    with raises(ValueError, "period"):
+        hvd.periodic_average(make_model(), 0)
+    with raises(ValueError, "warmup_steps"):
+        hvd.periodic_average(make_model(), 1, warmup_steps=-1)
+
+
+if __name__ == "__main__":
+    run(globals())
