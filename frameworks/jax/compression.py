@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from distrun._compression import Compressor, NoneCompressor
+from distrun._compression import AstypeCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _Narrow(Compressor):
+class _Narrow(AstypeCompressor):
     dtype: Any
 
     @classmethod
@@ -20,11 +20,6 @@ class _Narrow(Compressor):
         if jnp.issubdtype(tensor.dtype, jnp.floating) and tensor.dtype.itemsize > jnp.dtype(cls.dtype).itemsize:
             return tensor.astype(cls.dtype), tensor.dtype
         return tensor, None
-
-    @staticmethod
-    def decompress(tensor: jax.Array, ctx: Any) -> jax.Array:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.astype(ctx)
 
 
 class FP16Compressor(_Narrow):

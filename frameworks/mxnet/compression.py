@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from distrun._compression import Compressor, NoneCompressor
+from distrun._compression import AstypeCompressor, Compressor, NoneCompressor
 
 from ._adapter import Array
 
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class FP16Compressor(Compressor):
+class FP16Compressor(AstypeCompressor):
     """Sends float32 and float64 as float16."""
 
     @staticmethod
@@ -22,11 +22,6 @@ class FP16Compressor(Compressor):
         if tensor.dtype in (np.float32, np.float64):
             return tensor.astype("float16"), tensor.dtype
         return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Array, ctx: Any) -> Array:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.astype(ctx)
 
 
 class Compression:

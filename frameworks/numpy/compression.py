@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 import numpy as np
-from distrun._compression import Compressor, NoneCompressor
+from distrun._compression import AstypeCompressor, Compressor, NoneCompressor
 
 from ._adapter import Array
 
@@ -19,7 +19,7 @@ def _narrow(tensor: Array, dtype: np.dtype[Any]) -> tuple[Array, Any]:
     return tensor, None
 
 
-class FP16Compressor(Compressor):
+class FP16Compressor(AstypeCompressor):
     """Sends float32 and float64 as float16."""
 
     @staticmethod
@@ -27,13 +27,8 @@ class FP16Compressor(Compressor):
         """float16, and the old dtype."""
         return _narrow(tensor, np.dtype(np.float16))
 
-    @staticmethod
-    def decompress(tensor: Array, ctx: Any) -> Array:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.astype(ctx)
 
-
-class BF16Compressor(Compressor):
+class BF16Compressor(AstypeCompressor):
     """Sends float32 and float64 as bfloat16; NumPy needs the package ml_dtypes for it."""
 
     @staticmethod
@@ -46,11 +41,6 @@ class BF16Compressor(Compressor):
                 "Compression.bf16 on NumPy arrays needs the package ml_dtypes: pip install ml_dtypes."
             ) from None
         return _narrow(tensor, np.dtype(bfloat16))
-
-    @staticmethod
-    def decompress(tensor: Array, ctx: Any) -> Array:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.astype(ctx)
 
 
 class Compression:

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from distrun import _abi, _operations, errors
 from distrun._abi import Kind, ReduceOp
+from distrun._collectives import call
 from distrun._operations import Handle, Op
 from distrun.process_sets import ProcessSet, registered_id
 
 from ._adapter import collective
+from ._feedback import Feedback
 from .compression import Compressor
 from .sparse import sparse_allreduce_async
 
@@ -73,6 +75,8 @@ class _Slot:
         self.work: torch.Tensor | None = None
         self.context: Any = None
         self.sparse_result: Callable[[], torch.Tensor] | None = None
+        self.feedback: Feedback | None = None
+        self.agreement: Handle[torch.Tensor] | None = None
 
 
 class Reducer:
@@ -87,6 +91,8 @@ class Reducer:
         self._ready_bytes = 0
         self._flights: list[tuple[Handle[None], list[_Slot]]] = []
         self._sparse: list[_Slot] = []
+        self._unsettled: list[_Slot] = []  # the ranks agree on the scale of their gradients
+        self._feedback = _feedback_kind(options)
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
         self._hooks: list[Any] = []
         # The parameters outlive the optimizer: their hooks must not keep it alive, and go when it goes.
@@ -98,7 +104,10 @@ class Reducer:
 
     def add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
         """Takes care of the gradient of `param` from now on."""
-        slot = _Slot(param, name, self.options.passes, group)
+        options = self.options
+        slot = _Slot(param, name, options.passes, group)
+        if self._feedback is not None:
+            slot.feedback = self._feedback(options.process_set.size() or 1, options.op == ReduceOp.AVERAGE)
         if group is not None:
             group.slots.append(slot)
             group.missing += 1
@@ -114,7 +123,7 @@ class Reducer:
 
     def outstanding(self) -> bool:
         """True if a gradient is on its way: it must not be changed now."""
-        return bool(self._ready or self._flights or self._sparse)
+        return bool(self._ready or self._flights or self._sparse or self._unsettled)
 
     def finish(self) -> None:
         """Sends what backward did not compute, waits for all, and puts the results into the gradients.
@@ -126,7 +135,7 @@ class Reducer:
                 if not slot.queued:
                     self._queue(slot)
             self._flush()
-        failure: errors.DistrunError | None = None
+        failure = self._settle()
         while self._flights:
             handle, slots = self._flights[0]
             try:
@@ -178,9 +187,39 @@ class Reducer:
             slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
             return
-        sent, slot.context = options.compression.compress(grad.detach())
+        slot.grad = grad
+        if slot.feedback is not None and slot.feedback.agrees:
+            name = f"{self._prefix}{slot.name}.largest"
+            what = call(Kind.ALLREDUCE, name, options.process_set, reduce=ReduceOp.MAX)
+            slot.agreement = collective.same_size([slot.feedback.largest(grad.detach())], what, in_place=True)
+            self._unsettled.append(slot)
+        else:
+            self._send(slot, 0.0)
+
+    def _settle(self) -> errors.DistrunError | None:
+        """Sends the gradients whose scale had to be agreed on."""
+        failure: errors.DistrunError | None = None
+        while self._unsettled:
+            slot = self._unsettled[0]
+            try:
+                assert slot.agreement is not None
+                self._send(slot, float(slot.agreement.wait()))
+            except errors.DistrunError as error:
+                failure = failure or error
+                self._forget([slot])
+            self._unsettled.pop(0)
+        self._flush()
+        return failure
+
+    def _send(self, slot: _Slot, largest: float) -> None:
+        grad = slot.grad
+        assert grad is not None
+        if slot.feedback is None:
+            sent, slot.context = self.options.compression.compress(grad.detach())
+        else:
+            sent, slot.context = slot.feedback.encode(grad.detach(), largest)
         work = sent if sent.is_contiguous() else sent.contiguous()
-        slot.grad, slot.sent, slot.work = grad, sent, work
+        slot.sent, slot.work = sent, work
         self._fill(slot, work)
         self._ready.append(slot)
         self._ready_bytes += work.nbytes
@@ -200,6 +239,8 @@ class Reducer:
         key = (work.dtype, work.shape, work.device)
         if slot.filled_for != key:
             memory = collective.adapter.describe(work)
+            # Whole numbers are summed as they are; their scale has all that remains.
+            whole = slot.agreement is not None
             _operations.fill(
                 struct,
                 Op(
@@ -207,11 +248,11 @@ class Reducer:
                     name=f"allreduce.{self._prefix}{slot.name}",
                     dtype=memory.dtype,
                     shape=memory.shape,
-                    reduce=options.op,
-                    prescale=1.0 / options.predivide,
-                    postscale=options.predivide,
+                    reduce=ReduceOp.SUM if whole else options.op,
+                    prescale=1.0 if whole else 1.0 / options.predivide,
+                    postscale=1.0 if whole else options.predivide,
                     process_set=registered_id(options.process_set),
-                    group=-1 if slot.group is None else slot.group.number,
+                    group=-1 if whole or slot.group is None else slot.group.number,
                     device_type=memory.device_type,
                     device_index=memory.device_index,
                 ),
@@ -241,7 +282,10 @@ class Reducer:
         assert grad is not None and sent is not None and work is not None
         if sent is not work:
             sent.copy_(work)
-        result = self.options.compression.decompress(sent, slot.context)
+        if slot.feedback is None:
+            result = self.options.compression.decompress(sent, slot.context)
+        else:
+            result = slot.feedback.decode(sent, slot.context)
         if result.data_ptr() != grad.data_ptr() or result.dtype != grad.dtype:
             with torch.no_grad():
                 grad.copy_(result)
@@ -265,7 +309,16 @@ class Reducer:
                 slot.group.missing += 1
             slot.queued = False
             slot.passes_left = self.options.passes
-            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = None
+            slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
+
+
+def _feedback_kind(options: Options) -> type[Feedback] | None:
+    kind = options.compression
+    if not (isinstance(kind, type) and issubclass(kind, Feedback)):
+        return None
+    if options.op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        raise ValueError(f"compression with error feedback needs op=Sum or op=Average, not {options.op.name.title()}.")
+    return kind
 
 
 def _remove_hooks(hooks: list[Any]) -> None:

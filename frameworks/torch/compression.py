@@ -7,46 +7,52 @@ from typing import Any
 import torch
 from distrun._compression import Compressor, NoneCompressor
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+from ._feedback import BF16Feedback, FP16Feedback, Int8Feedback
+
+__all__ = [
+    "BF16Compressor",
+    "BF16Feedback",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "FP16Feedback",
+    "Int8Feedback",
+    "NoneCompressor",
+]
 
 
-def _narrow(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, Any]:
-    if tensor.dtype.is_floating_point and tensor.dtype.itemsize > dtype.itemsize:
-        return tensor.to(dtype), tensor.dtype
-    return tensor, None
+class _Narrow(Compressor):
+    dtype = torch.float16
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
+        """The narrow dtype, and the old one."""
+        if tensor.dtype.is_floating_point and tensor.dtype.itemsize > cls.dtype.itemsize:
+            return tensor.to(cls.dtype), tensor.dtype
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.to(ctx)
 
 
-class FP16Compressor(Compressor):
+class FP16Compressor(_Narrow):
     """Sends float32 and float64 as float16."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """float16, and the old dtype."""
-        return _narrow(tensor, torch.float16)
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.to(ctx)
-
-
-class BF16Compressor(Compressor):
+class BF16Compressor(_Narrow):
     """Sends float32 and float64 as bfloat16: float32's range, fewer digits."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """bfloat16, and the old dtype."""
-        return _narrow(tensor, torch.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Back to the old dtype."""
-        return tensor if ctx is None else tensor.to(ctx)
+    dtype = torch.bfloat16
 
 
 class Compression:
-    """The choices for `compression`."""
+    """The choices for `compression`. Those with `ef_` keep what a step lost for the next one; see docs/pytorch.md."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    ef_fp16 = FP16Feedback
+    ef_bf16 = BF16Feedback
+    ef_int8 = Int8Feedback

@@ -31,3 +31,12 @@ class NoneCompressor(Compressor):
     def decompress(tensor: Any, ctx: Any) -> Any:
         """Nothing changes."""
         return tensor
+
+
+class AstypeCompressor(Compressor):
+    """A base for arrays that have NumPy's `astype`; the context is the old dtype, or None where nothing changed."""
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Back to the old dtype."""
+        return tensor if ctx is None else tensor.astype(ctx)

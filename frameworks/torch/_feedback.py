@@ -1,0 +1,125 @@
+"""Compression with error feedback: what rounding takes from a gradient in one step is added to it in the next.
+
+With g the gradient, e the error kept (0 at first) and C the compression, a rank sends C(p) of p = g + e and keeps
+e = p - C(p). So all that was ever sent differs from all gradients by one step's rounding, not by the sum of all. The
+method is that of Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent" (Interspeech 2014); Karimireddy,
+Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD" (ICML 2019) show that it converges as fast as SGD.
+
+There is one object of these classes for each gradient of a DistributedOptimizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from distrun._compression import Compressor
+
+_LARGEST_INT8 = 127
+
+
+class Feedback(Compressor):
+    """A base: the error of one gradient. Operations by themselves have no such state and cannot use it."""
+
+    agrees = False  # whether the ranks settle on a scale first
+
+    def __init__(self, members: int, average: bool) -> None:
+        self.members = members
+        self.average = average
+        self._error: torch.Tensor | None = None
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Refused: called on the class."""
+        raise ValueError(
+            "compression with error feedback belongs to the gradients of a DistributedOptimizer; give an operation "
+            "Compression.fp16 or Compression.bf16."
+        )
+
+    def largest(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Only where `agrees`: one number, of which the ranks take the maximum for `encode`."""
+        raise NotImplementedError
+
+    def encode(self, gradient: torch.Tensor, largest: float) -> tuple[torch.Tensor, Any]:
+        """What is sent, and what `decode` needs to know; keeps the error."""
+        raise NotImplementedError
+
+    def decode(self, reduced: torch.Tensor, context: Any) -> torch.Tensor:
+        """The reduced gradient from what was sent and reduced."""
+        raise NotImplementedError
+
+    def _corrected(self, gradient: torch.Tensor) -> torch.Tensor:
+        wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        return wide if self._error is None else wide + self._error
+
+    def _keep(self, error: torch.Tensor) -> None:
+        # An overflow is for GradScaler to see in the gradient; here it would spoil every later step.
+        self._error = error.nan_to_num_(0.0, 0.0, 0.0)
+
+
+class _NarrowFeedback(Feedback):
+    dtype = torch.float16
+
+    def encode(self, gradient: torch.Tensor, largest: float) -> tuple[torch.Tensor, Any]:
+        if not gradient.is_floating_point() or gradient.dtype.itemsize <= self.dtype.itemsize:
+            return gradient, None
+        corrected = self._corrected(gradient)
+        sent = corrected.to(self.dtype)
+        self._keep(corrected - sent)
+        return sent, gradient.dtype
+
+    def decode(self, reduced: torch.Tensor, context: Any) -> torch.Tensor:
+        return reduced if context is None else reduced.to(context)
+
+
+class FP16Feedback(_NarrowFeedback):
+    """Sends float32 and float64 as float16."""
+
+
+class BF16Feedback(_NarrowFeedback):
+    """Sends float32 and float64 as bfloat16."""
+
+    dtype = torch.bfloat16
+
+
+class Int8Feedback(Feedback):
+    """Sends whole numbers of one byte, in units of a scale that all ranks share.
+
+    The ranks agree on m, the largest |p| of any of them. Each sends round(p * L / m), where L = 127 // ranks, so that
+    the sum fits into a byte; it is exact, and the same on all ranks. The reduced gradient is sum * m / L (over the
+    number of ranks, for an average).
+    """
+
+    agrees = True
+
+    def __init__(self, members: int, average: bool) -> None:
+        super().__init__(members, average)
+        if members > _LARGEST_INT8:
+            raise ValueError(
+                f"Compression.ef_int8 sums bytes of at most {_LARGEST_INT8} ranks, not of {members}; use ef_bf16."
+            )
+        self._levels = _LARGEST_INT8 // members
+        self._wanted: torch.Tensor | None = None
+
+    def largest(self, gradient: torch.Tensor) -> torch.Tensor:
+        # Infinite if the gradient is not finite.
+        self._wanted = self._corrected(gradient)
+        if not gradient.numel():
+            return self._wanted.new_zeros(1)
+        return self._wanted.abs().max().nan_to_num(nan=torch.inf, posinf=torch.inf).reshape(1)
+
+    def encode(self, gradient: torch.Tensor, largest: float) -> tuple[torch.Tensor, Any]:
+        corrected, self._wanted = self._wanted, None
+        assert corrected is not None
+        unit = largest / self._levels
+        if unit == 0.0 or unit == float("inf"):
+            # Nothing to say; or an overflow, where 0 * inf gives every rank the same NaN. The error stays as it was.
+            return torch.zeros_like(gradient, dtype=torch.int8), (gradient.dtype, unit)
+        whole = (corrected / unit).round_().clamp_(-self._levels, self._levels)
+        self._keep(corrected - whole * unit)
+        return whole.to(torch.int8), (gradient.dtype, unit)
+
+    def decode(self, reduced: torch.Tensor, context: Any) -> torch.Tensor:
+        dtype, unit = context
+        wide = reduced.to(torch.promote_types(dtype, torch.float32))
+        return (wide * (unit / self.members if self.average else unit)).to(dtype)
