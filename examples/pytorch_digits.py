@@ -15,7 +15,6 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
 import distrun.torch as hvd
 
@@ -64,7 +63,7 @@ def main() -> None:
     hvd.init()  # (1)
     torch.manual_seed(hvd.rank())
     train, test = load_data()
-    sampler: DistributedSampler[TensorDataset] = DistributedSampler(train, hvd.size(), hvd.rank(), seed=0)  # (2)
+    sampler = hvd.DistributedSampler(train)  # (2)
     loader = DataLoader(train, batch_size=max(1, options.batch_size // hvd.size()), sampler=sampler)
 
     model = build_model()

@@ -44,6 +44,7 @@ from .ops import (
     synchronize,
 )
 from .optimizer import DistributedOptimizer
+from .sampler import DistributedSampler
 from .sparse import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 
@@ -51,6 +52,7 @@ __all__ = [
     *basics.__all__,
     "Compression",
     "DistributedOptimizer",
+    "DistributedSampler",
     "Handle",
     "PeriodicAverage",
     "SyncBatchNorm",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 import torch
 from checks import raises, run
@@ -108,6 +110,62 @@ def check_join() -> None:
             with raises(ValueError, "joined"):
                 hvd.alltoall(torch.ones(size), name="late")
         assert hvd.join() in range(size)
+
+
+def check_sampler() -> None:
+    for count in (hvd.size() * 4, hvd.size() * 4 + 1, 1, 0):
+        for shuffle in (True, False):
+            sampler = hvd.DistributedSampler(range(count), shuffle=shuffle, pad=False)
+            orders = []
+            for epoch in (0, 1, 0):
+                sampler.set_epoch(epoch)
+                mine = list(sampler)
+                assert len(mine) == len(sampler)
+                everyone = hvd.allgather_object(mine)
+                orders.append([index for part in everyone for index in part])
+                assert sorted(orders[-1]) == list(range(count))
+                assert max(map(len, everyone)) - min(map(len, everyone)) <= 1
+            assert orders[0] == orders[2] and (shuffle or orders[0] == orders[1])
+    padded = hvd.DistributedSampler(range(hvd.size() + 1))
+    assert len(list(padded)) == len(padded) == 2
+    assert len(hvd.DistributedSampler(range(hvd.size() + 1), drop_last=True)) == (2 if hvd.size() == 1 else 1)
+    with raises(ValueError, "pad=False"):
+        hvd.DistributedSampler(range(3), drop_last=True, pad=False)
+
+
+def check_each_sample_once_with_join() -> None:
+    """A dataset that does not divide: the weights of one process that sees the union of the ranks' batches."""
+    data = torch.randn(5 * hvd.size() + 1, 3, generator=torch.Generator().manual_seed(0)).double()
+
+    def network() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Linear(3, 2).double()
+
+    def batches(rank: int, epoch: int) -> list[torch.Tensor]:
+        sampler = hvd.DistributedSampler(data, hvd.size(), rank, pad=False)
+        sampler.set_epoch(epoch)
+        return [data[rows] for rows in torch.tensor(list(sampler)).split(1)]
+
+    model, alone = network(), network()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), op=hvd.Sum
+    )
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(3):
+        for rows in batches(hvd.rank(), epoch):
+            everyone = hvd.allreduce(torch.tensor(len(rows)), op=hvd.Sum, name="rows")
+            optimizer.zero_grad()
+            (model(rows).square().sum() / everyone).backward()
+            optimizer.step()
+        last = hvd.join()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+        for parts in zip_longest(*(batches(rank, epoch) for rank in range(hvd.size()))):
+            rows = torch.cat([part for part in parts if part is not None])
+            reference.zero_grad()
+            (alone(rows).square().sum() / len(rows)).backward()
+            reference.step()
+    torch.testing.assert_close(model.state_dict(), alone.state_dict())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,47 @@
+"""DistributedSampler: each rank's share of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from distrun._collectives import share
+from distrun.process_sets import ProcessSet, global_process_set, registered_id
+from torch.utils.data.distributed import DistributedSampler as _DistributedSampler
+
+
+class DistributedSampler(_DistributedSampler[Any]):
+    """torch's, for the ranks of the process set unless told otherwise.
+
+    pad=False: no sample twice and none left out, so that some ranks get one sample more than others; those that run
+    out first call join(). Each epoch begins with set_epoch(): the order follows from seed and epoch alone.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        pad: bool = True,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        if num_replicas is None or rank is None:
+            registered_id(process_set)
+            num_replicas = process_set.size() if num_replicas is None else num_replicas
+            rank = process_set.rank() if rank is None else rank
+        if drop_last and not pad:
+            raise ValueError("drop_last leaves samples out, pad=False says that none may be: choose one of them.")
+        super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
+        self._share = self.num_samples if pad else share(len(dataset), self.num_replicas, self.rank)
+
+    def __iter__(self) -> Iterator[int]:
+        # What torch adds to make the shares equal comes last.
+        return islice(super().__iter__(), self._share)
+
+    def __len__(self) -> int:
+        return self._share
