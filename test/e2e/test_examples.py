@@ -48,6 +48,16 @@ def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
     assert re.search(r"images/s", job.text), job.text
 
 
+@pytest.mark.parametrize("compression", ["none", "ef_int8"])
+def test_pytorch_transformer(start_job: StartJob, python: str, compression: str) -> None:
+    program = EXAMPLES / "pytorch_transformer.py"
+    job = start_job("-np", "2", python, program, "--steps", "150", "--compression", compression)
+    assert job.finish(170) == 0, job.text
+    losses = re.findall(r"^\[0\] step \d+: loss (\d\.\d+), \d+ tokens/s$", job.text, re.MULTILINE)
+    assert len(losses) == 3 and float(losses[2]) < float(losses[1]) < float(losses[0]), job.text
+    assert accuracy(job.text) >= 0.3, job.text
+
+
 def test_numpy_pi(start_job: StartJob, python: str) -> None:
     job = start_job("-np", "4", "--oversubscribe", python, EXAMPLES / "numpy_pi.py")
     assert job.finish() == 0, job.text
