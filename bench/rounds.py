@@ -23,6 +23,8 @@ Results = dict[str, float]
 Round = dict[str, Results]
 Agree = Callable[[int], int]
 
+STEPS = ("MLP", "CNN", "ResNet-18", "transformer")  # cases that are steps/s; all others are seconds
+
 
 class Target(NamedTuple):
     """What is promised of the median of `value` over the rounds."""
@@ -108,15 +110,15 @@ def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str
 
 
 def finish(rounds: list[Round], targets: Sequence[Target], options: argparse.Namespace) -> int:
-    """Prints the table and the ratios; the exit code is 1 when a target is missed. Cases in capitals are steps/s."""
+    """Prints the table and the ratios; the exit code is 1 when a target is missed."""
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rounds, file, indent=1)
     for who in rounds[0]:
         for case in rounds[0][who]:
             value = statistics.median(one[who][case] for one in rounds)
-            shown = f"{value:10.1f} steps/s" if case in ("MLP", "CNN") else f"{value * 1e6:10.1f} us"
-            print(f"{who:8} {case:14} {shown}")
+            shown = f"{value:10.1f} steps/s" if case in STEPS else f"{value * 1e6:10.1f} us"
+            print(f"{who:12} {case:14} {shown}")
     missed = 0
     for text, limit, at_least, of_round in targets:
         ratio = statistics.median(of_round(one) for one in rounds)

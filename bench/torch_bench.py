@@ -11,10 +11,10 @@ import functools
 import json
 import statistics
 import time
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from rounds import median_time
 
 
 def resnet50_tensors() -> list[int]:
@@ -38,20 +38,6 @@ def agree(value: int) -> int:
     tensor = torch.tensor([value], dtype=torch.int64)
     dist.broadcast(tensor, 0)
     return int(tensor.item())
-
-
-def measure(seconds: float, once: Callable[[], object]) -> float:
-    """Median time of `once`, which is called equally often on every rank."""
-    start = time.perf_counter()
-    for _ in range(3):
-        once()
-    each = max((time.perf_counter() - start) / 3, 1e-7)
-    times = []
-    for _ in range(agree(min(20000, max(5, int(seconds / each))))):
-        begin = time.perf_counter()
-        once()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 class Gradients(torch.nn.Module):
@@ -105,7 +91,11 @@ def main() -> None:
 
     for size in [int(text) for text in options.sizes.split(",")]:
         tensor = torch.zeros(size // 4)
-        show("torch gloo", f"{size} B in place", measure(options.seconds, functools.partial(dist.all_reduce, tensor)))
+        show(
+            "torch gloo",
+            f"{size} B in place",
+            median_time(options.seconds, functools.partial(dist.all_reduce, tensor), agree),
+        )
     if options.model:
         show("torch ddp", "resnet50 161 tensors", run_ddp(options.seconds))
     dist.destroy_process_group()
