@@ -41,7 +41,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients: all ranks must judge the
         same ones, or an overflow would end the step on some of them only."""
-        if self._active and self._reducer.outstanding():
+        done = self._synchronized or self._reduced_for_scaler
+        if self._active and (self._reducer.outstanding() or not done):
             self._reducer.finish()
             self._reduced_for_scaler = True
         own = getattr(super(), "_step_supports_amp_scaling", False)
@@ -106,6 +107,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
+        self._reduced_for_scaler = False  # a step that the scaler left out
         super().zero_grad(set_to_none)
 
     def set_backward_passes_per_step(self, passes: int) -> None:

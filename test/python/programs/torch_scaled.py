@@ -136,6 +136,28 @@ def check_scaler_alone() -> None:
             assert_same(model, expected)
 
 
+def check_scaler_when_the_loader_runs_dry() -> None:
+    """Fewer passes than there should be: nothing was sent when the scaler asks."""
+    for bad in (None, 1):
+        model, expected = make_model(), make_model()
+        made = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), op=hvd.Sum, backward_passes_per_step=2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for step in range(2):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch(step, hvd.rank())) / hvd.size()
+            scaler.scale(loss * float("inf") if overflows(step, bad) else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        reference = torch.optim.SGD(expected.parameters(), lr=0.1)
+        for step in range(2 if bad is None else 1):
+            reference.zero_grad()
+            loss_of(expected, whole_batch(step)).backward()
+            reference.step()
+        assert scaler.get_scale() == (1024.0 if bad is None else 512.0)
+        assert_same(model, expected)
+
+
 def check_last_step_of_an_epoch_with_fewer_passes() -> None:
     """The loader ran dry: step() sends what has been accumulated, and counting starts anew."""
     model, expected = make_model(), make_model()
