@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from checks import raises, run
 from torch import nn
 
 import distrun.torch as hvd
+import distrun.torch.c10d  # noqa: F401  # registers the backend
 
 CHANNELS = 3
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -163,25 +165,36 @@ def check_conversion() -> None:
     torch.testing.assert_close(made.train()(whole[mine]), alone(whole)[mine], **CLOSE)
 
 
-def check_training_with_the_optimizer() -> None:
-    """Whole networks: the same weights as one process."""
+def network(kind: Layer) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), kind(8), nn.Tanh(), nn.Linear(8, 5), kind(5), nn.Linear(5, 2)).double()
 
-    def network(kind: Layer) -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(6, 8), kind(8), nn.Tanh(), nn.Linear(8, 5), kind(5), nn.Linear(5, 2)).double()
 
-    mine, alone = network(hvd.SyncBatchNorm), network(nn.BatchNorm1d)
-    ours = hvd.DistributedOptimizer(torch.optim.SGD(mine.parameters(), lr=0.1, momentum=0.9), mine.named_parameters())
-    theirs = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+def train(model: nn.Module, optimizer: Any, rows: slice) -> None:
     for step in range(5):
         whole = torch.randn(4 * hvd.size(), 6, generator=torch.Generator().manual_seed(step)).double()
-        ours.zero_grad()
-        theirs.zero_grad()
-        mine(whole[4 * hvd.rank() :][:4]).square().mean().backward()
-        alone(whole).square().mean().backward()
-        ours.step()
-        theirs.step()
-    torch.testing.assert_close(mine.state_dict(), alone.state_dict())
+        optimizer.zero_grad()
+        model(whole[rows]).square().mean().backward()
+        optimizer.step()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def check_whole_networks() -> None:
+    """With DistributedOptimizer, and with DistributedDataParallel on the backend distrun: one process's weights."""
+    alone = network(nn.BatchNorm1d)
+    train(alone, sgd(alone), slice(None))
+    rows = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    model = network(hvd.SyncBatchNorm)
+    train(model, hvd.DistributedOptimizer(sgd(model), model.named_parameters()), rows)
+    torch.testing.assert_close(model.state_dict(), alone.state_dict())
+    dist.init_process_group("distrun")
+    wrapped = nn.parallel.DistributedDataParallel(network(hvd.SyncBatchNorm))
+    train(wrapped, sgd(wrapped), rows)
+    torch.testing.assert_close(wrapped.module.state_dict(), alone.state_dict())
+    dist.destroy_process_group()
 
 
 def check_process_sets_and_copies() -> None:
