@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from distrun import _session
-from distrun._abi import Kind
+from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, call, grouped_call, reduce_op, share_of, split_rows
 from distrun.process_sets import ProcessSet, find, registered_id
 from torch._library.effects import EffectType
@@ -29,6 +29,8 @@ from ._adapter import collective
 Tensors = Sequence[torch.Tensor]
 _Named = tuple[str, bool, int]
 
+# A traced program holds plain numbers.
+_AVERAGE, _SUM = int(ReduceOp.AVERAGE), int(ReduceOp.SUM)
 _NAMED = "str name, bool grouped, int members"
 _REDUCED = "str name, bool grouped, int members, int op, float prescale, float postscale"
 
@@ -212,8 +214,8 @@ for _each in (_allreduce_grad, _allgather_grad, _broadcast_grad, _reducescatter_
 def _op_number(op: int | None, average: bool | None) -> int:
     """As reduce_op chooses; a wrong number is refused when the operator runs."""
     if average is not None:
-        return 1 if average else 0
-    return 1 if op is None else int(op)
+        return _AVERAGE if average else _SUM
+    return _AVERAGE if op is None else int(op)
 
 
 def allreduce(
