@@ -115,14 +115,14 @@ def _reducescatter_grad(
     return list(autograd._Reducescatter.backward(context, *gradients)[2:])
 
 
-@_operator("alltoall", f"(Tensor tensor, Tensor? splits, {_NAMED}) -> (Tensor, Tensor)")
+@_operator("alltoall", f"(Tensor tensor, Tensor? splits, {_NAMED}) -> Tensor[]")
 def _alltoall(
     tensor: torch.Tensor, splits: torch.Tensor | None, name: str, grouped: bool, members: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The received rows, and how many come from each member."""
+) -> list[torch.Tensor]:
+    """The received rows, and how many come from each member. A list: inductor loses symbolic sizes in a tuple's."""
     what, _ = _what(Kind.ALLTOALL, [tensor], name, grouped, members)
     output, received = collective.alltoall_sizes(tensor, split_rows(splits), what).wait()
-    return output, collective.adapter.integers(received)
+    return [output, collective.adapter.integers(received)]
 
 
 @_operator("alltoall_grad", f"(Tensor gradient, SymInt rows, Tensor received, {_NAMED}) -> Tensor")
@@ -152,9 +152,9 @@ def _gathered(tensors: Tensors, name: str, grouped: bool, members: int) -> list[
 
 def _exchanged(
     tensor: torch.Tensor, splits: torch.Tensor | None, name: str, grouped: bool, members: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> list[torch.Tensor]:
     rows = torch.library.get_ctx().new_dynamic_size()
-    return _with_rows([tensor], [rows])[0], torch.empty(find(members).size() or 1, dtype=torch.int32)
+    return [*_with_rows([tensor], [rows]), torch.empty(find(members).size() or 1, dtype=torch.int32)]
 
 
 def _shares(tensors: Tensors, name: str, grouped: bool, members: int, *_: Any) -> list[torch.Tensor]:
@@ -189,13 +189,13 @@ def _differentiable(operator: Any, gradient: Any, *, rows: bool = False, sizes: 
     operator.register_autograd(backward, setup_context=setup_context)
 
 
-def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
     ctx.rows, ctx.named = inputs[0].shape[0], inputs[2:]
     ctx.save_for_backward(output[1])
 
 
-def _send_back(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
-    return _alltoall_grad(gradient, ctx.rows, *ctx.saved_tensors, *ctx.named), None, None, None, None
+def _send_back(ctx: Any, gradients: list[torch.Tensor]) -> tuple[Any, ...]:
+    return _alltoall_grad(gradients[0], ctx.rows, *ctx.saved_tensors, *ctx.named), None, None, None, None
 
 
 _differentiable(_allreduce, _allreduce_grad)

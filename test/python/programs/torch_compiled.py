@@ -31,7 +31,7 @@ def same(step: Callable[..., Any], *inputs: torch.Tensor) -> None:
             if output.requires_grad:
                 (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
             results.append([output.detach(), *(one.grad for one in given)])
-        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)  # inductor has a tanh of its own
 
 
 def check_every_operation_in_one_graph() -> None:
