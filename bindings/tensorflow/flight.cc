@@ -6,6 +6,7 @@
 
 #include "bindings/bridge/failures.h"
 #include "bindings/tensorflow/signals.h"
+#include "bindings/tensorflow/warm_memory.h"
 
 namespace distrun::tensorflow {
 
@@ -145,29 +146,41 @@ bool Flight::prepare_part(int index, Part& part, const bridge::Attachment::Lease
 }
 
 bool Flight::same_size_output(int index, Part& part) {
-  const StatusScope status;
-  const int dims = static_cast<int>(part.shape.size());
   const std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
-  if (kernel_.eager) {
-    part.output =
-        TensorRef(tf.TF_AllocateOutput(context_, index, part.type, part.shape.data(), dims, bytes, status.get()));
-    return !refuse_if_failed(status);
+  const bool small = bytes < WarmMemory::kLeast;
+  if (kernel_.eager || (!small && kernel_.inputs_stay.load(std::memory_order_relaxed))) {
+    return new_output(index, part, part.shape, bytes);
   }
   // In place where nobody else needs the input any more; a reference of ours would count as somebody.
+  const StatusScope status;
   int forwarded = -1;
   part.input.reset();
-  part.output = TensorRef(tf.TF_ForwardInputOrAllocateOutput(context_, &index, 1, index, part.shape.data(), dims,
-                                                             &forwarded, status.get()));
+  part.output = TensorRef(tf.TF_ForwardInputOrAllocateOutput(
+      context_, &index, 1, index, part.shape.data(), static_cast<int>(part.shape.size()), &forwarded, status.get()));
   if (refuse_if_failed(status)) return false;
   if (forwarded >= 0) return true;
+  if (!small) kernel_.inputs_stay.store(true, std::memory_order_relaxed);
   TF_Tensor* input = nullptr;
   tf.TF_GetInput(context_, index, &input, status.get());
   part.input = TensorRef(input);
   return !refuse_if_failed(status);
 }
 
-bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease& lease) {
+bool Flight::new_output(int index, Part& part, const std::vector<std::int64_t>& shape, std::size_t bytes) {
   const StatusScope status;
+  const int dims = static_cast<int>(shape.size());
+  void* const memory = bytes < WarmMemory::kLeast ? nullptr : warm_memory().take(bytes);
+  if (memory == nullptr) {
+    part.output = TensorRef(tf.TF_AllocateOutput(context_, index, part.type, shape.data(), dims, bytes, status.get()));
+    return !refuse_if_failed(status);
+  }
+  const auto give_back = [](void* given, std::size_t size, void*) { warm_memory().give_back(given, size); };
+  part.output = TensorRef(tf.TF_NewTensor(part.type, shape.data(), dims, memory, bytes, give_back, nullptr));
+  tf.TF_SetOutput(context_, index, part.output.get(), status.get());
+  return !refuse_if_failed(status);
+}
+
+bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease& lease) {
   std::vector<std::int64_t> shape = part.shape;
   std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
   if (!shape.empty()) {
@@ -175,9 +188,7 @@ bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease
     shape.front() = share_of(rows, kernel_.process_set, lease);
     if (rows > 0) bytes = bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.front());
   }
-  part.output = TensorRef(tf.TF_AllocateOutput(context_, index, part.type, shape.data(), static_cast<int>(shape.size()),
-                                               bytes, status.get()));
-  return !refuse_if_failed(status);
+  return new_output(index, part, shape, bytes);
 }
 
 bool Flight::read_splits() {
@@ -262,7 +273,7 @@ bool Flight::take_outputs() {
   return put_integers(static_cast<int>(tensors), sizes, {tensors, static_cast<std::int64_t>(sizes.size()) / tensors});
 }
 
-// The runtime's result becomes TensorFlow's, and its rows per member are appended to `sizes`.
+// The runtime's result becomes TensorFlow's where it lies, and its rows per member are appended to `sizes`.
 bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
   auto result = DISTRUN_INIT(distrun_result);
   core.distrun_get_result(part.handle, &result);
@@ -270,11 +281,15 @@ bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& s
     sizes.push_back(static_cast<std::int32_t>(result.first_dims[i]));
   if (kernel_.kind == DISTRUN_JOIN) return true;
   const StatusScope status;
-  part.output = TensorRef(tf.TF_AllocateOutput(context_, index, part.type, result.shape, static_cast<int>(result.ndim),
-                                               result.bytes, status.get()));
-  if (refuse_if_failed(status)) return false;
-  if (result.bytes > 0) std::memcpy(tf.TF_TensorData(part.output.get()), result.data, result.bytes);
-  return true;
+  const auto release = [](void*, std::size_t, void* handle) {
+    core.distrun_release(static_cast<distrun_handle*>(handle));
+  };
+  // The handle keeps the memory and goes with the last reference to the tensor.
+  part.output = TensorRef(tf.TF_NewTensor(part.type, result.shape, static_cast<int>(result.ndim),
+                                          const_cast<void*>(result.data), result.bytes, release, part.handle));
+  part.handle = nullptr;
+  tf.TF_SetOutput(context_, index, part.output.get(), status.get());
+  return !refuse_if_failed(status);
 }
 
 bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape) {

@@ -1,6 +1,6 @@
 // One operation of TensorFlow's on its way: inputs, outputs and handles of all its tensors.
 //
-// Inputs and outputs of the same size are used where they lie. The memory belongs to TensorFlow; the references taken
+// Inputs and outputs are used where they lie. The memory belongs to TensorFlow; the references taken
 // here keep it until every handle is complete, also when TensorFlow was told earlier that the operation has failed.
 #pragma once
 
@@ -59,6 +59,7 @@ class Flight final : public bridge::Flight {
   bool prepare(const bridge::Attachment::Lease& lease);
   bool prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease);
   bool same_size_output(int index, Part& part);
+  bool new_output(int index, Part& part, const std::vector<std::int64_t>& shape, std::size_t bytes);
   bool share_output(int index, Part& part, const bridge::Attachment::Lease& lease);
   bool read_splits();
   bool enqueue(const bridge::Attachment::Lease& lease);

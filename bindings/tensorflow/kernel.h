@@ -1,6 +1,7 @@
 // What one node of a graph, or one eager call, says about its operation: read once, when TensorFlow makes the kernel.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct Kernel {
   std::int32_t root = 0;
   bool grouped = false;  // the tensors run all or none
   bool eager = false;    // the calling thread has nothing else to do than to wait
+  // A large input was needed by others too. It will be again, so the output's memory is ours to choose (warm_memory.h).
+  mutable std::atomic<bool> inputs_stay{false};
 
   // The full names of `count` tensors. Unnamed ones take the next number, so this is called once per operation.
   [[nodiscard]] std::vector<std::string> tensor_names(std::size_t count) const;

@@ -49,6 +49,7 @@ using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
     (TF_OpKernelContext*, int, TF_DataType, const std::int64_t*, int, std::size_t, TF_Status*))                     \
   X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                                    \
     (TF_OpKernelContext*, const int*, int, int, const std::int64_t*, int, int*, TF_Status*))                        \
+  X(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))                                   \
   X(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                                            \
   X(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                                  \
   X(void, TF_OpKernelConstruction_GetAttrSize,                                                                      \
@@ -56,6 +57,8 @@ using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
   X(void, TF_OpKernelConstruction_GetAttrString,                                                                    \
     (TF_OpKernelConstruction*, const char*, char*, std::size_t, TF_Status*))                                        \
   X(void, TF_OpKernelConstruction_GetAttrInt64, (TF_OpKernelConstruction*, const char*, std::int64_t*, TF_Status*)) \
+  X(TF_Tensor*, TF_NewTensor,                                                                                       \
+    (TF_DataType, const std::int64_t*, int, void*, std::size_t, void (*)(void*, std::size_t, void*), void*))        \
   X(void, TF_DeleteTensor, (TF_Tensor*))                                                                            \
   X(TF_DataType, TF_TensorType, (const TF_Tensor*))                                                                 \
   X(int, TF_NumDims, (const TF_Tensor*))                                                                            \

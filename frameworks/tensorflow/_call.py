@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from distrun._abi import Kind, ReduceOp
+from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, registered_id
 
 from . import _fallback, _native
 
-_executing_eagerly = tf.executing_eagerly  # looking it up in TensorFlow's lazy module takes longer than the call
+_Tensor = tf.Tensor
+executing_eagerly = tf.executing_eagerly  # looking them up in TensorFlow's lazy module takes longer than the call
 
 
 class Call(NamedTuple):
@@ -33,13 +35,17 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
     """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
     members = registered_id(process_set)
     if names is None:
-        given: tuple[str, ...] = () if _executing_eagerly() else (_name_in_graph(kind),)
+        given: tuple[str, ...] = () if executing_eagerly() else (_name_in_graph(kind),)
     else:
-        given = (names,) if isinstance(names, str) else tuple(names)
-    for name in given:
+        given = _checked((names,) if isinstance(names, str) else tuple(names))
+    return Call(kind, given, members, **options)
+
+
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
         if not name or "\n" in name:
             raise ValueError(f"the name of an operation is one line of text, not {name!r}.")
-    return Call(kind, given, members, **options)
+    return names
 
 
 def _function_graph(graph: Any) -> Any:
@@ -111,8 +117,8 @@ def run(what: Call, *inputs: Any) -> list[Any]:
     native = _native.native()
     if native is None:
         return _fallback.run(what, *inputs)
-    if _executing_eagerly():
-        return _eagerly(native, what, inputs)
+    if executing_eagerly():
+        return _eagerly(native, what.kind, _eager_attributes(what), inputs)
     graph = tf.compat.v1.get_default_graph()
     name = f"distrun_{what.kind.name.lower()}"
     if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
@@ -130,9 +136,33 @@ def run(what: Call, *inputs: Any) -> list[Any]:
 _LISTS = frozenset({Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCESCATTER})
 
 
-def _eagerly(native: _native.Native, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
+@functools.lru_cache(maxsize=4096)
+def _allreduce_attributes(
+    name: str | None, op: int | None, prescale: float, postscale: float, process_set: int
+) -> tuple[Any, ...]:
+    names = () if name is None else _checked((name,))
+    return _eager_attributes(Call(Kind.ALLREDUCE, names, process_set, False, reduce_op(op), prescale, postscale))
+
+
+def is_native_eager(tensor: Any) -> bool:
+    """Whether an operation on `tensor` is an eager call of a native op."""
+    return isinstance(tensor, _Tensor) and executing_eagerly() and _native.native() is not None
+
+
+def eager_allreduce(
+    tensor: Any, name: str | None, op: int | None, prescale: float, postscale: float, process_set: ProcessSet
+) -> Any:
+    """Of what is_native_eager(). The options are looked up as they were given, since a program repeats itself and to
+    read them takes a quarter of the time of a small operation."""
+    native = _native.native()
+    assert native is not None
+    attributes = _allreduce_attributes(name, op, prescale, postscale, registered_id(process_set))
+    return _eagerly(native, Kind.ALLREDUCE, attributes, ([tensor],))[0]
+
+
+def _eagerly(native: _native.Native, kind: Kind, attributes: tuple[Any, ...], inputs: tuple[Any, ...]) -> list[Any]:
     try:
-        result = native.eager[what.kind](inputs, _eager_attributes(what))
+        result = native.eager[kind](inputs, attributes)
     except tf.errors.OpError as failure:
         if isinstance(failure, tf.errors.CancelledError):
             _native.raise_kept()
@@ -140,7 +170,7 @@ def _eagerly(native: _native.Native, what: Call, inputs: tuple[Any, ...]) -> lis
         if ours is None:
             raise
     else:
-        return result if what.kind in _LISTS else _flat(result)
+        return result if kind in _LISTS else _flat(result)
     raise ours
 
 

@@ -16,8 +16,8 @@ from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import _native
-from ._call import call, run
-from .compression import Compression, Compressor
+from ._call import call, eager_allreduce, is_native_eager, run
+from .compression import Compression, Compressor, NoneCompressor
 
 _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking them up in TensorFlow's lazy module
 
@@ -41,6 +41,8 @@ def allreduce(
 ) -> Any:
     """The reduction (default: the average) of the tensors of all ranks. tf.IndexedSlices are gathered instead."""
     del device_dense, device_sparse, ignore_name_scope
+    if average is None and compression is NoneCompressor and is_native_eager(tensor):
+        return eager_allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
     reduce = reduce_op(op, average)
     if isinstance(tensor, _IndexedSlices):
         return allreduce_slices([tensor], reduce, name, process_set)[0]

@@ -10,17 +10,25 @@
 
 namespace distrun::backend {
 
+namespace {
+
+// What TensorFlow and JAX ask of memory that they take over as it is, without a copy.
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
 Result<Memory> Backend::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
   if (device.type != DeviceType::kCpu) {
     return Status(Errc::kUnsupported,
                   "the backend " + std::string(name()) + " has no memory of " + std::string(name_of(device.type)));
   }
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+  const Memory memory(static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow)),
+                      [](std::byte* address) { ::operator delete(address, kAlignment); });
   if (!memory) return Status(Errc::kOutOfMemory, "no memory for " + std::to_string(bytes) + " bytes");
   for (std::size_t at = 0; at < bytes && !element.empty(); at += element.size()) {
     std::memcpy(memory.get() + at, element.data(), std::min(element.size(), bytes - at));
   }
-  return Memory(memory.release(), std::default_delete<std::byte[]>());
+  return memory;
 }
 
 Result<std::shared_ptr<void>> Factory::mark(Device device, void*) const {

@@ -216,7 +216,8 @@ DISTRUN_API int32_t distrun_poll(distrun_handle* handle);
 /* Of a completed handle. Both stay valid until release. */
 DISTRUN_API int32_t distrun_get_error(distrun_handle* handle, distrun_error* error);
 DISTRUN_API int32_t distrun_get_result(distrun_handle* handle, distrun_result* result);
-/* Frees the handle. One that is in flight is freed when it completes; its memory must stay valid until then. */
+/* Frees the handle. One that is in flight is freed when it completes; its memory must stay valid until then. A
+ * completed one whose result lies in the memory of the host may be released after distrun_close too. */
 DISTRUN_API void distrun_release(distrun_handle* handle);
 
 /* A watch: for who submits from many threads and must not block there (the kernels of a framework with threads of its
