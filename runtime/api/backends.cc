@@ -19,7 +19,7 @@ void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText)).i32(offer.score);
   writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
   writer.boolean(can.needs_total_order).boolean(can.thread_affine).boolean(can.polls_memory);
-  writer.boolean(can.must_be_asked);
+  writer.boolean(can.must_be_asked).boolean(can.exclusive);
 }
 
 backend::Offer read_offer(net::WireReader& reader) {
@@ -38,6 +38,7 @@ backend::Offer read_offer(net::WireReader& reader) {
   can.thread_affine = reader.boolean();
   can.polls_memory = reader.boolean();
   can.must_be_asked = reader.boolean();
+  can.exclusive = reader.boolean();
   return offer;
 }
 
@@ -98,13 +99,15 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
 Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
                                      const Factories& factories, const backend::Services& services,
                                      const std::vector<std::string>& hosts, TimePoint deadline) {
+  backend::GroupSpec made_for = group;
+  made_for.device = device;
   const std::string topic = "setup/" + group.id + "/" + std::string(name_of(device)) + "/";
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
     auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend);
     if (!selection.ok()) return selection.status();
     const backend::Factory* factory = backend::find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
-    auto made = factory->create(group, services, deadline);
+    auto made = factory->create(made_for, services, deadline);
     const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();
     auto outcomes =
         exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt), outcome, deadline);

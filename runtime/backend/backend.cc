@@ -31,6 +31,8 @@ Result<Memory> Backend::allocate(Device device, std::size_t bytes, std::span<con
   return memory;
 }
 
+Result<Memory> Backend::stage(Device device, std::size_t bytes) { return allocate(device, bytes, {}); }
+
 Result<std::shared_ptr<void>> Factory::mark(Device device, void*) const {
   return Status(Errc::kUnsupported,
                 "the backend " + std::string(name()) + " knows no streams of " + std::string(name_of(device.type)));

@@ -66,6 +66,7 @@ struct Capabilities {
   bool needs_total_order = false;  // blocks or occupies the device: cannot run operations of two groups at once
   bool thread_affine = false;      // runs on a thread of its own, which may need the core of whoever looks for its end
   bool polls_memory = false;       // makes progress by reading memory: the engine may spin on it
+  bool exclusive = false;          // goes on starting work on the device after start(): nothing else may until it ends
   bool must_be_asked = false;      // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
 };
 
@@ -89,6 +90,8 @@ class Backend {
   // Memory of `device` for operations that are started later: outputs whose size only the engine knows, and what stands
   // in for a tensor. `element`, repeated, is its content; empty: any. kOutOfMemory.
   virtual Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element);
+  // Memory of the host that operations on `device` may have as input or output. Slow to make. kOutOfMemory.
+  virtual Result<Memory> stage(Device device, std::size_t bytes);
 };
 
 // out[i] = in[i] * factor, rounded to the dtype: for who scales on behalf of a backend without scatter_gather, with the

@@ -21,6 +21,7 @@ struct GroupSpec {
   std::string id;            // unique in the job and the same on all members: names store keys and connections
   std::vector<int> members;  // world ranks, ascending
   int index = 0;             // position of this process in `members`
+  DeviceType device = DeviceType::kCpu;  // create(): of the tensors; a name may be made once for each
 };
 
 class Factory;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <ranges>
 #include <utility>
 
 #include "runtime/engine/joined.h"
@@ -128,13 +129,31 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
   Status status = check_capabilities(*backend, first);
   if (status.ok()) status = prepare(set, *backend, *flight);
+  if (!status.ok()) return finish(*flight, status, done);
+  flight->backend = backend;
+  if (flight->operation.device.type == DeviceType::kCpu) return start(std::move(flight), done);
+  waiting_.push_back(std::move(flight));
+  start_waiting(done);
+}
+
+void Executor::start(std::unique_ptr<Flight> flight, std::vector<Completion>& done) {
   const std::uint64_t token = next_token_++;
-  if (status.ok()) status = backend->start(flight->operation, token);
+  const backend::Capabilities& can = flight->backend->capabilities();
+  const Status status = flight->backend->start(flight->operation, token);
   if (!status.ok()) return finish(*flight, status, done);
   flight->started = Clock::now();
-  flight->moves = &flights_like(backend->capabilities());
+  flight->moves = &flights_like(can);
   ++*flight->moves;
+  exclusive_ = exclusive_ || can.exclusive;
   flights_.emplace(token, std::move(flight));
+}
+
+void Executor::start_waiting(std::vector<Completion>& done) {
+  while (!waiting_.empty() && !exclusive_) {
+    std::unique_ptr<Flight> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    start(std::move(next), done);
+  }
 }
 
 Status Executor::prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
@@ -312,8 +331,10 @@ void Executor::collect(backend::Backend& backend, std::vector<Completion>& done)
     const std::unique_ptr<Flight> flight = std::move(found->second);
     flights_.erase(found);
     --*flight->moves;
+    if (flight->backend->capabilities().exclusive) exclusive_ = false;
     finish(*flight, one.status, done);
   }
+  start_waiting(done);
 }
 
 std::size_t& Executor::flights_like(const backend::Capabilities& can) {
@@ -324,6 +345,7 @@ std::size_t& Executor::flights_like(const backend::Capabilities& can) {
 
 bool Executor::progress(std::vector<Completion>& done) {
   if (!aborted_.ok()) {
+    for (const auto& flight : std::exchange(waiting_, {})) finish(*flight, aborted_, done);
     for (Completion& one : std::exchange(held_, {})) done.push_back({.tensor = one.tensor, .status = aborted_});
   }
   // Also without operations of our own: peers may still need what a backend has queued.
@@ -351,8 +373,9 @@ void Executor::abort(const Status& why) {
 }
 
 int Executor::in_flight(int set) const {
-  return static_cast<int>(
-      std::count_if(flights_.begin(), flights_.end(), [set](const auto& flight) { return flight.second->set == set; }));
+  const auto of_set = [set](const auto& flight) { return flight->set == set; };
+  return static_cast<int>(std::ranges::count_if(flights_ | std::views::values, of_set) +
+                          std::ranges::count_if(waiting_, of_set));
 }
 
 const Tensor* Executor::oldest(TimePoint& since) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -37,7 +38,7 @@ class Executor {
   // called with the first cause.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
-  [[nodiscard]] bool idle() const { return flights_.empty() && held_.empty(); }
+  [[nodiscard]] bool idle() const { return flights_.empty() && waiting_.empty() && held_.empty(); }
   [[nodiscard]] bool moving() const { return !flights_.empty(); }
   [[nodiscard]] bool polls_memory() const { return in_memory_ > 0; }  // some operation in flight is worth spinning for
   [[nodiscard]] bool must_be_asked() const { return asked_ > 0; }     // some moves in progress() alone
@@ -51,6 +52,7 @@ class Executor {
  private:
   struct Flight {  // one backend operation
     int set = 0;
+    backend::Backend* backend = nullptr;
     std::size_t* moves = nullptr;  // which of the counts below it is in
     backend::Operation operation;
     std::vector<RunTensor> tensors;
@@ -70,12 +72,18 @@ class Executor {
   void segment_of_broadcast(const ProcessSet& set, Flight& flight);
   Status pack(Flight& flight);
   void unpack(Flight& flight);
+  void start(std::unique_ptr<Flight> flight, std::vector<Completion>& done);
+  void start_waiting(std::vector<Completion>& done);
   void finish(Flight& flight, const Status& status, std::vector<Completion>& done);
   void collect(backend::Backend& backend, std::vector<Completion>& done);
   std::size_t& flights_like(const backend::Capabilities& can);
 
   ProcessSets& sets_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
+  // On devices, behind an operation that has the device for itself; in the order of the log, so that all members give
+  // their devices the same work in the same order.
+  std::deque<std::unique_ptr<Flight>> waiting_;
+  bool exclusive_ = false;  // such an operation is in flight
   std::uint64_t next_token_ = 1;
   std::vector<backend::Completed> completed_;  // scratch
   std::vector<Completion> held_;               // failed, waiting for the first cause

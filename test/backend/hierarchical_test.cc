@@ -1,8 +1,9 @@
 // The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
-// by TCP or with DISTRUN_BETWEEN_PLUGIN.
+// by TCP or with DISTRUN_BETWEEN_PLUGIN; and with DISTRUN_NCCL_PLUGIN on GPUs, which are faked too.
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 #include "runtime/backend/plugin/loader.h"
 #include "test/backend/conformance.h"
+#include "test/backend/on_gpu.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"
 
@@ -29,6 +30,10 @@ class Hosts final : public GroupFixture {
     settings_.plugins = DISTRUN_BETWEEN_PLUGIN;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
     settings_.between_hosts = plugins_.factories.at(0)->name();
+#elif defined(DISTRUN_NCCL_PLUGIN)
+    settings_.plugins = DISTRUN_NCCL_PLUGIN;
+    plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
+    device_ = DeviceType::kCuda;
 #endif
     for (const int here : hosts_of(size)) {
       const int first = static_cast<int>(members_.size());
@@ -47,7 +52,7 @@ class Hosts final : public GroupFixture {
     wait_sets_[i] = *std::move(wait_set);
     const auto [host, place] = places_[i];
     links_[i] = hosts_[host]->link(place, wait_sets_[i].get());
-    const backend::GroupSpec group = {.id = "0", .members = members_, .index = index};
+    const backend::GroupSpec group = {.id = "0", .members = members_, .index = index, .device = device_};
     const backend::Services services = {.world = &world_,
                                         .key = &key_,
                                         .settings = &settings_,
@@ -58,13 +63,19 @@ class Hosts final : public GroupFixture {
     const auto factory = backend::make_hierarchical_factory(kPiece);
     const backend::Offer offer = factory->offer(group, services);
     if (!offer.available) return Status(Errc::kUnsupported, offer.reason);
-    return factory->create(group, services, deadline);
+    if ((offer.capabilities.devices >> static_cast<unsigned>(device_) & 1U) == 0) {
+      return Status(Errc::kUnsupported, "not for " + std::string(name_of(device_)) + ": " + offer.reason);
+    }
+    auto made = factory->create(group, services, deadline);
+    if (device_ == DeviceType::kCpu || !made.ok()) return made;
+    return std::unique_ptr<backend::Backend>(std::make_unique<OnGpu>(*std::move(made), index));
   }
   net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
 
  private:
   std::vector<int> members_;
   std::vector<std::pair<std::size_t, int>> places_;  // by rank: host, index there
+  DeviceType device_ = DeviceType::kCpu;
   Settings settings_;
   backend::plugin::Plugins plugins_;
   net::World world_;

@@ -13,22 +13,33 @@ Capabilities hierarchical_capabilities(const Capabilities& between) {
           .must_be_asked = between.must_be_asked};
 }
 
+namespace {
+
+// On a device nobody else can pack, and the pipeline scales.
+Capabilities capabilities_of(const Parts& parts) {
+  if (parts.device == DeviceType::kCpu) return hierarchical_capabilities(parts.flat->capabilities());
+  Capabilities can = parts.flat->capabilities();
+  can.exclusive = true;
+  if (parts.between != nullptr) can.must_be_asked = parts.between->capabilities().must_be_asked;
+  return can;
+}
+
+}  // namespace
+
 HierarchicalBackend::HierarchicalBackend(Parts parts)
     : parts_(std::move(parts)),
-      capabilities_(hierarchical_capabilities(parts_.flat->capabilities())),
+      capabilities_(capabilities_of(parts_)),
       stages_{parts_.scatter.get(), parts_.between.get(), parts_.gather.get()},
       pipeline_(parts_.layout, parts_.members,
                 {.scatter = parts_.scatter.get(),
                  .between = parts_.between.get(),
                  .gather = parts_.gather.get(),
-                 .piece_bytes = parts_.piece_bytes}) {}
+                 .piece_bytes = parts_.piece_bytes,
+                 .on_device = parts_.device != DeviceType::kCpu}) {}
 
 Status HierarchicalBackend::start(const Operation& operation, std::uint64_t token) {
   if (aborted_.requested()) return aborted_.why();
   if (operation.kind != OpKind::kAllreduce) return parts_.flat->start(operation, token);
-  if (operation.device.type != DeviceType::kCpu) {
-    return {Errc::kUnsupported, "The backend hierarchical works on CPU memory only; copy the tensor to the CPU first."};
-  }
   pipeline_.start(operation, token);
   return {};
 }
@@ -68,6 +79,10 @@ void HierarchicalBackend::abort(const Status& why) {
     if (stage != nullptr) stage->abort(why);
   }
   parts_.flat->abort(why);
+}
+
+Result<Memory> HierarchicalBackend::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
+  return parts_.flat->allocate(device, bytes, element);
 }
 
 int HierarchicalBackend::lost_peer() const {

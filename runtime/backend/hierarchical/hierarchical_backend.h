@@ -1,5 +1,5 @@
-// Two ways in one backend: all-reduces go through a Pipeline (shared memory inside each host, another backend between
-// them), everything else over a flat group of all members.
+// Two ways in one backend: all-reduces go through a Pipeline (shared memory, or for tensors on GPUs nccl, inside each
+// host; another backend between them), everything else over a flat group of all members.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,11 @@
 
 namespace distrun::backend::hierarchical {
 
-// `between`: of the backend between the hosts.
+// For tensors in the memory of the host. `between`: of the backend between the hosts.
 Capabilities hierarchical_capabilities(const Capabilities& between);
 
 struct Parts {
+  DeviceType device = DeviceType::kCpu;
   Layout layout;
   std::size_t members = 0;
   std::unique_ptr<Backend> scatter;
@@ -37,6 +38,7 @@ class HierarchicalBackend final : public Backend {
   void completed(std::vector<Completed>& out) override;
   void abort(const Status& why) override;
   [[nodiscard]] int lost_peer() const override;
+  Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element) override;
 
  private:
   bool collect();

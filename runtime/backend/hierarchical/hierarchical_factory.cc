@@ -1,6 +1,7 @@
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -15,7 +16,10 @@ namespace {
 
 using hierarchical::Layout;
 
-constexpr int kScore = 60;  // above tcp's
+constexpr int kScore = 60;  // above tcp's, below nccl's
+
+// Each piece costs calls of CUDA's and NCCL's on top.
+constexpr std::size_t kOnDevice = 4;
 
 // World ranks of the group that share this host's memory.
 std::vector<int> local_ranks(const GroupSpec& group, const Services& services) {
@@ -28,7 +32,12 @@ std::vector<int> local_ranks(const GroupSpec& group, const Services& services) {
   return here;
 }
 
-std::string key_of(const GroupSpec& group, const std::string& what) { return "hierarchical/" + group.id + "/" + what; }
+// This group and its own ones, apart from those for another kind of device.
+std::string id_of(const GroupSpec& group) { return group.id + "/" + std::string(name_of(group.device)); }
+
+std::string key_of(const GroupSpec& group, const std::string& what) {
+  return "hierarchical/" + id_of(group) + "/" + what;
+}
 
 std::string pack(const std::vector<int>& ranks) {
   net::WireWriter writer;
@@ -85,7 +94,7 @@ Result<Layout> find_layout(const GroupSpec& group, const Services& services, Tim
 }
 
 GroupSpec subgroup(const GroupSpec& group, const std::string& name, const std::vector<std::size_t>& positions) {
-  GroupSpec made{.id = group.id + "/" + name, .members = {}, .index = 0};
+  GroupSpec made{.id = id_of(group) + "/" + name, .members = {}, .index = 0, .device = group.device};
   for (const std::size_t position : positions) {
     if (position == static_cast<std::size_t>(group.index)) made.index = static_cast<int>(made.members.size());
     made.members.push_back(group.members[position]);
@@ -97,10 +106,11 @@ std::string name_between(const Services& services) {
   return services.settings == nullptr ? "tcp" : services.settings->between_hosts;
 }
 
+bool has(std::uint32_t mask, auto bit) { return (mask >> static_cast<unsigned>(bit) & 1U) != 0; }
+
 // Why what one backend offers cannot be used between hosts; empty if it can.
 std::string obstacle(const Offer& offer) {
   if (!offer.available) return offer.reason;
-  const auto has = [](std::uint32_t mask, auto bit) { return (mask >> static_cast<unsigned>(bit) & 1U) != 0; };
   if (!has(offer.capabilities.devices, DeviceType::kCpu)) return "it moves no cpu tensors";
   return has(offer.capabilities.ops, OpKind::kAllreduce) ? "" : "it has no allreduce";
 }
@@ -124,7 +134,10 @@ class HierarchicalFactory final : public Factory {
       offer.reason = obstacle(theirs);
       offer.available = offer.reason.empty();
       offer.score = offer.available ? kScore : 0;
-      offer.reason = offer.available ? "shared memory inside the hosts, " + name + " between them"
+      const bool has_gpus = offer.available && moves_gpus(group, services);
+      if (has_gpus) offer.capabilities.devices |= 1U << static_cast<unsigned>(DeviceType::kCuda);
+      const std::string inside = has_gpus ? "shared memory (for tensors on GPUs nccl)" : "shared memory";
+      offer.reason = offer.available ? inside + " inside the hosts, " + name + " between them"
                                      : "between_hosts=" + name + " was set, and that cannot be had: " + offer.reason;
     }
     return offer;
@@ -134,25 +147,50 @@ class HierarchicalFactory final : public Factory {
                                                         TimePoint deadline) const override {
     auto layout = find_layout(group, services, deadline);
     if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
-    hierarchical::Parts parts{.layout = *std::move(layout), .members = group.members.size()};
-    parts.piece_bytes = piece_bytes_;
+    hierarchical::Parts parts{.device = group.device, .layout = *std::move(layout), .members = group.members.size()};
+    parts.piece_bytes = group.device == DeviceType::kCpu ? piece_bytes_ : kOnDevice * piece_bytes_;
     const Factory* between = factory_between(services);
     DISTRUN_CHECK(between != nullptr, "what was not offered is not chosen");
     const GroupSpec here = subgroup(group, "scatter." + std::to_string(parts.layout.host), parts.layout.here());
     const GroupSpec again = subgroup(group, "gather." + std::to_string(parts.layout.host), parts.layout.here());
-    const Factory& local = here.members.size() == 1 ? *self_ : *shm_;
+    const Factory& local = inside(here, services);
     DISTRUN_RETURN_IF_ERROR(make(parts.scatter, local, here, services, deadline));
     DISTRUN_RETURN_IF_ERROR(make(parts.gather, local, again, services, deadline));
     if (parts.layout.carries()) {
       const std::string name = "lane." + std::to_string(parts.layout.local);
-      const GroupSpec lane = subgroup(group, name, parts.layout.lane(parts.layout.local));
+      GroupSpec lane = subgroup(group, name, parts.layout.lane(parts.layout.local));
+      lane.device = DeviceType::kCpu;
       DISTRUN_RETURN_IF_ERROR(make(parts.between, *between, lane, services, deadline));
     }
-    DISTRUN_RETURN_IF_ERROR(make(parts.flat, *between, subgroup_of_all(group), services, deadline));
+    const Factory& flat = group.device == DeviceType::kCpu ? *between : local;
+    DISTRUN_RETURN_IF_ERROR(make(parts.flat, flat, subgroup_of_all(group), services, deadline));
     return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
   }
 
+  [[nodiscard]] Result<std::shared_ptr<void>> mark(Device device, void* stream) const override {
+    const Factory* gpus = gpus_.load();
+    return gpus == nullptr ? Factory::mark(device, stream) : gpus->mark(device, stream);
+  }
+
  private:
+  static const Factory* find_nccl(const Services& services) {
+    return services.factories == nullptr ? nullptr : find_factory(*services.factories, "nccl");
+  }
+
+  static bool moves_gpus(const GroupSpec& group, const Services& services) {
+    const Factory* nccl = find_nccl(services);
+    return nccl != nullptr && nccl->offer(group, services).available;
+  }
+
+  // What serves the members on one host.
+  const Factory& inside(const GroupSpec& here, const Services& services) const {
+    if (here.device == DeviceType::kCpu) return here.members.size() == 1 ? *self_ : *shm_;
+    const Factory* nccl = find_nccl(services);
+    DISTRUN_CHECK(nccl != nullptr, "what was not offered is not chosen");
+    gpus_.store(nccl);
+    return *nccl;
+  }
+
   // The built-in one needs no list; and a list that names this one would go in a circle.
   [[nodiscard]] const Factory* factory_between(const Services& services) const {
     const std::string between = name_between(services);
@@ -162,7 +200,7 @@ class HierarchicalFactory final : public Factory {
 
   static GroupSpec subgroup_of_all(const GroupSpec& group) {
     GroupSpec made = group;
-    made.id += "/flat";
+    made.id = id_of(group) + "/flat";
     return made;
   }
 
@@ -178,6 +216,7 @@ class HierarchicalFactory final : public Factory {
   const std::unique_ptr<Factory> self_ = make_self_factory();
   const std::unique_ptr<Factory> shm_ = make_shm_factory();
   const std::unique_ptr<Factory> tcp_ = make_tcp_factory();
+  mutable std::atomic<const Factory*> gpus_{nullptr};  // once a group for GPUs was made
 };
 
 }  // namespace

@@ -45,9 +45,12 @@ std::vector<std::size_t> parts_of(const Layout& layout, std::size_t elements, st
   return parts;
 }
 
+std::size_t part_bytes(std::size_t piece_bytes, std::size_t lanes) {
+  return std::max(piece_bytes / (lanes * kCacheLine), std::size_t{1}) * kCacheLine;
+}
+
 std::size_t piece_elements(std::size_t piece_bytes, std::size_t element_bytes, std::size_t lanes) {
-  const std::size_t line = lanes * kCacheLine;
-  return std::max(piece_bytes / line, std::size_t{1}) * line / element_bytes;
+  return part_bytes(piece_bytes, lanes) * lanes / element_bytes;
 }
 
 }  // namespace distrun::backend::hierarchical

@@ -32,6 +32,9 @@ std::vector<std::size_t> parts_of(const Layout& layout, std::size_t elements, st
 // same on all members.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
+// The most that a member's part of a piece of `piece_bytes` takes.
+std::size_t part_bytes(std::size_t piece_bytes, std::size_t lanes);
+
 // Elements of a piece of about `piece_bytes`: whole cache lines of each lane.
 std::size_t piece_elements(std::size_t piece_bytes, std::size_t element_bytes, std::size_t lanes);
 

@@ -1,10 +1,9 @@
 #include "runtime/backend/hierarchical/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 #include <utility>
 
+#include "runtime/backend/hierarchical/device_order.h"
 #include "runtime/backend/kernels/kernels.h"
 
 namespace distrun::backend::hierarchical {
@@ -27,28 +26,49 @@ void Pipeline::start(const Operation& operation, std::uint64_t token) {
   auto job = std::make_unique<Job>();
   job->operation = operation;
   job->token = token;
-  job->count = operation.segments.empty() ? 0 : operation.segments.front().count;
+  const std::size_t most = piece_elements(stages_.piece_bytes, size_of(operation.dtype), layout_.lanes);
+  for (const Segment& segment : operation.segments) job->pieces += (segment.count + most - 1) / most;
   jobs_.push_back(std::move(job));
 }
 
 // Cuts the next piece from the first operation that is not all cut.
 bool Pipeline::take_piece() {
   if (pieces_.size() >= kAhead || !failure_.ok()) return false;
-  const auto next = std::ranges::find_if(jobs_, [](const auto& job) { return job->taken < job->count; });
+  const auto next = std::ranges::find_if(jobs_, [](const auto& job) { return job->taken < job->pieces; });
   if (next == jobs_.end()) return false;
   Job& job = **next;
+  while (job.begin == job.operation.segments[job.segment].count) {
+    ++job.segment;
+    job.begin = 0;
+  }
+  const Segment& segment = job.operation.segments[job.segment];
   const std::size_t bytes = size_of(job.operation.dtype);
+  auto part = take_part(job.operation.device);
+  if (!part.ok()) {
+    fail(part.status().with_context("a piece of a tensor on its way between hosts"));
+    return false;
+  }
   auto piece = std::make_unique<Piece>();
   piece->job = &job;
   piece->number = next_piece_++;
-  piece->begin = job.taken;
-  piece->count = std::min(piece_elements(stages_.piece_bytes, bytes, layout_.lanes), job.count - job.taken);
+  piece->in = segment.in + job.begin * bytes;
+  piece->out = segment.out + job.begin * bytes;
+  piece->count = std::min(piece_elements(stages_.piece_bytes, bytes, layout_.lanes), segment.count - job.begin);
   piece->parts = parts_of(layout_, piece->count, bytes);
-  piece->part.reset(new (std::nothrow) std::byte[piece->parts[layout_.local] * bytes]);
-  if (!piece->part) fail({Errc::kOutOfMemory, "no memory for a piece of a tensor on its way between hosts"});
-  job.taken += piece->count;
+  piece->part = *std::move(part);
+  if (job.taken++ == 0) job.first = piece->number;
+  job.begin += piece->count;
   pieces_.push_back(std::move(piece));
   return true;
+}
+
+Result<Memory> Pipeline::take_part(Device device) {
+  if (spare_.empty()) {
+    return stages_.scatter->stage(device, layout_.carries() ? part_bytes(stages_.piece_bytes, layout_.lanes) : 0);
+  }
+  Memory part = std::move(spare_.back());
+  spare_.pop_back();
+  return part;
 }
 
 bool Pipeline::progress() {
@@ -63,7 +83,7 @@ bool Pipeline::progress() {
 bool Pipeline::advance(Piece& piece) {
   if (!piece.ready || !failure_.ok() || piece.stage == kStages) return false;
   if (piece.stage == kBetween && stages_.between == nullptr) piece.stage = kGather;
-  if (next_in_[piece.stage] != piece.number) return false;
+  if (next_in_[piece.stage] != piece.number || !may_enter(piece)) return false;
   ++next_in_[piece.stage];
   piece.ready = false;
   ++piece.job->in_stages;
@@ -74,21 +94,32 @@ bool Pipeline::advance(Piece& piece) {
   return true;
 }
 
+bool Pipeline::may_enter(const Piece& piece) const {
+  if (!stages_.on_device || piece.stage == kBetween) return true;
+  const Job& job = *piece.job;
+  const auto given = [&](std::size_t stage) { return next_in_[stage] - std::min(next_in_[stage], job.first); };
+  const std::size_t place = piece.number - job.first;
+  if (piece.stage == kGather) return may_gather(place, job.pieces, given(kScatter));
+  // Also after the last piece of the operation before.
+  return next_in_[kGather] >= job.first && may_scatter(place, given(kGather));
+}
+
 Status Pipeline::enter(Piece& piece) {
   const Operation& whole = piece.job->operation;
-  const Segment& memory = whole.segments.front();
-  const std::size_t bytes = size_of(whole.dtype);
   Operation step{.dtype = whole.dtype, .device = whole.device, .reduce = without_division(whole.reduce)};
   const std::size_t own = piece.parts[layout_.local];
   if (piece.stage == kScatter) {
     step.kind = OpKind::kReducescatter;
-    piece.segment = {.in = memory.in + piece.begin * bytes, .out = piece.part.get(), .count = piece.count};
+    step.prescale = whole.prescale;
+    step.marks = whole.marks;
+    piece.segment = {.in = piece.in, .out = piece.part.get(), .count = piece.count};
   } else if (piece.stage == kBetween) {
     step.kind = OpKind::kAllreduce;
+    step.device = {};
     piece.segment = {.in = piece.part.get(), .out = piece.part.get(), .count = own};
   } else {
     step.kind = OpKind::kAllgather;
-    piece.segment = {.in = piece.part.get(), .out = memory.out + piece.begin * bytes, .count = own};
+    piece.segment = {.in = piece.part.get(), .out = piece.out, .count = own};
   }
   step.segments = {&piece.segment, 1};
   if (step.kind != OpKind::kAllreduce) step.counts = piece.parts;
@@ -103,7 +134,7 @@ void Pipeline::ended(std::size_t number, const Completed& what) {
   --piece.job->in_stages;
   if (!what.status.ok()) return fail(what.status);
   if (number == kBetween) leave_scatter(piece);
-  if (number == kGather) piece.job->done += piece.count;
+  if (number == kGather) ++piece.job->done;
   ++piece.stage;
   piece.ready = true;
 }
@@ -111,8 +142,8 @@ void Pipeline::ended(std::size_t number, const Completed& what) {
 // The sum over all members is there: what an average divides by is their number.
 void Pipeline::leave_scatter(Piece& piece) const {
   const Operation& whole = piece.job->operation;
-  const kernels::Finish finish = kernels::finish_of(whole.reduce, 1.0, members_);
-  if (finish.divisor == 1) return;
+  const kernels::Finish finish = kernels::finish_of(whole.reduce, whole.postscale, members_);
+  if (finish.divisor == 1 && finish.factor == 1.0) return;
   const kernels::Reduction divide{.dtype = whole.dtype, .op = ReduceOp::kSum, .finish = finish};
   const std::array<const std::byte*, 1> source = {piece.part.get()};
   kernels::reduce(divide, source, piece.part.get(), piece.parts[layout_.local]);
@@ -123,10 +154,13 @@ void Pipeline::fail(const Status& why) {
 }
 
 void Pipeline::retire() {
-  while (!pieces_.empty() && pieces_.front()->stage == kStages) pieces_.pop_front();
+  while (!pieces_.empty() && pieces_.front()->stage == kStages) {
+    spare_.push_back(std::move(pieces_.front()->part));
+    pieces_.pop_front();
+  }
   while (!jobs_.empty()) {
     const Job& job = *jobs_.front();
-    const bool done = job.done == job.count;
+    const bool done = job.done == job.pieces;
     if (job.in_stages > 0 || (!done && failure_.ok())) return;
     finished_.push_back({.token = job.token, .status = done ? Status() : failure_});
     if (!done) std::erase_if(pieces_, [&](const auto& piece) { return piece->job == &job; });

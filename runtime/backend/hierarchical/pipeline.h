@@ -22,6 +22,7 @@ struct Stages {
   Backend* between = nullptr;  // this member's lane; null without one
   Backend* gather = nullptr;   // the members of this host again
   std::size_t piece_bytes = kPieceBytes;
+  bool on_device = false;  // scatter and gather give work to one device, in the order of device_order.h
 };
 
 class Pipeline {
@@ -29,7 +30,8 @@ class Pipeline {
   Pipeline(Layout layout, std::size_t members, const Stages& stages)
       : layout_(std::move(layout)), members_(members), stages_(stages) {}
 
-  // One segment, no scales. The caller keeps the operation's memory until the token is complete.
+  // Segments one by one. Scales only with stages on a device. The caller keeps the operation's memory until the token
+  // is complete.
   void start(const Operation& operation, std::uint64_t token);
   // Hands pieces on from stage to stage; true if any went on.
   bool progress();
@@ -46,24 +48,30 @@ class Pipeline {
   struct Job {
     Operation operation;
     std::uint64_t token = 0;
-    std::size_t count = 0;  // elements
-    std::size_t done = 0;   // elements through all stages
+    std::size_t pieces = 0;
+    std::size_t done = 0;  // pieces through all stages
     std::size_t in_stages = 0;
-    std::size_t taken = 0;  // elements cut into pieces
+    std::size_t taken = 0;    // pieces cut
+    std::size_t segment = 0;  // the next piece is cut from here
+    std::size_t begin = 0;    // and begins at this element
+    std::uint64_t first = 0;  // number of the first piece
   };
   struct Piece {
     Job* job = nullptr;
     std::uint64_t number = 0;
-    std::size_t begin = 0;
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
     std::size_t count = 0;
-    std::vector<std::size_t> parts;     // of the local members
-    std::unique_ptr<std::byte[]> part;  // this member's, on its way
+    std::vector<std::size_t> parts;  // of the local members
+    Memory part;                     // this member's, on its way
     std::size_t stage = 0;
     bool ready = true;  // for `stage`; else it is in it
     Segment segment;
   };
 
   bool take_piece();
+  Result<Memory> take_part(Device device);
+  [[nodiscard]] bool may_enter(const Piece& piece) const;
   bool advance(Piece& piece);
   Status enter(Piece& piece);
   void leave_scatter(Piece& piece) const;
@@ -74,6 +82,7 @@ class Pipeline {
   const Stages stages_;
   std::deque<std::unique_ptr<Job>> jobs_;      // in order of start
   std::deque<std::unique_ptr<Piece>> pieces_;  // in order
+  std::vector<Memory> spare_;                  // parts that no piece has, each large enough for any
   std::uint64_t next_piece_ = 0;
   std::array<std::uint64_t, 3> next_in_ = {};  // by stage: the piece that enters next
   std::vector<Completed> finished_;

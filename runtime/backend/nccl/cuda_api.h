@@ -23,6 +23,7 @@ inline constexpr CuResult kCuNotReady = 600;
 inline constexpr unsigned kCuStreamNonBlocking = 1;  // does not wait for the legacy default stream
 inline constexpr unsigned kCuEventDisableTiming = 2;
 inline constexpr int kCuCaptureNone = 0;
+inline constexpr unsigned kCuHostAllocPortable = 1;
 
 // X(member, symbol, arguments): every function returns a CuResult.
 #define DISTRUN_CUDA_FUNCTIONS(X)                                                                                \
@@ -45,6 +46,8 @@ inline constexpr int kCuCaptureNone = 0;
   X(event_destroy, cuEventDestroy_v2, (CuEvent event))                                                           \
   X(allocate, cuMemAllocAsync, (CuPointer * memory, std::size_t bytes, CuStream stream))                         \
   X(release, cuMemFreeAsync, (CuPointer memory, CuStream stream))                                                \
+  X(host_allocate, cuMemHostAlloc, (void** memory, std::size_t bytes, unsigned flags))                           \
+  X(host_release, cuMemFreeHost, (void* memory))                                                                 \
   X(copy, cuMemcpyDtoDAsync_v2, (CuPointer to, CuPointer from, std::size_t bytes, CuStream stream))              \
   X(fill8, cuMemsetD8Async, (CuPointer to, unsigned char value, std::size_t count, CuStream stream))             \
   X(fill16, cuMemsetD16Async, (CuPointer to, unsigned short value, std::size_t count, CuStream stream))          \

@@ -159,6 +159,22 @@ void Gpu::release(void* memory) {
   cuda_.release(device_address(memory), stream_);
 }
 
+Result<void*> Gpu::stage(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const Current scope = current();
+  void* memory = nullptr;
+  const Status status = check(cuda_.host_allocate(&memory, bytes, kCuHostAllocPortable), "cuMemHostAlloc");
+  if (status.ok()) return memory;
+  return Status(Errc::kOutOfMemory,
+                "no page-locked memory for " + std::to_string(bytes) + " bytes: " + status.message());
+}
+
+void Gpu::unstage(void* memory) {
+  if (memory == nullptr) return;
+  const Current scope = current();
+  cuda_.host_release(memory);
+}
+
 Status Gpu::wait(const Mark& mark) { return check(cuda_.stream_wait(stream_, mark.event, 0), "cuStreamWaitEvent"); }
 
 Status Gpu::copy(const void* from, void* to, std::size_t bytes) {

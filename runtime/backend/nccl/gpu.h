@@ -7,7 +7,7 @@
 // - Work that was put on our stream is done when an event behind it is (end_of_work, reached). A second stream waits
 //   for that event and calls back, which writes to the bell: no thread spins and ours does not stop for the callback.
 // - Nothing here waits for a device, and nothing but cuEventQuery asks one.
-// Threads: mark, unmark, allocate and release on any; all others on the lane's thread.
+// Threads: mark, unmark, allocate, release, stage and unstage on any; all others on the lane's thread.
 #pragma once
 
 #include <array>
@@ -68,6 +68,9 @@ class Gpu {
   // In the order of our stream. `element`, repeated, becomes the content; none: whatever was there.
   Result<void*> allocate(std::size_t bytes, std::span<const std::byte> element);
   void release(void* memory);
+  // Of the host, where the GPU can reach it. May wait for the device: once for each group, not for each operation.
+  Result<void*> stage(std::size_t bytes);
+  void unstage(void* memory);
 
   Status wait(const Mark& mark);
   Status copy(const void* from, void* to, std::size_t bytes);

@@ -83,12 +83,27 @@ void release(std::int32_t device, void* memory) {
   if (auto its = gpu(device); its.ok()) (*its)->release(memory);
 }
 
+std::int32_t stage(std::int32_t device, std::uint64_t size, void** memory, char* error, std::uint64_t error_size) {
+  auto its = gpu(device);
+  if (!its.ok()) return plugin::answer(its.status(), error, error_size);
+  auto made = (*its)->stage(size);
+  if (!made.ok()) return plugin::answer(made.status(), error, error_size);
+  *memory = *made;
+  return DISTRUN_BACKEND_OK;
+}
+
+void unstage(std::int32_t device, void* memory) {
+  if (auto its = gpu(device); its.ok()) (*its)->unstage(memory);
+}
+
 constexpr distrun_backend_device kDevice = {.struct_size = sizeof(distrun_backend_device),
                                             .reserved = 0,
                                             .mark = mark,
                                             .unmark = unmark,
                                             .allocate = allocate,
-                                            .release = release};
+                                            .release = release,
+                                            .stage = stage,
+                                            .unstage = unstage};
 
 constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_table),
                                           .version = DISTRUN_BACKEND_VERSION,

@@ -100,6 +100,10 @@ class PluginBackend final : public Backend {
     return group_.allocate(device, bytes, element);
   }
 
+  Result<Memory> stage(Device device, std::size_t bytes) override {
+    return device.type == DeviceType::kCpu ? Backend::stage(device, bytes) : group_.stage(device, bytes);
+  }
+
  private:
   const std::string name_;
   const Capabilities capabilities_;

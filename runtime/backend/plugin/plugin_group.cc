@@ -97,6 +97,20 @@ Result<Memory> PluginGroup::allocate(Device device, std::size_t bytes, std::span
   });
 }
 
+Result<Memory> PluginGroup::stage(Device device, std::size_t bytes) {
+  const distrun_backend_device* table = library_->device();
+  if (table == nullptr || table->struct_size < sizeof(distrun_backend_device) || table->stage == nullptr) {
+    return Status(Errc::kUnsupported, library_->path() + " has no memory that the host and devices share");
+  }
+  void* memory = nullptr;
+  std::array<char, 512> error{};
+  const int code = table->stage(device.index, bytes, &memory, error.data(), error.size());
+  if (code != DISTRUN_BACKEND_OK) return status_of(code, text_of(error.data(), error.size(), "no memory"));
+  return Memory(static_cast<std::byte*>(memory), [library = library_, index = device.index](std::byte* owned) {
+    library->device()->unstage(index, owned);
+  });
+}
+
 int PluginGroup::wait_fd() { return library_->table().wait_fd == nullptr ? -1 : library_->table().wait_fd(group_); }
 
 void PluginGroup::abort(const Status& why) {

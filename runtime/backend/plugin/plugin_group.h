@@ -46,6 +46,7 @@ class PluginGroup {
   bool progress();
   [[nodiscard]] int wait_fd();
   Result<Memory> allocate(Device device, std::size_t bytes, std::span<const std::byte> element);
+  Result<Memory> stage(Device device, std::size_t bytes);
   void abort(const Status& why);  // any thread, between create() and destroy()
   void destroy();
 

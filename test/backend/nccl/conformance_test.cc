@@ -4,31 +4,10 @@
 
 #include "runtime/backend/plugin/loader.h"
 #include "test/backend/group_fixtures.h"
+#include "test/backend/on_gpu.h"
 
 namespace distrun::test {
 namespace {
-
-// Puts every operation on one GPU.
-class OnGpu final : public backend::Backend {
- public:
-  OnGpu(std::unique_ptr<backend::Backend> inner, int gpu)
-      : inner_(std::move(inner)), device_{.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(gpu)} {}
-  [[nodiscard]] std::string_view name() const override { return inner_->name(); }
-  [[nodiscard]] const backend::Capabilities& capabilities() const override { return inner_->capabilities(); }
-  Status start(const backend::Operation& operation, std::uint64_t token) override {
-    backend::Operation moved = operation;
-    moved.device = device_;
-    return inner_->start(moved, token);
-  }
-  bool progress() override { return inner_->progress(); }
-  void completed(std::vector<backend::Completed>& out) override { inner_->completed(out); }
-  void abort(const Status& why) override { inner_->abort(why); }
-  [[nodiscard]] int lost_peer() const override { return inner_->lost_peer(); }
-
- private:
-  std::unique_ptr<backend::Backend> inner_;
-  Device device_;
-};
 
 Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
                                                TimePoint deadline) {

@@ -163,6 +163,15 @@ void fill_memory(CudaApi& api) {
       return true;
     });
   };
+  api.host_allocate = [](void** out, std::size_t bytes, unsigned) {
+    const CuResult code = plain("cuMemHostAlloc");
+    if (code == kCuSuccess) *out = std::calloc(1, bytes);
+    return code;
+  };
+  api.host_release = [](void* memory) {
+    std::free(memory);
+    return plain("cuMemFreeHost");
+  };
   api.copy = [](CuPointer to, CuPointer from, std::size_t bytes, CuStream stream) {
     return put("cuMemcpyDtoDAsync", stream, text_of(" ", bytes), [to, from, bytes] {
       std::memcpy(memory(to), memory(from), bytes);

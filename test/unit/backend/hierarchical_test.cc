@@ -1,6 +1,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
+#include <string>
 
+#include "runtime/backend/hierarchical/device_order.h"
 #include "runtime/backend/hierarchical/layout.h"
 
 namespace distrun::backend::hierarchical {
@@ -51,6 +53,29 @@ TEST_CASE("hierarchical pieces hold whole cache lines of every lane") {
       CHECK(piece_elements(kPieceBytes, bytes, lanes) > 0);
       CHECK(piece_elements(kPieceBytes, bytes, lanes) * bytes % (64 * lanes) == 0);
     }
+  }
+}
+
+TEST_CASE("hierarchical pieces on a device come in one order, whenever the other hosts answer") {
+  for (const std::size_t pieces : {1U, 2U, 4U, 5U, 9U, 20U}) {
+    std::vector<std::string> orders;
+    for (const std::size_t late : {0U, 1U, 3U, 100U}) {
+      std::string order;
+      std::size_t scattered = 0;
+      std::size_t gathered = 0;
+      for (std::size_t turn = 0; gathered < pieces; ++turn) {
+        REQUIRE(turn < 1000);
+        // Back from the other hosts: what was reduced `late` turns ago, or all of it where nothing else can go on.
+        const bool back = gathered < scattered && (turn % (late + 1) == 0);
+        if (back && may_gather(gathered, pieces, scattered)) {
+          order += "g" + std::to_string(gathered++);
+        } else if (scattered < pieces && may_scatter(scattered, gathered)) {
+          order += "s" + std::to_string(scattered++);
+        }
+      }
+      orders.push_back(order);
+    }
+    for (const std::string& order : orders) CHECK(order == orders.front());
   }
 }
 

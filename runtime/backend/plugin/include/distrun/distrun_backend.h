@@ -193,6 +193,9 @@ typedef struct distrun_backend_device {
   int32_t (*allocate)(int32_t device, uint64_t size, const void* element, uint64_t element_size, void** memory,
                       char* error, uint64_t error_size);
   void (*release)(int32_t device, void* memory); /* no stream uses it any more */
+  /* Memory of the host that operations on the device may have as input or output. May be NULL, both or none. */
+  int32_t (*stage)(int32_t device, uint64_t size, void** memory, char* error, uint64_t error_size);
+  void (*unstage)(int32_t device, void* memory); /* no operation uses it any more */
 } distrun_backend_device;
 
 typedef struct distrun_backend_table {
