@@ -94,13 +94,15 @@ def distrun_latencies(seconds: float) -> Results:
 
 
 def allreduces(seconds: float, strategy: Any, reduce: Callable[[Any], Any], agree: Agree) -> Results:
-    """Of each size; small ones one after the other in one function, of whose call they take a share."""
+    """Of each size; small ones one after the other in one function, of whose call they take a share. Halved in between,
+    lest they overflow; a large one is alone, and what TensorFlow does with 64 MiB afterwards is not counted."""
     import tensorflow as tf
 
     def several(value: Any, count: int) -> Any:
         value = tf.identity(value)
-        for _ in range(count):
-            value = reduce(value) * 0.5
+        value = reduce(value)
+        for _ in range(count - 1):
+            value = reduce(value * 0.5)
         return value[:1]
 
     found = {}

@@ -335,8 +335,36 @@ def batch_norm() -> None:
     raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
 
 
+def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-def]
+    """Each result stays as it is while others come and go; what is returned is kept beyond shutdown."""
+    x = tf.range(mebibytes << 18, dtype=tf.float32)
+    total = sum(range(1, SIZE + 1))
+    reduce = wrap(lambda factor: hvd.allreduce(x * factor, op=hvd.Sum))
+    reduce_as_it_is = wrap(lambda: (hvd.allreduce(x, op=hvd.Sum), hvd.broadcast(x, 0), hvd.reducescatter(x)))
+    gather = wrap(lambda factor: hvd.allgather(x * factor))
+    exchange = wrap(lambda factor: hvd.alltoall(tf.repeat(x[None] * factor, SIZE, 0)))
+    kept = []
+    for step in range(4):
+        factor = tf.constant(step + 1.0) * (RANK + 1)
+        found = (reduce(factor), gather(factor), exchange(factor), *reduce_as_it_is())
+        kept = [*kept[-2:], (step + 1.0, found)]
+        del found
+        for scale, (summed, gathered, exchanged, plain, sent, share) in kept:
+            np.testing.assert_allclose(summed, x * scale * total, rtol=1e-5)
+            for rank in range(SIZE):
+                one = x * scale * (rank + 1.0)
+                np.testing.assert_allclose(gathered[rank * len(x) : (rank + 1) * len(x)], one, rtol=1e-5)
+                np.testing.assert_allclose(exchanged[rank], one, rtol=1e-5)
+            np.testing.assert_allclose(plain, x * SIZE, rtol=1e-5)
+            np.testing.assert_allclose(sent, x)
+            assert np.isin(share, x).all()
+    return kept[-1][1][1], np.concatenate([x * (4.0 * (rank + 1)) for rank in range(SIZE)])
+
+
 def starts_again() -> None:
+    gathered, wanted = results_keep_their_memory(lambda function: function, 1)
     hvd.shutdown()
+    np.testing.assert_allclose(gathered + 1, wanted + 1, rtol=1e-5)
     raises(hvd.NotInitialized, "init", hvd.allreduce, tf.ones([1]))
     hvd.init()
     equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
@@ -370,6 +398,7 @@ mismatches()
 a_variable_that_one_rank_lacks()
 process_sets_and_join()
 batch_norm()
+results_keep_their_memory(tf.function, 3)
 raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
 raises(NotImplementedError, "elastic", lambda: hvd.elastic.TensorFlowState())
 starts_again()

@@ -64,7 +64,7 @@ TEST_CASE("hierarchical pieces on a device come in one order, whenever the other
       std::size_t scattered = 0;
       std::size_t gathered = 0;
       for (std::size_t turn = 0; gathered < pieces; ++turn) {
-        REQUIRE(turn < 1000);
+        REQUIRE(turn < 5000);
         // Back from the other hosts: what was reduced `late` turns ago, or all of it where nothing else can go on.
         const bool back = gathered < scattered && (turn % (late + 1) == 0);
         if (back && may_gather(gathered, pieces, scattered)) {
