@@ -35,6 +35,13 @@ def test_pytorch_mnist(start_job: StartJob, python: str) -> None:
     assert accuracy(job.text) >= 0.92, job.text
 
 
+def test_pytorch_fsdp2(start_job: StartJob, python: str, tmp_path: Path) -> None:
+    job = start_job("-np", "2", python, EXAMPLES / "pytorch_fsdp2.py", "--save", tmp_path / "whole.pt")
+    assert job.finish(170) == 0, job.text
+    assert accuracy(job.text) >= 0.95, job.text
+    assert (tmp_path / "whole.pt").stat().st_size > 4 * 256 * 256
+
+
 def test_pytorch_ddp(start_job: StartJob, python: str) -> None:
     pytest.importorskip("mlxtend", reason="mlxtend is not installed beside torch: scripts/test does that")
     job = start_job("-np", "2", python, EXAMPLES / "pytorch_ddp.py")
