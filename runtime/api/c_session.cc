@@ -15,6 +15,7 @@
 using distrun::Errc;
 using distrun::Status;
 using distrun::api::check_struct;
+using distrun::api::deadline_of;
 using distrun::api::guarded;
 
 namespace {
@@ -52,17 +53,24 @@ distrun::TimePoint process_set_deadline(const distrun_session* session) {
   return distrun::deadline_after(session->session->settings().start_timeout);
 }
 
-Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t count, bool members_only,
-                       int32_t* process_set) {
+template <class Add>
+Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set,
+                       const Add& add) {
   DISTRUN_RETURN_IF_ERROR(check_session(session));
   if (ranks == nullptr || process_set == nullptr || count == 0) {
     return {Errc::kInvalidArgument, "a process set needs at least one rank and a place for its id"};
   }
-  auto& engine = session->session->engine();
-  auto id = engine.add_process_set({ranks, ranks + count}, members_only, process_set_deadline(session));
+  const distrun::Result<int> id = add(session->session->engine(), std::vector<int>{ranks, ranks + count});
   if (!id.ok()) return id.status();
   *process_set = *id;
   return {};
+}
+
+Status add_process_set_in_order(distrun_session* session, const int32_t* ranks, uint64_t count, bool members_only,
+                                int32_t* process_set) {
+  return add_process_set(session, ranks, count, process_set, [&](auto& engine, const std::vector<int>& members) {
+    return engine.add_process_set(members, members_only, process_set_deadline(session));
+  });
 }
 
 }  // namespace
@@ -180,18 +188,34 @@ int64_t distrun_query(distrun_session* session, const char* what, char* buffer, 
 }
 
 int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set) {
-  return guarded([&] { return add_process_set(session, ranks, count, false, process_set); });
+  return guarded([&] { return add_process_set_in_order(session, ranks, count, false, process_set); });
 }
 
 int32_t distrun_process_set_add_by_members(distrun_session* session, const int32_t* ranks, uint64_t count,
                                            int32_t* process_set) {
-  return guarded([&] { return add_process_set(session, ranks, count, true, process_set); });
+  return guarded([&] { return add_process_set_in_order(session, ranks, count, true, process_set); });
 }
 
 int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set) {
   return guarded([&]() -> Status {
     DISTRUN_RETURN_IF_ERROR(check_session(session));
     return session->session->engine().remove_process_set(process_set, process_set_deadline(session));
+  });
+}
+
+int32_t distrun_process_set_add_apart(distrun_session* session, const int32_t* ranks, uint64_t count, double timeout,
+                                      int32_t* process_set) {
+  return guarded([&] {
+    return add_process_set(session, ranks, count, process_set, [&](auto& engine, const std::vector<int>& members) {
+      return engine.add_process_set_apart(members, deadline_of(timeout));
+    });
+  });
+}
+
+int32_t distrun_process_set_drop(distrun_session* session, int32_t process_set) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    return session->session->engine().drop_process_set(process_set);
   });
 }
 

@@ -36,9 +36,23 @@ Status difference(std::vector<Party> parties, const std::string& what, const std
 }  // namespace
 
 void CallBoard::add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused) {
+  if (call.apart) return add_apart(rank, std::move(call), std::move(takers), now);
   auto& queue = queued_[static_cast<std::size_t>(rank)];
   queue.push_back({.call = std::move(call), .takers = std::move(takers), .when = now, .refused = refused});
   if (current_[static_cast<std::size_t>(rank)] == nullptr) advance(rank);
+}
+
+void CallBoard::add_apart(int rank, Call call, std::vector<int> takers, TimePoint now) {
+  auto open = std::find_if(apart_.begin(), apart_.end(), [&](const Open& one) {
+    return one.call == call && std::find(one.made.begin(), one.made.end(), rank) == one.made.end();
+  });
+  if (open == apart_.end()) {
+    open = apart_.insert(apart_.end(), {.call = std::move(call), .takers = std::move(takers), .since = now});
+  }
+  open->made.push_back(rank);
+  if (open->made.size() < takers_of(*open)) return;
+  ready_.push_back({.call = std::move(open->call), .ranks = std::move(open->takers)});
+  apart_.erase(open);
 }
 
 std::size_t CallBoard::takers_of(const Open& open) const {
@@ -209,6 +223,13 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
     };
     for (const int rank : open.takers) look(rank);
     for (int rank = 0; open.takers.empty() && rank < world_size_; ++rank) look(rank);
+    if (!one.missing.empty()) all.push_back(std::move(one));
+  }
+  for (const Open& open : apart_) {
+    if (open.call.kind == Call::Kind::kRemoveSet) continue;
+    Waiting one{.what = describe(open.call), .missing = open.takers, .since = open.since};
+    std::erase_if(one.missing,
+                  [&](int rank) { return std::find(open.made.begin(), open.made.end(), rank) != open.made.end(); });
     if (!one.missing.empty()) all.push_back(std::move(one));
   }
   return all;

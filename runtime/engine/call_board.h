@@ -1,7 +1,7 @@
 // Calls that ranks make together (process sets, timeline): of all ranks, or of a process set's members alone. A rank's
 // calls are taken in the order in which it makes them, one at a time: its next one counts when the one before has
 // ended. So ranks that share calls must make them in the same order, and calls that wait for one another in a circle
-// can never end. Pure.
+// can never end. A call apart (Call::apart) is in no such order: it ends when all who take part have made it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class CallBoard {
   // The outcome of one that was taken is known: the next calls of its ranks count.
   void end(std::uint64_t number);
 
-  // Calls that wait for ranks which are in no call at all.
+  // Calls that wait for ranks which are in no call at all. A set that goes when its members have dropped it holds up
+  // nobody.
   struct Waiting {
     std::string what;
     std::vector<int> missing;
@@ -72,6 +73,7 @@ class CallBoard {
   [[nodiscard]] Calls circle() const;
   [[nodiscard]] Calls circle_through(const Open& start) const;
   [[nodiscard]] bool all_differ() const;
+  void add_apart(int rank, Call call, std::vector<int> takers, TimePoint now);
   void advance(int rank);
   void fail(const Calls& calls, const std::vector<std::string>& hosts);
   void close(std::vector<std::uint64_t> numbers);
@@ -81,7 +83,8 @@ class CallBoard {
   std::vector<Open*> current_;              // by rank; null: in no call
   // By rank: calls that have failed and that it had not made yet.
   std::vector<std::vector<std::pair<Call, Status>>> owed_;
-  std::list<Open> open_;  // as they came
+  std::list<Open> open_;   // as they came
+  std::list<Open> apart_;  // as they came; equal ones are told apart by each rank's order
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;

@@ -352,10 +352,11 @@ void Coordinator::add_set(CallBoard::Next call) {
   }
   const int set = next_set_++;
   const bool members_only = call.call.members_only;
+  const bool apart = call.call.apart;
   sets_[set] = ranks;
   if (members_only) members_only_.insert(set);
   making_[set] = {.call = std::move(call), .missing = ranks.size(), .reported = std::vector<bool>(ranks.size())};
-  append(entry::MakeSet{.set = set, .ranks = ranks, .members_only = members_only});
+  append(entry::MakeSet{.set = set, .ranks = ranks, .members_only = members_only, .apart = apart});
 }
 
 void Coordinator::set_made(int rank, int set, const Status& result) {
@@ -418,7 +419,7 @@ void Coordinator::remove_set(const CallBoard::Next& call) {
 }
 
 void Coordinator::end_call(const CallBoard::Next& call, const Status& result, int set) {
-  append(entry::EndCall{.result = result, .set = set, .ranks = call.ranks});
+  append(entry::EndCall{.result = result, .set = set, .ranks = call.ranks, .apart = call.call.apart});
   calls_.end(call.number);
 }
 

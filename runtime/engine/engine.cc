@@ -86,6 +86,8 @@ class EngineImpl final : public Engine {
   Result<bool> should_stop(bool request) override;
 
   Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) override;
+  Result<int> add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) override;
+  Status drop_process_set(int id) override;
   Status remove_process_set(int id, TimePoint deadline) override;
   [[nodiscard]] Result<std::vector<int>> process_set_ranks(int id) const override { return table_.set_members(id); }
 
@@ -99,7 +101,9 @@ class EngineImpl final : public Engine {
   Status go_before_others();
   Status wait_for_stop_point();
   [[nodiscard]] Status check_members(const Call& add) const;
+  std::shared_ptr<CallTicket> ask(Call call);
   Status call(Call call, TimePoint deadline, int* set);
+  Result<int> add_set(Call add, TimePoint deadline);
 
   const EngineOptions options_;
   TensorTable table_;
@@ -174,12 +178,17 @@ Status EngineImpl::go_before_others() {
   return wait_until([this] { return loop_.over(); }, TimePoint::max());
 }
 
-Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
-  if (const Status closed = table_.closed(); !closed.ok()) return closed;
+std::shared_ptr<CallTicket> EngineImpl::ask(Call call) {
   auto ticket = std::make_shared<CallTicket>();
-  const std::string what = describe(call);
   requests_.put({.kind = Request::Kind::kCall, .call = std::move(call), .ticket = ticket});
   loop_.poke();
+  return ticket;
+}
+
+Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
+  if (const Status closed = table_.closed(); !closed.ok()) return closed;
+  const std::string what = describe(call);
+  const std::shared_ptr<CallTicket> ticket = ask(std::move(call));
   Status waited;
   do {
     // A signal does not take a call back that the other ranks already count on.
@@ -230,9 +239,16 @@ Result<bool> EngineImpl::should_stop(bool request) {
 }
 
 Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) {
-  Call add{.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = members_only};
+  return add_set({.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = members_only}, deadline);
+}
+
+Result<int> EngineImpl::add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) {
+  return add_set({.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = true, .apart = true}, deadline);
+}
+
+Result<int> EngineImpl::add_set(Call add, TimePoint deadline) {
   std::sort(add.ranks.begin(), add.ranks.end());
-  if (members_only) DISTRUN_RETURN_IF_ERROR(check_members(add));
+  if (add.members_only) DISTRUN_RETURN_IF_ERROR(check_members(add));
   int set = -1;
   const Status status = call(std::move(add), deadline, &set);
   if (!status.ok()) return status;
@@ -242,6 +258,13 @@ Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, bool memb
 Status EngineImpl::remove_process_set(int id, TimePoint deadline) {
   DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
   return call({.kind = Call::Kind::kRemoveSet, .set = id}, deadline, nullptr);
+}
+
+Status EngineImpl::drop_process_set(int id) {
+  DISTRUN_RETURN_IF_ERROR(table_.closed());
+  DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
+  ask({.kind = Call::Kind::kRemoveSet, .set = id, .apart = true});
+  return {};
 }
 
 Status EngineImpl::start_timeline(const std::string& path) {

@@ -123,6 +123,12 @@ class Engine {
   // in the same order.
   virtual Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
+  // A set of members alone, in no order with this rank's other calls: none waits for another. Sets of the same ranks
+  // are told apart by the order in which each member adds them.
+  virtual Result<int> add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) = 0;
+  // Instead of remove_process_set: this rank submits nothing more to the set, which goes when all who would remove it
+  // have said so. Does not wait.
+  virtual Status drop_process_set(int id) = 0;
   [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 
   // Collective over all ranks. A file that rank 0 cannot write is an error on every rank.

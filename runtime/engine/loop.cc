@@ -109,7 +109,8 @@ void EngineLoop::take_local() {
       shared_.token.news().change_and_wake();
     } else {
       messages.emplace_back(message::Called{.call = request.call});
-      calls_.push_back({.call = std::move(request.call), .ticket = std::move(request.ticket), .since = Clock::now()});
+      auto& calls = request.call.apart ? apart_ : calls_;
+      calls.push_back({.call = std::move(request.call), .ticket = std::move(request.ticket), .since = Clock::now()});
     }
   }
   if (failed_.ok()) announce(std::move(messages));

@@ -69,7 +69,7 @@ class EngineLoop {
     Call call;
     std::shared_ptr<CallTicket> ticket;
     TimePoint since;
-    bool running = false;  // agreed on: the set is being made
+    bool running = false;  // agreed on: the set is being made; one apart knows its number (call.set) by then
   };
 
   // loop.cc
@@ -99,12 +99,14 @@ class EngineLoop {
   void follow(entry::Timeline& timeline);
   void follow(entry::Left& left);
   void follow(entry::Shutdown& shutdown);
+  std::optional<CallInFlight> take_call(const entry::EndCall& end);
   void retire_sets();
   // loop_reports.cc
   [[nodiscard]] TimePoint next_timer() const;
   void run_timers(TimePoint now);
   void look_around();
   [[nodiscard]] std::optional<OldestWork> oldest_work() const;
+  [[nodiscard]] const CallInFlight* oldest_call() const;
   void say(int rank, Message message);
   void warn(const std::string& text);
   void answer(int from, const message::Ping& ping);
@@ -149,6 +151,7 @@ class EngineLoop {
   std::vector<Completion> done_;    // to be completed at the end of the turn
   net::Received received_;          // scratch
   std::deque<CallInFlight> calls_;  // in order
+  std::deque<CallInFlight> apart_;  // calls apart
   std::vector<int> retiring_;       // removed sets that still run something
   std::uint32_t turns_ = 0;
   Duration spin_budget_;    // of a caller

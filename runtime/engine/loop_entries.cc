@@ -37,7 +37,16 @@ void EngineLoop::follow(entry::Evict& evict) { member_.evict(evict); }
 void EngineLoop::follow(entry::MakeSet& make) {
   const int rank = options_.world.rank;
   if (make.members_only && !std::binary_search(make.ranks.begin(), make.ranks.end(), rank)) return;
-  if (!calls_.empty()) calls_.front().running = true;
+  if (make.apart) {
+    const auto asked = std::find_if(apart_.begin(), apart_.end(), [&](const CallInFlight& one) {
+      return !one.running && one.call.kind == Call::Kind::kAddSet && one.call.ranks == make.ranks;
+    });
+    if (asked == apart_.end()) return fail({Errc::kProtocol, "a set is made that this rank never asked for"}, true);
+    asked->running = true;
+    asked->call.set = make.set;
+  } else if (!calls_.empty()) {
+    calls_.front().running = true;
+  }
   ProcessSet& set = sets_.add(make.set, make.ranks);
   if (!set.is_member()) return;
   auto backends = options_.make_backends(make.set, make.ranks);
@@ -53,11 +62,21 @@ void EngineLoop::follow(entry::RemoveSet& remove) {
   retiring_.push_back(remove.set);
 }
 
+std::optional<EngineLoop::CallInFlight> EngineLoop::take_call(const entry::EndCall& end) {
+  auto& calls = end.apart ? apart_ : calls_;
+  const auto ended = std::find_if(calls.begin(), calls.end(),
+                                  [&](const CallInFlight& one) { return !end.apart || one.call.set == end.set; });
+  if (ended == calls.end()) return std::nullopt;
+  CallInFlight call = std::move(*ended);
+  calls.erase(ended);
+  return call;
+}
+
 void EngineLoop::follow(entry::EndCall& end) {
   if (!end.ranks.empty() && !std::binary_search(end.ranks.begin(), end.ranks.end(), options_.world.rank)) return;
-  if (calls_.empty()) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
-  const auto [call, ticket, since, running] = std::move(calls_.front());
-  calls_.pop_front();
+  const auto taken = take_call(end);
+  if (!taken) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
+  const auto& [call, ticket, since, running] = *taken;
   if (call.kind == Call::Kind::kAddSet && running) {
     if (end.result.ok()) {
       shared_.table.open_set(end.set, call.ranks);

@@ -109,8 +109,10 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (coordinator_) coordinator_->died(failed_);
   if (tell && leader_) outbox_.say(-1, message::Abort{.why = failed_});
   if (tell && !leader_) outbox_.to_leader().emplace_back(message::Abort{.why = failed_});
-  for (const CallInFlight& one : calls_) one.ticket->finish(failed_, -1);
-  calls_.clear();
+  for (auto* calls : {&calls_, &apart_}) {
+    for (const CallInFlight& one : *calls) one.ticket->finish(failed_, -1);
+    calls->clear();
+  }
   shared_.token.news().change_and_wake();
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());
 }

@@ -45,6 +45,15 @@ void EngineLoop::run_timers(TimePoint now) {
   if (recorder_.due().value_or(TimePoint::max()) <= now) ship_events();
 }
 
+const EngineLoop::CallInFlight* EngineLoop::oldest_call() const {
+  const CallInFlight* oldest = calls_.empty() ? nullptr : &calls_.front();
+  for (const CallInFlight& one : apart_) {
+    if (one.call.kind == Call::Kind::kRemoveSet) continue;  // nobody waits for it
+    if (oldest == nullptr || one.since < oldest->since) oldest = &one;
+  }
+  return oldest;
+}
+
 std::optional<OldestWork> EngineLoop::oldest_work() const {
   const auto name = [](const Tensor& tensor) {
     return std::string(name_of(tensor.signature().kind)) + " '" + tensor.submission().name + "'";
@@ -56,9 +65,9 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   // Engines agree on it without their programs, so it takes long only if one does not answer.
   if (stopping_since_) return OldestWork{.what = "should_stop()", .since = *stopping_since_, .running = true};
   const TensorPtr waiting = member_.oldest();
-  if (!calls_.empty() && (!waiting || calls_.front().since < waiting->submitted_at())) {
-    const CallInFlight& oldest = calls_.front();
-    return OldestWork{.what = describe(oldest.call), .since = oldest.since, .running = oldest.running};
+  const CallInFlight* call = oldest_call();
+  if (call != nullptr && (!waiting || call->since < waiting->submitted_at())) {
+    return OldestWork{.what = describe(call->call), .since = call->since, .running = call->running};
   }
   if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
   if (!waiting) return std::nullopt;

@@ -10,7 +10,7 @@ namespace {
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 3;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 4;  // of this file; a change of format is a new number
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
@@ -112,21 +112,25 @@ void read_body(WireReader& r, entry::Fail& e) {
 }
 void write_body(WireWriter& w, const entry::Evict& e) { write_ids(w, e.ids); }
 void read_body(WireReader& r, entry::Evict& e) { e.ids = read_ids(r); }
-void write_body(WireWriter& w, const entry::MakeSet& e) { w.i32(e.set).i32s(e.ranks).boolean(e.members_only); }
+void write_body(WireWriter& w, const entry::MakeSet& e) {
+  w.i32(e.set).i32s(e.ranks).boolean(e.members_only).boolean(e.apart);
+}
 void read_body(WireReader& r, entry::MakeSet& e) {
   e.set = r.i32();
   e.ranks = r.i32s(kMaxList);
   e.members_only = r.boolean();
+  e.apart = r.boolean();
 }
 void write_body(WireWriter& w, const entry::RemoveSet& e) { w.i32(e.set); }
 void read_body(WireReader& r, entry::RemoveSet& e) { e.set = r.i32(); }
 void write_body(WireWriter& w, const entry::EndCall& e) {
-  w.i32(e.set).i32s(e.ranks);
+  w.i32(e.set).i32s(e.ranks).boolean(e.apart);
   write_status(w, e.result);
 }
 void read_body(WireReader& r, entry::EndCall& e) {
   e.set = r.i32();
   e.ranks = r.i32s(kMaxList);
+  e.apart = r.boolean();
   e.result = read_status(r);
 }
 void write_body(WireWriter& w, const entry::Timeline& e) { w.string(e.path); }
@@ -151,7 +155,7 @@ void write_body(WireWriter& w, const message::Ready& m) { write_ids(w, m.ids); }
 void read_body(WireReader& r, message::Ready& m) { m.ids = read_ids(r); }
 void write_body(WireWriter& w, const message::Called& m) {
   w.u8(static_cast<std::uint8_t>(m.call.kind)).i32s(m.call.ranks).i32(m.call.set).string(m.call.path);
-  w.boolean(m.call.members_only);
+  w.boolean(m.call.members_only).boolean(m.call.apart);
 }
 void read_body(WireReader& r, message::Called& m) {
   m.call.kind = r.enumerator<Call::Kind>(Call::kNumKinds);
@@ -159,6 +163,7 @@ void read_body(WireReader& r, message::Called& m) {
   m.call.set = r.i32();
   m.call.path = r.string(kMaxName);
   m.call.members_only = r.boolean();
+  m.call.apart = r.boolean();
 }
 void write_body(WireWriter& w, const message::SetMade& m) {
   w.i32(m.set);

@@ -78,6 +78,9 @@ std::vector<Bytes> engine_seeds() {
   const message::Submitted other{.name = "b", .signature = tied};
   const message::Called add{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}};
   const message::Called alone{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}, .members_only = true}};
+  message::Called apart = alone;
+  apart.call.apart = true;
+  const message::Called drop{.call = {.kind = Call::Kind::kRemoveSet, .set = 1, .apart = true}};
   const message::Called remove{.call = {.kind = Call::Kind::kRemoveSet, .set = 1}};
   const message::Append append{.entries = {entry::Run{.tensors = {{.id = 1, .name = "x"}}}, entry::Shutdown{}}};
   return {seed(1, {x, x, x, message::Ready{.ids = {1}}, message::Leaving{}}),
@@ -88,6 +91,7 @@ std::vector<Bytes> engine_seeds() {
           seed(2, {join, x, g, a, join, x, join, message::Append{.entries = {stand_in}}}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(1, {alone, alone, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
+          seed(1, {apart, add, apart, message::SetMade{.set = 1}, message::SetMade{.set = 1}, drop, drop}),
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
                    message::StopAt{.call = 1}})};

@@ -291,6 +291,36 @@ TEST_CASE("a process set that its members alone make and know of") {
   session.remove_process_set(set);
 }
 
+// Adds the set of this rank and another one, sums ones in it and drops it, which it can do once.
+int32_t add_and_drop(distrun::Session& session, int32_t other) {
+  const int32_t ranks[2] = {session.rank(), other};
+  int32_t set = -1;
+  if (const int32_t code = distrun_process_set_add_apart(session.get(), ranks, 2, 30.0, &set); code != DISTRUN_OK) {
+    return code;
+  }
+  double value = 1;
+  session.allreduce("apart", &value, 1, DISTRUN_SUM, set);
+  if (value != 2.0) return DISTRUN_INTERNAL;
+  if (const int32_t code = distrun_process_set_drop(session.get(), set); code != DISTRUN_OK) return code;
+  return distrun_process_set_drop(session.get(), set) == DISTRUN_INVALID_ARGUMENT ? DISTRUN_OK : DISTRUN_INTERNAL;
+}
+
+TEST_CASE("sets made apart: a ring of ranks that each make two at once, in no order") {
+  auto& session = *g_session;
+  if (session.size() < 3 || session.rank() >= 3) return;
+  int32_t codes[2] = {};
+  std::vector<std::thread> threads;
+  for (int32_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] { codes[i] = add_and_drop(session, (session.rank() + 1 + i) % 3); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(codes[0] == DISTRUN_OK);
+  CHECK(codes[1] == DISTRUN_OK);
+  const int32_t none[1] = {(session.rank() + 1) % 3};
+  int32_t set = -1;
+  CHECK(distrun_process_set_add_apart(session.get(), none, 1, 30.0, &set) == DISTRUN_INVALID_ARGUMENT);
+}
+
 TEST_CASE("all ranks stop at the same call") {
   int32_t stop = 1;
   CHECK(distrun_should_stop(nullptr, 0, &stop) == DISTRUN_NOT_INITIALIZED);

@@ -185,6 +185,17 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         [_SESSION, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int32)],
     ),
     "distrun_process_set_remove": (_CODE, [_SESSION, ctypes.c_int32]),
+    "distrun_process_set_add_apart": (
+        _CODE,
+        [
+            _SESSION,
+            ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_uint64,
+            ctypes.c_double,
+            ctypes.POINTER(ctypes.c_int32),
+        ],
+    ),
+    "distrun_process_set_drop": (_CODE, [_SESSION, ctypes.c_int32]),
     "distrun_process_set_ranks": (
         _CODE,
         [_SESSION, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)],

@@ -1,5 +1,5 @@
 """Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together, or by
-their members alone."""
+their members alone; these also in no order with other calls (`add_apart`, `drop_process_set`)."""
 
 from __future__ import annotations
 
@@ -131,6 +131,36 @@ def _add(session: _session.Session, ranks: list[int], members_only: bool) -> int
         add = library().distrun_process_set_add_by_members if members_only else library().distrun_process_set_add
         errors.check(add(pointer, array, len(ranks), ctypes.byref(number)))
     return number.value
+
+
+def add_apart(ranks: Sequence[int]) -> ProcessSet:
+    """Registers a set of this rank and others, called by them alone, in no order with the ranks' other calls.
+
+    Blocks until all members have called it, without a limit; other threads go on meanwhile, and may make such calls
+    themselves. Sets of the same ranks are told apart by the order in which each member adds them.
+    """
+    process_set = ProcessSet(ranks)
+    members = process_set.ranks or []
+    number = ctypes.c_int32()
+    array = (ctypes.c_int32 * len(members))(*members)
+    with _session.current().calling() as pointer:
+        code = library().distrun_process_set_add_apart(pointer, array, len(members), -1.0, ctypes.byref(number))
+        errors.check(code)
+    process_set._members_only = True
+    process_set.process_set_id = number.value
+    _registered[number.value] = process_set
+    return process_set
+
+
+def drop_process_set(process_set: ProcessSet) -> None:
+    """Unregisters a set here at once; it goes when all who would call remove_process_set have called this, each at a
+    time of its own. Nothing for the global set and for one that is not registered."""
+    number = process_set.process_set_id
+    if number is None or number == 0 or _registered.pop(number, None) is not process_set:
+        return
+    process_set.process_set_id = None
+    with _session.current().calling() as pointer:
+        errors.check(library().distrun_process_set_drop(pointer, number))
 
 
 def _remove(session: _session.Session, number: int) -> None:

@@ -244,6 +244,14 @@ DISTRUN_API int32_t distrun_process_set_add(distrun_session* session, const int3
 DISTRUN_API int32_t distrun_process_set_add_by_members(distrun_session* session, const int32_t* ranks, uint64_t count,
                                                        int32_t* process_set);
 DISTRUN_API int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set);
+/* Like add_by_members, but in no order with this rank's other calls: none waits for another, so ranks that share such
+ * calls may make them in any order. Waits at most `timeout` seconds (negative: no limit); the call stays made after
+ * DISTRUN_TIMEOUT. Sets of the same ranks are told apart by the order in which each member adds them. */
+DISTRUN_API int32_t distrun_process_set_add_apart(distrun_session* session, const int32_t* ranks, uint64_t count,
+                                                  double timeout, int32_t* process_set);
+/* Instead of remove: this rank submits nothing more to the set, which goes when all who would remove it have called
+ * this, at any time. Does not wait for them. */
+DISTRUN_API int32_t distrun_process_set_drop(distrun_session* session, int32_t process_set);
 /* Writes at most `capacity` ranks of the set, ascending, and the number of its members. */
 DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t process_set, int32_t* ranks,
                                               uint64_t capacity, uint64_t* count);

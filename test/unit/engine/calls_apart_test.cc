@@ -1,0 +1,94 @@
+#include <catch2/catch_test_macros.hpp>
+#include <optional>
+#include <vector>
+
+#include "runtime/engine/call_board.h"
+
+namespace distrun::engine {
+namespace {
+
+using Ranks = std::vector<int>;
+
+const TimePoint kThen = TimePoint{} + std::chrono::seconds(1000);
+
+// A board of a world of `size` ranks that knows who takes part in a set of its members alone.
+class Calls {
+ public:
+  explicit Calls(int size) : board_(size) {}
+
+  void add(int rank, const Ranks& members, bool apart = true) {
+    board_.add(rank, {.ranks = members, .members_only = true, .apart = apart}, members, kThen);
+  }
+  void drop(int rank, int set, const Ranks& members) {
+    board_.add(rank, {.kind = Call::Kind::kRemoveSet, .set = set, .apart = true}, members, kThen);
+  }
+  // Who is in the next call that all have made; ends it.
+  std::optional<Ranks> next() {
+    const auto taken = board_.take({});
+    if (!taken) return std::nullopt;
+    CHECK(taken->refused.ok());
+    board_.end(taken->number);
+    return taken->ranks;
+  }
+  [[nodiscard]] std::vector<CallBoard::Waiting> waiting() const { return board_.waiting(); }
+
+ private:
+  CallBoard board_;
+};
+
+TEST_CASE("calls apart of a ring of ranks end, where calls in order would wait for one another") {
+  Calls calls(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    calls.add(rank, rank == 2 ? Ranks{0, 2} : Ranks{rank, rank + 1});
+  }
+  CHECK_FALSE(calls.next());
+  calls.add(0, {0, 2});
+  CHECK(calls.next() == Ranks{0, 2});
+  calls.add(2, {1, 2});
+  CHECK(calls.next() == Ranks{1, 2});
+  calls.add(1, {0, 1});
+  CHECK(calls.next() == Ranks{0, 1});
+  CHECK_FALSE(calls.next());
+}
+
+TEST_CASE("a call apart and one in order do not wait for each other") {
+  Calls calls(3);
+  calls.add(0, {0, 1});
+  calls.add(0, {0, 2}, false);
+  calls.add(2, {0, 2}, false);
+  CHECK(calls.next() == Ranks{0, 2});
+  calls.add(1, {1, 2}, false);
+  calls.add(1, {0, 1});
+  CHECK(calls.next() == Ranks{0, 1});
+  calls.add(2, {1, 2}, false);
+  CHECK(calls.next() == Ranks{1, 2});
+}
+
+TEST_CASE("of equal calls apart each rank's first belong together") {
+  Calls calls(2);
+  calls.add(0, {0, 1});
+  calls.add(0, {0, 1});
+  CHECK_FALSE(calls.next());
+  for (int i = 0; i < 2; ++i) {
+    calls.add(1, {0, 1});
+    CHECK(calls.next() == Ranks{0, 1});
+    CHECK_FALSE(calls.next());
+  }
+}
+
+TEST_CASE("whom a call apart waits for is known; a set that is dropped waits for nobody") {
+  Calls calls(4);
+  calls.add(3, {1, 3});
+  calls.drop(0, 7, {0, 2});
+  REQUIRE(calls.waiting().size() == 1);
+  CHECK(calls.waiting()[0].missing == Ranks{1});
+  CHECK(calls.waiting()[0].what == "adding a process set of ranks 1, 3 by its members alone");
+  calls.drop(2, 7, {0, 2});
+  CHECK(calls.next() == Ranks{0, 2});
+  calls.add(1, {1, 3});
+  CHECK(calls.next() == Ranks{1, 3});
+  CHECK(calls.waiting().empty());
+}
+
+}  // namespace
+}  // namespace distrun::engine
