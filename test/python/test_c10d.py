@@ -18,6 +18,11 @@ def test_collectives(run_ranks: RunRanks, ranks: int, backend: str) -> None:
     assert_passed(run_ranks(ranks, "c10d_ops.py", backend=backend).stdout, ranks)
 
 
+@pytest.mark.parametrize(("ranks", "backend"), [(2, "auto"), (4, "tcp")])
+def test_messages(run_ranks: RunRanks, ranks: int, backend: str) -> None:
+    assert_passed(run_ranks(ranks, "c10d_messages.py", backend=backend).stdout, ranks)
+
+
 def test_collectives_without_a_launcher() -> None:
     result = subprocess.run(
         [sys.executable, str(PROGRAMS / "c10d_ops.py")], capture_output=True, text=True, timeout=100, check=False
@@ -36,15 +41,16 @@ def test_compiled(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(2, "c10d_compiled.py").stdout, 2)
 
 
-SLOW = [pytest.param(way, marks=pytest.mark.slow) for way in ("wait", "functional")]
+SLOW = [pytest.param(way, 2, marks=pytest.mark.slow) for way in ("wait", "functional")]
 
 
-@pytest.mark.parametrize("way", ["future", "ddp", "abort", *SLOW])
-def test_ended_in_mid_step(run_ranks: RunRanks, tmp_path: Path, way: str) -> None:
-    result = run_ranks(2, "c10d_killed.py", str(tmp_path), way, check=False)
+@pytest.mark.parametrize(("way", "ranks"), [("future", 2), ("ddp", 2), ("abort", 2), ("recv", 2), ("recv", 3), *SLOW])
+def test_ended_in_mid_step(run_ranks: RunRanks, tmp_path: Path, way: str, ranks: int) -> None:
+    result = run_ranks(ranks, "c10d_killed.py", str(tmp_path), way, check=False)
     assert result.returncode == (3 if way == "abort" else 137), result.stdout + result.stderr
-    found = re.search(r"got (\w+) after ([\d.]+) s: (.*)", result.stdout)
-    assert found is not None, result.stdout + result.stderr
-    assert "rank 1" in found[3] and float(found[2]) < 2.0, found[0]
-    assert way not in ("wait", "abort") or found[1] == "RankLost"
-    assert way != "abort" or "aborted the group of ranks 0, 1" in found[3]
+    found = re.findall(r"got (\w+) after ([\d.]+) s: (.*)", result.stdout)
+    assert len(found) == ranks - 1, result.stdout + result.stderr
+    for kind, seconds, text in found:
+        assert "rank 1" in text and float(seconds) < 2.0, text
+        assert way not in ("wait", "abort", "recv") or kind == "RankLost"
+        assert way != "abort" or "aborted the group of ranks 0, 1" in text

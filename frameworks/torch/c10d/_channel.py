@@ -1,19 +1,21 @@
 """One process group's way into the runtime: tensors become operations, all of one call in one hand-over.
 
 Names are numbers in the order of the calls, which torch asks to be the same on all members. So all
-members must make the same calls, and threads of one member may not race each other with them.
+members must make the same calls, and threads of one member may not race each other with them. Messages between two
+ranks have names of their own (_messages.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from distrun import _operations, _session
+from distrun import _operations, _session, errors
 from distrun._abi import Kind
 from distrun._operations import Handle, Op
-from distrun.process_sets import ProcessSet, registered_id
+from distrun.process_sets import ProcessSet, drop_process_set, registered_id
 
 from .._adapter import collective
 from ._options import SUM, Reduction
@@ -30,11 +32,15 @@ class Piece(NamedTuple):
 
 
 class Channel:
-    """The process set of a group. Ranks are given by their place in the group; members go up by rank."""
+    """The process set of a group. Ranks are given by their place in the group; members go up by rank. `label` names it
+    among all groups that there ever are, alike on all members."""
 
     def __init__(self, process_set: ProcessSet) -> None:
         self.members = tuple(process_set.ranks or ())
         self.position = process_set.rank() or 0
+        number = registered_id(process_set)
+        # Groups of all ranks share the set of all ranks, which outlives them; no other number is used twice.
+        self.label = str(number or f"0.{_session.current().number('c10d groups', 0)}")
         self._set = process_set
 
     def __str__(self) -> str:
@@ -48,11 +54,13 @@ class Channel:
         finish: Callable[[Handle[None]], None],
         reduction: Reduction = SUM,
         root: int = 0,
+        name: str = "",
     ) -> Handle[None]:
         """Hands over all pieces; `finish` runs when all are complete, on the first thread that waits."""
         # A tensor that is refused here takes no number: the other ranks' next call is this rank's next call too.
         memories = [collective.adapter.describe(piece.source) for piece in pieces]
-        number, name = self._next()
+        number = registered_id(self._set)
+        name = name or self._next(number)
         ops = []
         for index, (piece, memory) in enumerate(zip(pieces, memories, strict=True)):
             ops.append(
@@ -79,9 +87,14 @@ class Channel:
 
     def barrier(self) -> Handle[None]:
         """Complete when all members have called it."""
-        number, name = self._next()
-        return _operations.enqueue([Op(kind=Kind.BARRIER, name=name, process_set=number)], None, lambda _: None)
-
-    def _next(self) -> tuple[int, str]:
         number = registered_id(self._set)
-        return number, f"c10d.{_session.current().number('c10d', number)}"
+        op = Op(kind=Kind.BARRIER, name=self._next(number), process_set=number)
+        return _operations.enqueue([op], None, lambda _: None)
+
+    def close(self) -> None:
+        """This rank calls nothing more. The set goes when all members have closed it; the set of all ranks stays."""
+        with contextlib.suppress(errors.JobEnded):  # and all sets with it
+            drop_process_set(self._set)
+
+    def _next(self, number: int) -> str:
+        return f"c10d.{_session.current().number('c10d', number)}"

@@ -31,4 +31,4 @@ def create(options: Any, backend_options: object) -> DistrunProcessGroup:
     channel = Channel(add_process_set(ranks, members_only=True) if ranks else global_process_set)
     if channel.position != options.group_rank:
         raise ValueError(f"the ranks of a group of distrun's go up, and these do not: {ranks}.")
-    return DistrunProcessGroup(channel, options.group_id, options.group_rank, options.group_size, options.timeout)
+    return DistrunProcessGroup(channel, options.group_id, options.store, options.timeout)

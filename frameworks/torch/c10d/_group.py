@@ -10,15 +10,19 @@ import torch
 import torch.distributed as dist
 from distrun import _session
 from distrun._operations import Handle
+from distrun.process_sets import add_process_set
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
 
 from . import _moves, _sparse
 from ._channel import Channel
+from ._messages import Messages
 from ._options import as_list, limit, reduction, root
-from ._work import DistrunWork, Together, Watch
+from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 
 # Any: torch's stubs give each method several forms and other argument names; c10d passes them by position.
 _ProcessGroup: Any = dist.ProcessGroup
+_EACH_ALONE = EachAlone()
 
 
 class DistrunProcessGroup(_ProcessGroup):
@@ -30,14 +34,21 @@ class DistrunProcessGroup(_ProcessGroup):
     Raises ValueError for arguments that do not fit together; the work raises what the ranks only know together.
     """
 
-    def __init__(self, channel: Channel, name: str, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(rank, size)
+    # What torch asks of a backend before it calls the methods for it.
+    supports_splitting = True
+    supports_coalescing = supports_time_estimate = supports_shrinking = False
+    options = None  # torch copies them for groups that it splits off
+
+    def __init__(self, channel: Channel, name: str, store: Any, timeout: timedelta) -> None:
+        super().__init__(channel.position, len(channel.members))
         self._name = name
         self._channel = channel
-        self._rank = rank
-        self._size = size
+        self._rank = channel.position
+        self._size = len(channel.members)
+        self._store = store
         self._timeout = timeout
         self._watch = Watch()
+        self._messages = Messages(channel)
         self._collected: list[DistrunWork] | None = None
 
     # Who am I
@@ -62,6 +73,16 @@ class DistrunProcessGroup(_ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
+    def _get_backend(self, device: torch.device) -> DistrunProcessGroup:
+        """This one, for every device that it takes. RuntimeError for others, as torch's own."""
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"distrun moves tensors on cpu and cuda, not on {device.type}.")
+        return self
+
+    def get_group_store(self) -> Any:
+        """torch's store, which distrun does not use."""
+        return self._store
+
     def __repr__(self) -> str:
         return f"DistrunProcessGroup({self._channel})"
 
@@ -72,12 +93,44 @@ class DistrunProcessGroup(_ProcessGroup):
         self._timeout = timeout
 
     def shutdown(self) -> None:
-        """What destroy_process_group does to a group: its futures' thread ends. The job and its other groups stay."""
+        """What destroy_process_group does to a group: its futures' thread ends, and its process set goes when all its
+        members have called this. The job and its other groups stay."""
         self._watch.close()
+        if _session.is_open():
+            self._channel.close()
 
     def abort(self) -> None:
         """Ends the whole job: everything in flight, on all ranks, raises RankLost that names this rank."""
         _session.abort(f"rank {_session.world().rank} aborted {self._channel} of torch.distributed")
+
+    # Groups split off
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> DistrunProcessGroup | None:
+        """A group of these members, going up, called by them (blocks until all have come); None elsewhere."""
+        if self._rank not in ranks:
+            return None
+        members = [self._channel.members[rank] for rank in ranks]
+        channel = Channel(add_process_set(members, members_only=True))
+        name = group_name or channel.label
+        return DistrunProcessGroup(channel, name, PrefixStore(name, self._store), timeout or self._timeout)
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """init_process_group(device_id=...): groups are connected already, and can be split from now on."""
+        self.bound_device_id = device
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Nothing: who is not in a split need not know of it."""
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing: the runtime has numbers of its own."""
 
     # Collectives
 
@@ -174,22 +227,27 @@ class DistrunProcessGroup(_ProcessGroup):
 
     # Between two ranks
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> NoReturn:
-        """NotImplementedError, as recv and recv_anysource."""
-        self._refuse("send")
+    def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> DistrunWork:
+        """To member dst, whose recv has the same tag. Complete when it has arrived; until then the tensors stay as they
+        are."""
+        handle = self._messages.start(self._rank, dst, tag, _moves.send(tensors))
+        return self._message(f"send to rank {dst} with tag {tag}", handle, tensors)
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> NoReturn:
-        self._refuse("recv")
+    def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> DistrunWork:
+        """From member src, in the order of its sends with this tag; sizes and dtypes are equal on both."""
+        handle = self._messages.start(src, self._rank, tag, _moves.receive(tensors))
+        return self._message(f"recv from rank {src} with tag {tag}", handle, tensors)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> NoReturn:
-        self._refuse("recv_anysource")
-
-    def _refuse(self, what: str) -> NoReturn:
+        """NotImplementedError."""
         raise NotImplementedError(
-            f"{what}: distrun's groups have collectives only, no messages between two ranks. Make a gloo group beside "
-            "this one for them, pair = dist.new_group(backend='gloo'), and pass group=pair; or use all_to_all_single "
-            "with splits, or broadcast in a group of the two."
+            "recv from any source: distrun matches messages by their senders; name it, recv(tensor, src=RANK), or "
+            "receive in a gloo group beside this one: dist.new_group(backend='gloo')."
         )
+
+    def _message(self, what: str, handle: InFlight, tensors: list[Tensor]) -> DistrunWork:
+        text = f"{what} in {self._channel}"
+        return self._collect(DistrunWork(handle, text, tensors, self._timeout.total_seconds(), _EACH_ALONE))
 
     # Coalescing of any calls: torch's _coalescing_manager with a device
 
@@ -202,7 +260,9 @@ class DistrunProcessGroup(_ProcessGroup):
 
     def _work(self, what: str, handle: Handle[None], result: list[Tensor], opts: Any) -> DistrunWork:
         name = f"{what} of {self._channel}"
-        work = DistrunWork(handle, name, result, limit(opts, self._timeout), self._watch)
+        return self._collect(DistrunWork(handle, name, result, limit(opts, self._timeout), self._watch))
+
+    def _collect(self, work: DistrunWork) -> DistrunWork:
         if self._collected is not None:
             self._collected.append(work)
         return work

@@ -17,6 +17,7 @@ from ._memory import data, put, take, values
 from ._options import Reduction
 
 Tensors = Sequence[torch.Tensor]
+Message = Callable[[Channel, str], Handle[None]]  # hands one over, in the set of the two, under a name
 
 
 def _need(condition: bool, text: str) -> None:
@@ -45,6 +46,22 @@ def broadcast(channel: Channel, tensors: Tensors, root: int) -> Handle[None]:
     works = [data(tensor) for tensor in tensors]
     pieces = [Piece(work, tuple(work.shape), work) for work in works]
     return channel.start(Kind.BROADCAST, pieces, _put_into(tensors, works), root=root)
+
+
+def send(tensors: Tensors) -> Message:
+    """What hands them over in a set of two: the other one receives, under the same name."""
+    pieces = [Piece(work, tuple(work.shape), work) for work in map(data, tensors)]
+    return lambda channel, name: channel.start(Kind.BROADCAST, pieces, lambda _: None, root=channel.position, name=name)
+
+
+def receive(tensors: Tensors) -> Message:
+    """What takes them in a set of two: the other one sends, under the same name. Mismatch on both if dtypes or sizes
+    differ."""
+    works = [data(tensor) for tensor in tensors]
+    pieces = [Piece(work, tuple(work.shape), work) for work in works]
+    return lambda channel, name: channel.start(
+        Kind.BROADCAST, pieces, _put_into(tensors, works), root=1 - channel.position, name=name
+    )
 
 
 def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:

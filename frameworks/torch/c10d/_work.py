@@ -55,7 +55,9 @@ class DistrunWork(_Work):
     Nothing runs beside the caller until someone asks for a future: wait() drives the operation itself.
     """
 
-    def __init__(self, handle: InFlight, what: str, result: list[torch.Tensor], limit: float, watch: Watch) -> None:
+    def __init__(
+        self, handle: InFlight, what: str, result: list[torch.Tensor], limit: float, watch: Watch | EachAlone
+    ) -> None:
         super().__init__()
         self._handle = handle
         self._what = what
@@ -83,8 +85,8 @@ class DistrunWork(_Work):
             if self._handle.poll():
                 raise
             expired = errors.Timeout(
-                f"{self._what} was not complete after {left if own else self._limit:g} seconds: not all ranks of its "
-                "group have called it, or one is slow. distrun's warnings on standard error name the missing ones.",
+                f"{self._what} was not complete within a timeout of {left if own else self._limit:g} seconds: not all "
+                "ranks that it takes have called it, or one is slow. distrun's warnings on standard error name them.",
                 ranks=error.ranks,
             )
             if not own:
@@ -158,6 +160,16 @@ class Watch:
             self._thread = None
             self._queue.put(None)
             self._queue = queue.SimpleQueue()
+
+
+class EachAlone:
+    """Completes every future on a thread of its own: of works that end in any order."""
+
+    def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
+        """The future of `work`."""
+        ended: Future[None] = Future()
+        threading.Thread(target=_complete, args=(work, ended), name="distrun-c10d", daemon=True).start()
+        return ended.then(lambda _: work.result())
 
 
 def _complete(work: DistrunWork, ended: Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Rank 1 is killed in the middle of a step, or aborts: the other says what it got, and how long after it."""
+"""Rank 1 is killed in the middle of a step, or aborts: the others say what they got, and how long after it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if way == "ddp":
     model = torch.nn.parallel.DistributedDataParallel(model)
 
 
-def step() -> None:
+def step(last: bool = False) -> None:
     if way == "ddp":
         model(torch.ones(2, 64)).sum().backward()
     elif way == "functional":
@@ -34,6 +34,8 @@ def step() -> None:
         work = dist.all_reduce(torch.ones(4), async_op=True)
         assert work is not None
         work.get_future().wait()
+    elif way == "recv" and last:
+        dist.recv(torch.ones(4), 1)  # and with three ranks, for the set of the two
     else:
         dist.all_reduce(torch.ones(4))
 
@@ -49,7 +51,7 @@ if rank == 1:
         sys.exit(3)
     os.kill(os.getpid(), signal.SIGKILL)
 try:
-    step()
+    step(last=True)
 except RuntimeError as error:
     seconds = time.monotonic() - float(moment.read_text())
     text = " ".join(str(error).split())

@@ -289,14 +289,6 @@ def check_subgroups() -> None:
     dist.all_reduce(count)
 
 
-def check_point_to_point_is_refused() -> None:
-    if SIZE == 1:
-        return  # torch refuses a message to oneself
-    for call in (dist.send, dist.recv, dist.isend, dist.irecv):
-        with raises(NotImplementedError, "gloo", "all_to_all_single"):
-            call(torch.zeros(1), (RANK + 1) % SIZE)
-
-
 def check_misuse_and_timeouts() -> None:
     group: Any = dist.group.WORLD
     with raises(ValueError, "times the input's elements"):

@@ -1,0 +1,123 @@
+"""Messages between two ranks: a broadcast in a process set of the two, under a name that both know.
+
+The set is made by the first message of two ranks and serves all groups. That takes both ranks, and whoever sends must
+not wait for it: until then messages lie here, and a thread waits.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+from distrun import _session, errors
+from distrun._operations import Handle
+from distrun.process_sets import add_apart
+
+from ._channel import Channel
+from ._moves import Message
+from ._work import InFlight
+
+Begin = Callable[[Channel], Handle[None]]
+
+
+class Messages:
+    """The messages of one group. Those of one direction and tag are matched in the order of the calls; others do not
+    wait for each other."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers: dict[tuple[int, int, int], Iterator[int]] = collections.defaultdict(itertools.count)
+
+    def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
+        """Hands a message over; `begin` does, with the set of the two and the message's name. Never blocks."""
+        group = self._channel.members
+        source, target = group[sender], group[receiver]
+        number = next(self._numbers[sender, receiver, tag])
+        name = f"c10d.{self._channel.label}.message{number}.from{source}.to{target}.tag{tag}"
+        if len(group) == 2:
+            return begin(self._channel, name)
+        peer = target if source == group[self._channel.position] else source
+        return _pair(peer).start(lambda channel: begin(channel, name))
+
+
+class _Pair:
+    """The process set of this rank and another one, and what waits for it."""
+
+    def __init__(self, ranks: list[int]) -> None:
+        self._ranks = ranks
+        self._lock = threading.Lock()
+        self._channel: Channel | None = None
+        self._failure: BaseException | None = None
+        self._waiting: list[_Deferred] = []
+        threading.Thread(target=self._make, name="distrun-c10d-pair", daemon=True).start()
+
+    def start(self, begin: Begin) -> InFlight:
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if self._channel is not None:
+                return begin(self._channel)
+            deferred = _Deferred(begin)
+            self._waiting.append(deferred)
+            return deferred
+
+    def _make(self) -> None:
+        channel, failure = None, None
+        try:
+            channel = Channel(add_apart(self._ranks))
+        except BaseException as error:
+            failure = error
+        with self._lock:
+            self._channel, self._failure = channel, failure
+            for deferred in self._waiting:
+                deferred.proceed(channel, failure)
+            self._waiting.clear()
+
+
+class _Deferred:
+    """A message that waits for its set, and then is what was started there."""
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin: Begin | None = begin
+        self._started = threading.Event()
+        self._handle: Handle[None] | None = None
+        self._failure: BaseException | None = None
+
+    def proceed(self, channel: Channel | None, failure: BaseException | None) -> None:
+        """The set is there, or will never be."""
+        try:
+            if channel is not None and self._begin is not None:
+                self._handle = self._begin(channel)
+        except BaseException as error:
+            failure = error
+        self._failure, self._begin = failure, None
+        self._started.set()
+
+    def poll(self) -> bool:
+        return self._started.is_set() and (self._handle is None or self._handle.poll())
+
+    def wait(self, timeout: float | None = None) -> None:
+        end = None if timeout is None else time.monotonic() + timeout
+        if not self._started.wait(timeout):
+            raise errors.Timeout("the other rank has neither sent to this one nor received from it so far.")
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._handle is not None:
+            self._handle.wait(None if end is None else max(0.0, end - time.monotonic()))
+
+
+_pairs: weakref.WeakKeyDictionary[_session.Session, dict[int, _Pair]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _pair(peer: int) -> _Pair:
+    session = _session.current()
+    with _lock:
+        pairs = _pairs.setdefault(session, {})
+        if peer not in pairs:
+            pairs[peer] = _Pair([session.world.rank, peer])
+        return pairs[peer]
