@@ -149,6 +149,10 @@ void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_flag("--tf-keras3-mwms", options.tf_keras3_mwms,
                "Make fit() of Keras 3 work under MultiWorkerMirroredStrategy (implies --tf)")
       ->group(kFrameworks);
+  app.add_option("--torch-backend", options.torch_backend,
+                 "distrun: what torch.distributed uses where the program says gloo")
+      ->type_name("NAME")
+      ->group(kFrameworks);
   app.add_flag("--no-tf-config", raw.no_tf_config, "Do not set TF_CONFIG")->group(kFrameworks);
   app.add_flag("--horovod", options.horovod, "Set HOROVOD_RANK and its relatives too")->group(kFrameworks);
   app.add_option("--mimic", raw.mimic, "Set the variables by which programs of openmpi or slurm know their rank")

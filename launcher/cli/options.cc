@@ -167,6 +167,10 @@ Status check_options(const RawOptions& raw, Options& out) {
       choose("--tag", raw.tag,
              Choices<TagStyle, 3>{{{"none", TagStyle::kNone}, {"rank", TagStyle::kRank}, {"host", TagStyle::kHost}}},
              out.tag));
+  if (!out.torch_backend.empty() && out.torch_backend != "distrun") {
+    return {Errc::kInvalidArgument, "--torch-backend " + out.torch_backend + ": distrun is the one that there is; " +
+                                        "without it the program's own choice counts"};
+  }
   // --tf is the mode for tf.distribute, which takes every GPU it sees; --tf-keras3-mwms and --tf-roles imply it.
   out.tf = out.tf || out.tf_keras3_mwms;
   const bool tf = out.tf || !out.tf_roles.empty();

@@ -40,6 +40,7 @@ struct Options {
   std::string tf_roles;
   bool tf = false;
   bool tf_keras3_mwms = false;
+  std::string torch_backend;  // what torch.distributed uses where a program says gloo; empty: gloo
   bool horovod = false;
   Mimic mimic = Mimic::kNone;
 

@@ -62,6 +62,25 @@ std::string script_behind(const std::vector<std::string>& words) {
   return {};
 }
 
+// Puts `-m module` before the script or module that Python is to run.
+Status run_through(const std::string& module, const std::string& flag, const std::string& otherwise,
+                   std::vector<std::string>& words) {
+  std::size_t at = 1;
+  while (at < words.size() && words[at].starts_with('-') && words[at] != "-m" && words[at] != "-c" &&
+         words[at] != "-") {
+    at += words[at] == "-W" || words[at] == "-X" ? 2U : 1U;
+  }
+  if (!is_python(words.front()) || at >= words.size() || words[at] == "-c" || words[at] == "-") {
+    return {Errc::kInvalidArgument, flag +
+                                        " runs scripts and modules of Python, as in python train.py, and this is "
+                                        "neither: " +
+                                        join(words, " ") + "; or " + otherwise};
+  }
+  const std::vector<std::string> by_way_of = {"-m", module};
+  words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), by_way_of.begin(), by_way_of.end());
+  return {};
+}
+
 }  // namespace
 
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
@@ -82,19 +101,16 @@ Command resolve_command(const Options& options, const Environment& environment, 
   return out;
 }
 
-Result<std::vector<std::string>> with_mended_keras(std::vector<std::string> words) {
-  std::size_t at = 1;
-  while (at < words.size() && words[at].starts_with('-') && words[at] != "-m" && words[at] != "-c" &&
-         words[at] != "-") {
-    at += words[at] == "-W" || words[at] == "-X" ? 2U : 1U;
+Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words) {
+  if (options.tf_keras3_mwms) {
+    DISTRUN_RETURN_IF_ERROR(run_through("distrun._keras3_mwms", "--tf-keras3-mwms",
+                                        "call distrun.tensorflow.patch_keras_mwms() in the program", words));
   }
-  if (!is_python(words.front()) || at >= words.size() || words[at] == "-c" || words[at] == "-") {
-    return Status(Errc::kInvalidArgument,
-                  "--tf-keras3-mwms runs scripts and modules of Python, as in python train.py, and this is neither: " +
-                      join(words, " ") + "; or call distrun.tensorflow.patch_keras_mwms() in the program");
+  if (!options.torch_backend.empty()) {
+    DISTRUN_RETURN_IF_ERROR(
+        run_through("distrun._torch_backend", "--torch-backend",
+                    "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));
   }
-  const std::vector<std::string> by_way_of = {"-m", "distrun._keras3_mwms"};
-  words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), by_way_of.begin(), by_way_of.end());
   return words;
 }
 

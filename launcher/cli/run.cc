@@ -236,12 +236,9 @@ std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSourc
 }
 
 Status take_command(const Command& command, const Options& options, JobConfig& config) {
-  config.common.command = command.words;
-  if (options.tf_keras3_mwms) {
-    auto words = with_mended_keras(command.words);
-    if (!words.ok()) return words.status();
-    config.common.command = *std::move(words);
-  }
+  auto words = amended(options, command.words);
+  if (!words.ok()) return words.status();
+  config.common.command = *std::move(words);
   config.common.script = command.script;
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
     config.plan.frameworks.strategies = strategies_in(*text);

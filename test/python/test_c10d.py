@@ -23,6 +23,15 @@ def test_messages(run_ranks: RunRanks, ranks: int, backend: str) -> None:
     assert_passed(run_ranks(ranks, "c10d_messages.py", backend=backend).stdout, ranks)
 
 
+@pytest.mark.parametrize("backend", ["distrun", "gloo"])
+def test_a_script_that_says_gloo(command: str, backend: str) -> None:
+    options = ["--torch-backend", "distrun"] if backend == "distrun" else []
+    line = [command, "-np", "2", "--timeout", "100", *options, sys.executable, str(PROGRAMS / "c10d_unmodified.py")]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count(f"backends {backend} {backend}, 2 ranks") == 2, result.stdout
+
+
 def test_collectives_without_a_launcher() -> None:
     result = subprocess.run(
         [sys.executable, str(PROGRAMS / "c10d_ops.py")], capture_output=True, text=True, timeout=100, check=False

@@ -1,4 +1,5 @@
-"""What distrun --tf-keras3-mwms puts before a program leaves it as it is; with real Keras: test/e2e/frameworks."""
+"""What distrun --tf-keras3-mwms and --torch-backend put before a program leaves it as it is; with real Keras:
+test/e2e/frameworks, with torch: test_c10d.py."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ sys.exit(3)
 """
 
 
+@pytest.mark.parametrize("module", ["distrun._keras3_mwms", "distrun._torch_backend"])
 @pytest.mark.parametrize("command", [["sub/x.py", "-m", "a"], ["-m", "sub.x", "a"], ["-m", "sub"]])
-def test_a_program_runs_as_without_it(tmp_path: Path, command: list[str]) -> None:
+def test_a_program_runs_as_without_it(tmp_path: Path, command: list[str], module: str) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("x.py", "__main__.py"):
         (tmp_path / "sub" / name).write_text(PROGRAM)
@@ -26,6 +28,6 @@ def test_a_program_runs_as_without_it(tmp_path: Path, command: list[str]) -> Non
             [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
 
-    plain, mended = run(*command), run("-m", "distrun._keras3_mwms", *command)
+    plain, mended = run(*command), run("-m", module, *command)
     assert plain.returncode == mended.returncode == 3, mended.stderr
     assert mended.stdout == plain.stdout

@@ -1,0 +1,33 @@
+"""`python -m distrun._torch_backend train.py ...`: what ranks run under distrun --torch-backend distrun.
+
+Every group that the program asks of gloo, with init_process_group or later, is made by the backend distrun.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any
+
+from distrun._amend import run_program
+
+_GLOO = ("gloo", "cpu:gloo")
+
+
+def use_distrun(c10d: ModuleType) -> None:
+    """Changes torch.distributed.distributed_c10d, where all groups are made."""
+    make = c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def helper(size: int, rank: int, ranks: list[int], backend: Any, *arguments: Any, **more: Any) -> Any:
+        if str(backend) in _GLOO:
+            importlib.import_module("distrun.torch.c10d")
+            backend = c10d.Backend("distrun")
+        return make(size, rank, ranks, backend, *arguments, **more)
+
+    vars(c10d)["_new_process_group_helper"] = helper
+
+
+if __name__ == "__main__":
+    run_program("torch.distributed.distributed_c10d", use_distrun)

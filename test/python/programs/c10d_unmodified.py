@@ -1,0 +1,16 @@
+"""A script for gloo, as it is: distrun --torch-backend distrun makes its groups."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+pair = dist.new_group([0, 1], backend="gloo")
+model = DistributedDataParallel(torch.nn.Linear(2, 2))
+model(torch.ones(1, 2)).sum().backward()
+count = torch.ones(1)
+dist.all_reduce(count, group=pair)
+print(f"backends {dist.get_backend()} {dist.get_backend(pair)}, {count.item():g} ranks", flush=True)
+dist.destroy_process_group()
