@@ -38,7 +38,7 @@ def test_pytorch_mnist(start_job: StartJob, python: str) -> None:
 def test_pytorch_fsdp2(start_job: StartJob, python: str, tmp_path: Path) -> None:
     job = start_job("-np", "2", python, EXAMPLES / "pytorch_fsdp2.py", "--save", tmp_path / "whole.pt")
     assert job.finish(170) == 0, job.text
-    assert accuracy(job.text) >= 0.95, job.text
+    assert accuracy(job.text) >= 0.93, job.text
     assert (tmp_path / "whole.pt").stat().st_size > 4 * 256 * 256
 
 
