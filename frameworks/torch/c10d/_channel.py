@@ -1,13 +1,14 @@
 """One process group's way into the runtime: tensors become operations, all of one call in one hand-over.
 
-Names are numbers in the order of the calls, which torch asks to be the same on all members. So all
-members must make the same calls, and threads of one member may not race each other with them. Messages between two
-ranks have names of their own (_messages.py).
+Names are the group's label and numbers in the order of the calls, which torch asks to be the same on
+all members. So all members must make the same calls, and threads of one member may not race each other with them.
+Messages between two ranks have names of their own (_messages.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class Channel:
         # Groups of all ranks share the set of all ranks, which outlives them; no other number is used twice.
         self.label = str(number or f"0.{_session.current().number('c10d groups', 0)}")
         self._set = process_set
+        self._numbers = itertools.count()
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.members[:8]))
@@ -60,7 +62,7 @@ class Channel:
         # A tensor that is refused here takes no number: the other ranks' next call is this rank's next call too.
         memories = [collective.adapter.describe(piece.source) for piece in pieces]
         number = registered_id(self._set)
-        name = name or self._next(number)
+        name = name or self._next()
         ops = []
         for index, (piece, memory) in enumerate(zip(pieces, memories, strict=True)):
             ops.append(
@@ -88,7 +90,7 @@ class Channel:
     def barrier(self) -> Handle[None]:
         """Complete when all members have called it."""
         number = registered_id(self._set)
-        op = Op(kind=Kind.BARRIER, name=self._next(number), process_set=number)
+        op = Op(kind=Kind.BARRIER, name=self._next(), process_set=number)
         return _operations.enqueue([op], None, lambda _: None)
 
     def close(self) -> None:
@@ -96,5 +98,5 @@ class Channel:
         with contextlib.suppress(errors.JobEnded):  # and all sets with it
             drop_process_set(self._set)
 
-    def _next(self, number: int) -> str:
-        return f"c10d.{_session.current().number('c10d', number)}"
+    def _next(self) -> str:
+        return f"c10d.{self.label}.{next(self._numbers)}"
