@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PROGRAMS, RunRanks
+from .conftest import PROGRAMS, ROOT, RunRanks
 from .test_programs import assert_passed
 
 
@@ -35,6 +36,23 @@ def test_a_script_that_says_gloo(command: str, backend: str) -> None:
 def test_collectives_without_a_launcher() -> None:
     result = subprocess.run(
         [sys.executable, str(PROGRAMS / "c10d_ops.py")], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, 1)
+
+
+def test_tensors_on_a_gpu() -> None:
+    plugin = ROOT / "build/dev/test/backend/plugins/fake/libdistrun_backend_nccl.so"
+    if not plugin.exists():
+        pytest.skip("the plug-in nccl above a fake of CUDA is not built: scripts/test does that")
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
+    result = subprocess.run(
+        [sys.executable, str(PROGRAMS / "c10d_fake_gpu.py")],
+        env={**os.environ, **rendezvous, "DISTRUN_PLUGINS": str(plugin)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)

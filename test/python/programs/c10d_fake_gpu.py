@@ -1,0 +1,56 @@
+"""Tensors that say that they are on a GPU, by torch.distributed to the plug-in nccl above a fake of CUDA and NCCL.
+
+The fake's device memory is the process's, and its ranks are in one process, so there is one rank. What is tested is
+what this side adds: each operation goes to the GPU's backend with the stream that is torch's current one there. Not
+all-gather and all-to-all, whose results are torch's own tensors on a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import distrun.torch.c10d  # noqa: F401  (registers the backend)
+from distrun import _session
+
+GPU = torch.device("cuda", 0)
+
+
+class Stream:
+    cuda_stream = 0
+
+    def synchronize(self) -> None:
+        waited.append(self)
+
+
+waited: list[Stream] = []
+asked: list[Any] = []
+
+
+def current_stream(device: Any = None) -> Stream:
+    asked.append(device)
+    return Stream()
+
+
+def check(work: Any, *operands: torch.Tensor) -> None:
+    """The operation asked for torch's stream once for each operand, and ends well."""
+    assert asked == [GPU] * len(operands), asked
+    asked.clear()
+    if work is not None:
+        work.wait()
+
+
+dist.init_process_group("distrun")
+assert "cuda: nccl" in _session.query("why")
+torch.cuda.current_stream = current_stream  # type: ignore[assignment]
+torch.Tensor.device = property(lambda self: GPU)  # type: ignore[assignment]
+x, y = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)
+check(dist.all_reduce(x), x)
+assert x.tolist() == [1, 2, 3]
+check(dist.all_reduce(x, dist.ReduceOp.AVG, async_op=True), x)
+check(dist.broadcast(x, 0, async_op=True), x)
+check(dist.reduce_scatter_tensor(y, x * 2), x)
+assert y.tolist() == [2, 4, 6]
+print("all checks passed", flush=True)
