@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = HERE / "programs/c10d_distributed_test.py"
+PROGRAM = HERE / "programs/c10d_torchs_own.py"
 EXPECTED = HERE / "torch_distributed_test.txt"
 OUTCOME = re.compile(r"^outcome \d+ (\w+) (passed|skipped|failed) ?(.*)$", re.MULTILINE)
 
