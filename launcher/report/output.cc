@@ -260,9 +260,12 @@ void Output::tell_gone(int stream, TimePoint now) {
 void Output::tell_stuck(int stream, TimePoint now) {
   const Terminal& terminal = terminal_of(stream);
   Told& told = told_of(stream);
-  if (sink_of(stream).size() <= kHighWater || std::exchange(told.taken, terminal.taken()) != terminal.taken()) {
-    told.since.reset();
+  const bool much = sink_of(stream).size() > kHighWater;
+  const bool took = std::exchange(told.taken, terminal.taken()) != terminal.taken();
+  if (!much || took) {
     if (std::exchange(told.stuck, false)) tell(stream, name_of(stream) + " is read again; ranks go on", now);
+    // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
+    told.since = much ? std::optional(now) : std::nullopt;
     return;
   }
   if (!told.since) told.since = now;
