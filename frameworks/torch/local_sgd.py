@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from distrun import _parameters, _session
@@ -13,7 +13,7 @@ from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 from ._adapter import collective
 
-Parameters = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
+Parameters: TypeAlias = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
 
 
 class PeriodicAverage:
