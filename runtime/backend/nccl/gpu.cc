@@ -135,12 +135,11 @@ Result<void*> Gpu::allocate(std::size_t bytes, std::span<const std::byte> elemen
 }
 
 Status Gpu::fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element) {
+  if (element.empty()) return {};
   std::array<std::uint32_t, 2> words{};
   std::memcpy(words.data(), element.data(), std::min(element.size(), sizeof(words)));
-  const std::size_t count = element.empty() ? 0 : bytes / element.size();
+  const std::size_t count = bytes / element.size();
   switch (element.size()) {
-    case 0:
-      return {};
     case 1:
       return check(cuda_.fill8(memory, static_cast<unsigned char>(words[0]), count, stream_), "cuMemsetD8Async");
     case 2:
