@@ -1,7 +1,8 @@
 // One operation of TensorFlow's on its way: inputs, outputs and handles of all its tensors.
 //
-// Inputs and outputs are used where they lie. The memory belongs to TensorFlow; the references taken
-// here keep it until every handle is complete, also when TensorFlow was told earlier that the operation has failed.
+// Inputs and outputs are used where they lie. The references taken here keep their memory, TensorFlow's or
+// warm_memory.h's, until every handle is complete, also when TensorFlow was told earlier that the operation has failed.
+// What is gathered lies in the runtime's memory, which its handle keeps as long as the tensor lives.
 #pragma once
 
 #include <cstdint>
