@@ -95,9 +95,10 @@ def check_wrong_everywhere() -> None:
 
 def check_refused_here() -> None:
     handle = hvd.allreduce_async(floats(2), name="twice") if hvd.rank() == 0 else None
-    if handle is not None:
+    if handle is not None:  # the others have not submitted it: it is in flight for certain
         with raises(ValueError, "allreduce.twice", "in flight"):
             hvd.allreduce_async(floats(2), name="twice")
+    hvd.barrier()
     hvd.synchronize(handle or hvd.allreduce_async(floats(2), name="twice"))
     some = distrun.add_process_set([0, 1])
     if hvd.rank() == 2:
