@@ -10,7 +10,7 @@ from typing import Any
 
 from distrun import _collectives
 from distrun._abi import Kind
-from distrun._collectives import call, grouped_call, reduce_op, split_rows
+from distrun._collectives import call, grouped_call, reduction, split_rows
 from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -28,14 +28,7 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Array]:
     """Starts a reduction over the ranks into a new array; synchronize() gives it."""
-    what = call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([to_array(tensor)], what, in_place=False)
 
 
@@ -49,14 +42,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[Array]:
     """Like allreduce_async, but overwrites the array."""
-    what = call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([tensor], what, in_place=True)
 
 
@@ -100,13 +86,7 @@ def grouped_allreduce_async(
 ) -> Handle[list[Array]]:
     """Starts the reduction of several arrays, which run all or none."""
     what = grouped_call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.ALLREDUCE, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor, average)
     )
     return collective.same_size([to_array(tensor) for tensor in tensors], what, in_place=False)
 
@@ -122,13 +102,7 @@ def grouped_allreduce_async_(
 ) -> Handle[list[Array]]:
     """Like grouped_allreduce_async, but overwrites the arrays."""
     what = grouped_call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.ALLREDUCE, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor, average)
     )
     return collective.same_size(list(tensors), what, in_place=True)
 
@@ -247,14 +221,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle[Array]:
     """Starts a reducescatter; synchronize() gives this rank's share as a new array."""
-    what = call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.REDUCESCATTER, name, process_set, **reduction(op, prescale_factor, postscale_factor))
     return collective.reducescatter([to_array(tensor)], what, process_set)
 
 
@@ -286,13 +253,7 @@ def grouped_reducescatter_async(
 ) -> Handle[list[Array]]:
     """Starts the reducescatter of several arrays, which run all or none."""
     what = grouped_call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.REDUCESCATTER, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor)
     )
     return collective.reducescatter([to_array(tensor) for tensor in tensors], what, process_set)
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import Call, call, grouped_call, reduce_op, share_of, split_rows
+from distrun._collectives import Call, call, grouped_call, reduction, share_of, split_rows
 from distrun.process_sets import ProcessSet, find, registered_id
 from torch._library.effects import EffectType
 
@@ -48,10 +48,6 @@ def _what(
     return call(kind, name or None, process_set, **arguments)._replace(single=False), process_set
 
 
-def _reduction(op: int, prescale: float, postscale: float) -> dict[str, Any]:
-    return {"reduce": reduce_op(op), "prescale": prescale, "postscale": postscale}
-
-
 def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str, Any], **saved: Any) -> SimpleNamespace:
     """What the gradient of the eager operation finds in its context; `saved` is what it keeps beside the call."""
     name, grouped, members = named
@@ -63,12 +59,12 @@ def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str,
 
 @_operator("allreduce", f"(Tensor[] tensors, {_REDUCED}) -> Tensor[]")
 def _allreduce(tensors: Tensors, name: str, grouped: bool, members: int, *scaled: Any) -> list[torch.Tensor]:
-    return autograd.allreduce(tensors, *_what(Kind.ALLREDUCE, tensors, name, grouped, members, **_reduction(*scaled)))
+    return autograd.allreduce(tensors, *_what(Kind.ALLREDUCE, tensors, name, grouped, members, **reduction(*scaled)))
 
 
 @_operator("allreduce_grad", f"(Tensor[] gradients, {_REDUCED}) -> Tensor[]")
 def _allreduce_grad(gradients: Tensors, name: str, grouped: bool, members: int, *scaled: Any) -> list[torch.Tensor]:
-    context = _context(Kind.ALLREDUCE, gradients, (name, grouped, members), _reduction(*scaled))
+    context = _context(Kind.ALLREDUCE, gradients, (name, grouped, members), reduction(*scaled))
     return list(autograd._Allreduce.backward(context, *gradients)[2:])
 
 
@@ -103,7 +99,7 @@ def _broadcast_grad(gradients: Tensors, name: str, grouped: bool, members: int, 
 
 @_operator("reducescatter", f"(Tensor[] tensors, {_REDUCED}) -> Tensor[]")
 def _reducescatter(tensors: Tensors, name: str, grouped: bool, members: int, *scaled: Any) -> list[torch.Tensor]:
-    what = _what(Kind.REDUCESCATTER, tensors, name, grouped, members, **_reduction(*scaled))
+    what = _what(Kind.REDUCESCATTER, tensors, name, grouped, members, **reduction(*scaled))
     return autograd.reducescatter(tensors, *what)
 
 
@@ -111,7 +107,7 @@ def _reducescatter(tensors: Tensors, name: str, grouped: bool, members: int, *sc
 def _reducescatter_grad(
     gradients: Tensors, rows: Sequence[int], name: str, grouped: bool, members: int, *scaled: Any
 ) -> list[torch.Tensor]:
-    context = _context(Kind.REDUCESCATTER, gradients, (name, grouped, members), _reduction(*scaled))
+    context = _context(Kind.REDUCESCATTER, gradients, (name, grouped, members), reduction(*scaled))
     return list(autograd._Reducescatter.backward(context, *gradients)[2:])
 
 
@@ -212,7 +208,7 @@ for _each in (_allreduce_grad, _allgather_grad, _broadcast_grad, _reducescatter_
 
 
 def _op_number(op: int | None, average: bool | None) -> int:
-    """As reduce_op chooses; a wrong number is refused when the operator runs."""
+    """As reduce_op() chooses; a wrong number is refused when the operator runs."""
     if average is not None:
         return _AVERAGE if average else _SUM
     return _AVERAGE if op is None else int(op)

@@ -198,17 +198,33 @@ class Reducer:
 
     def _settle(self) -> errors.DistrunError | None:
         """Sends the gradients whose scale had to be agreed on."""
+
+        def send(slot: _Slot) -> None:
+            assert slot.agreement is not None
+            self._send(slot, float(slot.agreement.wait()))
+
+        failure = self._for_each(self._unsettled, send)
+        self._flush()
+        return failure
+
+    def _finish_sparse(self) -> errors.DistrunError | None:
+        def finish(slot: _Slot) -> None:
+            assert slot.sparse_result is not None
+            slot.param.grad = slot.sparse_result()
+            self._forget([slot])
+
+        return self._for_each(self._sparse, finish)
+
+    def _for_each(self, slots: list[_Slot], end: Callable[[_Slot], None]) -> errors.DistrunError | None:
+        """Empties the list. A slot leaves it when it has ended: what is interrupted before can be finished later."""
         failure: errors.DistrunError | None = None
-        while self._unsettled:
-            slot = self._unsettled[0]
+        while slots:
             try:
-                assert slot.agreement is not None
-                self._send(slot, float(slot.agreement.wait()))
+                end(slots[0])
             except errors.DistrunError as error:
                 failure = failure or error
-                self._forget([slot])
-            self._unsettled.pop(0)
-        self._flush()
+                self._forget(slots[:1])
+            slots.pop(0)
         return failure
 
     def _send(self, slot: _Slot, largest: float) -> None:
@@ -289,19 +305,6 @@ class Reducer:
         if result.data_ptr() != grad.data_ptr() or result.dtype != grad.dtype:
             with torch.no_grad():
                 grad.copy_(result)
-
-    def _finish_sparse(self) -> errors.DistrunError | None:
-        failure: errors.DistrunError | None = None
-        while self._sparse:
-            slot = self._sparse[0]
-            try:
-                assert slot.sparse_result is not None
-                slot.param.grad = slot.sparse_result()
-            except errors.DistrunError as error:
-                failure = failure or error
-            self._sparse.pop(0)
-            self._forget([slot])
-        return failure
 
     def _forget(self, slots: list[_Slot]) -> None:
         for slot in slots:

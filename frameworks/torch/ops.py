@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from distrun import _collectives
 from distrun._abi import Kind
-from distrun._collectives import call, grouped_call, reduce_op, split_rows
+from distrun._collectives import call, grouped_call, reduction, split_rows
 from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -36,14 +36,7 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Starts a reduction over the ranks into a new tensor; synchronize() gives it."""
-    what = call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([tensor], what, in_place=False)
 
 
@@ -57,14 +50,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Like allreduce_async, but overwrites the tensor."""
-    what = call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([tensor], what, in_place=True)
 
 
@@ -84,14 +70,7 @@ def allreduce(
         scales = (average, prescale_factor, postscale_factor)
         output = _traced().allreduce([small], name, False, process_set, op, *scales)[0]
     else:
-        what = call(
-            Kind.ALLREDUCE,
-            name,
-            process_set,
-            reduce=reduce_op(op, average),
-            prescale=prescale_factor,
-            postscale=postscale_factor,
-        )
+        what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
         output = autograd.allreduce([small], what, process_set)[0]
     return compression.decompress(output, context)
 
@@ -123,13 +102,7 @@ def grouped_allreduce_async(
 ) -> Handle[list[torch.Tensor]]:
     """Starts the reduction of several tensors, which run all or none."""
     what = grouped_call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.ALLREDUCE, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor, average)
     )
     return collective.same_size(list(tensors), what, in_place=False)
 
@@ -145,13 +118,7 @@ def grouped_allreduce_async_(
 ) -> Handle[list[torch.Tensor]]:
     """Like grouped_allreduce_async, but overwrites the tensors."""
     what = grouped_call(
-        Kind.ALLREDUCE,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op, average),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.ALLREDUCE, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor, average)
     )
     return collective.same_size(list(tensors), what, in_place=True)
 
@@ -174,13 +141,7 @@ def grouped_allreduce(
         outputs = _traced().allreduce(sent, name, True, process_set, op, *scales)
     else:
         what = grouped_call(
-            Kind.ALLREDUCE,
-            name,
-            process_set,
-            len(tensors),
-            reduce=reduce_op(op, average),
-            prescale=prescale_factor,
-            postscale=postscale_factor,
+            Kind.ALLREDUCE, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor, average)
         )
         outputs = autograd.allreduce(sent, what, process_set)
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]
@@ -302,14 +263,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
     """Starts a reducescatter; synchronize() gives this rank's share as a new tensor."""
-    what = call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
-    )
+    what = call(Kind.REDUCESCATTER, name, process_set, **reduction(op, prescale_factor, postscale_factor))
     return collective.reducescatter([tensor], what, process_set)
 
 
@@ -331,14 +285,7 @@ def reducescatter(
         scales = (prescale_factor, postscale_factor)
         output = _traced().reducescatter([small], name, False, process_set, op, *scales)[0]
     else:
-        what = call(
-            Kind.REDUCESCATTER,
-            name,
-            process_set,
-            reduce=reduce_op(op),
-            prescale=prescale_factor,
-            postscale=postscale_factor,
-        )
+        what = call(Kind.REDUCESCATTER, name, process_set, **reduction(op, prescale_factor, postscale_factor))
         output = autograd.reducescatter([small], what, process_set)[0]
     return compression.decompress(output, context)
 
@@ -353,13 +300,7 @@ def grouped_reducescatter_async(
 ) -> Handle[list[torch.Tensor]]:
     """Starts the reducescatter of several tensors, which run all or none."""
     what = grouped_call(
-        Kind.REDUCESCATTER,
-        name,
-        process_set,
-        len(tensors),
-        reduce=reduce_op(op),
-        prescale=prescale_factor,
-        postscale=postscale_factor,
+        Kind.REDUCESCATTER, name, process_set, len(tensors), **reduction(op, prescale_factor, postscale_factor)
     )
     return collective.reducescatter(list(tensors), what, process_set)
 
@@ -385,9 +326,7 @@ def grouped_reducescatter(
             name,
             process_set,
             len(tensors),
-            reduce=reduce_op(op),
-            prescale=prescale_factor,
-            postscale=postscale_factor,
+            **reduction(op, prescale_factor, postscale_factor),
         )
         outputs = autograd.reducescatter(sent, what, process_set)
     return [compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(outputs, small, strict=True)]

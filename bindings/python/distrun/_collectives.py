@@ -94,6 +94,11 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
     return found
 
 
+def reduction(op: int | None, prescale: float, postscale: float, average: bool | None = None) -> dict[str, Any]:
+    """The arguments of `call` that say how tensors are reduced."""
+    return {"reduce": reduce_op(op, average), "prescale": prescale, "postscale": postscale}
+
+
 _WORDS = {kind: kind.name.lower() for kind in Kind}
 
 
