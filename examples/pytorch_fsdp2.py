@@ -1,6 +1,7 @@
 """Trains a network on scikit-learn's handwritten digits with FSDP2: every rank keeps a share of the weights, of their
 gradients and of the optimizer's state.
 
+    pip install dist/distrun-*.whl torch scikit-learn
     distrun -np 2 python examples/pytorch_fsdp2.py
     distrun -np 2 python examples/pytorch_fsdp2.py --backend gloo    # torch's own backend
 

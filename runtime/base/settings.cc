@@ -17,7 +17,8 @@ constexpr std::string_view kPrefix = "DISTRUN_";
 constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",       "DISTRUN_LOCAL_RANK",
                                                "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
                                                "DISTRUN_HOST",       "DISTRUN_JOB_ID",     "DISTRUN_STORE",
-                                               "DISTRUN_ADDRESS",    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE"};
+                                               "DISTRUN_ADDRESS",    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE",
+                                               "DISTRUN_GPUS",       "DISTRUN_TF"};
 
 struct Entry {
   SettingRow row;

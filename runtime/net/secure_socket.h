@@ -70,7 +70,7 @@ class SecureSocket {
 Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address, const JobKey& key, const Hello& hello,
                                                      TimePoint deadline);
 
-// Server side, event-driven: at most 128 peers that are not authenticated yet, at most 64 KiB held for each, closed
+// Server side, event-driven: at most 128 peers that are not authenticated yet, at most 2 KiB held for each, closed
 // 5 s after accept; when the 129th comes, the oldest silent one goes. Strangers together cost one log line per second
 // at most and never disturb the owner.
 class SecureListener {
