@@ -65,7 +65,7 @@ def c_api(seconds: float) -> float:
     data = (ctypes.c_float * 1)(1.0)
     struct, handle = (_abi.OpStruct * 1)(), (ctypes.c_void_p * 1)()
     address = ctypes.addressof(data)
-    _operations.fill(
+    kept = _operations.fill(
         struct[0], _operations.Op(_abi.Kind.ALLREDUCE, "c.api", int(_abi.DType.float32), (1,), address, address)
     )
     native, session = library(), _session.current().pointer
@@ -75,7 +75,9 @@ def c_api(seconds: float) -> float:
         native.distrun_wait(handle[0], -1.0)
         native.distrun_release(handle[0])
 
-    return median_time(seconds, once, as_rank_0)
+    found = median_time(seconds, once, as_rank_0)
+    del kept  # the struct pointed to it until now
+    return found
 
 
 def parse_options(description: str | None, who: Sequence[str], *more: tuple[str, str, str]) -> argparse.Namespace:

@@ -69,6 +69,7 @@ class _Slot:
         self.is_sparse = False
         self.struct = _abi.OpStruct()
         self.filled_for: tuple[Any, ...] | None = None
+        self.pointed_to: object = None  # by `struct`
         # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
         self.grad: torch.Tensor | None = None
         self.sent: torch.Tensor | None = None
@@ -89,12 +90,14 @@ class Reducer:
         self._slots: list[_Slot] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
+        self._queued = 0  # gradients on their way, those that wait for their group included
         self._flights: list[tuple[Handle[None], list[_Slot]]] = []
         self._sparse: list[_Slot] = []
         self._unsettled: list[_Slot] = []  # the ranks agree on the scale of their gradients
         self._feedback = _feedback_kind(options)
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
         self._hooks: list[Any] = []
+        self.arrived = 0  # gradients that backward has made so far
         # The parameters outlive the optimizer: their hooks must not keep it alive, and go when it goes.
         weakref.finalize(self, _remove_hooks, self._hooks)
 
@@ -123,7 +126,7 @@ class Reducer:
 
     def outstanding(self) -> bool:
         """True if a gradient is on its way: it must not be changed now."""
-        return bool(self._ready or self._flights or self._sparse or self._unsettled)
+        return self._queued > 0
 
     def finish(self) -> None:
         """Sends what backward did not compute, waits for all, and puts the results into the gradients.
@@ -147,6 +150,7 @@ class Reducer:
             self._flights.pop(0)
             self._forget(slots)
         failure = self._finish_sparse() or failure
+        self._forget([slot for slot in self._slots if slot.queued])  # what could not be handed over
         if failure is not None:
             raise failure
 
@@ -160,6 +164,7 @@ class Reducer:
 
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
+            self.arrived += 1
             if slot.queued:
                 raise AssertionError(_TOO_MANY)
             slot.passes_left -= 1
@@ -170,6 +175,7 @@ class Reducer:
 
     def _queue(self, slot: _Slot) -> None:
         slot.queued = True
+        self._queued += 1
         group = slot.group
         if group is None:
             self._prepare(slot)
@@ -257,7 +263,7 @@ class Reducer:
             memory = collective.adapter.describe(work)
             # Whole numbers are summed as they are; their scale has all that remains.
             whole = slot.agreement is not None
-            _operations.fill(
+            slot.pointed_to = _operations.fill(
                 struct,
                 Op(
                     kind=Kind.ALLREDUCE,
@@ -308,8 +314,10 @@ class Reducer:
 
     def _forget(self, slots: list[_Slot]) -> None:
         for slot in slots:
-            if slot.queued and slot.group is not None:
-                slot.group.missing += 1
+            if slot.queued:
+                self._queued -= 1
+                if slot.group is not None:
+                    slot.group.missing += 1
             slot.queued = False
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None

@@ -9,6 +9,7 @@ import torch
 from distrun import _parameters, _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
+from distrun._objects import allgather_object
 from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 from ._adapter import collective
@@ -51,7 +52,7 @@ class PeriodicAverage:
         self._process_set.rank()
         if self._process_set.size() == 1:
             return
-        pairs = [*self._tensors, *self._state()]
+        pairs = [*self._tensors, *self._common_state()]
         what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
         tensors = [tensor.detach() for _, tensor in pairs]
         collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
@@ -66,19 +67,26 @@ class PeriodicAverage:
 
     def _name(self, name: str) -> str:
         if self._prefix is None:
-            number = _session.current().number("periodic_average", registered_id(self._process_set))
+            number = _session.current().made("periodic_average", registered_id(self._process_set))
             self._prefix = f"periodic_average{number}"
         return f"{self._prefix}.{name}"
 
-    def _state(self) -> list[tuple[str, torch.Tensor]]:
-        """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
+    def _common_state(self) -> list[tuple[str, torch.Tensor]]:
+        """What every rank has of _state(): a parameter that has had no gradient on some rank has none there."""
         if self._optimizer is None:
             return []
-        params = [param for options in self._optimizer.param_groups for param in options["params"]]
+        own = self._state(self._optimizer)
+        keys = allgather_object([name for name, _ in own], self._name("state"), self._process_set)
+        common = set(keys[0]).intersection(*keys)
+        return [(name, tensor) for name, tensor in own if name in common]
+
+    def _state(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+        """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
+        params = [param for options in optimizer.param_groups for param in options["params"]]
         return [
             (f"state.{index}.{key}", value)
             for index, param in enumerate(params)
-            for key, value in self._optimizer.state.get(param, {}).items()
+            for key, value in optimizer.state.get(param, {}).items()
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == param.shape
         ]
 
@@ -94,8 +102,8 @@ def periodic_average(
 
     model: a module (its floating-point buffers are averaged too), or tensors as broadcast_parameters takes them.
     warmup_steps: so many steps first with an average after each; for SGD, with momentum or without, that is training
-    with averaged gradients, so this is post-local SGD. optimizer: its momenta are averaged too. All ranks begin with
-    the same parameters: broadcast_parameters.
+    with averaged gradients, so this is post-local SGD. optimizer: its momenta are averaged too, those that all ranks
+    have. All ranks begin with the same parameters: broadcast_parameters.
     """
     if period < 1:
         raise ValueError(f"period is a number of steps from 1, not {period!r}.")

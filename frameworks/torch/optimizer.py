@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from distrun import _collectives, _session
 from distrun._abi import ReduceOp
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 from ._reducer import Options, Reducer
 from .compression import Compression, Compressor
@@ -24,27 +24,27 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     _reducer: Reducer
     _active: bool
-    _parameter_names: dict[torch.Tensor, str]
-    _synchronized: bool
+    _parameter_names: dict[torch.Tensor, str]  # Horovod's attribute, which programs read
+    # How many gradients had arrived when they were last reduced: by synchronize(), for a scaler; None once used. One
+    # that arrives later makes both void.
+    _synchronized: int | None
+    _reduced_for_scaler: int | None
     _should_synchronize: bool
-    _reduced_for_scaler: bool
 
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
         self._reducer = reducer
         self._parameter_names = names
         self._active = active
-        self._synchronized = False
+        self._synchronized = self._reduced_for_scaler = None
         self._should_synchronize = True
-        self._reduced_for_scaler = False
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients: all ranks must judge the
-        same ones, or an overflow would end the step on some of them only."""
-        done = self._synchronized or self._reduced_for_scaler
-        if self._active and (self._reducer.outstanding() or not done):
+        """The wrapped optimizer's answer. GradScaler.step asks, once, before it judges the gradients: all ranks must
+        judge the same ones, or an overflow would end the step on some of them only."""
+        if self._active and self._synchronized != self._reducer.arrived:
             self._reducer.finish()
-            self._reduced_for_scaler = True
+            self._reduced_for_scaler = self._reducer.arrived
         own = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", own))
 
@@ -55,7 +55,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """
         if self._active:
             self._reducer.finish()
-        self._synchronized = True
+        self._synchronized = self._reducer.arrived
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -70,17 +70,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """Synchronizes and steps. The gradients that a closure computes are synchronized each time it runs."""
         if closure is not None and self._active:
             return self._step_with(closure)
-        done = self._reduced_for_scaler and not self._reducer.outstanding()
-        if self._should_synchronize and not done:
-            if self._synchronized and self._active:
+        arrived = self._reducer.arrived
+        if self._should_synchronize and self._reduced_for_scaler != arrived:
+            if self._synchronized == arrived and self._active:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(). Put the step into `with optimizer.skip_synchronize():`.",
                     stacklevel=2,
                 )
-            if not self._synchronized or self._reducer.outstanding():
+            if self._synchronized != arrived:
                 self.synchronize()
-        self._synchronized = self._reduced_for_scaler = False
+        self._synchronized = self._reduced_for_scaler = None
         return super().step(closure)
 
     def _step_with(self, closure: Closure) -> Any:
@@ -97,7 +97,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return loss
 
         result = super().step(synchronized)
-        self._synchronized = False
+        self._synchronized = None
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -107,7 +107,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
-        self._reduced_for_scaler = False  # a step that the scaler left out
+        self._reduced_for_scaler = None  # a step that the scaler left out
         super().zero_grad(set_to_none)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -119,7 +119,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like the optimizer's own; also starts counting backward passes anew."""
         self._reducer.reset()
-        self._synchronized = False
+        self._synchronized = None
         self._should_synchronize = True
         super().load_state_dict(state_dict)
 
@@ -216,6 +216,7 @@ def DistributedOptimizer(
     sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
     or lists of parameters. sparse_as_dense: sparse gradients are made dense first.
     """
+    registered_id(process_set)
     reduce = _collectives.reduce_op(op)
     if gradient_predivide_factor != 1.0 and reduce != ReduceOp.AVERAGE:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -243,7 +244,7 @@ def DistributedOptimizer(
 
 def _prefix() -> str:
     """Tells the tensors of several optimizers in one program apart; all ranks make them in the same order."""
-    number = _session.current().number("optimizer", 0)
+    number = _session.current().made("optimizer", 0)
     return f"optimizer{number}." if number else ""
 
 

@@ -106,7 +106,7 @@ class _Normalize(torch.autograd.Function):
             of_input = (of_input * _by_channel(factor, tensor)).to(tensor.dtype)
         # Of this rank's rows alone, like every parameter's gradient: the optimizer reduces them.
         of_weight = sums[1].to(weight.dtype) if ctx.needs_input_grad[1] else None
-        of_bias = sums[0].to(gradient.dtype) if ctx.needs_input_grad[2] else None
+        of_bias = sums[0] if ctx.needs_input_grad[2] else None
         return of_input, of_weight, of_bias, None, None, None
 
 
@@ -180,7 +180,7 @@ class SyncBatchNorm(_BatchNorm):
     def _name(self) -> str:
         # By the order of the layers' first use, which is the same on all ranks; the making of a layer need not be.
         if self._number is None:
-            self._number = _session.current().number("sync_batch_norm", registered_id(self.process_set))
+            self._number = _session.current().made("sync_batch_norm", registered_id(self.process_set))
         return f"sync_batch_norm.{self._number}"
 
     @torch.no_grad()

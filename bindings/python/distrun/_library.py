@@ -30,7 +30,7 @@ def library_file() -> pathlib.Path:
         raise ImportError(
             "distrun's native library is missing: looked for "
             + ", ".join(str(place) for place in places)
-            + ". Install the wheel (scripts/wheel, pip install dist/distrun-*.whl), or build from source with scripts/quickstart."
+            + ". Install the wheel (pip install dist/distrun-*.whl), or build from source with scripts/quickstart."
         )
     return found
 

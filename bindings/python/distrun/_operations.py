@@ -69,8 +69,11 @@ def _shape_array(shape: tuple[int, ...]) -> tuple[ctypes.Array[ctypes.c_int64], 
     return array, ctypes.addressof(array)
 
 
-def fill(struct: _abi.OpStruct, op: Op) -> None:
-    """Writes `op` into the C struct."""
+def fill(struct: _abi.OpStruct, op: Op) -> object:
+    """Writes `op` into the C struct. Gives what the struct points to: whoever uses it after this call keeps that too,
+    or the memory goes when other shapes have come."""
+    shape, struct.shape = _shape_array(op.shape)
+    splits, struct.splits = _shape_array(op.splits) if op.splits else (None, None)
     struct.struct_size = _OP_SIZE
     struct.kind = op.kind
     struct.name = op.name.encode()
@@ -78,7 +81,6 @@ def fill(struct: _abi.OpStruct, op: Op) -> None:
     struct.reduce = op.reduce
     struct.device_type = op.device_type
     struct.device_index = op.device_index
-    struct.shape = _shape_array(op.shape)[1]
     struct.ndim = len(op.shape)
     struct.root = op.root
     struct.input = op.input
@@ -88,8 +90,8 @@ def fill(struct: _abi.OpStruct, op: Op) -> None:
     struct.process_set = op.process_set
     struct.group = op.group
     struct.stream = op.stream
-    struct.splits = _shape_array(op.splits)[1] if op.splits else None
     struct.num_splits = len(op.splits)
+    return shape, splits
 
 
 class _Scratch(threading.local):

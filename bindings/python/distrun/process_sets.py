@@ -112,7 +112,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bo
             f"rank {session.world.rank} is not part of {process_set}; with members_only its ranks alone add it."
         )
     with _lock:
-        for other in () if members_only else _registered.values():
+        for other in () if members_only else list(_registered.values()):  # add_apart adds on another thread
             # What every rank refuses: a set that its members alone know of does not count.
             if other.ranks == ranks and not other._members_only:
                 raise ValueError(f"a process set with the same ranks is registered already: {other}.")

@@ -7,7 +7,6 @@ Messages between two ranks have names of their own (_messages.py).
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -41,7 +40,7 @@ class Channel:
         self.position = process_set.rank() or 0
         number = registered_id(process_set)
         # Groups of all ranks share the set of all ranks, which outlives them; no other number is used twice.
-        self.label = str(number or f"0.{_session.current().number('c10d groups', 0)}")
+        self.label = str(number or f"0.{_session.current().made('c10d groups', 0)}")
         self._set = process_set
         self._numbers = itertools.count()
 
@@ -95,8 +94,12 @@ class Channel:
 
     def close(self) -> None:
         """This rank calls nothing more. The set goes when all members have closed it; the set of all ranks stays."""
-        with contextlib.suppress(errors.JobEnded):  # and all sets with it
+        try:
             drop_process_set(self._set)
+        except errors.DistrunError as error:
+            if error.usable:
+                raise
+            # Else the job has ended, and all sets with it.
 
     def _next(self) -> str:
         return f"c10d.{self.label}.{next(self._numbers)}"

@@ -28,7 +28,7 @@ def create(options: Any, backend_options: object) -> DistrunProcessGroup:
             f"torch.distributed takes this process for rank {rank} of {size}, and distrun for rank {world.rank} of "
             f"{world.size}: start it with `distrun -np {size}` and leave rank and world_size to the environment."
         )
-    channel = Channel(add_process_set(ranks, members_only=True) if ranks else global_process_set)
-    if channel.position != options.group_rank:
+    if ranks != sorted(ranks):
         raise ValueError(f"the ranks of a group of distrun's go up, and these do not: {ranks}.")
+    channel = Channel(add_process_set(ranks, members_only=True) if ranks else global_process_set)
     return DistrunProcessGroup(channel, options.group_id, options.store, options.timeout)

@@ -34,6 +34,8 @@ class Messages:
 
     def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
         """Hands a message over; `begin` does, with the set of the two and the message's name. Never blocks."""
+        if sender == receiver:
+            raise ValueError(f"rank {sender} cannot send to itself: use tensor.clone() or copy_().")
         group = self._channel.members
         source, target = group[sender], group[receiver]
         number = next(self._numbers[sender, receiver, tag])

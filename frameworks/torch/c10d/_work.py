@@ -99,8 +99,14 @@ class DistrunWork(_Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """True once it has ended, well or not. Never blocks."""
-        return self._expired is not None or self._handle.poll()
+        """True once it has ended, well or not; the outputs are there then. Waits for nobody."""
+        if self._expired is not None:
+            return True
+        if not self._handle.poll():
+            return False
+        with contextlib.suppress(Exception):  # wait() raises it
+            self._handle.wait(0.0)  # what goes into the outputs by a copy
+        return True
 
     def is_success(self) -> bool:
         """True once it has ended well."""

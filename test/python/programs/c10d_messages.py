@@ -49,6 +49,7 @@ def check_a_message_waits_for_nothing_else() -> None:
     group = dist.new_group(list(range(SIZE)))
     dist.barrier(group=group)
     assert not work.is_completed()
+    dist.barrier(group=group)  # before it is received anywhere
     found = torch.zeros(3)
     assert dist.recv(found, BEFORE) == BEFORE
     assert equal(found, mine(rank=BEFORE))
@@ -174,6 +175,8 @@ def check_what_is_refused() -> None:
         dist.recv(torch.zeros(1))
     with raises(ValueError):
         dist.send(torch.zeros(1), RANK)
+    with raises(ValueError, f"rank {RANK} cannot send to itself"):
+        dist.isend(torch.zeros(1), RANK)
     if RANK == 0:
         with raises(ValueError, "layout"):
             dist.send(torch.eye(2).to_sparse(), 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from checks import raises, run
+from checks import raises, run, wait_for
 
 import distrun.torch.c10d  # noqa: F401  # registers the backend
 
@@ -173,6 +173,19 @@ def check_all_gather() -> None:
     assert equal(rows, [[mine((2,), rank=rank), mine((3,), rank=rank)] for rank in range(SIZE)])
 
 
+def check_outputs_are_there_once_it_is_completed() -> None:
+    """Also those that are filled by a copy, and without a wait()."""
+    into = torch.zeros(3, 2).t()  # not contiguous
+    parts = [torch.zeros(2) for _ in range(SIZE)]
+    into.copy_(torch.ones(2, 3))
+    works = [dist.all_gather(parts, torch.full((2,), float(RANK)), async_op=True), dist.all_reduce(into, async_op=True)]
+    for work in works:
+        assert work is not None
+        wait_for(work.is_completed, "the operation")
+    assert [part[0].item() for part in parts] == list(range(SIZE))
+    assert torch.equal(into, torch.full((2, 3), float(SIZE)))
+
+
 def check_reduce_scatter() -> None:
     for dtype in (torch.int32, torch.int64, torch.float32, torch.float64, torch.float16):
 
@@ -287,6 +300,12 @@ def check_subgroups() -> None:
     assert count.item() == max(1, SIZE // 2)
     dist.destroy_process_group(again)
     dist.all_reduce(count)
+
+
+def check_ranks_in_another_order() -> None:
+    if SIZE > 1:
+        with raises(ValueError, "go up"):
+            dist.new_group(list(reversed(range(SIZE))), sort_ranks=False)
 
 
 def check_misuse_and_timeouts() -> None:

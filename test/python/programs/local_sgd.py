@@ -56,6 +56,21 @@ def check_against_averages_by_hand() -> None:
             assert all(torch.equal(one[name], weights[0][name]) for one in weights for name in one)
 
 
+def check_a_parameter_that_some_rank_has_not_used() -> None:
+    """Its momentum is there on some ranks only, and is left as it is."""
+    model = make_model()
+    optimizer = sgd(model.parameters())
+    if hvd.rank() == 0:
+        model[2].requires_grad_(False)
+    averager = hvd.periodic_average(model, 1, optimizer=optimizer)
+    step_alone(model, optimizer, 0, hvd.rank())
+    assert averager.step()
+    momenta = [optimizer.state[param].get("momentum_buffer") for param in model.parameters()]
+    everybodys = hvd.allgather_object([None if momentum is None else momentum.clone() for momentum in momenta])
+    assert all(torch.equal(one[0], everybodys[0][0]) for one in everybodys)
+    assert everybodys[0][2] is None and (hvd.size() == 1 or everybodys[1][2] is not None)
+
+
 def check_warm_up_is_training_with_averaged_gradients() -> None:
     model = make_model()
     optimizer = sgd(model.parameters())

@@ -110,6 +110,12 @@ def check_memory_formats_and_narrow_dtypes() -> None:
             torch.testing.assert_close(output.float(), expected, rtol=2e-2, atol=2e-2)
             output.sum().backward()
             assert given.grad is not None and given.grad.dtype == dtype
+        # What torch computes in float32 for a float32 bias is not rounded to the activations' dtype on its way.
+        made = hvd.SyncBatchNorm(CHANNELS)
+        output = made(cut(near))
+        gradient = torch.full_like(output, 1000.0)
+        output.backward(gradient)
+        assert made.bias.grad is not None and torch.equal(made.bias.grad, gradient.float().sum((0, 2, 3)))
 
 
 def check_a_rank_without_rows() -> None:

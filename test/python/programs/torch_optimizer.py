@@ -11,6 +11,7 @@ from checks import raises, run
 from torch import nn
 
 import distrun.torch as hvd
+from distrun._operations import _shape_array
 
 ROWS = 4  # of each rank
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
@@ -93,6 +94,35 @@ def check_groups_as_lists() -> None:
     assert_same(model, alone(sgd, 3))
     with raises(ValueError, "more than one"):
         hvd.DistributedOptimizer(sgd(params), groups=[params[:2], params[1:3]])
+
+
+def check_a_group_that_waits_is_on_its_way() -> None:
+    """One member of a group has no gradient yet: the other one's must not be changed, and the step takes both."""
+    model = make_model()
+    params = list(model.parameters())
+    optimizer = hvd.DistributedOptimizer(sgd(params), model.named_parameters(), groups=[[params[0], params[3]]])
+    model[0](batch(0, hvd.rank())[0]).sum().backward()
+    with raises(AssertionError, "race condition"):
+        optimizer.zero_grad()
+    optimizer.step()
+    weights = hvd.allgather_object(params[0].detach())
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
+    optimizer.zero_grad()
+    loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.step()
+
+
+def check_more_shapes_than_are_kept() -> None:
+    """What the operations of the parameters point to lives as long as the optimizer, whatever else is submitted."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        for rows in range(1, 5000):
+            _shape_array((rows, 10 * step))
+    assert_same(model, alone(sgd, 3))
 
 
 def check_compression() -> None:
@@ -234,6 +264,11 @@ def check_closures() -> None:
         assert_same(distributed, trained(lambda made, _: made, whole_batch, make))
 
 
+def check_process_set_that_is_not_registered() -> None:
+    with raises(ValueError, "not registered"):
+        hvd.DistributedOptimizer(sgd(make_model().parameters()), process_set=hvd.ProcessSet([0]))
+
+
 def check_process_set() -> None:
     if hvd.size() < 3:
         return
@@ -251,6 +286,7 @@ def check_process_set() -> None:
 def check_two_optimizers_with_the_same_names() -> None:
     first, second = make_model(), make_model(1)
     one = hvd.DistributedOptimizer(sgd(first.parameters()), first.named_parameters())
+    hvd.join()  # starts the numbers of unnamed operations anew, not those of optimizers
     two = hvd.DistributedOptimizer(sgd(second.parameters()), second.named_parameters())
     data = batch(0, hvd.rank())
     (loss_of(first, data) + loss_of(second, data)).backward()

@@ -94,6 +94,24 @@ def check_overflow_of_a_narrow_gradient() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def check_fewer_passes_after_a_step_that_was_skipped() -> None:
+    """What was reduced for the scaler's step, which it then left out, does not count for a later one."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for _ in range(2):
+        scaler.scale(loss_of(model, batch(0, hvd.rank())) * (float("inf") if hvd.rank() == 0 else 1.0)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    model.zero_grad()
+    loss_of(model, batch(1, hvd.rank())).backward()
+    optimizer.step()
+    weights = hvd.allgather_object(model[0].weight.detach())
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
+
+
 def check_autocast() -> None:
     model, expected = make_model().float(), make_model().float()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
