@@ -35,6 +35,8 @@ def put(tensor: torch.Tensor, work: torch.Tensor) -> None:
     if work.data_ptr() != tensor.data_ptr():
         with torch.no_grad():
             tensor.copy_(work.reshape(-1).view(tensor.dtype).reshape(tensor.shape))
+        if tensor.is_cuda:  # whoever uses it may do so on another stream than this thread's
+            torch.cuda.current_stream(tensor.device).synchronize()
 
 
 def take(outputs: Sequence[torch.Tensor], like: torch.Tensor, result: Gathered, members: Sequence[int]) -> None:

@@ -51,7 +51,10 @@ def broadcast(channel: Channel, tensors: Tensors, root: int) -> Handle[None]:
 def send(tensors: Tensors) -> Message:
     """What hands them over in a set of two: the other one receives, under the same name."""
     pieces = [Piece(work, tuple(work.shape), work) for work in map(data, tensors)]
-    return lambda channel, name: channel.start(Kind.BROADCAST, pieces, lambda _: None, root=channel.position, name=name)
+    return _from_here(
+        tensors,
+        lambda channel, name: channel.start(Kind.BROADCAST, pieces, lambda _: None, root=channel.position, name=name),
+    )
 
 
 def receive(tensors: Tensors) -> Message:
@@ -59,9 +62,26 @@ def receive(tensors: Tensors) -> Message:
     differ."""
     works = [data(tensor) for tensor in tensors]
     pieces = [Piece(work, tuple(work.shape), work) for work in works]
-    return lambda channel, name: channel.start(
-        Kind.BROADCAST, pieces, _put_into(tensors, works), root=1 - channel.position, name=name
+    return _from_here(
+        tensors,
+        lambda channel, name: channel.start(
+            Kind.BROADCAST, pieces, _put_into(tensors, works), root=1 - channel.position, name=name
+        ),
     )
+
+
+def _from_here(tensors: Tensors, message: Message) -> Message:
+    """The message, as if handed over now: a thread that does it later has another current stream."""
+    on_gpu = next((tensor for tensor in tensors if tensor.is_cuda), None)
+    if on_gpu is None:
+        return message
+    stream = torch.cuda.current_stream(on_gpu.device)
+
+    def later(channel: Channel, name: str) -> Handle[None]:
+        with torch.cuda.stream(stream):
+            return message(channel, name)
+
+    return later
 
 
 def allgather(channel: Channel, outputs: Sequence[Tensors], inputs: Tensors) -> Handle[None]:
