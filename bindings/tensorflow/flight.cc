@@ -106,8 +106,14 @@ void Flight::start(std::unique_ptr<Flight> flight) {
     core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
     if (flight->all_done()) return flight.release()->complete();
   }
-  bridge::Flight* const tag = flight.release();  // the completing thread's from here on
-  core.distrun_watch_add(lease->watch(), handles.data(), handles.size(), tag);
+  Flight* const watched = flight.release();  // the completing thread's from here on
+  if (core.distrun_watch_add(lease->watch(), handles.data(), handles.size(), static_cast<bridge::Flight*>(watched)) ==
+      DISTRUN_OK) {
+    return;
+  }
+  // Out of memory: no thread could be told, so this one waits.
+  while (!watched->all_done()) core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
+  watched->complete();
 }
 
 void Flight::complete() {

@@ -1,12 +1,14 @@
 #include "bindings/tensorflow/kernel.h"
 
-#include <cstdlib>
+#include <charconv>
 #include <memory>
 
 #include "bindings/bridge/core.h"
 
 namespace distrun::tensorflow {
 namespace {
+
+constexpr int kInvalidArgument = 3;  // TensorFlow's
 
 class Attributes {
  public:
@@ -29,7 +31,15 @@ class Attributes {
   }
 
   // TensorFlow's attributes have no double, and a float is not enough for 1 / 3.
-  double number(const char* name) { return std::strtod(text(name).c_str(), nullptr); }
+  double number(const char* name) {
+    const std::string value = text(name);
+    double found = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), found);
+    if (status_.ok() && (error != std::errc() || end != value.data() + value.size())) {
+      tf.TF_SetStatus(status_.get(), kInvalidArgument, (std::string(name) + " is no number: " + value).c_str());
+    }
+    return found;
+  }
 
   bool refused() {
     if (status_.ok()) return false;

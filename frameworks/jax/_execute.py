@@ -127,6 +127,12 @@ def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
     if spec.kind == Kind.ALLGATHER:
         rows *= spec.members
     elif spec.kind == Kind.REDUCESCATTER:
+        if rows < spec.members:
+            # XLA drops what has no elements, and with it the operation, on the ranks without a row only.
+            raise ValueError(
+                f"reducescatter inside jax.jit needs a row for each of the {spec.members} ranks, and there are {rows}; "
+                "call it outside jax.jit, or add rows of zeros."
+            )
         rows = share(rows, spec.members, spec.position)
     elif rows % spec.members:
         raise ValueError(f"alltoall without splits: {rows} rows are not a multiple of {spec.members} ranks.")

@@ -10,7 +10,7 @@ from typing import Any
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun.errors import DistrunError
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
 from ._keras import keras
 
@@ -30,22 +30,27 @@ class Reduction:
 
     def active(self) -> bool:
         """True where there is somebody to reduce with."""
-        return bool(self.process_set.included()) and (self.process_set.size() or 1) > 1
+        return has_peers(self.process_set)
+
+    @property
+    def _scale(self) -> float:
+        """What every gradient is multiplied by, reduced or not."""
+        return self.prescale * self.postscale
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """One gradient for each that is given; None stays None."""
         results = list(gradients)
         if not self.active():
-            scale = self.prescale * self.postscale
-            return results if scale == 1.0 else [_scaled(one, scale) for one in results]
+            return [_scaled(one, self._scale) for one in results]
         travels = []
         for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue
             if id(variable) not in self.local:
                 travels.append(index)
-            elif self.scale_local:
-                results[index] = _scaled(gradient, 1.0 / (self.process_set.size() or 1))
+            else:
+                shared_by = self.process_set.size() if self.scale_local else 1
+                results[index] = _scaled(gradient, self._scale / (shared_by or 1))
         if travels:
             # Paths are names for people; two variables may have the same one.
             names = [f"gradient.{index}.{path_of(variables[index])}" for index in travels]
@@ -61,8 +66,8 @@ def path_of(variable: Any) -> str:
 
 
 def _scaled(gradient: Any, factor: float) -> Any:
-    if gradient is None:
-        return None
+    if gradient is None or factor == 1.0:
+        return gradient
     if hasattr(gradient, "dense_shape"):  # tf.IndexedSlices
         return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
@@ -109,11 +114,10 @@ def _on_tensorflow(reduction: Reduction, gradients: list[Any], names: list[str])
         for index, one in zip(dense, reduced, strict=True):
             results[index] = one
     if sparse:
-        scale = reduction.prescale * reduction.postscale
         rows = [gradients[index] for index in sparse]
         gathered = allreduce_slices(rows, reduction.op, [names[index] for index in sparse], reduction.process_set)
         for index, one in zip(sparse, gathered, strict=True):
-            results[index] = one if scale == 1.0 else _scaled(one, scale)
+            results[index] = _scaled(one, reduction._scale)
     return results
 
 

@@ -67,6 +67,19 @@ def _name_in_graph(kind: Kind) -> str:
     return f"{name}.{number}"
 
 
+def _once_in_graph(what: Call, graph: Any) -> tuple[str, ...]:
+    """The names, numbered where the graph has them already: nothing orders its operations, so on another rank another
+    one of the same name could come first. Equal on all ranks that build the same function."""
+    if not hasattr(graph, "_distrun_uses"):
+        graph._distrun_uses = {}
+    uses: dict[tuple[Kind, str], int] = graph._distrun_uses
+    names = []
+    for name in what.names:
+        use = uses[what.kind, name] = uses.get((what.kind, name), 0) + 1
+        names.append(name if use == 1 else f"{name}#{use}")
+    return tuple(names)
+
+
 def _in_loop(graph: Any) -> bool:
     while graph is not None:
         # Of the loop itself, or of its gradient, whose class is made from it.
@@ -106,7 +119,11 @@ def _attributes(what: Call, eager: bool) -> dict[str, Any]:
         "grouped": int(what.grouped),
     }
     if what.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-        made |= {"reduce": int(what.reduce), "prescale": repr(what.prescale), "postscale": repr(what.postscale)}
+        made |= {
+            "reduce": int(what.reduce),
+            "prescale": repr(float(what.prescale)),
+            "postscale": repr(float(what.postscale)),
+        }
     if what.kind == Kind.BROADCAST:
         made["root"] = what.root
     return made
@@ -115,11 +132,14 @@ def _attributes(what: Call, eager: bool) -> dict[str, Any]:
 def run(what: Call, *inputs: Any) -> list[Any]:
     """All outputs. inputs: the list of tensors; for alltoall the tensor and the splits (int64)."""
     native = _native.native()
-    if native is None:
-        return _fallback.run(what, *inputs)
     if executing_eagerly():
+        if native is None:
+            return _fallback.run(what, *inputs)
         return _eagerly(native, what.kind, _eager_attributes(what), inputs)
     graph = tf.compat.v1.get_default_graph()
+    what = what._replace(names=_once_in_graph(what, _function_graph(graph)))
+    if native is None:
+        return _fallback.run(what, *inputs)
     name = f"distrun_{what.kind.name.lower()}"
     if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
         name += "_ordered"

@@ -16,8 +16,6 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
     def __init__(self, fused: bool | None = False, **options: Any) -> None:
         if fused in (True, None):
             raise ValueError("SyncBatchNormalization does not support fused=True.")
-        if not options.get("name"):
-            options["name"] = "sync_batch_normalization"
         super().__init__(**options)
 
     def _moments(self, inputs: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:

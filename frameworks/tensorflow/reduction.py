@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
 from .compression import Compression, Compressor
 from .functions import variable_names
@@ -47,7 +47,7 @@ class Reduction:
 
     def active(self) -> bool:
         """True where there is somebody to reduce with."""
-        return bool(self.process_set.included()) and (self.process_set.size() or 1) > 1
+        return has_peers(self.process_set)
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
         """The reduced gradients; `variables` name them, in the same order on all ranks."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from distrun import _collectives, _session
 from distrun._abi import ReduceOp
-from distrun.process_sets import ProcessSet, global_process_set, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
 from ._reducer import Options, Reducer
 from .compression import Compression, Compressor
@@ -216,7 +216,7 @@ def DistributedOptimizer(
     sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
     or lists of parameters. sparse_as_dense: sparse gradients are made dense first.
     """
-    registered_id(process_set)
+    active = has_peers(process_set)
     reduce = _collectives.reduce_op(op)
     if gradient_predivide_factor != 1.0 and reduce != ReduceOp.AVERAGE:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -234,7 +234,6 @@ def DistributedOptimizer(
         compression, reduce, gradient_predivide_factor, backward_passes_per_step, sparse_as_dense, process_set
     )
     reducer = Reducer(options, _prefix())
-    active = bool(process_set.included()) and (process_set.size() or 1) > 1
     if active:
         sets = {number: reducer.new_group(number) for number in sorted(set(grouping.values()))}
         for param in params:

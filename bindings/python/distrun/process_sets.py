@@ -73,6 +73,13 @@ def registered_id(process_set: ProcessSet) -> int:
     return number
 
 
+def has_peers(process_set: ProcessSet) -> bool:
+    """Whether this rank reduces with others there. As registered_id for a set that is not registered: who trains with
+    it would otherwise train alone without a word."""
+    registered_id(process_set)
+    return bool(process_set.included()) and process_set.size() != 1
+
+
 def opened(size: int) -> None:
     """After init: the global set has all ranks."""
     global_process_set.process_set_id = 0

@@ -334,6 +334,61 @@ def batch_norm() -> None:
     assert np.allclose(result, (data[RANK] - mean) / tf.sqrt(variance + layer.epsilon), atol=1e-4)
     raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
 
+    # Two layers without a name are two.
+    keras_layers = [hvd.SyncBatchNormalization(momentum=0.0) for _ in range(2)]
+    model = tf.keras.Sequential(keras_layers)
+    equal(tf.function(lambda x: model(x, training=True))(data[RANK]), result)
+
+
+def names_in_one_function() -> None:
+    """Operations of one name in one graph are told apart, in whatever order TensorFlow starts them on which rank."""
+
+    def later(x, rank: int):  # type: ignore[no-untyped-def]
+        def wait(value):  # type: ignore[no-untyped-def]
+            time.sleep(0.2 * (rank == RANK))
+            return value
+
+        result = tf.py_function(wait, [x], tf.float32)
+        result.set_shape([2])
+        return result
+
+    @tf.function
+    def both(x):  # type: ignore[no-untyped-def]
+        first = hvd.allreduce(later(x, 0), op=hvd.Sum, name="one")
+        return first, hvd.allreduce(later(10.0 * x, SIZE - 1), op=hvd.Sum, name="one")
+
+    first, second = both(tf.ones([2]))
+    equal(first, [SIZE] * 2)
+    equal(second, [10 * SIZE] * 2)
+    variable = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def two_losses():  # type: ignore[no-untyped-def]
+        with tf.GradientTape(persistent=True) as tape:
+            one = tf.reduce_sum(later(variable * 1.0, 0) * (RANK + 1.0))
+            other = tf.reduce_sum(later(variable * 1.0, SIZE - 1) * (RANK + 10.0))
+        reducing = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        return reducing.gradient(one, [variable])[0], reducing.gradient(other, [variable])[0]
+
+    for _ in range(3):
+        one, other = two_losses()
+        equal(one, [sum(rank + 1 for rank in range(SIZE))] * 2)
+        equal(other, [sum(rank + 10 for rank in range(SIZE))] * 2)
+
+
+def factors_of_numpy() -> None:
+    """Their text is not a number's; the result must be."""
+    x = tf.Variable([2.0])
+    for wrap in (lambda function: function, tf.function):
+        with tf.GradientTape() as tape:
+            found = wrap(lambda: hvd.allreduce(x, op=hvd.Sum, prescale_factor=np.float64(0.25)))()
+        equal(found, [SIZE / 2])
+        equal(tape.gradient(found, x), [SIZE / 4])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(x * 3)
+    tape = hvd.DistributedGradientTape(tape, gradient_predivide_factor=np.sqrt(np.float32(SIZE)))
+    equal(tape.gradient(loss, [x])[0], [3.0])
+
 
 def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-def]
     """Each result stays as it is while others come and go; what is returned is kept beyond shutdown."""
@@ -398,6 +453,8 @@ mismatches()
 a_variable_that_one_rank_lacks()
 process_sets_and_join()
 batch_norm()
+names_in_one_function()
+factors_of_numpy()
 results_keep_their_memory(tf.function, 3)
 raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
 raises(NotImplementedError, "elastic", lambda: hvd.elastic.TensorFlowState())

@@ -114,6 +114,11 @@ def check_reducescatter() -> None:
     for way in WAYS.values():
         same(way(functools.partial(hvd.reducescatter, op=hvd.Sum))(of(rank, (rows, 2))), mine)
         same(way(hvd.reducescatter)([of(rank, (rows, 2))]), [mine / size])
+    few = of(rank, (size - 1, 2))
+    assert hvd.reducescatter(few).shape == (int(rank < size - 1), 2)
+    if size > 1:
+        with raises(ValueError, "a row for each"):
+            jax.jit(hvd.reducescatter)(few)
 
 
 def check_gradients() -> None:

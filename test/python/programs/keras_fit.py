@@ -15,6 +15,7 @@ from checks import raises, run
 
 import distrun.keras as hvd
 from distrun import _session
+from distrun.keras._backends import Reduction
 from distrun.keras._keras import LEGACY, keras
 
 ROWS, BATCH = 48, 12  # over all ranks
@@ -217,6 +218,16 @@ def check_local_layers() -> None:
     if hvd.size() > 1:
         kernels = hvd.allgather(local.get_weights()[0][None])
         assert not np.allclose(kernels[0], kernels[1])
+
+
+def check_the_scale_of_local_gradients() -> None:
+    """What undoes Keras's division by the number of passes holds for them too, as it does on one rank."""
+    variable = keras.Variable([1.0, 2.0])
+    gradient = keras.ops.convert_to_tensor([3.0, 6.0])
+    for shared, divisor in ((False, 1), (True, hvd.size())):
+        reduction = Reduction(postscale=4.0, scale_local=shared, local={id(variable)})
+        [found] = reduction.reduce([gradient], [variable])
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(found), np.array([12.0, 24.0]) / divisor)
 
 
 def check_what_is_wrong_is_refused() -> None:
