@@ -47,4 +47,12 @@ void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std:
   kernels::scale(dtype, factor, in, out, count);
 }
 
+Result<std::unique_ptr<std::byte[]>> make_buffer(std::size_t bytes, std::string_view what) {
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+  if (!memory) {
+    return Status(Errc::kOutOfMemory, "no memory for the " + std::to_string(bytes) + " bytes of " + std::string(what));
+  }
+  return memory;
+}
+
 }  // namespace distrun::backend

@@ -98,4 +98,7 @@ class Backend {
 // same bits as the backends that do it themselves. `in` may equal `out`.
 void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count);
 
+// Memory with any content, for data on its way. kOutOfMemory, whose text says that it was for `what`.
+Result<std::unique_ptr<std::byte[]>> make_buffer(std::size_t bytes, std::string_view what);
+
 }  // namespace distrun::backend

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <ranges>
 #include <utility>
 
@@ -30,14 +29,6 @@ std::vector<void*> marks_of(const std::vector<RunTensor>& tensors) {
 // What a backend cannot do is known to all members alike, so the tensor fails everywhere and the job goes on.
 bool concerns_only_the_tensor(const Status& status) {
   return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
-}
-
-Result<std::unique_ptr<std::byte[]>> allocate(std::size_t bytes, const std::string& what) {
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
-  if (!memory) {
-    return Status(Errc::kOutOfMemory, "no memory for the " + std::to_string(bytes) + " bytes of " + what);
-  }
-  return memory;
 }
 
 Status no_backend(const ProcessSet& set, const Tensor& tensor) {
@@ -211,7 +202,7 @@ Status Executor::pack(Flight& flight) {
   const DType dtype = flight.operation.dtype;
   std::size_t count = 0;
   for (const backend::Segment& one : flight.segments) count += one.count;
-  auto memory = allocate(count * size_of(dtype), "the buffer in which small tensors are reduced together");
+  auto memory = backend::make_buffer(count * size_of(dtype), "the buffer in which small tensors are reduced together");
   if (!memory.ok()) return memory.status();
   flight.packed = *std::move(memory);
   std::byte* to = flight.packed.get();
@@ -289,7 +280,7 @@ Status Executor::segment_of_reducescatter(const ProcessSet& set, const backend::
   flight.operation.postscale = 1.0;
   if (prescale == 1.0) return {};
   const std::size_t bytes = payload_bytes(tensor.signature());
-  auto memory = allocate(bytes, "the scaled input of reducescatter '" + tensor.submission().name + "'");
+  auto memory = backend::make_buffer(bytes, "the scaled input of reducescatter '" + tensor.submission().name + "'");
   if (!memory.ok()) return memory.status();
   flight.packed = *std::move(memory);
   backend::scale(flight.operation.dtype, prescale, input_of(tensor), flight.packed.get(), count_of(tensor));

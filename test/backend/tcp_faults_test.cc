@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <thread>
@@ -207,6 +208,46 @@ TEST_CASE("tcp faults: members that do not run the same operations get a protoco
   }));
   CHECK(completed[0].status.code() == Errc::kProtocol);
   CHECK(completed[0].status.message().find("where message 0 of allreduce 0 (float32, ") != std::string::npos);
+}
+
+TEST_CASE("tcp faults: an operation for which there is no memory is an error, and nothing runs after it") {
+  std::array<std::array<int, 2>, 2> pairs{};
+  for (auto& pair : pairs)
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
+  const Fd left(pairs[0][1]);
+  const Fd right(pairs[1][1]);
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  constexpr std::size_t kTooMuch = std::size_t{1} << 46;  // bytes of a block; no address space has room for two
+  auto member = backend::tcp::TcpBackend::create({.ring = {.size = 3,
+                                                           .index = 1,
+                                                           .left_rank = 0,
+                                                           .right_rank = 2,
+                                                           .left = GuardedFd(Fd(pairs[0][0])),
+                                                           .right = GuardedFd(Fd(pairs[1][0]))},
+                                                  .wait_set = wait_set->get(),
+                                                  .tuning = {.chunk_bytes = kTooMuch}});
+  REQUIRE(member.ok());
+  Flight earlier(10);
+  REQUIRE((*member)->start(earlier.operation(), 1).ok());
+  const std::vector<std::size_t> counts(9, kTooMuch);
+  const Segment segment{.in = earlier.bytes(), .out = earlier.bytes(), .count = 3 * kTooMuch};
+  const Status status = (*member)->start(
+      {.kind = OpKind::kAlltoall, .dtype = DType::kU8, .segments = {&segment, 1}, .counts = counts}, 2);
+  CHECK(status.code() == Errc::kOutOfMemory);
+  CHECK(status.message().find("140737488355328 bytes") != std::string::npos);
+  std::vector<Completed> completed;
+  (*member)->completed(completed);
+  REQUIRE(completed.size() == 1);
+  CHECK(completed[0].token == 1);
+  CHECK(completed[0].status.code() == Errc::kOutOfMemory);
+  CHECK((*member)->start(earlier.operation(), 3).code() == Errc::kOutOfMemory);
+  // The neighbours are told, so that neither takes this member's silence for a death.
+  for (const Fd* end : {&left, &right}) {
+    backend::tcp::HeaderBytes bytes{};
+    REQUIRE(::recv(end->get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    CHECK(backend::tcp::decode(bytes)->kind == backend::tcp::MessageKind::kAbort);
+  }
 }
 
 TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, naming the one that failed") {

@@ -23,7 +23,8 @@ struct FakeBackendOptions {
   bool polls_memory = true;
   bool must_be_asked = false;  // and wakes nobody
   bool thread_affine = false;
-  int hangs = -1;  // this rank's data never comes
+  int hangs = -1;    // this rank's data never comes
+  int starves = -1;  // this rank has no memory for what it starts
 };
 
 // What the backends of all ranks and groups share; outlives them.
@@ -74,7 +75,12 @@ class FakeFabric {
 class FakeBackend final : public backend::Backend {
  public:
   FakeBackend(FakeFabric& fabric, int group, std::vector<int> members, int rank, FakeBackendOptions options)
-      : fabric_(fabric), group_(group), members_(std::move(members)), rank_(rank), hangs_(options.hangs == rank) {
+      : fabric_(fabric),
+        group_(group),
+        members_(std::move(members)),
+        rank_(rank),
+        hangs_(options.hangs == rank),
+        starves_(options.starves == rank) {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
@@ -89,6 +95,7 @@ class FakeBackend final : public backend::Backend {
     {
       const MutexLock lock(fabric_.mutex_);
       if (!aborted_.ok()) return aborted_;
+      if (starves_) return {Errc::kOutOfMemory, "no memory for what passes through"};
       auto& slot = fabric_.slots_[{group_, next_}];
       if (!hangs_) slot.inputs[rank_] = contribution(operation);
       fabric_.most_segments_ = std::max(fabric_.most_segments_, operation.segments.size());
@@ -240,6 +247,7 @@ class FakeBackend final : public backend::Backend {
   const std::vector<int> members_;
   const int rank_;
   const bool hangs_;
+  const bool starves_;
   backend::Capabilities capabilities_;
   std::deque<Queued> queue_;
   std::uint64_t next_ = 0;

@@ -47,15 +47,23 @@ Job::Job(const Operation& operation, const JobArgs& args)
                             tuning_);
   sends_ = schedule_->sends();
   receives_ = schedule_->receives();
-  blocks_.resize(schedule_->passing() * layout_.element_bytes());
-  if (!schedule_->gathers_blocks()) return;
-  const std::size_t block = layout_.count() * layout_.element_bytes();
-  blocks_.resize(block * size_);
-  std::byte* own = blocks_.data() + block * index_;
+}
+
+Status Job::reserve() {
+  if (size_ == 1) return {};
+  const bool gathers = schedule_->gathers_blocks();
+  const std::size_t elements = gathers ? layout_.count() * size_ : schedule_->passing();
+  if (elements == 0) return {};
+  auto blocks = make_buffer(elements * layout_.element_bytes(), "what the ring's other members send through this one");
+  if (!blocks.ok()) return blocks.status();
+  blocks_ = *std::move(blocks);
+  if (!gathers) return {};
+  std::byte* own = blocks_.get() + layout_.count() * layout_.element_bytes() * index_;
   layout_.for_each(0, layout_.count(), [&](const std::byte* in, std::byte*, std::size_t count) {
     kernels::scale(operation_.dtype, operation_.prescale, in, own, count);
     own += count * layout_.element_bytes();
   });
+  return {};
 }
 
 bool Job::reduces() const { return operation_.kind == OpKind::kAllreduce || operation_.kind == OpKind::kReducescatter; }
@@ -89,7 +97,7 @@ void Job::add_send(Pieces& pieces) {
     case Place::kPartial:
       return pieces.add(partials_.front(), bytes_of(transfer));
     case Place::kBlock:
-      return pieces.add(blocks_.data() + transfer.begin * bytes, bytes_of(transfer));
+      return pieces.add(blocks_.get() + transfer.begin * bytes, bytes_of(transfer));
     case Place::kOutput:
       if (in_blocks()) return pieces.add(operation_.segments[0].out + transfer.begin * bytes, bytes_of(transfer));
       return layout_.for_each(transfer.begin, transfer.count, [&](const std::byte*, std::byte* out, std::size_t count) {
@@ -135,6 +143,7 @@ void Job::keep_input(const Transfer& transfer) {
 
 bool Job::add_receive(Pieces& pieces) {
   const Transfer transfer = schedule_->receive(received_);
+  if (sent_ < transfer.after) return false;
   const std::size_t bytes = layout_.element_bytes();
   switch (transfer.place) {
     case Place::kNothing:
@@ -147,7 +156,7 @@ bool Job::add_receive(Pieces& pieces) {
       pieces.add(landing_, bytes_of(transfer));
       return true;
     case Place::kBlock:
-      pieces.add(blocks_.data() + transfer.begin * bytes, bytes_of(transfer));
+      pieces.add(blocks_.get() + transfer.begin * bytes, bytes_of(transfer));
       return true;
     case Place::kOutput:
       break;
@@ -230,7 +239,7 @@ void Job::finish() {
       kernels::scale(operation_.dtype, operation_.prescale, in, out, count);
       sources[0] = out;
     } else {
-      for (std::size_t i = 0; i < size_; ++i) sources[i] = blocks_.data() + i * block + offset;
+      for (std::size_t i = 0; i < size_; ++i) sources[i] = blocks_.get() + i * block + offset;
     }
     kernels::reduce(reduction, sources, out, count);
     offset += count * bytes;

@@ -43,6 +43,8 @@ struct JobArgs {
 class Job {
  public:
   Job(const Operation& operation, const JobArgs& args);
+  // Before anything else: memory for what the others send through this member. kOutOfMemory.
+  Status reserve();
 
   [[nodiscard]] std::uint64_t token() const { return token_; }
   [[nodiscard]] bool sent_all() const { return sent_ == sends_; }
@@ -59,8 +61,8 @@ class Job {
   void add_send(Pieces& pieces);
   void end_send();
 
-  // False while no chunk is free for the next message; else `pieces` gets the memory its payload goes to. end_receive()
-  // when all of it is there: adds up.
+  // False while no memory is free for the next message, which some send will free; else `pieces` gets the memory its
+  // payload goes to. end_receive() when all of it is there: adds up.
   bool add_receive(Pieces& pieces);
   void end_receive();
 
@@ -88,11 +90,11 @@ class Job {
   std::unique_ptr<Schedule> schedule_;  // null in a group of one
   std::size_t sends_ = 0, receives_ = 0;
   std::size_t sent_ = 0, received_ = 0;
-  std::vector<std::byte> blocks_;      // Place::kBlock
-  std::vector<std::byte> scaled_;      // a prescaled chunk of the own input, on its way out
-  std::vector<std::byte> own_scaled_;  // the same, on its way into a sum
-  std::deque<std::byte*> partials_;    // received, combined, not sent on yet; in order
-  std::byte* landing_ = nullptr;       // lent for the message that is being received
+  std::unique_ptr<std::byte[]> blocks_;  // Place::kBlock
+  std::vector<std::byte> scaled_;        // a prescaled chunk of the own input, on its way out
+  std::vector<std::byte> own_scaled_;    // the same, on its way into a sum
+  std::deque<std::byte*> partials_;      // received, combined, not sent on yet; in order
+  std::byte* landing_ = nullptr;         // lent for the message that is being received
 };
 
 }  // namespace distrun::backend::tcp

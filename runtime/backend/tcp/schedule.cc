@@ -221,19 +221,27 @@ class RingScatter final : public Schedule {
 
 // Blocks travel to the right until they are where they belong: in step s member r passes on what member r - s has for
 // those further than s away, the nearest first. A block goes through up to n - 1 members: the price of a ring, in
-// which every member knows two others only.
+// which every member knows two others only. They go in slices, one window of every block after the other, so that what
+// is on its way does not grow with the tensor. What is received in one step is sent on in the next, so two halves of
+// scratch take turns, and a step waits until nothing is left to be sent of what it overwrites. That cannot lock up: a
+// receive waits for sends of earlier steps only, and the receives of the first step for none.
 class RingExchange final : public Schedule {
  public:
   RingExchange(const Task& task, const Tuning& tuning)
       : size_(task.size), index_(task.index), chunk_(chunk_of(task, tuning)), counts_(task.counts) {
-    for (std::size_t step = 0; step + 1 < size_; ++step) add_step(step);
+    const std::size_t largest = *std::ranges::max_element(counts_);
+    slice_ = std::min(largest, chunk_ * std::max<std::size_t>(1, tuning.window));
+    half_ = (size_ - 2) * slice_;
+    for (first_ = 0; first_ < largest; first_ += slice_) {
+      for (std::size_t step = 0; step + 1 < size_; ++step) add_step(step);
+    }
   }
 
   [[nodiscard]] std::size_t sends() const override { return sends_.size(); }
   [[nodiscard]] std::size_t receives() const override { return receives_.size(); }
   [[nodiscard]] Transfer send(std::size_t i) const override { return sends_[i]; }
   [[nodiscard]] Transfer receive(std::size_t i) const override { return receives_[i]; }
-  [[nodiscard]] std::size_t passing() const override { return passing_; }
+  [[nodiscard]] std::size_t passing() const override { return 2 * half_; }
 
  private:
   [[nodiscard]] std::size_t count(std::size_t from, std::size_t to) const { return counts_[from * size_ + to]; }
@@ -248,28 +256,38 @@ class RingExchange final : public Schedule {
     return offset;
   }
 
+  // Elements of this slice in a block of so many.
+  [[nodiscard]] std::size_t in_slice(std::size_t elements) const {
+    return std::min(slice_, elements - std::min(first_, elements));
+  }
+
   void add_step(std::size_t step) {
+    const std::size_t sent_before = sends_.size();
     // What was received in the step before, but for the part that stayed here, goes out in the same order.
     if (step > 0) {
       sends_.insert(sends_.end(), passed_.begin(), passed_.end());
     } else {
       for (std::size_t distance = 1; distance < size_; ++distance) {
         const std::size_t to = (index_ + distance) % size_;
-        add_chunks(sends_, Place::kInput, input_offset(to), count(index_, to));
+        add_chunks(sends_, Place::kInput, input_offset(to) + first_, in_slice(count(index_, to)));
       }
     }
     passed_.clear();
     const std::size_t from = (index_ + size_ - 1 - step) % size_;
-    add_chunks(receives_, Place::kOutput, output_offset(from), count(from, index_));
+    add_chunks(receives_, Place::kOutput, output_offset(from) + first_, in_slice(count(from, index_)));
+    std::size_t passing = step % 2 * half_;
     for (std::size_t distance = step + 2; distance < size_; ++distance) {
-      const std::size_t elements = count(from, (from + distance) % size_);
+      const std::size_t elements = in_slice(count(from, (from + distance) % size_));
       for (std::size_t at = 0; at < elements; at += chunk_) {
-        Transfer transfer{.place = Place::kBlock, .begin = passing_ + at, .count = std::min(chunk_, elements - at)};
+        Transfer transfer{.place = Place::kBlock,
+                          .begin = passing + at,
+                          .count = std::min(chunk_, elements - at),
+                          .after = sent_before};
         receives_.push_back(transfer);
         transfer.after = receives_.size();
         passed_.push_back(transfer);
       }
-      passing_ += elements;
+      passing += elements;
     }
   }
 
@@ -281,9 +299,10 @@ class RingExchange final : public Schedule {
 
   std::size_t size_, index_, chunk_;
   std::span<const std::size_t> counts_;  // used while this is made only
+  std::size_t slice_ = 0, half_ = 0;     // elements
+  std::size_t first_ = 0;                // of the slice, in every block
   std::vector<Transfer> sends_, receives_;
   std::vector<Transfer> passed_;  // sends of the next step
-  std::size_t passing_ = 0;
 };
 
 // From the root to its right neighbour and on, each chunk as soon as it is there; the root's left neighbour is the end.

@@ -24,7 +24,9 @@ struct Transfer {
   Place place = Place::kNothing;
   std::size_t begin = 0;  // elements
   std::size_t count = 0;
-  std::size_t after = 0;   // send only: so many messages must have been received before this one can go
+  // So many messages must have gone the other way before this one can: a send carries what has been received, and a
+  // receive may need memory that is still being sent.
+  std::size_t after = 0;
   bool keep = false;       // send from kInput only: the output needs a copy, at element out_at
   std::size_t out_at = 0;  // also of kFinal
 };

@@ -74,7 +74,12 @@ Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
                                         .index = index_,
                                         .tuning = tuning_,
                                         .pool = &pool_});
-  return {};
+  const Status status = jobs_.back().reserve();
+  if (status.ok()) return {};
+  // The others have this operation in their order, so none that was started here later would meet its own there.
+  jobs_.pop_back();
+  fail(status.with_context("tcp"));
+  return failed_;
 }
 
 bool TcpBackend::progress() {

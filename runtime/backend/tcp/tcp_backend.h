@@ -2,8 +2,8 @@
 // Used by the holder of the progress token, except abort(). Operations run first in, first out: on every link all
 // messages of an operation come before those of the next, so that members may be a different number of operations
 // ahead without locking each other up.
-// When a neighbour dies, lost_peer() names it and the operations stand still until abort() gives the cause. Only a
-// protocol error, which nobody else sees, fails them from here.
+// When a neighbour dies, lost_peer() names it and the operations stand still until abort() gives the cause. Only what
+// nobody else sees fails them from here: a protocol error, or memory that an operation needs and does not get.
 #pragma once
 
 #include <deque>
@@ -93,7 +93,7 @@ class TcpBackend final : public Backend {
   std::size_t sending_ = 0;  // jobs_[sending_] is the first that has not sent everything
   std::size_t receiving_ = 0;
   std::optional<Header> expected_;  // of the message that reader_ has the memory for
-  bool stalled_ = false;            // no chunk is free for what comes from the left
+  bool stalled_ = false;            // no memory is free for what comes from the left
   std::uint64_t next_sequence_ = 0;
   std::vector<Completed> completed_;
   Status failed_;

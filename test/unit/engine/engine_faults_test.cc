@@ -99,6 +99,15 @@ TEST_CASE("what the backend cannot do is an error of the tensor, not of the job"
   });
 }
 
+TEST_CASE("a rank whose backend has no memory for an operation ends the job on all: nobody waits for it") {
+  EngineJob job({.ranks = 3, .backend = {.starves = 1}, .shut_down = false});
+  job.run([&](int, Engine& engine) {
+    Floats data(4);
+    EXPECT_EQ(wait(engine, submit(engine, data.named("x"))).code(), Errc::kOutOfMemory);
+    expect_job_over(engine, Errc::kOutOfMemory);
+  });
+}
+
 TEST_CASE("a name in flight is refused on this rank only") {
   EngineJob job({.ranks = 2});
   std::atomic<bool> refused{false};
