@@ -83,6 +83,7 @@ Status too_few(int tasks, std::uint64_t members) {
 Status Process::usable(const Environment& environment, std::uint64_t members) {
   const std::lock_guard<std::mutex> lock(setup_);
   if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot go on after that"};
+  if (!refused_.ok()) return refused_;
   if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment));
   int flag = 0;
   library_->call.Finalized(&flag);
@@ -154,13 +155,14 @@ Result<Place> Process::enter() {
       ours_ = true;
     }
     entered_ = true;
-    if (level < library_->is.thread_serialized) {
-      return Status(Errc::kUnsupported,
-                    library_->file + " lets only one thread call it; distrun needs a thread of its own");
-    }
     to_finalize = this;
     if (ours_) std::atexit([] { to_finalize->finalize(); });
+    if (level < library_->is.thread_serialized) {
+      refused_ = {Errc::kUnsupported,
+                  library_->file + " lets only one thread call it; distrun needs a thread of its own"};
+    }
   }
+  if (!refused_.ok()) return refused_;
   Place place;
   DISTRUN_RETURN_IF_ERROR(check(call.Comm_rank(library_->is.world, &place.rank), "MPI_Comm_rank"));
   DISTRUN_RETURN_IF_ERROR(check(call.Comm_size(library_->is.world, &place.size), "MPI_Comm_size"));

@@ -46,9 +46,10 @@ class Process {
   Status initialised_by_program(std::uint64_t members);
   void finalize();
 
-  std::mutex setup_;  // for the next four and for ops_
+  std::mutex setup_;  // for the next five and for ops_
   std::optional<Library> library_;
   bool entered_ = false;
+  Status refused_;  // what entering found; every later attempt finds it too
   bool ours_ = false;
   int tasks_ = 0;
   std::mutex turn_;

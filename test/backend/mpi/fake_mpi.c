@@ -1,0 +1,67 @@
+/* An MPI of one task with the binary interface of Open MPI, for process_test.cc. It gives the thread level that it is
+ * told to give, and its operations do nothing. */
+#pragma GCC visibility push(default)
+
+int fake_mpi_level = 3;
+int fake_mpi_inits = 0;
+int fake_mpi_finalizes = 0;
+
+int MPI_Initialized(int* flag) {
+  *flag = fake_mpi_inits > 0;
+  return 0;
+}
+int MPI_Finalized(int* flag) {
+  *flag = fake_mpi_finalizes > 0;
+  return 0;
+}
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  (void)argc;
+  (void)argv;
+  *provided = required < fake_mpi_level ? required : fake_mpi_level;
+  ++fake_mpi_inits;
+  return 0;
+}
+int MPI_Query_thread(int* provided) {
+  *provided = fake_mpi_level;
+  return 0;
+}
+int MPI_Finalize(void) {
+  ++fake_mpi_finalizes;
+  return 0;
+}
+int MPI_Comm_rank(void* comm, int* rank) {
+  (void)comm;
+  *rank = 0;
+  return 0;
+}
+int MPI_Comm_size(void* comm, int* size) {
+  (void)comm;
+  *size = 1;
+  return 0;
+}
+
+#define FUNCTION(name) \
+  int name(void) { return 0; }
+FUNCTION(MPI_Error_string)
+FUNCTION(MPI_Get_library_version)
+FUNCTION(MPI_Comm_group)
+FUNCTION(MPI_Group_incl)
+FUNCTION(MPI_Group_free)
+FUNCTION(MPI_Comm_create_group)
+FUNCTION(MPI_Comm_set_errhandler)
+FUNCTION(MPI_Comm_free)
+FUNCTION(MPI_Op_create)
+FUNCTION(MPI_Test)
+FUNCTION(MPI_Iallreduce)
+FUNCTION(MPI_Ireduce)
+FUNCTION(MPI_Ibcast)
+FUNCTION(MPI_Ibarrier)
+FUNCTION(MPI_Iallgatherv)
+FUNCTION(MPI_Ireduce_scatter)
+FUNCTION(MPI_Isend)
+FUNCTION(MPI_Irecv)
+
+int ompi_mpi_comm_world, ompi_mpi_errors_return, ompi_request_null;
+int ompi_mpi_op_sum, ompi_mpi_op_prod, ompi_mpi_op_min, ompi_mpi_op_max;
+int ompi_mpi_uint8_t, ompi_mpi_int8_t, ompi_mpi_int16_t, ompi_mpi_int32_t, ompi_mpi_int64_t, ompi_mpi_uint16_t;
+int ompi_mpi_float, ompi_mpi_double;
