@@ -30,16 +30,18 @@ Flight::Flight(const Channel& channel, const distrun_backend_operation& operatio
       operation_(operation),
       token_(token),
       call_(channel.call()),
-      unit_(size_of(plugin::dtype_of(operation))) {
-  if (operation.num_segments == 0) return;
-  if (Ring::serves(channel, operation)) ring_ = std::make_unique<Ring>(channel, operation);
-  input_ = static_cast<const std::byte*>(operation.segments->input);
-  output_ = static_cast<std::byte*>(operation.segments->output);
-  count_ = operation.segments->count;
-}
+      unit_(size_of(plugin::dtype_of(operation))) {}
 
 Status Flight::start() {
-  if (ring_ || (operation_.num_segments == 0 && operation_.kind != DISTRUN_BACKEND_BARRIER)) return {};
+  if (operation_.num_segments == 0) return operation_.kind == DISTRUN_BACKEND_BARRIER ? barrier() : Status();
+  if (channel_.process->program_calls()) DISTRUN_RETURN_IF_ERROR(own_.take(channel_, operation_));
+  if (Ring::serves(channel_, operation_)) {
+    ring_ = std::make_unique<Ring>(channel_, operation_);
+    return {};
+  }
+  input_ = static_cast<const std::byte*>(operation_.segments->input);
+  output_ = static_cast<std::byte*>(operation_.segments->output);
+  count_ = operation_.segments->count;
   switch (operation_.kind) {
     case DISTRUN_BACKEND_ALLREDUCE:
       return allreduce();
@@ -72,12 +74,12 @@ Status Flight::test() {
 }
 
 void Flight::finish() {
-  if (output_ == nullptr || ring_) return;
   const auto members = static_cast<std::size_t>(channel_.members);
-  if (operation_.kind == DISTRUN_BACKEND_ALLREDUCE) plugin::finish_average(operation_, members, output_, count_);
-  if (operation_.kind == DISTRUN_BACKEND_REDUCESCATTER) {
-    plugin::finish_average(operation_, members, output_, operation_.counts[channel_.index]);
+  const bool scatters = operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
+  if (!ring_ && count_ > 0 && (scatters || operation_.kind == DISTRUN_BACKEND_ALLREDUCE)) {
+    plugin::finish_average(operation_, members, output_, scatters ? operation_.counts[channel_.index] : count_);
   }
+  own_.give_back();
 }
 
 Handle* Flight::next_request() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/backend/mpi/channel.h"
+#include "runtime/backend/mpi/own_memory.h"
 #include "runtime/backend/mpi/ring.h"
 #include "runtime/backend/plugin/guest.h"
 
@@ -18,7 +19,7 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
 
 class Flight {
  public:
-  // `operation` outlives the flight.
+  // What `operation` points to outlives the flight, or its last call.
   Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
   // Both on a thread that has its turn. All members start alike.
@@ -29,7 +30,7 @@ class Flight {
   // Of the flights that say so only the first is tested: their messages are told apart by their order.
   [[nodiscard]] bool goes_around() const { return ring_ != nullptr; }
   [[nodiscard]] std::uint64_t token() const { return token_; }
-  void finish();  // when done: what is left of the arithmetic
+  void finish();  // when done: what is left of the arithmetic, and of the way
 
  private:
   Status allreduce();
@@ -52,7 +53,8 @@ class Flight {
   const Layout& layout(const std::uint64_t* counts);
 
   Channel channel_;
-  const distrun_backend_operation& operation_;
+  distrun_backend_operation operation_;
+  OwnMemory own_;
   std::uint64_t token_;
   const Functions& call_;
   std::size_t unit_;

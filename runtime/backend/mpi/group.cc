@@ -59,7 +59,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   const auto ranks = exchange_ranks(spec, *place);
   if (!ranks.ok()) return ranks.status();
   channel_ = {.process = &process_,
-              .memory = &memory_,
+              .memory = memory_.get(),
               .comm = nullptr,
               .index = spec.index,
               .members = static_cast<int>(ranks->size())};
@@ -138,12 +138,17 @@ bool Group::progress() {
   return any;
 }
 
-// MPI cannot take back a collective operation. Its memory is free again because nobody of distrun calls MPI in this
-// process any more: without that nothing moves.
+// MPI cannot take back a collective operation, and moves what is open whenever anybody calls it. Nobody of distrun does
+// in this process any more. The program may, where it has initialised MPI: there operations are not in the tensors'
+// memory, which is free again either way. What MPI has been given of ours stays for as long as the process.
 void Group::give_up(const Status& why) {
   if (flights_.empty()) return;
   process_.abandon();
-  for (const auto& flight : std::exchange(flights_, {})) host_.complete(flight->token(), why);
+  process_.keep(memory_);
+  for (auto& flight : std::exchange(flights_, {})) {
+    host_.complete(flight->token(), why);
+    process_.keep(std::move(flight));
+  }
 }
 
 void Group::abort(std::int32_t code, const char* cause) {

@@ -33,7 +33,7 @@ class Group {
 
   Process& process_;
   plugin::Host host_;
-  RingMemory memory_;
+  std::shared_ptr<RingMemory> memory_ = std::make_shared<RingMemory>();
   Channel channel_;
   std::deque<std::unique_ptr<Flight>> flights_;
   plugin::AbortGate aborted_;

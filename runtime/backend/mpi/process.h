@@ -4,9 +4,12 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/backend/mpi/library.h"
 #include "runtime/base/settings.h"
@@ -35,9 +38,13 @@ class Process {
   [[nodiscard]] Status check(int code, const char* call) const;
   Result<Handle> op_of(DType dtype, ReduceOp reduce);  // on a thread that has its turn
 
-  // An operation was given up while MPI may still look at its memory: MPI is never called again. With the turn.
+  // Whether the program calls MPI too, as far as can be known: it has initialised it. After enter().
+  [[nodiscard]] bool program_calls() const { return !ours_; }
+  // An operation was given up while MPI may still look at its memory: MPI is never called again. With the turn, as for
+  // keep(): something that MPI may look at until the process ends.
   void abandon() { abandoned_ = true; }
   [[nodiscard]] bool abandoned() const { return abandoned_; }
+  void keep(std::shared_ptr<void> something) { kept_.push_back(std::move(something)); }
   // MPI_Finalize waits for all tasks, and one that was lost does not come.
   void never_finalize() { finalize_ = false; }
 
@@ -54,6 +61,7 @@ class Process {
   int tasks_ = 0;
   std::mutex turn_;
   std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_{};
+  std::vector<std::shared_ptr<void>> kept_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> finalize_{true};
 };
