@@ -14,11 +14,10 @@ namespace {
 constexpr std::string_view kPrefix = "DISTRUN_";
 
 // What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
-constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",       "DISTRUN_LOCAL_RANK",
-                                               "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
-                                               "DISTRUN_HOST",       "DISTRUN_JOB_ID",     "DISTRUN_STORE",
-                                               "DISTRUN_ADDRESS",    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE",
-                                               "DISTRUN_GPUS",       "DISTRUN_TF"};
+constexpr std::string_view kRankVariables[] = {
+    "DISTRUN_RANK",       "DISTRUN_SIZE",     "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
+    "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",     "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
+    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF"};
 
 struct Entry {
   SettingRow row;
