@@ -46,7 +46,7 @@ def job_environment() -> dict[str, str]:
     return environment | ({"PYTHONPATH": ":".join(paths)} if paths else {})
 
 
-def wait_until(happened: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, f"after {seconds} s not yet: {what}"
@@ -101,7 +101,7 @@ class Job:
         with self._changed:
             return [(when, match) for when, line in self.lines if (match := re.search(pattern, line))]
 
-    def wait_for(self, pattern: str, count: int = 1, seconds: float = 30.0) -> list[re.Match[str]]:
+    def wait_for(self, pattern: str, count: int = 1, seconds: float = 60.0) -> list[re.Match[str]]:
         deadline = time.monotonic() + seconds
         while len(matches := self.found(pattern)) < count:
             alive = any(reader.is_alive() for reader in self._readers)
@@ -117,7 +117,7 @@ class Job:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def finish(self, seconds: float = 30.0) -> int:
+    def finish(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has ended and all its output is here."""
         try:
             code = self.process.wait(seconds)
@@ -138,7 +138,7 @@ def end_strays(host: Host) -> list[Process]:
     return strays
 
 
-def assert_nothing_left(*hosts: Host, seconds: float = 5.0) -> None:
+def assert_nothing_left(*hosts: Host, seconds: float = 20.0) -> None:
     for host in hosts:
         wait_until(lambda host=host: not host.strays(), f"{host.name} is empty: {host.strays()}", seconds)  # type: ignore[misc]
 

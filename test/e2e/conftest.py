@@ -67,6 +67,16 @@ def marked_processes(marker: str) -> list[int]:
     return found
 
 
+def signal_waits(pid: int, number: int) -> bool:
+    """Whether a signal that was sent to the process has not been delivered yet."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    found = re.search(r"^ShdPnd:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+
+
 class Job:
     """One `distrun` run; its output is collected by threads so that tests can wait for lines."""
 
@@ -104,15 +114,18 @@ class Job:
     def text(self) -> str:
         return "\n".join([*self.out, *self.err])
 
-    def wait_lines(self, pattern: str, count: int = 1, timeout: float = 60.0) -> list[re.Match[str]]:
-        """Waits until `count` lines of standard output match; fails with all output if they do not come."""
+    def wait_lines(
+        self, pattern: str, count: int = 1, timeout: float = 60.0, errors: bool = False
+    ) -> list[re.Match[str]]:
+        """Waits until `count` lines of standard output, or error, match; fails with all output if they do not come."""
+        lines, reader = (self.err, self._readers[1]) if errors else (self.out, self._readers[0])
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                found = [match for line in self.out if (match := re.search(pattern, line))]
+                found = [match for line in lines if (match := re.search(pattern, line))]
                 if len(found) >= count:
                     return found
-                if time.monotonic() > deadline or (self.process.poll() is not None and not self._readers[0].is_alive()):
+                if time.monotonic() > deadline or (self.process.poll() is not None and not reader.is_alive()):
                     pytest.fail(f"{count} lines like {pattern!r} did not come:\n{self.text}")
                 self._changed.wait(0.2)
 
@@ -120,6 +133,14 @@ class Job:
         """Rank to pid, once `count` ranks have said `ready RANK PID`."""
         found = self.wait_lines(r"ready (\d+) (\d+)", count)
         return {int(match[1]): int(match[2]) for match in found}
+
+    def signal(self, number: int) -> None:
+        """To the launcher, and waits until it has taken it: of two equal signals that wait, the kernel keeps one."""
+        self.process.send_signal(number)
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and signal_waits(self.process.pid, number):
+            assert time.monotonic() < deadline, f"the launcher has not taken signal {number}:\n{self.text}"
+            time.sleep(0.01)
 
     def finish(self, timeout: float = 60.0) -> int:
         """Waits for the launcher, then for every process of the job to be gone."""

@@ -80,6 +80,6 @@ def run_ranks(command: str) -> RunRanks:
     return run
 
 
-# Property tests run beside everything else: how long one example takes says nothing.
-hypothesis.settings.register_profile("distrun", deadline=None)
+# Property tests run beside everything else: how long their examples take says nothing.
+hypothesis.settings.register_profile("distrun", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("distrun")

@@ -68,6 +68,7 @@ def test_compiled(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(2, "c10d_compiled.py").stdout, 2)
 
 
+LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
 SLOW = [pytest.param(way, 2, marks=pytest.mark.slow) for way in ("wait", "functional")]
 
 
@@ -78,6 +79,6 @@ def test_ended_in_mid_step(run_ranks: RunRanks, tmp_path: Path, way: str, ranks:
     found = re.findall(r"got (\w+) after ([\d.]+) s: (.*)", result.stdout)
     assert len(found) == ranks - 1, result.stdout + result.stderr
     for kind, seconds, text in found:
-        assert "rank 1" in text and float(seconds) < 2.0, text
+        assert "rank 1" in text and float(seconds) < LIMIT, text
         assert way not in ("wait", "abort", "recv") or kind == "RankLost"
         assert way != "abort" or "aborted the group of ranks 0, 1" in text

@@ -7,8 +7,8 @@ import numpy as np
 import distrun.numpy as hvd
 
 hvd.init()
-for step in range(16):
+for step in range(8):
     if step % hvd.size() == hvd.rank():
         print(f"step {step}", flush=True)
-        time.sleep(0.1)  # longer than an agent needs to read it on a busy machine
+        time.sleep(0.3)  # longer than an agent needs to read it on a busy machine
     hvd.allreduce(np.zeros(1, np.float32), name="turn")

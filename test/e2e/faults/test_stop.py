@@ -95,7 +95,7 @@ def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: P
 
 
 def test_stopped_for_a_while_is_no_failure(start_job: StartJob, python: str, programs: Path) -> None:
-    job = start_job("-np", "2", python, programs / "loop.py", "400", "0.002")
+    job = start_job("-np", "2", python, programs / "loop.py", "800", "0.002")
     pids = job.ranks(2)
     os.kill(pids[1], signal.SIGSTOP)
     time.sleep(1.5)

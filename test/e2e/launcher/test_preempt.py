@@ -28,7 +28,6 @@ def test_a_signal_at_one_rank_stops_all_at_the_same_step(
 ) -> None:
     job = start_job("-np", str(ranks), "--oversubscribe", python, programs / "steps.py", "0.002", mode)
     pids = job.ranks(ranks)
-    time.sleep(0.3)
     os.kill(pids[ranks - 1], number)
     assert job.finish() == 0, job.text
     assert stopped(job, ranks) > 10
@@ -51,10 +50,10 @@ def test_the_signal_at_a_rank_starts_the_grace_period(start_job: StartJob, pytho
     job = start_job("-np", "2", "--preempt-signal", "USR1", "--grace", "1", python, programs / "steps.py", "0.01",
                     "stubborn")  # fmt: skip
     pids = job.ranks(2)
-    os.kill(pids[1], signal.SIGUSR1)
     before = time.monotonic()
+    os.kill(pids[1], signal.SIGUSR1)
     assert job.finish() == 128 + signal.SIGUSR1, job.text
-    assert 0.9 < time.monotonic() - before < 5
+    assert time.monotonic() - before > 0.9
     assert re.search(r"distrun: rank 1 on \S+ got SIGUSR1: all ranks are to stop", job.text), job.text
     assert "ranks that were to stop have not ended within 1 s; ending the job" in job.text
 
@@ -63,12 +62,9 @@ def test_a_second_sigterm_means_it(start_job: StartJob, python: str, programs: P
     job = start_job("-np", "2", "--preempt-signal", "TERM", "--grace", "60", python, programs / "steps.py", "0.01",
                     "stubborn")  # fmt: skip
     job.ranks(2)
-    before = time.monotonic()
     for _ in range(3):
-        job.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-    assert job.finish() == 143, job.text
-    assert time.monotonic() - before < 5
+        job.signal(signal.SIGTERM)
+    assert job.finish(30) == 143, job.text  # well within the grace period
 
 
 def test_programs_that_do_not_use_distrun_get_the_signal(start_job: StartJob) -> None:

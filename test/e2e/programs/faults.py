@@ -98,11 +98,19 @@ def mismatch() -> None:
     print(f"after {rank} {total[0]:g}", flush=True)
 
 
+def wait_for_the_test() -> None:
+    """Until the test has seen what it waits for, and says so by a file."""
+    deadline = time.monotonic() + 100
+    while not Path(os.environ["SEEN"]).exists():
+        assert time.monotonic() < deadline, "the test has not seen it"
+        time.sleep(0.02)
+
+
 def forgets() -> None:
-    """Rank 1 never submits `forgotten`; the stall report names both."""
+    """Rank 1 submits `forgotten` when the stall report has named both."""
     hvd.init()
     if hvd.rank() == 1:
-        time.sleep(3)
+        wait_for_the_test()
     hvd.allreduce(np.ones(4, np.float32), name="forgotten")
     print(f"done {hvd.rank()}", flush=True)
 
@@ -110,11 +118,11 @@ def forgets() -> None:
 def interrupted() -> None:
     """Blocked for ever in an all-reduce; Ctrl-C must get through."""
     hvd.init()
-    ready()
-    if hvd.rank() == 1:
-        time.sleep(3600)
     begin = time.monotonic()
     try:
+        ready()
+        if hvd.rank() == 1:
+            time.sleep(3600)
         hvd.allreduce(np.ones(4, np.float32), name="x")
     except KeyboardInterrupt:
         print(f"interrupted {hvd.rank()} {time.monotonic() - begin:.2f}", flush=True)
@@ -128,7 +136,7 @@ def sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda *_: (handled.set(), print("handler ran", flush=True)))
     ready()
     if hvd.rank() == 1:
-        time.sleep(2)
+        wait_for_the_test()
     hvd.allreduce(np.ones(4, np.float32), name="x")
     print(f"done {hvd.rank()} {handled.is_set()}", flush=True)
 

@@ -1,4 +1,5 @@
-"""Trains until it is told to stop: steps.py [SECONDS PER STEP [free|stubborn]]; says `stopped RANK STEP`.
+"""Trains until it is told to stop: steps.py [SECONDS PER STEP [free|stubborn]]; says `ready RANK PID` after ten steps
+and `stopped RANK STEP`.
 
 `free` ranks never wait for each other; `stubborn` ones go on.
 """
@@ -15,10 +16,11 @@ import distrun.numpy as hvd
 pause = float(sys.argv[1]) if len(sys.argv) > 1 else 0.001
 mode = sys.argv[2] if len(sys.argv) > 2 else ""
 hvd.init()
-print(f"ready {hvd.rank()} {os.getpid()}", flush=True)
 step = 0
 while not hvd.should_stop() or mode == "stubborn":
     step += 1
+    if step == 11:
+        print(f"ready {hvd.rank()} {os.getpid()}", flush=True)
     time.sleep(pause * random.random())
     if mode != "free":
         hvd.allreduce(np.ones(4, np.float32), name="gradient")

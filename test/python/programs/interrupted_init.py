@@ -11,8 +11,8 @@ from checks import marker, wait_for
 import distrun
 
 if os.environ["DISTRUN_RANK"] == "0":
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         distrun.init()
     except KeyboardInterrupt:
         print("interrupted", flush=True)
