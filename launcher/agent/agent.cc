@@ -335,7 +335,7 @@ int agent_main(bool guard) {
     return kUsage;
   }
   if (guard) {
-    if (const std::optional<int> code = stand_guard()) return *code;
+    if (const std::optional<int> code = stand_guard(OrdersBy::kStandardInput)) return *code;
   } else {
     // The head guards it, and the other way round: pkill distrun is not to end both.
     ::prctl(PR_SET_NAME, "dr-agent");

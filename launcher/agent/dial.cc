@@ -92,7 +92,7 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const auto key = net::JobKey::from_environment(source);
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
-  if (const std::optional<int> code = stand_guard()) return *code;
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
   auto socket = dial(given["--connect"], *key, given["--host"], deadline_after(*seconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)));

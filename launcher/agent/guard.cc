@@ -48,7 +48,9 @@ void sweep() {
 
 }  // namespace
 
-std::optional<int> stand_guard() {
+std::optional<int> stand_guard(OrdersBy orders) {
+  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (orders == OrdersBy::kConnection) ::dup2(null.get(), 0);
   become_subreaper();
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return exit_code::kInternal;
@@ -58,7 +60,6 @@ std::optional<int> stand_guard() {
   // pkill distrun is to end the job here, and not both that would see to it.
   ::prctl(PR_SET_NAME, "dr-guard");
   // The agent's alone: its end is how the head sees it go.
-  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(null.get(), 1);
   // Standard input is not read here, only its end is seen: it is the agent's last order, and one that is stopped does
   // not follow it.

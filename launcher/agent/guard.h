@@ -5,8 +5,12 @@
 
 namespace distrun::launcher {
 
+// What carries the head's orders, and ends with it: standard input, or a connection that the agent makes. Then standard
+// input is somebody else's, may be at its end from the start (`ssh -n`), and becomes /dev/null.
+enum class OrdersBy { kStandardInput, kConnection };
+
 // Forks. The child returns with nothing and goes on as the agent. The parent waits for it; when it has ended, whatever
 // it left is ended too, and the parent returns the agent's exit code. TERM to the parent is passed on.
-std::optional<int> stand_guard();
+std::optional<int> stand_guard(OrdersBy orders);
 
 }  // namespace distrun::launcher

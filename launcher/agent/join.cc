@@ -41,10 +41,7 @@ int join_main() {
       net::JobKey::from_bytes(reinterpret_cast<const unsigned char*>(order->key.data()), order->key.size());
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
-  // Only the head's end is this agent's, not that of the host that has started it.
-  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(null.get(), 0);
-  if (const std::optional<int> code = stand_guard()) return *code;
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
   auto socket = dial_any(order->addresses, *key,
                          {.purpose = kJoinPurpose + std::to_string(order->index), .job_id = order->job_id},
                          deadline_after(kDialSeconds));

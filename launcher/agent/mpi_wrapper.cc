@@ -137,10 +137,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& e
     keys.own = *key;
   }
   ::signal(SIGPIPE, SIG_IGN);
-  // MPI's launcher ends standard input early; the guard would take that for the head's end.
-  const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(null.get(), 0);
-  if (const std::optional<int> code = stand_guard()) return *code;
+  if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
   const auto key = keys.launcher ? keys.share() : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
   auto socket =

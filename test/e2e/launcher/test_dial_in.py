@@ -88,6 +88,15 @@ def test_an_agent_may_come_before_its_head(start: StartAgent, key: Path) -> None
         assert early.wait(30) == 0
 
 
+def test_an_agent_needs_no_standard_input(key: Path) -> None:
+    """As `ssh -n host distrun agent --connect ...` gives it: at its end from the start."""
+    arguments = ["agent", "--connect", "127.0.0.1:1", "--key-file", str(key), "--timeout", "3"]
+    with subprocess.Popen([launcher_path(), *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as early:
+        assert early.stdin is not None
+        early.stdin.close()
+        assert early.wait(20) == 69
+
+
 def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
     seconds = f"1000.{os.getpid()}"  # of this test alone
     ranks = ["pgrep", "-f", f"^sleep {seconds}$"]
