@@ -39,7 +39,7 @@ double median(const std::vector<double>& values) { return quantile(values, 0.5);
 class SpinningLink final : public net::HostLink {
  public:
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
-  Result<std::span<std::byte>> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
+  Result<net::SharedBytes> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
     return Status(Errc::kUnsupported, "not used by this benchmark");
   }
   void ring(int) override {}
@@ -98,7 +98,7 @@ void run_rank(const Setup& setup, int rank, Window& window, std::barrier<>& all,
   shm::ShmBackend backend({.link = &link,
                            .members = members,
                            .self = static_cast<std::size_t>(rank),
-                           .memory = {window.memory.get(), window.size},
+                           .memory = {.bytes = {window.memory.get(), window.size}, .owner = nullptr},
                            .slot_bytes = setup.slot});
   std::vector<float> data(setup.bytes / sizeof(float), 1.0F);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());

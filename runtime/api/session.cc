@@ -31,6 +31,8 @@ std::vector<int> all_ranks(const net::World& world) {
   return ranks;
 }
 
+std::string name_of(int process_set) { return "process set " + std::to_string(process_set); }
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
@@ -200,6 +202,7 @@ Status Session::start_engine() {
   options.make_backends = [this](int process_set, const std::vector<int>& members) {
     return make_backends(process_set, members);
   };
+  options.set_gone = [this](int process_set) { forget_choices(process_set); };
   auto engine = engine::Engine::create(std::move(options));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
@@ -252,14 +255,14 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .local_host = own_address(),
                                       .factories = &factories_};
   const TimePoint deadline = deadline_after(settings().start_timeout);
-  const std::string set = "process set " + std::to_string(process_set);
+  const std::string set = name_of(process_set);
   auto offers = exchange_offers(group, factories_, services, deadline);
   if (!offers.ok()) return offers.status().with_context(set);
   std::vector<std::unique_ptr<backend::Backend>> backends;
   for (const DeviceType device : {DeviceType::kCpu, DeviceType::kCuda}) {
     const bool needed =
         device == DeviceType::kCpu || (members.size() > 1 && backend::asks_for(device, *offers, settings().backend));
-    auto made = make_backend(device, needed, set,
+    auto made = make_backend(device, needed, process_set,
                              choose_backend(device, *offers, group, factories_, services, hosts, deadline));
     if (!made.ok()) return made.status().with_context(set);
     backends.push_back(*std::move(made));
@@ -268,7 +271,7 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
 }
 
 // A job may do without GPUs, unless it was asked for a backend for them.
-Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType device, bool needed, const std::string& set,
+Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType device, bool needed, int process_set,
                                                                 Result<ChosenBackend> chosen) {
   if (!chosen.ok() && !needed && chosen.status().code() == Errc::kUnsupported) {
     return std::unique_ptr<backend::Backend>(std::make_unique<backend::AbsentBackend>(device, chosen.status()));
@@ -277,11 +280,16 @@ Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType devic
   for (const auto& factory : factories_) {
     if (device == DeviceType::kCuda && factory->name() == chosen->selection.backend) gpu_factory_ = factory.get();
   }
-  const std::string line = set + ": " + to_text(device, chosen->selection);
+  const std::string line = name_of(process_set) + ": " + to_text(device, chosen->selection);
   log_->info(line);
   const MutexLock lock(mutex_);
-  choices_.push_back(line);
+  choices_[process_set] += line + "\n";
   return std::move(chosen->backend);
+}
+
+void Session::forget_choices(int process_set) {
+  const MutexLock lock(mutex_);
+  choices_.erase(process_set);
 }
 
 Result<std::shared_ptr<void>> Session::mark(Device device, void* stream) {
@@ -296,7 +304,7 @@ std::string Session::describe(const std::string& what) const {
   if (what != "why") return describe_without_session(what);
   const MutexLock lock(mutex_);
   std::string text;
-  for (const std::string& choice : choices_) text += choice + "\n";
+  for (const auto& [process_set, lines] : choices_) text += lines;
   return text;
 }
 

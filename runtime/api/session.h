@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,8 +64,9 @@ class Session {
   Status watch_signals();
   Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
                                                                        const std::vector<int>& members);
-  Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, const std::string& set,
+  Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, int process_set,
                                                          Result<ChosenBackend> chosen);
+  void forget_choices(int process_set);
   // The address at which other ranks reach this one.
   [[nodiscard]] std::string own_address() const;
 
@@ -91,7 +93,7 @@ class Session {
   mutable Mutex mutex_;
   std::optional<TimePoint> leave_by_
       DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
-  std::vector<std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // one line per choice, for describe("why")
+  std::map<int, std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // by process set, a line per choice: describe("why")
   std::unique_ptr<engine::Engine> engine_;
 };
 

@@ -82,8 +82,9 @@ struct EngineOptions {
   net::JobChannel* job_channel = nullptr;      // null in a world of one
   Log* log = nullptr;                          // null: warnings go nowhere
   BackendMaker make_backends;
-  bool spin = false;              // more cores than runnable ranks: spin before blocking
-  bool background_thread = true;  // false: only waiting callers make progress (simulation)
+  std::function<void(int process_set)> set_gone;  // may be null; called with the token held, once its backends are gone
+  bool spin = false;                              // more cores than runnable ranks: spin before blocking
+  bool background_thread = true;                  // false: only waiting callers make progress (simulation)
 };
 
 class Engine {

@@ -101,6 +101,7 @@ class EngineLoop {
   void follow(entry::Shutdown& shutdown);
   std::optional<CallInFlight> take_call(const entry::EndCall& end);
   void retire_sets();
+  void drop_set(int set);
   // loop_reports.cc
   [[nodiscard]] TimePoint next_timer() const;
   void run_timers(TimePoint now);

@@ -81,7 +81,7 @@ void EngineLoop::follow(entry::EndCall& end) {
     if (end.result.ok()) {
       shared_.table.open_set(end.set, call.ranks);
     } else {
-      sets_.remove(end.set);
+      drop_set(end.set);
     }
   }
   // Refused: the set stays as it was.
@@ -112,9 +112,14 @@ void EngineLoop::follow(entry::Shutdown&) { log_ended_ = true; }
 void EngineLoop::retire_sets() {
   std::erase_if(retiring_, [this](int set) {
     if (executor_.in_flight(set) > 0) return false;
-    sets_.remove(set);
+    drop_set(set);
     return true;
   });
+}
+
+void EngineLoop::drop_set(int set) {
+  sets_.remove(set);
+  if (options_.set_gone) options_.set_gone(set);
 }
 
 }  // namespace distrun::engine

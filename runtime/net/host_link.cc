@@ -20,8 +20,8 @@ class MemfdHostLink final : public HostLink {
       : doorbell_memory_(std::move(doorbell_memory)), mail_(std::move(mail)), peers_(std::move(peers)) {}
 
   [[nodiscard]] const std::vector<int>& ranks() const override { return peers_->parts().ranks; }
-  Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
-                                     TimePoint deadline) override;
+  Result<SharedBytes> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
+                            TimePoint deadline) override;
   void ring(int world_rank) override { peers_->ring(world_rank); }
   void ring_all(std::span<const int> world_ranks) override {
     for (const int rank : world_ranks) peers_->ring(rank);
@@ -54,14 +54,13 @@ class MemfdHostLink final : public HostLink {
   }
 
   SharedMemory doorbell_memory_;  // outlives peers_, which says goodbye in it
-  std::vector<SharedMemory> shares_;
   std::map<std::string, int> shares_of_tag_;
   HostMail mail_;
   std::unique_ptr<HostPeers> peers_;
 };
 
-Result<std::span<std::byte>> MemfdHostLink::share(const std::string& name, const std::vector<int>& members,
-                                                  std::size_t bytes, TimePoint deadline) {
+Result<SharedBytes> MemfdHostLink::share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
+                                         TimePoint deadline) {
   DISTRUN_CHECK(std::is_sorted(members.begin(), members.end()) &&
                     std::find(members.begin(), members.end(), own_rank()) != members.end(),
                 "members are ascending and contain this rank");
@@ -73,9 +72,9 @@ Result<std::span<std::byte>> MemfdHostLink::share(const std::string& name, const
   const Share share{.tag = std::move(tag), .name = name, .members = members, .bytes = bytes, .deadline = deadline};
   auto memory = members.front() == own_rank() ? make(share) : take(share);
   if (!memory.ok()) return memory.status();
-  shares_.push_back(*std::move(memory));
-  shares_.back().close_fd();
-  return shares_.back().bytes();
+  memory->close_fd();
+  const auto owner = std::make_shared<const SharedMemory>(*std::move(memory));
+  return SharedBytes{.bytes = owner->bytes(), .owner = owner};
 }
 
 Result<SharedMemory> MemfdHostLink::make(const Share& share) {

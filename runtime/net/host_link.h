@@ -20,15 +20,22 @@
 
 namespace distrun::net {
 
+// Memory that other ranks have too. It goes from this process with the last copy of `owner`; the others' mappings are
+// their own and stay.
+struct SharedBytes {
+  std::span<std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
 class HostLink {
  public:
   virtual ~HostLink() = default;
   // World ranks that share this host's memory, ascending, this rank included.
   [[nodiscard]] virtual const std::vector<int>& ranks() const = 0;
   // Memory of `bytes` shared by `members` (world ranks, each calls with the same arguments in the same order), zeroed.
-  // Collective over `members`; page-aligned; lives as long as the link.
-  virtual Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members,
-                                             std::size_t bytes, TimePoint deadline) = 0;
+  // Collective over `members`; page-aligned; may outlive the link.
+  virtual Result<SharedBytes> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
+                                    TimePoint deadline) = 0;
   // After a seq_cst store that `world_rank` may be waiting for: wakes it if it sleeps. One load when it does not.
   virtual void ring(int world_rank) = 0;
   virtual void ring_all(std::span<const int> world_ranks) = 0;

@@ -164,8 +164,10 @@ struct Peer {
 
 class ShmControl final : public ControlPlane {
  public:
-  ShmControl(HostLink& link, const World& world, RingMemory* rings)
-      : link_(link), rank_(world.rank), size_(world.size) {
+  ShmControl(HostLink& link, const World& world, SharedBytes memory)
+      : link_(link), rank_(world.rank), size_(world.size), memory_(std::move(memory)) {
+    // Zeroed memory is a set of empty rings: nobody needs to construct them, so nobody has to wait for that.
+    auto* const rings = reinterpret_cast<RingMemory*>(memory_.bytes.data());
     for (int member = 1; member < size_; ++member) {
       RingMemory* const to_leader = rings + 2 * (member - 1);
       RingMemory* const to_member = to_leader + 1;
@@ -193,6 +195,7 @@ class ShmControl final : public ControlPlane {
   HostLink& link_;
   const int rank_;
   const int size_;
+  const SharedBytes memory_;
   std::vector<Peer> peers_;  // leader: member i + 1 at i; member: the leader
   std::size_t next_ = 0;     // whose message is taken first, so that no member starves the others
 };
@@ -267,13 +270,11 @@ Result<std::unique_ptr<ControlPlane>> connect_shm_control(HostLink& link, const 
   std::vector<int> all(static_cast<std::size_t>(world.size));
   std::iota(all.begin(), all.end(), 0);
   DISTRUN_CHECK(link.ranks() == all, "all ranks of the world are on this host");
-  if (world.size == 1) return std::unique_ptr<ControlPlane>(std::make_unique<ShmControl>(link, world, nullptr));
+  if (world.size == 1) return std::unique_ptr<ControlPlane>(std::make_unique<ShmControl>(link, world, SharedBytes{}));
   const std::size_t rings = 2 * (all.size() - 1);
   auto memory = link.share("control", all, rings * sizeof(RingMemory), deadline);
   if (!memory.ok()) return memory.status();
-  // Zeroed memory is a set of empty rings: nobody needs to construct them, so nobody has to wait for that.
-  auto* const first = reinterpret_cast<RingMemory*>(memory->data());
-  return std::unique_ptr<ControlPlane>(std::make_unique<ShmControl>(link, world, first));
+  return std::unique_ptr<ControlPlane>(std::make_unique<ShmControl>(link, world, *std::move(memory)));
 }
 
 }  // namespace distrun::net

@@ -6,9 +6,11 @@
 
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <distrun/distrun.hpp>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -319,6 +321,39 @@ TEST_CASE("sets made apart: a ring of ranks that each make two at once, in no or
   const int32_t none[1] = {(session.rank() + 1) % 3};
   int32_t set = -1;
   CHECK(distrun_process_set_add_apart(session.get(), none, 1, 30.0, &set) == DISTRUN_INVALID_ARGUMENT);
+}
+
+std::ptrdiff_t shared_windows() {
+  std::ifstream maps("/proc/self/maps");
+  std::ptrdiff_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("distrun:shm/") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+std::string why() {
+  char text[4096];
+  REQUIRE(distrun_query(g_session->get(), "why", text, sizeof(text)) > 0);
+  return text;
+}
+
+TEST_CASE("sets that come and go leave neither shared memory nor lines of `why`") {
+  auto& session = *g_session;
+  std::vector<int32_t> all;
+  for (int32_t rank = 0; rank < session.size(); ++rank) all.push_back(rank);
+  const auto windows = shared_windows();
+  const std::string chosen = why();
+  for (int i = 0; i < 200; ++i) {
+    const int set = session.add_process_set(all);
+    float value = 1;
+    session.allreduce("comes and goes", &value, 1, DISTRUN_SUM, set);
+    CHECK(value == static_cast<float>(session.size()));
+    session.remove_process_set(set);
+  }
+  // The last one goes once its rank has nothing else to do.
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (why().size() > chosen.size() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+  CHECK(shared_windows() <= windows);
+  CHECK(why().size() <= chosen.size());
 }
 
 TEST_CASE("all ranks stop at the same call") {

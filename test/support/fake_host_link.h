@@ -1,7 +1,8 @@
 // Ranks of one host as threads of one process: HostLink without set-up, with real doorbells and real ends of file.
 //     FakeHost host(4);
 //     threads: auto link = host.link(rank, wait_set);   // wait_set may be null: then no sleeping, no deaths
-// All threads share ONE mapping of every share (TSan sees no order across aliases). The FakeHost outlives its links.
+// All threads share ONE mapping of every share (TSan sees no order across aliases); it goes with the last member that
+// keeps it. The FakeHost outlives its links.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -32,8 +33,8 @@ class FakeHostLink final : public HostLink {
  public:
   FakeHostLink(FakeHost& host, std::unique_ptr<HostPeers> peers) : host_(host), peers_(std::move(peers)) {}
   [[nodiscard]] const std::vector<int>& ranks() const override { return peers_->parts().ranks; }
-  Result<std::span<std::byte>> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
-                                     TimePoint deadline) override;
+  Result<net::SharedBytes> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
+                                 TimePoint deadline) override;
   void ring(int world_rank) override { peers_->ring(world_rank); }
   void ring_all(std::span<const int> world_ranks) override {
     for (const int rank : world_ranks) peers_->ring(rank);
@@ -92,32 +93,32 @@ class FakeHost {
 
  private:
   friend class FakeHostLink;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
-  };
   struct Share {
-    std::size_t bytes = 0;
-    std::unique_ptr<void, Free> memory;
+    net::SharedBytes memory;  // until all members have it
+    std::size_t taken = 0;
   };
   using Key = std::pair<std::string, std::vector<int>>;
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }
   static GuardedFd copy_of(const Fd& fd) { return GuardedFd(Fd(::dup(fd.get()))); }
 
-  Result<std::span<std::byte>> share(const Key& key, std::size_t nth, std::size_t bytes) {
+  static net::SharedBytes zeroed(std::size_t bytes) {
+    const std::size_t whole_pages = (bytes + 4095) / 4096 * 4096;
+    const std::shared_ptr<void> memory(std::aligned_alloc(4096, whole_pages),
+                                       [](void* what) { std::free(what); });  // NOLINT(cppcoreguidelines-no-malloc)
+    std::memset(memory.get(), 0, whole_pages);
+    return {.bytes = {static_cast<std::byte*>(memory.get()), bytes}, .owner = memory};
+  }
+
+  Result<net::SharedBytes> share(const Key& key, std::size_t nth, std::size_t bytes) {
     const MutexLock lock(mutex_);
     if (!options_.share_error.empty()) return Status(Errc::kOutOfMemory, options_.share_error);
     std::deque<Share>& made = shares_[key];
     while (made.size() <= nth) made.emplace_back();
     Share& share = made[nth];
-    if (!share.memory) {
-      const std::size_t whole_pages = (bytes + 4095) / 4096 * 4096;
-      share.bytes = bytes;
-      share.memory.reset(std::aligned_alloc(4096, whole_pages));
-      std::memset(share.memory.get(), 0, whole_pages);
-    }
-    DISTRUN_CHECK(share.bytes == bytes, "all members share the same number of bytes");
-    return std::span<std::byte>(static_cast<std::byte*>(share.memory.get()), bytes);
+    if (share.taken == 0) share.memory = zeroed(bytes);
+    DISTRUN_CHECK(share.memory.bytes.size() == bytes, "all members share the same number of bytes");
+    return ++share.taken == key.second.size() ? std::exchange(share.memory, {}) : share.memory;
   }
 
   const FakeHostOptions options_;
@@ -128,8 +129,8 @@ class FakeHost {
   std::map<Key, std::deque<Share>> shares_ DISTRUN_GUARDED_BY(mutex_);
 };
 
-inline Result<std::span<std::byte>> FakeHostLink::share(const std::string& name, const std::vector<int>& members,
-                                                        std::size_t bytes, TimePoint /*deadline*/) {
+inline Result<net::SharedBytes> FakeHostLink::share(const std::string& name, const std::vector<int>& members,
+                                                    std::size_t bytes, TimePoint /*deadline*/) {
   const auto key = std::make_pair(name, members);
   return host_.share(key, shares_made_[key]++, bytes);
 }

@@ -29,7 +29,7 @@ struct ShmOptions {
   net::HostLink* link = nullptr;  // outlives the backend
   std::vector<int> members;       // world ranks
   std::size_t self = 0;           // index of this rank in `members`
-  std::span<std::byte> memory;    // Window::bytes_for() bytes, zeroed, shared by the members
+  net::SharedBytes memory;        // Window::bytes_for() bytes, zeroed, shared by the members
   std::size_t slot_bytes = 0;
   bool crowded = false;  // fewer cores than ranks; alike on all members
 };
@@ -86,6 +86,7 @@ class ShmBackend final : public Backend {
   const std::vector<int> members_;
   const std::size_t self_;
   const bool crowded_;
+  const net::SharedBytes memory_;
   const Window window_;
   const Bells bells_;
   Tally ready_;

@@ -66,7 +66,7 @@ class ShmFactory final : public Factory {
         std::make_unique<shm::ShmBackend>(shm::ShmOptions{.link = services.host_link,
                                                           .members = group.members,
                                                           .self = static_cast<std::size_t>(group.index),
-                                                          .memory = *memory,
+                                                          .memory = *std::move(memory),
                                                           .slot_bytes = slot,
                                                           .crowded = services.host_link->oversubscribed()}));
   }

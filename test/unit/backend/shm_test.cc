@@ -27,7 +27,7 @@ Operation allreduce_of(const std::vector<Segment>& segments, DType dtype = DType
 class CountingLink final : public net::HostLink {
  public:
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
-  Result<std::span<std::byte>> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
+  Result<net::SharedBytes> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
     return Status(Errc::kUnsupported, "not here");
   }
   void ring(int) override { ++rings; }

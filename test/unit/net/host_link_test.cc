@@ -74,16 +74,16 @@ TEST_CASE("shared memory is zeroed, page-aligned, the same for all members, and 
     for (int nth = 0; nth < 3; ++nth) {  // the same name again is other memory
       auto all = (*link)->share("all", {0, 1, 2, 3}, 10'000, deadline_after(30));
       EXPECT_OK(all);
-      EXPECT_EQ(all->size(), std::size_t{10'000});
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(all->data()) % 4096, std::uintptr_t{0});
-      for (const std::byte b : all->subspan(64)) EXPECT(b == std::byte{0});
-      std::atomic_ref<int> arrived(*reinterpret_cast<int*>(all->data()));
+      EXPECT_EQ(all->bytes.size(), std::size_t{10'000});
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(all->bytes.data()) % 4096, std::uintptr_t{0});
+      for (const std::byte b : all->bytes.subspan(64)) EXPECT(b == std::byte{0});
+      std::atomic_ref<int> arrived(*reinterpret_cast<int*>(all->bytes.data()));
       arrived.fetch_add(1);
       while (arrived.load() < 4) std::this_thread::yield();
       if (rank == 0) continue;  // members without the leader of the host
       auto some = (*link)->share("some", {1, 2, 3}, 64, deadline_after(30));
       EXPECT_OK(some);
-      std::atomic_ref<int> sum(*reinterpret_cast<int*>(some->data()));
+      std::atomic_ref<int> sum(*reinterpret_cast<int*>(some->bytes.data()));
       sum.fetch_add(rank);
       while (sum.load() < 6) std::this_thread::yield();
     }

@@ -120,7 +120,7 @@ class Rank {
   Status limit_one(int limiter, const std::function<void()>& limit_now) {
     auto gate = link_->share("gate", link_->ranks(), sizeof(int), deadline_after(30));
     if (!gate.ok()) return gate.status();
-    std::atomic_ref<int> limited(*reinterpret_cast<int*>(gate->data()));
+    std::atomic_ref<int> limited(*reinterpret_cast<int*>(gate->bytes.data()));
     if (world_.rank == limiter) {
       limit_now();
       limited = 1;
@@ -132,7 +132,7 @@ class Rank {
   Status share(std::size_t bytes) {
     auto memory = link_->share("window", link_->ranks(), bytes, deadline_after(30));
     if (!memory.ok()) return memory.status();
-    for (std::byte& b : *memory) b = std::byte{1};  // SIGBUS if it were not reserved
+    for (std::byte& b : memory->bytes) b = std::byte{1};  // SIGBUS if it were not reserved
     return {};
   }
 

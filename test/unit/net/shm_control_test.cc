@@ -193,7 +193,7 @@ TEST_CASE("memory that makes no sense ends the connection, and nothing is read f
     auto plane = connect_shm_control(*link, leader, deadline_after(5));
     REQUIRE(plane.ok());
     auto memory = other->share("control", {0, 1}, 2 * sizeof(RingMemory), deadline_after(5));
-    spoil(*reinterpret_cast<RingMemory*>(memory->data()));
+    spoil(*reinterpret_cast<RingMemory*>(memory->bytes.data()));
     Received message;
     CHECK_FALSE((*plane)->receive(message));
     (*plane)->progress();
