@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/backend/agree.h"
 #include "runtime/backend/hierarchical/hierarchical_backend.h"
 #include "runtime/backend/self/self_backend.h"
 #include "runtime/backend/shm/shm_factory.h"
@@ -149,20 +150,13 @@ class HierarchicalFactory final : public Factory {
     if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
     hierarchical::Parts parts{.device = group.device, .layout = *std::move(layout), .members = group.members.size()};
     parts.piece_bytes = group.device == DeviceType::kCpu ? piece_bytes_ : kOnDevice * piece_bytes_;
-    const Factory* between = factory_between(services);
-    DISTRUN_CHECK(between != nullptr, "what was not offered is not chosen");
-    const GroupSpec here = subgroup(group, "scatter." + std::to_string(parts.layout.host), parts.layout.here());
-    const GroupSpec again = subgroup(group, "gather." + std::to_string(parts.layout.host), parts.layout.here());
-    const Factory& local = inside(here, services);
-    DISTRUN_RETURN_IF_ERROR(make(parts.scatter, local, here, services, deadline));
-    DISTRUN_RETURN_IF_ERROR(make(parts.gather, local, again, services, deadline));
-    if (parts.layout.carries()) {
-      const std::string name = "lane." + std::to_string(parts.layout.local);
-      GroupSpec lane = subgroup(group, name, parts.layout.lane(parts.layout.local));
-      lane.device = DeviceType::kCpu;
-      DISTRUN_RETURN_IF_ERROR(make(parts.between, *between, lane, services, deadline));
-    }
-    const Factory& flat = group.device == DeviceType::kCpu ? *between : local;
+    // Agreed on before anybody goes on: who waits for a member that has failed does so until the deadline, and never
+    // hears why.
+    const Status local = make_inside(parts, group, services, deadline);
+    DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "inside"), local, group, *services.store, deadline));
+    const Status lane = make_lane(parts, group, services, deadline);
+    DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "between"), lane, group, *services.store, deadline));
+    const Factory& flat = group.device == DeviceType::kCpu ? chosen_between(services) : inside(group, services);
     DISTRUN_RETURN_IF_ERROR(make(parts.flat, flat, subgroup_of_all(group), services, deadline));
     return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
   }
@@ -191,11 +185,36 @@ class HierarchicalFactory final : public Factory {
     return *nccl;
   }
 
+  Status make_inside(hierarchical::Parts& parts, const GroupSpec& group, const Services& services,
+                     TimePoint deadline) const {
+    const Layout& layout = parts.layout;
+    const GroupSpec here = subgroup(group, "scatter." + std::to_string(layout.host), layout.here());
+    const GroupSpec again = subgroup(group, "gather." + std::to_string(layout.host), layout.here());
+    const Factory& local = inside(here, services);
+    DISTRUN_RETURN_IF_ERROR(make(parts.scatter, local, here, services, deadline));
+    return make(parts.gather, local, again, services, deadline);
+  }
+
+  Status make_lane(hierarchical::Parts& parts, const GroupSpec& group, const Services& services,
+                   TimePoint deadline) const {
+    const Layout& layout = parts.layout;
+    if (!layout.carries()) return {};
+    GroupSpec lane = subgroup(group, "lane." + std::to_string(layout.local), layout.lane(layout.local));
+    lane.device = DeviceType::kCpu;
+    return make(parts.between, chosen_between(services), lane, services, deadline);
+  }
+
   // The built-in one needs no list; and a list that names this one would go in a circle.
   [[nodiscard]] const Factory* factory_between(const Services& services) const {
     const std::string between = name_between(services);
     if (between == tcp_->name()) return tcp_.get();
     return between == name() || services.factories == nullptr ? nullptr : find_factory(*services.factories, between);
+  }
+
+  [[nodiscard]] const Factory& chosen_between(const Services& services) const {
+    const Factory* between = factory_between(services);
+    DISTRUN_CHECK(between != nullptr, "what was not offered is not chosen");
+    return *between;
   }
 
   static GroupSpec subgroup_of_all(const GroupSpec& group) {

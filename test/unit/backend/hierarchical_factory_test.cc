@@ -1,0 +1,62 @@
+// How a `hierarchical` is set up, with ranks as threads on faked hosts and TCP between them.
+#include "runtime/backend/hierarchical/hierarchical_factory.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "test/support/fake_host_link.h"
+#include "test/support/fake_store.h"
+#include "test/support/ranks.h"
+
+namespace distrun::backend {
+namespace {
+
+using test::FakeHost;
+using test::FakeHostOptions;
+
+// Two ranks on each of two hosts; `what` is called as each of them.
+class TwoHosts {
+ public:
+  explicit TwoHosts(const std::string& refusal_of_first = "")
+      : first_(2, {.share_error = refusal_of_first}), second_(2, {.first_rank = 2}) {
+    settings_.shm_window = 4096;
+  }
+
+  void run(const std::function<void(const GroupSpec&, const Services&)>& what) {
+    test::run_ranks(4, [&](int rank) {
+      auto wait_set = net::WaitSet::create();
+      EXPECT_OK(wait_set);
+      const auto link = (rank < 2 ? first_ : second_).link(rank % 2, wait_set->get());
+      const GroupSpec group = {.id = "0", .members = {0, 1, 2, 3}, .index = rank};
+      what(group, {.world = &world_,
+                   .key = &key_,
+                   .settings = &settings_,
+                   .store = &store_,
+                   .wait_set = wait_set->get(),
+                   .host_link = link.get()});
+    });
+  }
+
+ private:
+  FakeHost first_;
+  FakeHost second_;
+  Settings settings_;
+  net::World world_;
+  net::JobKey key_ = net::JobKey::generate();
+  test::FakeStore store_;
+};
+
+TEST_CASE("hierarchical: what one host is refused all members hear at once", "[hierarchical]") {
+  TwoHosts hosts("the memory limit is reached");
+  hosts.run([](const GroupSpec& group, const Services& services) {
+    const TimePoint start = Clock::now();
+    const auto made = make_hierarchical_factory()->create(group, services, deadline_after(60));
+    EXPECT(Clock::now() - start < std::chrono::seconds(20));
+    EXPECT(made.status().message().find("the memory limit is reached") != std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace distrun::backend
