@@ -17,10 +17,11 @@ namespace {
 
 // On a device nobody else can pack, and the pipeline scales.
 Capabilities capabilities_of(const Parts& parts) {
-  if (parts.device == DeviceType::kCpu) return hierarchical_capabilities(parts.flat->capabilities());
+  if (parts.device == DeviceType::kCpu) return hierarchical_capabilities(parts.across);
   Capabilities can = parts.flat->capabilities();
+  can.dtypes &= parts.across.dtypes;
   can.exclusive = true;
-  if (parts.between != nullptr) can.must_be_asked = parts.between->capabilities().must_be_asked;
+  if (parts.between != nullptr) can.must_be_asked = parts.across.must_be_asked;
   return can;
 }
 

@@ -20,6 +20,7 @@ struct Parts {
   DeviceType device = DeviceType::kCpu;
   Layout layout;
   std::size_t members = 0;
+  Capabilities across;  // of what is between the hosts, on members without a lane too
   std::unique_ptr<Backend> scatter;
   std::unique_ptr<Backend> between;  // null without a lane
   std::unique_ptr<Backend> gather;

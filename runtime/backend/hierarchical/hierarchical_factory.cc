@@ -149,6 +149,7 @@ class HierarchicalFactory final : public Factory {
     auto layout = find_layout(group, services, deadline);
     if (!layout.ok()) return layout.status().with_context("The backend hierarchical cannot serve group " + group.id);
     hierarchical::Parts parts{.device = group.device, .layout = *std::move(layout), .members = group.members.size()};
+    parts.across = chosen_between(services).offer(group, services).capabilities;
     parts.piece_bytes = group.device == DeviceType::kCpu ? piece_bytes_ : kOnDevice * piece_bytes_;
     // Agreed on before anybody goes on: who waits for a member that has failed does so until the deadline, and never
     // hears why.

@@ -149,8 +149,12 @@ void Pipeline::leave_scatter(Piece& piece) const {
   kernels::reduce(divide, source, piece.part.get(), piece.parts[layout_.local]);
 }
 
+// Whatever the stage means by it: after this nothing goes through any more.
 void Pipeline::fail(const Status& why) {
-  if (failure_.ok()) failure_ = why;
+  if (!failure_.ok()) return;
+  ErrorInfo info = why.info();
+  if (info.code == Errc::kUnsupported || info.code == Errc::kInvalidArgument) info.code = Errc::kSystem;
+  failure_ = Status(std::move(info));
 }
 
 void Pipeline::retire() {

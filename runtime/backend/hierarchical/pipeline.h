@@ -38,8 +38,8 @@ class Pipeline {
   // What stage `number` (0 scatter, 1 between, 2 gather) says of the piece with this token.
   void ended(std::size_t number, const Completed& what);
   void completed(std::vector<Completed>& out);
-  // The first failure of a piece. The owner then aborts all stages: an operation completes when none of its pieces is
-  // in a stage any more.
+  // The first failure of a piece, never one that concerns the tensor alone. The owner then aborts all stages: an
+  // operation completes when none of its pieces is in a stage any more.
   [[nodiscard]] const Status& failure() const { return failure_; }
   void fail(const Status& why);
   [[nodiscard]] bool idle() const { return jobs_.empty(); }

@@ -1,8 +1,12 @@
 #include <catch2/catch_test_macros.hpp>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/backend/hierarchical/device_order.h"
+#include "runtime/backend/hierarchical/hierarchical_backend.h"
 #include "runtime/backend/hierarchical/layout.h"
 
 namespace distrun::backend::hierarchical {
@@ -77,6 +81,62 @@ TEST_CASE("hierarchical pieces on a device come in one order, whenever the other
     }
     for (const std::string& order : orders) CHECK(order == orders.front());
   }
+}
+
+// Of one member; ends at once what it takes, and refuses the kind `refused`.
+class Stage final : public Backend {
+ public:
+  Stage(Capabilities can, std::optional<OpKind> refused) : can_(can), refused_(refused) {}
+  [[nodiscard]] std::string_view name() const override { return "stage"; }
+  [[nodiscard]] const Capabilities& capabilities() const override { return can_; }
+  Status start(const Operation& operation, std::uint64_t token) override {
+    if (operation.kind == refused_) return {Errc::kUnsupported, "no such dtype between the hosts"};
+    ended_.push_back({.token = token, .status = {}});
+    return {};
+  }
+  bool progress() override { return !ended_.empty(); }
+  void completed(std::vector<Completed>& out) override {
+    out.insert(out.end(), ended_.begin(), ended_.end());
+    ended_.clear();
+  }
+  void abort(const Status&) override {}
+  [[nodiscard]] int lost_peer() const override { return -1; }
+
+ private:
+  const Capabilities can_;
+  const std::optional<OpKind> refused_;
+  std::vector<Completed> ended_;
+};
+
+HierarchicalBackend made_of_stages(DeviceType device, std::optional<OpKind> refused = std::nullopt) {
+  const Capabilities inside = {.ops = 0xff, .dtypes = 0xff, .devices = 3};
+  Parts parts{.device = device, .layout = layout_of({0, 1}, 0), .members = 2, .across = {.ops = 0xf, .dtypes = 0x3}};
+  for (auto* part : {&parts.scatter, &parts.between, &parts.gather, &parts.flat}) {
+    *part = std::make_unique<Stage>(inside, refused);
+  }
+  return HierarchicalBackend(std::move(parts));
+}
+
+TEST_CASE("hierarchical offers for tensors on GPUs what the backend between the hosts can do with them") {
+  CHECK(made_of_stages(DeviceType::kCuda).capabilities().dtypes == 0x3);
+  CHECK(made_of_stages(DeviceType::kCuda).capabilities().ops == 0xff);  // the others go by the backend inside
+  CHECK(made_of_stages(DeviceType::kCpu).capabilities().dtypes == 0x3);
+}
+
+TEST_CASE("hierarchical: a stage that refuses a piece ends the job, not the tensor") {
+  HierarchicalBackend backend = made_of_stages(DeviceType::kCpu, OpKind::kAllreduce);
+  std::vector<float> data(100, 1.0F);
+  auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+  const Segment segment{.in = bytes, .out = bytes, .count = data.size()};
+  CHECK(backend.start({.segments = {&segment, 1}}, 1).ok());
+  std::vector<Completed> ended;
+  for (int turn = 0; turn < 10 && ended.empty(); ++turn) {
+    backend.progress();
+    backend.completed(ended);
+  }
+  REQUIRE(ended.size() == 1);
+  CHECK(ended.front().status.code() == Errc::kSystem);
+  CHECK(ended.front().status.message() == "no such dtype between the hosts");
 }
 
 }  // namespace
