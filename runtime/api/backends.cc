@@ -16,7 +16,8 @@ constexpr std::string_view kSetUpWorked = "";
 
 void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   const backend::Capabilities& can = offer.capabilities;
-  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText)).i32(offer.score);
+  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText));
+  writer.string(offer.nothing_to_do.substr(0, kMaxText)).i32(offer.score);
   writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
   writer.boolean(can.needs_total_order).boolean(can.thread_affine).boolean(can.polls_memory);
   writer.boolean(can.must_be_asked).boolean(can.exclusive);
@@ -27,6 +28,7 @@ backend::Offer read_offer(net::WireReader& reader) {
   offer.backend = reader.string(kMaxText);
   offer.available = reader.boolean();
   offer.reason = reader.string(kMaxText);
+  offer.nothing_to_do = reader.string(kMaxText);
   offer.score = reader.i32();
   backend::Capabilities& can = offer.capabilities;
   can.ops = reader.u32();
@@ -102,8 +104,9 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
   backend::GroupSpec made_for = group;
   made_for.device = device;
   const std::string topic = "setup/" + group.id + "/" + std::string(name_of(device)) + "/";
+  const bool whole_job = group.members.size() == static_cast<std::size_t>(services.world->size);
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
-    auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend);
+    auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend, whole_job);
     if (!selection.ok()) return selection.status();
     const backend::Factory* factory = backend::find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");

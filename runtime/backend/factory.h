@@ -45,7 +45,10 @@ struct Offer {
   std::string backend;
   bool available = false;
   std::string reason;  // why not, or in a few words what it is good for; always set
-  int score = 0;       // higher wins; 0 to 100
+  // Why, as far as this member sees, the ranks lie so that the backend has nothing to do in this group; empty: it has.
+  // Where all members say so it is not used, and who asked for it by name gets another one (select.h).
+  std::string nothing_to_do;
+  int score = 0;  // higher wins; 0 to 100
   Capabilities capabilities;
   friend bool operator==(const Offer&, const Offer&);
 };

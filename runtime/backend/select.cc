@@ -13,6 +13,7 @@ namespace {
 struct Candidate {
   std::string name;
   bool available = false;
+  bool idle = false;  // not available, since it has nothing to do in this group
   std::string reason;
   int score = 0;
   std::uint32_t devices = 0;
@@ -43,6 +44,15 @@ std::optional<std::string> obstacle(const View& view, std::size_t i, std::string
   return std::nullopt;
 }
 
+// Why the backend has nothing to do in the group; empty unless all members say so.
+std::string nothing_to_do(const View& view, std::string_view name) {
+  for (const std::vector<Offer>& member : view.offers) {
+    const Offer* offer = find_offer(member, name);
+    if (offer == nullptr || offer->nothing_to_do.empty()) return {};
+  }
+  return find_offer(view.offers.front(), name)->nothing_to_do;
+}
+
 // Available if all members can use it; the score is the lowest that any member gives.
 Candidate judge(const View& view, const std::string& name) {
   Candidate candidate = {.name = name, .available = true};
@@ -57,6 +67,11 @@ Candidate judge(const View& view, const std::string& name) {
     if (why_not) continue;
     candidate.score = i == 0 ? offer->score : std::min(candidate.score, offer->score);
     if (i == 0) candidate.reason = offer->reason;
+  }
+  if (const std::string why = nothing_to_do(view, name); !why.empty()) {
+    candidate.available = false;
+    candidate.idle = true;
+    candidate.reason = "has nothing to do: " + why;
   }
   return candidate;
 }
@@ -134,7 +149,7 @@ Status impossible(const std::map<std::string, Candidate>& candidates, const std:
 
 Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
                          const std::vector<int>& members, const std::vector<std::string>& hosts,
-                         const std::string& forced) {
+                         const std::string& forced, bool whole_job) {
   DISTRUN_CHECK(!offers.empty() && offers.size() == members.size() && offers.size() == hosts.size(),
                 "one list of offers, one rank and one host per member");
   const auto candidates = judge_all({.device = device, .offers = offers, .members = members, .hosts = hosts});
@@ -147,7 +162,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     const bool other_device = ((found->second.devices >> static_cast<unsigned>(device)) & 1U) == 0;
     // One rank alone has nobody to talk to: what is asked for counts once there are more.
     const bool alone = members.size() == 1 && !other_device;
-    if (!alone && (choice.named_for_device || !other_device || found->second.devices == 0)) {
+    const bool idle = found->second.idle && !whole_job;
+    if (!alone && !idle && (choice.named_for_device || !other_device || found->second.devices == 0)) {
       return impossible(candidates, forced, choice.backend, found->second.reason);
     }
   }
@@ -160,7 +176,11 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
                                           " tensors between these ranks (" + listed(candidates) +
                                           "); mend one of these causes, see `distrun check --build`.");
   }
-  return won(candidates, *best, false, forced);
+  Selection selection = won(candidates, *best, false, forced);
+  if (const auto asked = candidates.find(choice.backend); asked != candidates.end() && asked->second.idle) {
+    selection.reason += "; " + choice.backend + ", chosen by --backend " + forced + ", " + asked->second.reason;
+  }
+  return selection;
 }
 
 bool asks_for(DeviceType device, const std::vector<std::vector<Offer>>& offers, const std::string& forced) {

@@ -21,10 +21,11 @@ struct Selection {
 
 // `offers[i]` are member i's offers; `forced` is the backend setting ("auto", "tcp", "cpu:tcp,cuda:nccl"; a bare name
 // binds only the device types that it supports). `hosts[i]` names member i's host for the texts.
-// An impossible choice is kUnsupported with every backend's reason.
+// An impossible choice is kUnsupported with every backend's reason. A choice with nothing to do (Offer) is one for the
+// `whole_job` only: its process sets may lie as they like, and are selected for as without the setting.
 Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
                          const std::vector<int>& members, const std::vector<std::string>& hosts,
-                         const std::string& forced);
+                         const std::string& forced, bool whole_job);
 
 // Whether the setting `forced` names a backend for tensors of `device`, be it available or not.
 bool asks_for(DeviceType device, const std::vector<std::vector<Offer>>& offers, const std::string& forced);

@@ -19,6 +19,9 @@ using hierarchical::Layout;
 
 constexpr int kScore = 60;  // above tcp's, below nccl's
 
+constexpr const char* kOneHost = "all ranks are on one host";
+constexpr const char* kNoPair = "no host has two of the ranks";
+
 // Each piece costs calls of CUDA's and NCCL's on top.
 constexpr std::size_t kOnDevice = 4;
 
@@ -87,9 +90,9 @@ Result<Layout> find_layout(const GroupSpec& group, const Services& services, Tim
     members.push_back(static_cast<std::size_t>(found - group.members.begin()));
   }
   Layout layout = hierarchical::layout_of(members, static_cast<std::size_t>(group.index));
-  if (layout.hosts.size() == 1) return Status(Errc::kUnsupported, "all ranks are on one host");
+  if (layout.hosts.size() == 1) return Status(Errc::kUnsupported, kOneHost);
   if (layout.hosts.size() == group.members.size()) {
-    return Status(Errc::kUnsupported, "no host has two of the ranks");
+    return Status(Errc::kUnsupported, kNoPair);
   }
   return layout;
 }
@@ -125,8 +128,10 @@ class HierarchicalFactory final : public Factory {
     const Factory* between = factory_between(services);
     const std::string name = name_between(services);
     Offer offer{.backend = "hierarchical", .capabilities = hierarchical::hierarchical_capabilities({})};
-    if (local_ranks(group, services).size() == group.members.size()) {
-      offer.reason = "all ranks are on one host";
+    const std::size_t here = local_ranks(group, services).size();
+    if (here == 1) offer.nothing_to_do = kNoPair;
+    if (here == group.members.size()) {
+      offer.nothing_to_do = offer.reason = kOneHost;
     } else if (between == nullptr) {
       offer.reason = "between_hosts=" + name + " was set, and there is no such backend here";
     } else {

@@ -74,7 +74,8 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
     }
     Settings settings;
     settings.backend = forced;
-    const backend::Services services = {.settings = &settings, .store = &store, .host_link_error = ""};
+    const net::World world{.rank = index, .size = size};
+    const backend::Services services = {.world = &world, .settings = &settings, .store = &store, .host_link_error = ""};
     auto offers = exchange_offers(group, factories, services, deadline_after(20));
     REQUIRE(offers.ok());
     auto chosen =
@@ -116,6 +117,7 @@ TEST_CASE("offers survive the wire, and damaged ones are refused", "[api]") {
   offer.backend = "shm";
   offer.available = true;
   offer.reason = "memory";
+  offer.nothing_to_do = "one rank";
   offer.score = 80;
   offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1, .scatter_gather = true, .must_be_asked = true};
   const std::string bytes = encode_offers({offer});

@@ -1,6 +1,7 @@
 // How a `hierarchical` is set up, with ranks as threads on faked hosts and TCP between them.
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 #include <string>
@@ -47,6 +48,26 @@ class TwoHosts {
   net::JobKey key_ = net::JobKey::generate();
   test::FakeStore store_;
 };
+
+TEST_CASE("hierarchical: each member says whether it sees something to do", "[hierarchical]") {
+  TwoHosts hosts;
+  hosts.run([](const GroupSpec& group, const Services& services) {
+    const auto offer_for = [&](const std::vector<int>& members, int index) {
+      return make_hierarchical_factory()->offer({.id = "1", .members = members, .index = index}, services);
+    };
+    EXPECT_EQ(offer_for({0, 1, 2, 3}, group.index).nothing_to_do, "");
+    const int mate = group.index ^ 1;
+    const auto pair = offer_for({std::min(group.index, mate), std::max(group.index, mate)}, group.index % 2);
+    EXPECT_EQ(pair.nothing_to_do, "all ranks are on one host");
+    EXPECT(!pair.available);
+    // Of three ranks the one on a host of its own sees none, and is needed all the same.
+    const bool in_first = group.index < 2;
+    const auto alone = offer_for(in_first ? std::vector<int>{group.index, 2, 3} : std::vector<int>{0, 1, group.index},
+                                 in_first ? 0 : 2);
+    EXPECT_EQ(alone.nothing_to_do, "no host has two of the ranks");
+    EXPECT(alone.available);
+  });
+}
 
 TEST_CASE("hierarchical: what one host is refused all members hear at once", "[hierarchical]") {
   TwoHosts hosts("the memory limit is reached");

@@ -39,7 +39,8 @@ Group group_of(std::vector<std::vector<Offer>> offers) {
 }
 
 Result<Selection> choose(const Group& group, const std::string& forced = "auto", DeviceType device = DeviceType::kCpu) {
-  return select(device, group.offers, group.members, group.hosts, forced);
+  constexpr bool kWholeJob = true;
+  return select(device, group.offers, group.members, group.hosts, forced, kWholeJob);
 }
 
 std::string loser(const Selection& selection, const std::string& backend) {
@@ -149,6 +150,33 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   const auto missing = choose(group_of({{refused("mpi", "libmpi.so.40 not found", 0), offer("tcp", 50)}}), "mpi");
   REQUIRE_FALSE(missing.ok());
   CHECK(contains(missing.status().message(), "libmpi.so.40 not found"));
+}
+
+TEST_CASE("select: what has nothing to do in a group is another's work, though it was asked for") {
+  Offer idle = offer("pairs", 60);
+  idle.nothing_to_do = "no host has two of the ranks";
+  const std::vector<Offer> nothing = {idle, offer("tcp", 50)};
+  const std::vector<Offer> something = {offer("pairs", 60), offer("tcp", 50)};
+  const Group none = group_of({nothing, nothing});
+  const auto choose_in_set = [](const Group& group, const std::string& forced) {
+    return select(DeviceType::kCpu, group.offers, group.members, group.hosts, forced, false);
+  };
+  for (const std::string forced : {"pairs", "cpu:pairs"}) {
+    const auto selection = choose_in_set(none, forced);
+    REQUIRE(selection.ok());
+    CHECK(selection->backend == "tcp");
+    CHECK(selection->reason ==
+          "tcp works; pairs, chosen by --backend " + forced + ", has nothing to do: no host has two of the ranks");
+    CHECK(loser(*selection, "pairs") == "has nothing to do: no host has two of the ranks");
+    // Of the whole job that was asked.
+    CHECK(contains(choose(none, forced).status().message(), "pairs: has nothing to do: no host has two of the ranks"));
+    // One member with something to do is enough.
+    CHECK(choose_in_set(group_of({nothing, something}), forced)->backend == "pairs");
+  }
+  CHECK(choose(none)->reason == "tcp works");
+
+  // Something else in its way is an error in a set too.
+  CHECK_FALSE(choose_in_set(group_of({{refused("pairs", "no memory"), offer("tcp", 50)}, nothing}), "pairs").ok());
 }
 
 TEST_CASE("select: nothing available lists every reason") {
