@@ -19,7 +19,7 @@ void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText));
   writer.string(offer.nothing_to_do.substr(0, kMaxText)).i32(offer.score);
   writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
-  writer.boolean(can.needs_total_order).boolean(can.thread_affine).boolean(can.polls_memory);
+  writer.boolean(can.thread_affine).boolean(can.polls_memory);
   writer.boolean(can.must_be_asked).boolean(can.exclusive);
 }
 
@@ -36,7 +36,6 @@ backend::Offer read_offer(net::WireReader& reader) {
   can.devices = reader.u32();
   can.scatter_gather = reader.boolean();
   can.revocable = reader.boolean();
-  can.needs_total_order = reader.boolean();
   can.thread_affine = reader.boolean();
   can.polls_memory = reader.boolean();
   can.must_be_asked = reader.boolean();

@@ -61,13 +61,12 @@ struct Capabilities {
   std::uint32_t ops = 0;
   std::uint32_t dtypes = 0;
   std::uint32_t devices = 0;
-  bool scatter_gather = false;     // takes many segments and scales itself; otherwise the executor packs and scales
-  bool revocable = false;          // writes no output before every member has contributed
-  bool needs_total_order = false;  // blocks or occupies the device: cannot run operations of two groups at once
-  bool thread_affine = false;      // runs on a thread of its own, which may need the core of whoever looks for its end
-  bool polls_memory = false;       // makes progress by reading memory: the engine may spin on it
-  bool exclusive = false;          // goes on starting work on the device after start(): nothing else may until it ends
-  bool must_be_asked = false;      // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
+  bool scatter_gather = false;  // takes many segments and scales itself; otherwise the executor packs and scales
+  bool revocable = false;       // writes no output before every member has contributed
+  bool thread_affine = false;   // runs on a thread of its own, which may need the core of whoever looks for its end
+  bool polls_memory = false;    // makes progress by reading memory: the engine may spin on it
+  bool exclusive = false;       // until its operation ends, nothing starts that is exclusive too or on a device
+  bool must_be_asked = false;   // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
 };
 
 class Backend {

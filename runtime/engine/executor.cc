@@ -122,7 +122,8 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (status.ok()) status = prepare(set, *backend, *flight);
   if (!status.ok()) return finish(*flight, status, done);
   flight->backend = backend;
-  if (flight->operation.device.type == DeviceType::kCpu) return start(std::move(flight), done);
+  const bool on_device = flight->operation.device.type != DeviceType::kCpu;
+  if (!on_device && !backend->capabilities().exclusive) return start(std::move(flight), done);
   waiting_.push_back(std::move(flight));
   start_waiting(done);
 }

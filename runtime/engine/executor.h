@@ -80,8 +80,8 @@ class Executor {
 
   ProcessSets& sets_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
-  // On devices, behind an operation that has the device for itself; in the order of the log, so that all members give
-  // their devices the same work in the same order.
+  // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
+  // their devices, and such a backend's library, the same work in the same order.
   std::deque<std::unique_ptr<Flight>> waiting_;
   bool exclusive_ = false;  // such an operation is in flight
   std::uint64_t next_token_ = 1;

@@ -56,6 +56,7 @@ TEST_CASE("plug-ins: what one says of itself is bounded by what there is") {
   CHECK(offer.score == 100);
   CHECK(offer.capabilities.dtypes == (1U << kNumDTypes) - 1);
   CHECK(!offer.capabilities.thread_affine);
+  CHECK(offer.capabilities.exclusive);
   CHECK(offer_of(plugins, 0, {0, 1}).reason == "serves one rank only");
   CHECK(!offer_of(plugins, 0, {0, 1}).available);
 }

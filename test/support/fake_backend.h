@@ -23,6 +23,7 @@ struct FakeBackendOptions {
   bool polls_memory = true;
   bool must_be_asked = false;  // and wakes nobody
   bool thread_affine = false;
+  bool exclusive = false;
   int hangs = -1;    // this rank's data never comes
   int starves = -1;  // this rank has no memory for what it starts
 };
@@ -52,6 +53,11 @@ class FakeFabric {
     const MutexLock lock(mutex_);
     return operations_;
   }
+  // Of any rank, over all its groups.
+  [[nodiscard]] int most_in_flight() const {
+    const MutexLock lock(mutex_);
+    return most_in_flight_;
+  }
   [[nodiscard]] std::size_t most_segments() const {
     const MutexLock lock(mutex_);
     return most_segments_;
@@ -68,6 +74,8 @@ class FakeFabric {
   std::map<std::pair<int, std::uint64_t>, Slot> slots_ DISTRUN_GUARDED_BY(mutex_);  // by group and operation number
   int dead_ DISTRUN_GUARDED_BY(mutex_) = -1;
   int operations_ DISTRUN_GUARDED_BY(mutex_) = 0;
+  std::map<int, int> in_flight_ DISTRUN_GUARDED_BY(mutex_);  // by rank
+  int most_in_flight_ DISTRUN_GUARDED_BY(mutex_) = 0;
   std::size_t most_segments_ DISTRUN_GUARDED_BY(mutex_) = 0;
   const std::function<void(int)> wake_;
 };
@@ -86,6 +94,7 @@ class FakeBackend final : public backend::Backend {
     capabilities_.polls_memory = options.polls_memory;
     capabilities_.must_be_asked = options.must_be_asked;
     capabilities_.thread_affine = options.thread_affine;
+    capabilities_.exclusive = options.exclusive;
   }
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
@@ -100,6 +109,7 @@ class FakeBackend final : public backend::Backend {
       if (!hangs_) slot.inputs[rank_] = contribution(operation);
       fabric_.most_segments_ = std::max(fabric_.most_segments_, operation.segments.size());
       if (rank_ == members_.front()) ++fabric_.operations_;
+      fabric_.most_in_flight_ = std::max(fabric_.most_in_flight_, ++fabric_.in_flight_[rank_]);
     }
     queue_.push_back({.operation = operation, .token = token, .number = next_++});
     for (const int member : members_) {
@@ -121,6 +131,7 @@ class FakeBackend final : public backend::Backend {
     produce(queue_.front().operation, found->second);
     done_.push_back({.token = queue_.front().token, .status = {}});
     queue_.pop_front();
+    --fabric_.in_flight_[rank_];
     if (++found->second.readers == static_cast<int>(members_.size())) fabric_.slots_.erase(found);
     return true;
   }

@@ -10,6 +10,7 @@ Capabilities hierarchical_capabilities(const Capabilities& between) {
           .dtypes = between.dtypes,
           .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
           .polls_memory = true,
+          .exclusive = between.exclusive,
           .must_be_asked = between.must_be_asked};
 }
 

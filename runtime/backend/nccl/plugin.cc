@@ -41,7 +41,7 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
   out->ops = nccl::kKinds;
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CUDA;
-  out->flags = DISTRUN_BACKEND_SCATTER_GATHER | DISTRUN_BACKEND_ASYNCHRONOUS | DISTRUN_BACKEND_NEEDS_TOTAL_ORDER;
+  out->flags = DISTRUN_BACKEND_SCATTER_GATHER | DISTRUN_BACKEND_ASYNCHRONOUS;
   plugin::put_text(usable.ok() ? (*usable)->libraries().nccl_text : usable.status().message(), out->reason,
                    sizeof(out->reason));
 }

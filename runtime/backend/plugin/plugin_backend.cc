@@ -136,8 +136,8 @@ Offer offer_of(const Library& library, const GroupSpec& group, const Services& s
                            .devices = answer.devices,
                            .scatter_gather = has(DISTRUN_BACKEND_SCATTER_GATHER),
                            .revocable = has(DISTRUN_BACKEND_REVOCABLE),
-                           .needs_total_order = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER),
                            .thread_affine = own_thread,
+                           .exclusive = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER),
                            .must_be_asked = !own_thread && no_descriptor}};
 }
 

@@ -30,7 +30,7 @@ static void capabilities(const distrun_backend_group_spec* spec, distrun_backend
   out->ops = 15;
   out->dtypes = ~0U;
   out->devices = 1U << DISTRUN_BACKEND_CPU;
-  out->flags = DISTRUN_BACKEND_ASYNCHRONOUS;
+  out->flags = DISTRUN_BACKEND_ASYNCHRONOUS | DISTRUN_BACKEND_NEEDS_TOTAL_ORDER;
 }
 
 static int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,

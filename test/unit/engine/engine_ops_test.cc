@@ -1,4 +1,5 @@
 // All operations through whole engines, ranks as threads.
+#include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
@@ -187,6 +188,32 @@ TEST_CASE("a group runs as one operation, packed where the backend wants it") {
     CHECK(job.fabric().operations() == 1);
     CHECK(job.fabric().most_segments() == (scatter_gather ? 10U : 1U));
   }
+}
+
+TEST_CASE("a backend that cannot run operations of two groups at once gets one at a time, whatever their groups") {
+  EngineJob job({.ranks = 3, .backend = {.exclusive = true}});
+  job.run([&](int rank, Engine& engine) {
+    const auto pair = engine.add_process_set({0, 1}, false, deadline_after(30));
+    EXPECT_OK(pair);
+    std::vector<std::vector<float>> tensors(40, std::vector<float>(3, static_cast<float>(rank)));
+    std::vector<Submission> batch;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const bool in_pair = i % 2 == 1;
+      if (in_pair && rank == 2) continue;
+      batch.push_back(allreduce("t" + std::to_string(i), tensors[i]));
+      batch.back().process_set = in_pair ? *pair : 0;
+    }
+    // Each rank in an order of its own.
+    if (rank == 1) std::ranges::reverse(batch);
+    const auto handles = engine.submit(batch);
+    EXPECT_OK(handles);
+    EXPECT_OK(engine.wait_all(*handles, deadline_after(30)));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (i % 2 == 0) EXPECT_EQ(tensors[i][2], 3.0F);
+      if (i % 2 == 1 && rank < 2) EXPECT_EQ(tensors[i][2], 1.0F);
+    }
+  });
+  CHECK(job.fabric().most_in_flight() == 1);
 }
 
 TEST_CASE("16 threads of each rank submit and wait") {
