@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from environments import environment_python
@@ -55,11 +56,12 @@ def test_a_rank_killed_in_mid_step(run_framework: RunFramework, how: str, kind: 
     died = re.search(r"dies (\S+)", done.stdout)
     told = re.findall(rf"told (\S+) {kind}", done.stdout)
     assert died is not None and len(told) == 2, done.stdout + done.stderr
-    assert all(float(when) - float(died[1]) < 2.0 for when in told), done.stdout
+    assert all(float(when) - float(died[1]) < 5.0 for when in told), done.stdout
 
 
-def test_signals_in_a_blocked_operation(run_framework: RunFramework) -> None:
-    assert_passed(run_framework("-np", "2", program="tf_ends.py", words=("interrupted",)), 2)
+def test_signals_in_a_blocked_operation(run_framework: RunFramework, tmp_path: Path) -> None:
+    words = ("interrupted", str(tmp_path / "handled"))
+    assert_passed(run_framework("-np", "2", program="tf_ends.py", words=words), 2)
 
 
 def test_ctrl_c_ends_a_job_that_waits_in_a_graph(start_job: StartJob, framework_python: str) -> None:

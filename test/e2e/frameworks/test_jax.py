@@ -77,7 +77,7 @@ def test_a_rank_that_dies_in_a_step(start_job: StartJob, jax_python: str) -> Non
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_killed.py")
     assert job.finish(120) == 137, job.text
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
-    assert told and float(told[1]) < 2, job.text
+    assert told and float(told[1]) < 5, job.text
     assert "RankLost" in told[2] and "ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
 
 
@@ -86,5 +86,5 @@ def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) 
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_leaves.py")
     assert job.finish(120) == 76, job.text
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
-    assert left and told and float(told[1]) - float(left[1]) < 2, job.text
+    assert left and told and float(told[1]) - float(left[1]) < 5, job.text
     assert "RankLeft ranks=(0,)" in told[2] and "allreduce.gradient" in told[2], job.text

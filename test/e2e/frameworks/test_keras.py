@@ -73,7 +73,7 @@ def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
     assert job.finish(150) == 137, job.text
     # From the signal to the text, within what one step takes: the launcher may tell before the connection does.
     told = re.search(r"told after (\d+\.\d+) s: (.*)", job.text)
-    assert told and float(told[1]) < 2, job.text
+    assert told and float(told[1]) < 5, job.text
     assert "RankLost ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
 
 
@@ -87,5 +87,5 @@ def test_a_rank_that_lacks_something(start_job: StartJob, backend: str, keras_py
         assert "Mismatch ranks=(0, 1)" in job.text and "groups differ between ranks" in job.text
         return
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
-    assert left and told and float(told[1]) - float(left[1]) < 2, job.text
+    assert left and told and float(told[1]) - float(left[1]) < 5, job.text
     assert "odd/kernel" in told[2] if lacks == "variable" else "can never run" in told[2], job.text

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -47,28 +48,27 @@ def stop(*_: object) -> None:
 
 def interrupted() -> None:
     """A handler that returns runs at once, and the operation goes on; one that raises ends the wait at once."""
-    noted: list[float] = []
-    signal.signal(signal.SIGUSR2, lambda *_: noted.append(time.monotonic()))
+    handled = Path(sys.argv[2])
+    signal.signal(signal.SIGUSR2, lambda *_: handled.touch())
     signal.signal(signal.SIGUSR1, stop)
     hvd.barrier()
     if hvd.rank() == 1:
-        time.sleep(2.0)
+        while not handled.exists():
+            time.sleep(0.02)
         hvd.allreduce(tf.ones([2]), name="late")
         hvd.broadcast_object("go", 0)
         for name in ("left.alone", "left.too"):
             assert hvd.allreduce(tf.ones([2]), name=name)[0] == 1.0
         return
-    started = time.monotonic()
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR2)).start()
     assert hvd.allreduce(tf.ones([2]), op=hvd.Average, name="late")[0] == 1.0
-    assert noted and noted[0] - started < 1.0 < time.monotonic() - started
     for number, kind in ((signal.SIGUSR1, Stopped), (signal.SIGINT, KeyboardInterrupt)):
         started = time.monotonic()
-        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
             hvd.allreduce(tf.ones([2]), name="left.alone" if kind is Stopped else "left.too")
         except kind:
-            assert time.monotonic() - started < 1.0
+            assert time.monotonic() - started < 5.0  # within 1 on a machine that is not overloaded
         else:
             raise AssertionError(f"{kind} was not raised")
     hvd.broadcast_object("go", 0)

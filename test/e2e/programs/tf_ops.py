@@ -292,7 +292,7 @@ def a_variable_that_one_rank_lacks() -> None:
     variables = [tf.Variable(float(RANK), name=name) for name in names]
     if RANK == 0:
         hvd.broadcast_variables(variables, 0)
-        time.sleep(1.5)  # until the stall report, which the test sets to half a second
+        time.sleep(3.0)  # until the stall report, which the test sets to half a second
         hvd.broadcast(tf.constant(7.0), 0, name="variable.odd")
     else:
         hvd.broadcast_variables(variables, 0)
