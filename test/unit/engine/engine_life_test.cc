@@ -44,19 +44,26 @@ std::string slurp(const std::string& path) {
   return text.str();
 }
 
-// Times that the engines' own threads have gone to sleep, of all engines in this process.
-long engine_thread_sleeps() {
-  long sleeps = 0;
+// Of the engines' own threads, of all engines in this process.
+struct EngineThreads {
+  long sleeps = 0;     // times that they have gone to sleep
+  bool asleep = true;  // all are: none only waits for a processor
+  bool operator==(const EngineThreads&) const = default;
+};
+
+EngineThreads engine_threads() {
+  EngineThreads threads;
   DIR* tasks = ::opendir("/proc/self/task");
   while (const dirent* task = ::readdir(tasks)) {
     const std::string folder = std::string("/proc/self/task/") + task->d_name;
     if (!has(slurp(folder + "/comm"), "distrun-engine")) continue;
     const std::string status = slurp(folder + "/status");
     const std::size_t at = status.find("voluntary_ctxt_switches:");
-    if (at != std::string::npos) sleeps += std::stol(status.substr(at + 24));
+    if (at != std::string::npos) threads.sleeps += std::stol(status.substr(at + 24));
+    threads.asleep = threads.asleep && has(status, "State:\tS");
   }
   ::closedir(tasks);
-  return sleeps;
+  return threads;
 }
 
 TEST_CASE("100 engines after each other leave no thread and no descriptor behind") {
@@ -91,15 +98,15 @@ TEST_CASE("an idle job sleeps: no wake-ups at all") {
     }
     while (ready.load() < 3) std::this_thread::yield();
     // The engines' threads take over a tick after the last use; on a loaded machine that takes its time.
-    long before = engine_thread_sleeps();
+    EngineThreads before = engine_threads();
     for (int quiet = 0; quiet < 10;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      const long now = engine_thread_sleeps();
-      quiet = now == before ? quiet + 1 : 0;
+      const EngineThreads now = engine_threads();
+      quiet = now == before && now.asleep ? quiet + 1 : 0;
       before = now;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    woken.store(engine_thread_sleeps() - before);
+    woken.store(engine_threads().sleeps - before.sleeps);
     measured.store(true);
   });
   CHECK(woken.load() == 0);

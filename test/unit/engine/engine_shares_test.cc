@@ -1,10 +1,12 @@
 // Operations in which ranks have parts of their own, and ranks that have run out of data.
 #include <array>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "runtime/engine/joined.h"
 #include "runtime/engine/parts.h"
@@ -249,6 +251,7 @@ TEST_CASE("join: a group that a joined rank never submitted, and one it had subm
 
 TEST_CASE("join: what cannot go on fails with an error that says so; the joined rank can submit nothing meanwhile") {
   EngineJob job({.ranks = 3});
+  std::atomic<bool> refused{false};
   job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(6, 1);
     std::vector<float> out(6);
@@ -257,6 +260,7 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
       const Submission more = allreduce("more", memory);
       EXPECT(engine.submit(std::span(&more, 1)).status().message().find("has joined") != std::string::npos);
       EXPECT(engine.submit(std::array{join()}).status().code() == Errc::kDuplicateName);
+      refused.store(true);
       EXPECT_OK(engine.wait_all(joining, deadline_after(30)));
       run(engine, more);
       return;
@@ -281,6 +285,7 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
     scaled.reduce = ReduceOp::kMax;
     scaled.prescale = -1;
     fails(scaled, "neutral element");
+    while (!refused.load()) std::this_thread::yield();
     run(engine, join());
     Submission more = allreduce("more", memory);
     run(engine, more);

@@ -66,6 +66,13 @@ class Ranks {
       text.append(buffer.data(), static_cast<std::size_t>(got));
     }
   }
+  // Its first line.
+  std::string line(int rank) {
+    const Fd& pipe = outputs_[static_cast<std::size_t>(rank)].read;
+    std::string text;
+    for (char byte = 0; byte != '\n' && ::read(pipe.get(), &byte, 1) == 1;) text += byte;
+    return text;
+  }
   // The workers' end.
   void close_input() { input_.write.reset(); }
 
@@ -129,8 +136,7 @@ TEST_CASE("every rank learns of a death, whenever it comes, and which rank it wa
 
 TEST_CASE("a death is seen although the dead rank's forked workers live", "[host_link]") {
   Ranks ranks(4, "workers");
-  // All are asleep, or about to be: a death between is seen as well.
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  for (int rank = 0; rank < 4; ++rank) REQUIRE(ranks.line(rank) == "about to sleep\n");
   const auto killed = Clock::now().time_since_epoch().count();
   ranks.kill(2);
   for (const int rank : {0, 1, 3}) {

@@ -147,7 +147,7 @@ TEST_CASE("a rank that does not come to the set-up is named, within the deadline
       EXPECT_OK(find_candidates(world, host_hint(2), &job.store, deadline_after(30)));
       return;
     }
-    const auto link = job.connect(rank, 1.0);
+    const auto link = job.connect(rank, 3.0);
     EXPECT(!link.ok());
     if (rank == 0) EXPECT(link.status().message().find("did not connect in time: 2") != std::string::npos);
   });

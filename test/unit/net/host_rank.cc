@@ -1,5 +1,6 @@
 // One rank of host_link_process_test.cc, in a process of its own. Arguments: what to do, and the seconds that the
 // set-up may take. Prints one line: "lost RANK NANOSECONDS", "done", or "error CODE TEXT".
+// A rank with workers says before that it is about to sleep.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -154,6 +155,8 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   if (task == "talk") return rank.talk(seconds);
   if (task == "workers") {
     fork_worker();
+    std::printf("about to sleep\n");
+    std::fflush(stdout);
     return rank.sleep();
   }
   if (task == "small-files") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
