@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -120,17 +121,19 @@ class EngineImpl final : public Engine {
 void EngineImpl::run() {
   const auto stopping = [this] { return stopping_.load(std::memory_order_seq_cst); };
   while (token_.take_when_quiet()) {
-    [[maybe_unused]] const Status driven = loop_.drive(ProgressToken::Holder::kEngine, stopping, TimePoint::max());
-    token_.give_back();
+    const HeldToken held(token_);
+    try {
+      [[maybe_unused]] const Status driven = loop_.drive(ProgressToken::Holder::kEngine, stopping, TimePoint::max());
+    } catch (const std::exception&) {
+      // The job has failed already (drive), and who waits gets the exception. It is tried again a tick later.
+    }
   }
 }
 
 Status EngineImpl::wait_until(const std::function<bool()>& satisfied, TimePoint deadline) {
   if (satisfied()) return {};
-  token_.begin_waiting();
-  Status status = wait_with_token(satisfied, deadline);
-  token_.end_waiting();
-  return status;
+  const WaitingCaller waiting(token_);
+  return wait_with_token(satisfied, deadline);
 }
 
 Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimePoint deadline) {
@@ -138,9 +141,8 @@ Status EngineImpl::wait_with_token(const std::function<bool()>& satisfied, TimeP
     const std::uint32_t seen = token_.news().value();
     if (satisfied()) return {};
     if (token_.try_take(ProgressToken::Holder::kCaller)) {
-      Status status = loop_.drive(ProgressToken::Holder::kCaller, satisfied, deadline);
-      token_.give_back();
-      return status;
+      const HeldToken held(token_);
+      return loop_.drive(ProgressToken::Holder::kCaller, satisfied, deadline);
     }
     loop_.poke();  // the engine's thread gives the token back when it sees that a caller waits
     for (int i = 0; options_.spin && i < kSpinsForToken; ++i) {

@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace distrun::engine {
@@ -135,6 +137,18 @@ void EngineLoop::complete_done() {
 // --- between turns ---
 
 Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline) {
+  for (;;) {
+    try {
+      return turn_until(who, satisfied, deadline);
+    } catch (const std::bad_alloc&) {
+      fail_by_exception(Errc::kOutOfMemory, "has no memory left for its part in the job; run fewer ranks on its host");
+    } catch (const std::exception& error) {
+      fail_by_exception(Errc::kInternal, std::string("found a bug in distrun, please report it: ") + error.what());
+    }
+  }
+}
+
+Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline) {
   const auto enough = [&] {
     return satisfied() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
   };

@@ -46,7 +46,8 @@ class EngineLoop {
   Status open();
 
   // Turns until `satisfied`, blocking in the wait set when there is nothing to do: kOk, kTimeout or kInterrupted. For
-  // the engine's thread it also returns when a caller wants the token.
+  // the engine's thread it also returns when a caller wants the token. An exception ends the job, as any failure does;
+  // one that comes when it has ended is passed on.
   Status drive(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
   // Ends what is left: every handle in flight completes with `why`. Peers are not told; they see this rank go.
   void close(const Status& why);
@@ -73,6 +74,7 @@ class EngineLoop {
   };
 
   // loop.cc
+  Status turn_until(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
   bool turn();
   void take_local();
   void announce(std::vector<Message> messages);
@@ -128,6 +130,8 @@ class EngineLoop {
   void suspect_lost_peers(TimePoint now);
   void on_launcher(std::uint32_t epoll_events);
   void fail(const Status& why, bool tell);
+  void fail_by_exception(Errc code, const std::string& what);
+  void end_all(const Status& why);
   void tell_launcher(const Status& why);
   bool end_if_done();
   void go_if_confirmed();

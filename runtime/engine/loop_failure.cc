@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "runtime/base/log.h"
@@ -117,6 +118,19 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());
 }
 
+// In a handler. What is half done stays so: the job ends, and nothing is built on it any more.
+void EngineLoop::fail_by_exception(Errc code, const std::string& what) {
+  if (!failed_.ok() || over()) throw;
+  const int rank = options_.world.rank;
+  fail(Status(ErrorInfo{.code = code,
+                        .message = describe_ranks(std::span(&rank, 1), options_.hosts) + " " + what,
+                        .tensor = {},
+                        .ranks = {rank},
+                        .host = options_.hosts.at(static_cast<std::size_t>(rank)),
+                        .cause = code == Errc::kOutOfMemory ? "out of memory" : "internal error"}),
+       true);
+}
+
 // shutdown_timeout has passed. Nobody needs a member that the log says has left and that has nothing in flight. The
 // leader is needed until the last one has left, for the log is here.
 void EngineLoop::go_if_confirmed() {
@@ -172,6 +186,15 @@ bool EngineLoop::end_if_done() {
 }
 
 void EngineLoop::close(const Status& why) {
+  try {
+    end_all(why);
+  } catch (const std::exception& error) {
+    // Nobody is left who could be told; what is in flight stays so.
+    warn(std::string("the session was closed while its engine was broken: ") + error.what());
+  }
+}
+
+void EngineLoop::end_all(const Status& why) {
   const bool said = !failed_.ok();
   fail(why, false);
   const TimePoint deadline = Clock::now() + kLastWords;

@@ -62,4 +62,28 @@ class ProgressToken {
   WakeWord park_;
 };
 
+// Between begin_waiting() and end_waiting(), and with the token held, however the scope is left: a token that is not
+// given back stops the process's engine for ever.
+class WaitingCaller {
+ public:
+  explicit WaitingCaller(ProgressToken& token) : token_(token) { token_.begin_waiting(); }
+  WaitingCaller(const WaitingCaller&) = delete;
+  WaitingCaller& operator=(const WaitingCaller&) = delete;
+  ~WaitingCaller() { token_.end_waiting(); }
+
+ private:
+  ProgressToken& token_;
+};
+
+class HeldToken {  // taken before
+ public:
+  explicit HeldToken(ProgressToken& token) : token_(token) {}
+  HeldToken(const HeldToken&) = delete;
+  HeldToken& operator=(const HeldToken&) = delete;
+  ~HeldToken() { token_.give_back(); }
+
+ private:
+  ProgressToken& token_;
+};
+
 }  // namespace distrun::engine

@@ -24,8 +24,9 @@ struct FakeBackendOptions {
   bool must_be_asked = false;  // and wakes nobody
   bool thread_affine = false;
   bool exclusive = false;
-  int hangs = -1;    // this rank's data never comes
-  int starves = -1;  // this rank has no memory for what it starts
+  int hangs = -1;                             // this rank's data never comes
+  int starves = -1;                           // this rank has no memory for what it starts
+  std::function<void(int rank)> meddle = {};  // called where a rank has something in flight; may throw
 };
 
 // What the backends of all ranks and groups share; outlives them.
@@ -88,7 +89,8 @@ class FakeBackend final : public backend::Backend {
         members_(std::move(members)),
         rank_(rank),
         hangs_(options.hangs == rank),
-        starves_(options.starves == rank) {
+        starves_(options.starves == rank),
+        meddle_(std::move(options.meddle)) {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
@@ -121,6 +123,7 @@ class FakeBackend final : public backend::Backend {
   bool progress() override {
     const MutexLock lock(fabric_.mutex_);
     if (queue_.empty()) return false;
+    if (meddle_) meddle_(rank_);
     const auto found = fabric_.slots_.find({group_, queue_.front().number});
     if (!aborted_.ok()) {
       for (const Queued& one : queue_) done_.push_back({.token = one.token, .status = aborted_});
@@ -259,6 +262,7 @@ class FakeBackend final : public backend::Backend {
   const int rank_;
   const bool hangs_;
   const bool starves_;
+  const std::function<void(int)> meddle_;
   backend::Capabilities capabilities_;
   std::deque<Queued> queue_;
   std::uint64_t next_ = 0;
@@ -272,7 +276,7 @@ inline std::unique_ptr<backend::Backend> FakeFabric::backend(int group, const st
     const MutexLock lock(mutex_);
     members_[group] = members;
   }
-  return std::make_unique<FakeBackend>(*this, group, members, rank, options);
+  return std::make_unique<FakeBackend>(*this, group, members, rank, std::move(options));
 }
 
 }  // namespace distrun::test

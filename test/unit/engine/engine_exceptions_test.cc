@@ -1,0 +1,90 @@
+// Exceptions in the engine's turn: memory that is not to be had, and bugs of our own.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "test/support/engine_ranks.h"
+
+namespace distrun::engine {
+namespace {
+
+using test::EngineJob;
+
+Submission allreduce(std::vector<float>& memory) {
+  return {.name = "x",
+          .shape = {static_cast<std::int64_t>(memory.size())},
+          .input = memory.data(),
+          .output = memory.data()};
+}
+
+struct Fault {
+  int rank;
+  Errc code;
+  bool polled;  // the caller does not wait, so that the engine's own thread meets the exception
+};
+
+void expect_told(const Fault& fault, const Status& status) {
+  EXPECT_EQ(status.code(), fault.code);
+  EXPECT_EQ(status.info().ranks, std::vector<int>{fault.rank});
+  EXPECT_EQ(status.info().host, EngineJob::host_of(fault.rank));
+  EXPECT(!status.info().usable);
+}
+
+void run_with(const Fault& fault) {
+  std::atomic<bool> thrown{false};
+  const auto meddle = [&](int rank) {
+    if (rank != fault.rank || thrown.exchange(true)) return;
+    if (fault.code == Errc::kOutOfMemory) throw std::bad_alloc();
+    throw std::logic_error("a contract that was broken");
+  };
+  EngineJob job({.ranks = 3, .backend = {.hangs = fault.rank, .meddle = meddle}, .shut_down = false});
+  job.run([&](int, Engine& engine) {
+    std::vector<float> memory(4, 1);
+    const Submission one = allreduce(memory);
+    const auto handles = engine.submit(std::span(&one, 1));
+    EXPECT_OK(handles);
+    while (fault.polled && !handles->front()->done()) std::this_thread::yield();
+    EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+    expect_told(fault, handles->front()->status());
+    EXPECT_EQ(engine.submit(std::span(&one, 1)).status().code(), fault.code);
+    expect_told(fault, engine.shutdown(deadline_after(40)));
+  });
+}
+
+TEST_CASE("an exception on one rank, whoever drives, ends the job with its cause on all of them") {
+  for (const int rank : {0, 1}) {
+    for (const bool polled : {false, true}) {
+      run_with({.rank = rank, .code = Errc::kOutOfMemory, .polled = polled});
+      run_with({.rank = rank, .code = Errc::kInternal, .polled = polled});
+    }
+  }
+}
+
+TEST_CASE("an engine that can do nothing without an exception gives it to whoever waits, and ends") {
+  for (const bool background_thread : {false, true}) {
+    EngineJob job({.ranks = 1,
+                   .background_thread = background_thread,
+                   .backend = {.meddle = [](int) { throw std::bad_alloc(); }},
+                   .shut_down = false});
+    std::vector<float> memory(4, 1);
+    auto engine = job.make(0);
+    const Submission one = allreduce(memory);
+    const auto handles = engine->submit(std::span(&one, 1));
+    REQUIRE(handles.ok());
+    for (int again = 0; again < 3; ++again) {
+      CHECK_THROWS_AS(engine->wait_all(*handles, deadline_after(40)), std::bad_alloc);
+    }
+    CHECK_FALSE(handles->front()->done());
+    engine.reset();
+    const auto warnings = job.warnings();
+    CHECK(std::any_of(warnings.begin(), warnings.end(), [](const std::string& line) {
+      return line.find("while its engine was broken") != std::string::npos;
+    }));
+  }
+}
+
+}  // namespace
+}  // namespace distrun::engine
