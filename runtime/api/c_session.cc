@@ -49,10 +49,6 @@ Status check_session(const distrun_session* session) {
   return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
 }
 
-distrun::TimePoint process_set_deadline(const distrun_session* session) {
-  return distrun::deadline_after(session->session->settings().start_timeout);
-}
-
 template <class Add>
 Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set,
                        const Add& add) {
@@ -69,7 +65,7 @@ Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t 
 Status add_process_set_in_order(distrun_session* session, const int32_t* ranks, uint64_t count, bool members_only,
                                 int32_t* process_set) {
   return add_process_set(session, ranks, count, process_set, [&](auto& engine, const std::vector<int>& members) {
-    return engine.add_process_set(members, members_only, process_set_deadline(session));
+    return engine.add_process_set(members, members_only, distrun::TimePoint::max());
   });
 }
 
@@ -199,7 +195,7 @@ int32_t distrun_process_set_add_by_members(distrun_session* session, const int32
 int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set) {
   return guarded([&]() -> Status {
     DISTRUN_RETURN_IF_ERROR(check_session(session));
-    return session->session->engine().remove_process_set(process_set, process_set_deadline(session));
+    return session->session->engine().remove_process_set(process_set, distrun::TimePoint::max());
   });
 }
 

@@ -104,6 +104,7 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Status check_members(const Call& add) const;
   std::shared_ptr<CallTicket> ask(Call call);
   Status call(Call call, TimePoint deadline, int* set);
+  [[nodiscard]] Status outcome_or(const std::string& shut_down) const;
   Result<int> add_set(Call add, TimePoint deadline);
 
   const EngineOptions options_;
@@ -180,6 +181,11 @@ Status EngineImpl::go_before_others() {
   return wait_until([this] { return loop_.over(); }, TimePoint::max());
 }
 
+// Once the loop is over.
+Status EngineImpl::outcome_or(const std::string& shut_down) const {
+  return loop_.outcome().ok() ? Status(Errc::kShutDown, shut_down) : loop_.outcome();
+}
+
 std::shared_ptr<CallTicket> EngineImpl::ask(Call call) {
   auto ticket = std::make_shared<CallTicket>();
   requests_.put({.kind = Request::Kind::kCall, .call = std::move(call), .ticket = ticket});
@@ -194,13 +200,15 @@ Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
   Status waited;
   do {
     // A signal does not take a call back that the other ranks already count on.
-    waited = wait_until([&] { return ticket->done(); }, deadline);
+    waited = wait_until([&] { return ticket->done() || loop_.over(); }, deadline);
   } while (waited.code() == Errc::kInterrupted);
   if (waited.code() == Errc::kTimeout) {
     return {Errc::kTimeout,
             what + ": not all ranks that take part made this call within the time limit; make it on every one"};
   }
   if (!waited.ok()) return waited;
+  // Another thread's shutdown came between: the log has ended without this call.
+  if (!ticket->done()) return outcome_or(what + ": this rank has shut down; make the call before shutdown");
   if (set != nullptr) *set = ticket->set();
   return ticket->status();
 }
@@ -221,9 +229,7 @@ Status EngineImpl::check_members(const Call& add) const {
 
 Status EngineImpl::wait_for_stop_point() {
   DISTRUN_RETURN_IF_ERROR(wait_until([this] { return stop_.known() || loop_.over(); }, TimePoint::max()));
-  if (stop_.known()) return {};
-  return loop_.outcome().ok() ? Status(Errc::kShutDown, "this rank has shut down; it cannot agree where to stop")
-                              : loop_.outcome();
+  return stop_.known() ? Status() : outcome_or("this rank has shut down; it cannot agree where to stop");
 }
 
 Result<bool> EngineImpl::should_stop(bool request) {

@@ -235,7 +235,9 @@ DISTRUN_API void distrun_watch_end(distrun_watch* watch);
 /* Frees the watch, before its session is closed; no other thread may be inside a call. Tags not taken are lost. */
 DISTRUN_API void distrun_watch_close(distrun_watch* watch);
 
-/* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there. */
+/* Process sets. Collective over all ranks of the job; ranks are world ranks. The global set is 0 and always there.
+ * Adding and removing has no time limit, so that ranks may come minutes apart: after stall_warning_time a warning names
+ * those that are missing, and stall_shutdown_time, where it is set, ends the job. */
 DISTRUN_API int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count,
                                             int32_t* process_set);
 /* The same, called by the members alone: the others do not take part and never hear of the set; it may have the ranks
