@@ -75,10 +75,7 @@ bool EngineLoop::turn() {
   moved = receive() || moved;
   if (leader_) moved = decide() || moved;
   moved = executor_.progress(done_) || moved;
-  if (const Status sent = outbox_.flush(); !sent.ok()) {
-    detector_.suspect_operation(sent.with_context("the control plane"), Clock::now());
-  }
-  if (options_.control_plane != nullptr) moved = options_.control_plane->progress() || moved;
+  moved = send() || moved;
   if (!done_.empty()) {
     complete_done();
     moved = true;

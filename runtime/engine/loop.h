@@ -90,6 +90,10 @@ class EngineLoop {
   void hear_member(int rank, Message& message, TimePoint now);
   void hear_leader(std::uint64_t index, Message& message);
   bool decide();
+  bool follow_log();
+  void tell_log();
+  [[nodiscard]] bool makes_here(const Entry& entry) const;
+  bool send();
   // loop_entries.cc
   void read(Entry& entry);
   void follow(entry::Run& run);
@@ -144,6 +148,8 @@ class EngineLoop {
   Executor executor_;
   Outbox outbox_;
   std::optional<Coordinator> coordinator_;  // at the leader
+  std::deque<Entry> log_;                   // at the leader: decided, and not read here yet
+  std::size_t told_ = 0;                    // so many of them are on their way to the others
   StopAgreement stopping_;                  // at the leader
   FailureDetector detector_;
   Watchdog watchdog_;

@@ -33,7 +33,7 @@ void EngineLoop::follow(entry::Fail& failed) {
 void EngineLoop::follow(entry::Evict& evict) { member_.evict(evict); }
 
 // Blocks, as an exception: making backends is collective over the members, and all of them come to this entry without
-// waiting for one another, because starting an operation never blocks.
+// waiting for one another, because starting an operation never blocks and the leader sees to it that all have it.
 void EngineLoop::follow(entry::MakeSet& make) {
   const int rank = options_.world.rank;
   if (make.members_only && !std::binary_search(make.ranks.begin(), make.ranks.end(), rank)) return;

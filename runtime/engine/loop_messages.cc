@@ -1,4 +1,6 @@
 // The loop's part that talks: frames in, the leader's decisions out.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/engine/loop.h"
@@ -81,7 +83,7 @@ void EngineLoop::hear_leader(std::uint64_t index, Message& message) {
   outbox_.set_index(read_);
 }
 
-// At the leader. The others are told before anything runs here, so that they start no later than this rank.
+// At the leader.
 bool EngineLoop::decide() {
   if (!failed_.ok()) return false;
   std::vector<int> busy;
@@ -90,14 +92,8 @@ bool EngineLoop::decide() {
   }
   Actions actions = coordinator_->act(busy);
   for (const std::string& warning : actions.warnings) warn(warning);
-  if (!actions.entries.empty()) {
-    outbox_.append(actions.entries);
-    if (const Status sent = outbox_.flush(); !sent.ok()) {
-      detector_.suspect_operation(sent.with_context("the control plane"), Clock::now());
-    }
-    if (options_.control_plane != nullptr) options_.control_plane->progress();
-    for (Entry& entry : actions.entries) read(entry);
-  }
+  for (Entry& entry : actions.entries) log_.push_back(std::move(entry));
+  const bool followed = follow_log();
   if (actions.abort.code() == Errc::kTimeout) {
     // A rank may miss a tensor only because it waits itself for one that does not answer: that one is the cause.
     watchdog_.end(actions.abort);
@@ -105,7 +101,47 @@ bool EngineLoop::decide() {
     tell_launcher(actions.abort);
     fail(actions.abort, true);
   }
-  return !actions.entries.empty() || !actions.warnings.empty();
+  return followed || !actions.warnings.empty();
+}
+
+// The others are told before anything runs here, so that they start no later than this rank. While this rank makes a
+// set nothing is sent, and who makes one with it does not listen: so all that they need for it, and for the sets that
+// they make before it, has reached them when it begins, and nothing is on its way behind it.
+bool EngineLoop::follow_log() {
+  bool followed = false;
+  while (!log_.empty() && failed_.ok()) {
+    if (told_ == 0) tell_log();
+    if (makes_here(log_.front()) && options_.control_plane->pending()) break;
+    Entry entry = std::move(log_.front());
+    log_.pop_front();
+    --told_;
+    read(entry);
+    followed = true;
+  }
+  return followed;
+}
+
+// Up to the next set that this rank makes with others.
+void EngineLoop::tell_log() {
+  const auto makes = std::find_if(log_.begin(), log_.end(), [this](const Entry& entry) { return makes_here(entry); });
+  const auto end = makes == log_.end() ? makes : std::next(makes);
+  told_ = static_cast<std::size_t>(end - log_.begin());
+  outbox_.append({log_.begin(), end});
+  send();
+}
+
+bool EngineLoop::makes_here(const Entry& entry) const {
+  const auto* make = std::get_if<entry::MakeSet>(&entry);
+  return make != nullptr && make->ranks.size() > 1 &&
+         std::binary_search(make->ranks.begin(), make->ranks.end(), options_.world.rank);
+}
+
+// What there is to say goes out as far as the control plane takes it; true if anything moved.
+bool EngineLoop::send() {
+  if (const Status sent = outbox_.flush(); !sent.ok()) {
+    detector_.suspect_operation(sent.with_context("the control plane"), Clock::now());
+  }
+  return options_.control_plane != nullptr && options_.control_plane->progress();
 }
 
 }  // namespace distrun::engine

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,7 +27,9 @@ struct EngineJobOptions {
   bool spin = false;  // tests run more ranks than there are cores
   bool background_thread = true;
   FakeBackendOptions backend = {};
-  bool shut_down = true;  // run() calls shutdown after the body
+  bool shut_down = true;                                                      // run() calls shutdown after the body
+  std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that the control plane takes
+  std::function<Status(int set, const std::vector<int>& members)> meet = {};  // before the backends of a set are made
   // For CUDA tensors, of which rank r has GPU r; none: no such backend.
   std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
       gpu_backend = {};
@@ -36,7 +39,7 @@ class EngineJob {
  public:
   explicit EngineJob(EngineJobOptions options)
       : options_(std::move(options)),
-        control_(options_.ranks),
+        control_(options_.ranks, options_.messages_at_once),
         fabric_([this](int rank) { wait_sets_[index(rank)]->wake(); }) {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       auto wait_set = net::WaitSet::create();
@@ -61,10 +64,13 @@ class EngineJob {
     options.spin = options_.spin;
     options.background_thread = options_.background_thread;
     options.make_backends = [this, rank](int set, const std::vector<int>& members) {
-      std::vector<std::unique_ptr<backend::Backend>> backends;
+      using Backends = std::vector<std::unique_ptr<backend::Backend>>;
+      const Status met = options_.meet ? options_.meet(set, members) : Status();
+      if (!met.ok()) return Result<Backends>(met);
+      Backends backends;
       backends.push_back(fabric_.backend(set, members, rank, options_.backend));
       if (options_.gpu_backend) backends.push_back(options_.gpu_backend(set, members, rank, *wait_sets_[index(rank)]));
-      return Result<std::vector<std::unique_ptr<backend::Backend>>>(std::move(backends));
+      return Result<Backends>(std::move(backends));
     };
     auto engine = engine::Engine::create(std::move(options));
     DISTRUN_CHECK(engine.ok(), engine.status().message());

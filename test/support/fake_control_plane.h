@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@ namespace distrun::test {
 
 class FakeControlGroup {
  public:
-  explicit FakeControlGroup(int size) : members_(static_cast<std::size_t>(size)) {}
+  // `most`: messages that one progress() delivers, as if there were no room for more.
+  explicit FakeControlGroup(int size, std::size_t most = std::numeric_limits<std::size_t>::max())
+      : most_(most), members_(static_cast<std::size_t>(size)) {}
 
   // One per member; the group outlives it.
   std::unique_ptr<net::ControlPlane> plane(int member);
@@ -77,7 +80,7 @@ class FakeControlGroup {
     {
       const MutexLock lock(mutex_);
       auto& outbox = at(from).outbox;
-      for (; !outbox.empty(); outbox.pop_front(), moved = true) {
+      for (std::size_t i = 0; i < most_ && !outbox.empty(); ++i, outbox.pop_front(), moved = true) {
         Member& to = at(outbox.front().first);
         if (at(from).dead || to.dead) continue;
         to.inbox.push_back(std::move(outbox.front().second));
@@ -113,6 +116,7 @@ class FakeControlGroup {
     return member == 0 && lost > 0 && at(lost).may_go ? -1 : lost;
   }
 
+  const std::size_t most_;
   Mutex mutex_;
   std::vector<Member> members_;  // the vector itself never changes; each Member is guarded by mutex_
 };

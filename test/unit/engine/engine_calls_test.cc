@@ -1,6 +1,10 @@
-// Calls that ranks make together, in whole engines: beside a shutdown.
+// Calls that ranks make together, in whole engines: beside a shutdown, late, and over a slow control plane.
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <condition_variable>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -10,6 +14,24 @@ namespace distrun::engine {
 namespace {
 
 using test::EngineJob;
+
+// What making backends is: collective over the members, each of which blocks until all have come.
+class Meeting {
+ public:
+  Status come(int set, const std::vector<int>& members) {
+    std::unique_lock lock(mutex_);
+    ++here_[set];
+    changed_.notify_all();
+    const bool met = changed_.wait_for(lock, std::chrono::seconds(10),
+                                       [&] { return here_[set] == static_cast<int>(members.size()); });
+    return met ? Status() : Status(Errc::kTimeout, "some members did not come");
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, int> here_;  // by set
+};
 
 TEST_CASE("a call that another thread's shutdown overtakes ends") {
   // So long that the shutdown falls between the look whether the rank may still call, and the call.
@@ -32,6 +54,28 @@ TEST_CASE("a call that another thread's shutdown overtakes ends") {
     const bool ended = called.code() == Errc::kShutDown || called.code() == Errc::kInvalidArgument;
     CHECK(ended);
   }
+}
+
+TEST_CASE("the leader begins to make a set when all members have heard of it") {
+  Meeting meeting;
+  EngineJob job({.ranks = 4, .messages_at_once = 1, .meet = [&](int set, const std::vector<int>& members) {
+                   return meeting.come(set, members);
+                 }});
+  job.run([](int rank, Engine& engine) {
+    for (const std::vector<int>& ranks :
+         {std::vector<int>{0, 1, 2, 3}, std::vector<int>{0, 3}, std::vector<int>{1, 2}}) {
+      const auto made = engine.add_process_set(ranks, false, deadline_after(40));
+      EXPECT_OK(made);
+      std::vector<float> memory(1, 1);
+      if (std::count(ranks.begin(), ranks.end(), rank) == 0) continue;
+      const Submission one{
+          .name = "x", .shape = {1}, .process_set = *made, .input = memory.data(), .output = memory.data()};
+      const auto handles = engine.submit(std::span(&one, 1));
+      EXPECT_OK(handles);
+      EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+      EXPECT_EQ(memory[0], static_cast<float>(ranks.size()));
+    }
+  });
 }
 
 }  // namespace
