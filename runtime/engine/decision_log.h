@@ -2,6 +2,7 @@
 // from 0; `epoch` counts the cuts of the planned regime, which is not built yet and is always 0.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,9 @@ namespace distrun::engine {
 
 using TensorId = std::uint32_t;  // never reused within a job
 inline constexpr TensorId kNoId = 0;
+
+// Where the rows of each pair of members are in the log, so that the entry fits into a frame.
+inline constexpr std::size_t kMaxSplitMembers = 1024;
 
 // A tensor as an entry names it. With an id that was defined earlier, the id alone is enough. Otherwise the name is
 // there too, and an id other than kNoId is from now on that name's.

@@ -78,7 +78,7 @@ TensorRef read_ref(WireReader& r) {
   if (r.boolean()) return ref;
   ref.name = r.string(kMaxName);
   if (ref.name.empty()) r.fail("a tensor without a name");
-  ref.first_dims = r.i64s(kMaxList);
+  ref.first_dims = r.i64s(kMaxSplitMembers * kMaxSplitMembers);
   if (r.boolean()) ref.signature = read_signature(r);
   return ref;
 }

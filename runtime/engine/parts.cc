@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/engine/decision_log.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -39,11 +41,30 @@ std::string fault_of(const SplitsOf& one, std::size_t members) {
   return {};
 }
 
+std::optional<ErrorInfo> check_number(std::span<const SplitsOf> members, const MismatchContext& context) {
+  const auto equal = [](const SplitsOf& one) { return shares_equally(one.rows, one.splits); };
+  if (context.members->size() <= kMaxSplitMembers || std::all_of(members.begin(), members.end(), equal)) {
+    return std::nullopt;
+  }
+  const std::string most = std::to_string(kMaxSplitMembers);
+  return ErrorInfo{.code = Errc::kInvalidArgument,
+                   .message = "tensor '" + std::string(context.tensor) +
+                              "': an alltoall with unequal splits goes among at most " + most + " ranks, not " +
+                              std::to_string(context.members->size()) +
+                              "; send equal shares or use process sets of at most " + most + " ranks",
+                   .tensor = std::string(context.tensor)};
+}
+
 }  // namespace
 
 std::int64_t share_of(std::int64_t rows, std::size_t members, std::size_t index) {
   const auto count = static_cast<std::int64_t>(members);
   return rows / count + (static_cast<std::int64_t>(index) < rows % count ? 1 : 0);
+}
+
+bool shares_equally(std::int64_t rows, std::span<const std::int64_t> splits) {
+  const auto count = static_cast<std::int64_t>(splits.size());
+  return std::all_of(splits.begin(), splits.end(), [&](std::int64_t split) { return split * count == rows; });
 }
 
 std::optional<ErrorInfo> check_splits(std::span<const SplitsOf> members, const MismatchContext& context) {
@@ -55,7 +76,7 @@ std::optional<ErrorInfo> check_splits(std::span<const SplitsOf> members, const M
     if (first.empty()) first = fault;
     error.ranks.push_back(one.rank);
   }
-  if (error.ranks.empty()) return std::nullopt;
+  if (error.ranks.empty()) return check_number(members, context);
   error.host = context.hosts->at(static_cast<std::size_t>(error.ranks.front()));
   error.message = "tensor '" + error.tensor + "': " + describe_ranks(std::span(error.ranks).first(1), *context.hosts) +
                   " called alltoall with " + first;

@@ -34,8 +34,9 @@ const Signature& PendingTensor::signature_of(std::size_t member) const {
 }
 
 std::vector<std::int64_t> PendingTensor::logged_dims() const {
-  const auto even = [](const std::vector<std::int64_t>& one) { return one.empty(); };
-  if (std::all_of(splits.begin(), splits.end(), even)) return first_dims;
+  bool equal = true;
+  for (std::size_t i = 0; i < splits.size(); ++i) equal = equal && shares_equally(first_dims[i], splits[i]);
+  if (equal) return first_dims;
   std::vector<std::int64_t> rows;
   const auto count = static_cast<std::int64_t>(splits.size());
   for (std::size_t i = 0; i < splits.size(); ++i) {

@@ -1,4 +1,4 @@
-// What the coordinator allows at most: of time in a call.
+// What the coordinator allows at most: of time in a call, of members in an alltoall.
 #include <catch2/catch_test_macros.hpp>
 
 #include "runtime/engine/coordinator.h"
@@ -35,6 +35,36 @@ TEST_CASE(
     REQUIRE(ended.code() == Errc::kTimeout);
     CHECK(ended.info().ranks == std::vector<int>{2});
     CHECK_FALSE(ended.info().usable);
+  }
+}
+
+TEST_CASE("alltoall with unequal splits of more members than the log has room for is their error; the job goes on") {
+  for (const int size : {1024, 1025, 1500}) {
+    const auto count = static_cast<std::size_t>(size);
+    const message::Submitted equal{.name = "all", .signature = {.kind = OpKind::kAlltoall, .shape = {size, 2}}};
+    message::Submitted given = equal;
+    given.signature.splits.assign(count, 1);
+    message::Submitted unequal = given;
+    unequal.signature.splits[0] = 0;
+    Coordinator c(options(size));
+    for (int rank = 0; rank < size; ++rank) c.submitted(rank, rank == 1 ? unequal : equal, at(0));
+    Actions actions = c.act();
+    CHECK(actions.abort.ok());
+    REQUIRE(actions.entries.size() == 1);
+    const auto* failed = std::get_if<entry::Fail>(&actions.entries[0]);
+    CHECK((failed != nullptr) == (size > 1024));
+    if (failed != nullptr) {
+      CHECK(failed->error.code() == Errc::kInvalidArgument);
+      CHECK(failed->error.info().usable);
+      CHECK(failed->error.message().find("at most 1024 ranks, not " + std::to_string(size)) != std::string::npos);
+    }
+    CHECK(decode(encode({.messages = {message::Append{.entries = std::move(actions.entries)}}})).ok());
+    for (int rank = 0; rank < size; ++rank) c.submitted(rank, rank == 1 ? given : equal, at(1));
+    actions = c.act();
+    REQUIRE(actions.entries.size() == 1);
+    const auto& rows = std::get<entry::Run>(actions.entries[0]).tensors[0].first_dims;
+    const bool equal_shares = rows == std::vector<std::int64_t>(count, size);
+    CHECK(equal_shares);
   }
 }
 

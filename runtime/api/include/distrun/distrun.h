@@ -107,6 +107,7 @@ typedef struct distrun_world {
  *
  * alltoall: dimension 0 is cut into one block of rows for each member, in member order: `splits` rows each, or equal
  * shares. Rows beyond the sum of the splits go to nobody. The result has the blocks of all members in member order.
+ * Unequal splits need a process set of at most 1024 ranks.
  * reducescatter: the members' inputs have one shape and are reduced; each member gets its share of the rows of
  * dimension 0: equal ones, the first (rows % members) of them one row longer.
  * join: this rank has no more data. Until every member of the process set has joined, it takes part in what the others
