@@ -134,7 +134,8 @@ void add_environment(CLI::App& app, RawOptions& raw, Options& options) {
       ->allow_extra_args(false)
       ->group(kEnv);
   app.add_option("--env", raw.env_mode,
-                 "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, DISTRUN_*, -x, --env-file")
+                 "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, "
+                 "DISTRUN_*, -x, --env-file")
       ->type_name("WHICH")
       ->group(kEnv);
   app.add_option("--env-file", options.env_file, "NAME=value lines")->type_name("FILE")->group(kEnv);
