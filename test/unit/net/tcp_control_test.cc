@@ -1,10 +1,12 @@
 #include "runtime/net/tcp_control.h"
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/net/secure_socket.h"
@@ -111,14 +113,17 @@ TEST_CASE("members talk to the leader and the leader to all", "[tcp_control]") {
 TEST_CASE("messages of a pair keep their order and their size", "[tcp_control]") {
   Group group(2);
   const std::vector<std::size_t> sizes{0, 1, 100000, 3, std::size_t{16} << 20, 5, 65518};
+  std::atomic<bool> sent{false};
   run_ranks(2, [&](int rank) {
     Member member(group, rank);
     if (rank == 1) {
       for (const std::size_t size : sizes) EXPECT_OK(member.control->send(0, Bytes(size, std::byte{7})));
       EXPECT(member.control->pending());
+      sent.store(true);
       member.drain();
       EXPECT_EQ(text(member.next().bytes), "bye");
     } else {
+      while (!sent.load()) std::this_thread::yield();  // or it might all have gone through
       for (const std::size_t size : sizes) EXPECT_EQ(member.next().bytes.size(), size);
       EXPECT_OK(member.control->broadcast(text("bye")));
       member.drain();
