@@ -195,7 +195,7 @@ void Job::reap() {
 
 void Job::on_signals() {
   for (const int number : signals_.take()) {
-    if (preempt(number)) continue;
+    if (number == config_.preempt_signal && stops(notice_.at_launcher(number, state()), "the launcher")) continue;
     switch (number) {
       case SIGCHLD:
         reap();
@@ -216,32 +216,34 @@ void Job::on_signals() {
         input_.resume();
         if (config_.plan.input.terminal >= 0) terminal_.enter();
         break;
-      default: {
-        const bool first = !verdict_.ending();
-        act(verdict_.interrupted(number));
-        if (!first) break;
-        const bool typed = number == SIGINT;
-        output_->say((typed ? "interrupted" : "distrun got " + signal_name(number)) + "; ranks get TERM and " +
-                     seconds_text(config_.grace) + " s to end" + (typed ? " (Ctrl-C again kills them now)" : ""));
-      }
+      default:
+        interrupt(number, "distrun");
     }
   }
 }
 
+// A signal that asks for the end of the job.
+void Job::interrupt(int number, const std::string& who) {
+  const bool first = !verdict_.ending();
+  act(verdict_.interrupted(number));
+  if (!first) return;
+  const bool typed = number == SIGINT;
+  output_->say((typed ? "interrupted" : who + " got " + signal_name(number)) + "; ranks get TERM and " +
+               seconds_text(config_.grace) + " s to end" + (typed ? " (Ctrl-C again kills them now)" : ""));
+}
+
+Notice::State Job::state() const { return {.ending = verdict_.ending(), .any_in_session = verdict_.any_in_session()}; }
+
 // --preempt-signal, to this process or an agent: true if it means no more than that ranks are to stop by themselves.
-bool Job::preempt(int number) {
-  if (number != config_.preempt_signal || verdict_.ending()) return false;
-  // A batch system may say it more than once; a second SIGTERM means what it always does.
-  if (stop_by_) return number != SIGTERM;
-  if (!verdict_.any_in_session()) return false;
-  const std::string why = "the launcher got " + signal_name(number);
+bool Job::stops(Notice::Means means, const std::string& who) {
+  if (means != Notice::Means::kStop) return means == Notice::Means::kKnown;
+  const std::string why = who + " got " + signal_name(config_.preempt_signal);
   store_->publish({.kind = net::JobEvent::Kind::kStopAsked, .cause = why});
   give_grace(why);
   return true;
 }
 
 void Job::give_grace(const std::string& why) {
-  if (config_.preempt_signal == 0 || stop_by_ || verdict_.ending()) return;
   stop_by_ = deadline_after(config_.grace);
   output_->say(why + ": all ranks are to stop at the same step, and have " + seconds_text(config_.grace) +
                " s to end (--grace)");
@@ -294,6 +296,7 @@ void Job::rendezvous() {
         output_->say(notice.text);
         break;
       case net::StoreNotice::Kind::kStopping:
+        if (config_.preempt_signal == 0 || notice_.at_rank(state()) != Notice::Means::kStop) break;
         give_grace(notice.text);
         break;
       case net::StoreNotice::Kind::kDisconnected:

@@ -12,6 +12,7 @@
 #include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
 #include "launcher/job/input.h"
+#include "launcher/job/notice.h"
 #include "launcher/job/patience.h"
 #include "launcher/job/raw_terminal.h"
 #include "launcher/job/start_queue.h"
@@ -151,7 +152,9 @@ class Job {
   void reap();
   void on_signals();
   void suspend();
-  bool preempt(int number);
+  void interrupt(int number, const std::string& who);
+  [[nodiscard]] Notice::State state() const;
+  bool stops(Notice::Means means, const std::string& who);
   void give_grace(const std::string& why);
   void end_grace(TimePoint now);
   void rendezvous();
@@ -169,6 +172,7 @@ class Job {
   std::unique_ptr<net::StoreServer> store_;  // once it is known how many ranks there are
   std::unique_ptr<Output> output_;
   Verdict verdict_;
+  Notice notice_;
   Poller poller_;
   Input input_;
   RawTerminal terminal_;

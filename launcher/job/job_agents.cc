@@ -63,10 +63,11 @@ void Job::handle(Agent& agent, const Frame& frame) {
                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kNote:
       return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
-    case FromAgent::kPreempted:
-      // Once is enough, however many agents were told.
-      if (!stop_by_ && !preempt(config_.preempt_signal)) act(verdict_.interrupted(config_.preempt_signal));
+    case FromAgent::kPreempted: {
+      const std::string who = "the agent on host " + agent.host;
+      if (!stops(notice_.at_agent(state()), who)) interrupt(config_.preempt_signal, who);
       return;
+    }
     case FromAgent::kHostFailed:
       return use(decode_host_failed(frame.payload), [&](const HostFailed& fault) { host_failed(agent, fault); });
     case FromAgent::kDone:

@@ -315,6 +315,17 @@ def test_a_notice_at_one_rank_stops_all_at_the_same_step(cluster: Cluster, ranks
     assert len(job.found("stopped")) == size and len(steps) == 1, job.text
 
 
+def test_a_notice_at_all_hosts_ends_ranks_that_do_not_use_distrun_once(cluster: Cluster) -> None:
+    saves = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
+    job = Job(cluster.head, "-H", "h1:1,h2:1", "--preempt-signal", "TERM", "sh", "-c", saves)
+    job.ranks(2)
+    for host in (cluster["h1"], cluster["h2"]):
+        host.run(["kill", *[str(each.pid) for each in agents(host)]], check=True)
+    job.signal(signal.SIGTERM)
+    assert job.finish() == 143, job.text
+    assert len(job.found("saved")) == 2, job.text
+
+
 def test_a_notice_at_every_process_of_a_host(cluster: Cluster) -> None:
     """As a batch system gives it: to the agent and its guard too."""
     job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", "USR1", PYTHON,

@@ -77,6 +77,11 @@ def signal_waits(pid: int, number: int) -> bool:
     return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
 
 
+def agent_of(launcher: int) -> int:
+    """The agent of a job on this host alone."""
+    return int(subprocess.check_output(["pgrep", "-P", str(launcher), "-f", "distrun agent"], text=True).split()[0])
+
+
 class Job:
     """One `distrun` run; its output is collected by threads so that tests can wait for lines."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import StartJob, launcher_path
+from ..conftest import StartJob, agent_of, launcher_path
 
 Completed = subprocess.CompletedProcess[str]
 
@@ -207,10 +207,6 @@ def test_a_hundred_ranks() -> None:
 
 
 READY = 'setsid sleep 300 & echo "ready $RANK $$"; sleep 300'
-
-
-def agent_of(launcher: int) -> int:
-    return int(subprocess.check_output(["pgrep", "-P", str(launcher), "-f", "distrun agent"], text=True).split()[0])
 
 
 def test_nothing_survives_the_launcher(start_job: StartJob) -> None:

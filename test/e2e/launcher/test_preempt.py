@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob
+from ..conftest import Job, StartJob, agent_of
 
 
 def stopped(job: Job, ranks: int) -> int:
@@ -72,6 +73,42 @@ def test_programs_that_do_not_use_distrun_get_the_signal(start_job: StartJob) ->
     job.ranks(2)
     job.process.send_signal(signal.SIGTERM)
     assert job.finish() == 143, job.text
+
+
+@pytest.mark.parametrize("first", ["agent", "launcher"])
+def test_a_notice_at_many_processes_is_one(start_job: StartJob, first: str) -> None:
+    """As a batch system gives it. Ranks that cannot be told to stop get TERM and the grace period, and no KILL."""
+    saves = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
+    job = start_job("-np", "2", "--preempt-signal", "TERM", "sh", "-c", saves)
+    job.ranks(2)
+    launcher, agent = job.process.pid, agent_of(job.process.pid)
+    for pid in (agent, launcher, agent) if first == "agent" else (launcher, agent):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.1)
+    assert job.finish() == 143, job.text
+    assert job.text.count("saved") == 2, job.text
+    who = "the agent on host localhost" if first == "agent" else "distrun"
+    assert f"{who} got SIGTERM; ranks get TERM and 10 s to end" in job.text
+
+
+def test_the_launcher_s_own_notice_may_follow_an_agent_s(start_job: StartJob, python: str) -> None:
+    program = (
+        "import os, time; import distrun.numpy as hvd; hvd.init()\n"
+        "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
+        "while not hvd.should_stop(): pass\n"
+        "time.sleep(1); print('saved', flush=True)"
+    )
+    job = start_job("-np", "2", "--preempt-signal", "TERM", python, "-c", program)
+    job.ranks(2)
+    os.kill(agent_of(job.process.pid), signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while "the agent on host localhost got SIGTERM: all ranks are to stop" not in job.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    job.process.terminate()
+    assert job.finish() == 0, job.text
+    assert job.text.count("saved") == 2
 
 
 def test_a_notice_that_comes_late_does_not_kill_a_rank_that_is_ending(start_job: StartJob, python: str) -> None:
