@@ -18,6 +18,7 @@ class LogFiles {
   // The first error is returned once (a full disk does not end the job); after it nothing is written any more.
   Status write(int rank, int stream, std::string_view bytes);
   Status write_merged(std::string_view text);
+  [[nodiscard]] bool failed() const { return failed_; }
 
  private:
   Status put(const Fd& fd, std::string_view bytes);

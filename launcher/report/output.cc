@@ -317,10 +317,12 @@ void Output::flush_all() {
   const TimePoint now = Clock::now();
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) finish(static_cast<int>(i), now);
   show(fold_.take_all(), now);
+  // What cannot be written is told on what is flushed after it.
+  if (files_) write_merged(merged_order_.take_all(), now);
   output_.flush_all(output_sink_.text());
   tell_lost(0, now);
-  if (!shared_) error_.flush_all(error_sink_.text());
   if (files_) write_merged(merged_order_.take_all(), now);
+  if (!shared_) error_.flush_all(error_sink_.text());
 }
 
 }  // namespace distrun::launcher

@@ -60,7 +60,9 @@ class Output {
   [[nodiscard]] bool behind() const;
   [[nodiscard]] bool reader_gone() const;
   // Something could not be written.
-  [[nodiscard]] bool lost() const { return output_.lost() != 0 || error_.lost() != 0; }
+  [[nodiscard]] bool lost() const {
+    return output_.lost() != 0 || error_.lost() != 0 || (files_ && files_->failed());
+  }
   void flush_all();
 
  private:

@@ -187,6 +187,15 @@ def test_output_directory(tmp_path: Path) -> None:
     assert sorted(merged) == ["[0] err0", "[0] out0", "[1] err1", "[1] out1"]
 
 
+@pytest.mark.parametrize("full", ["rank.0.out", "merged.log"])
+def test_logs_that_cannot_be_written_are_told_and_end_with_a_code(tmp_path: Path, full: str) -> None:
+    (tmp_path / full).symlink_to("/dev/full")
+    done = shell("-np", "1", "--output-dir", str(tmp_path), script="echo out")
+    assert done.returncode == 74, done.stderr
+    assert done.stdout == "[0] out\n"
+    assert done.stderr.count("its logs are cut off here: No space left on device") == 1, done.stderr
+
+
 def test_a_reader_that_goes_away_ends_the_job() -> None:
     command = f"{launcher_path()} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
