@@ -91,17 +91,7 @@ void Agent::watch() {
   if (prober_) prober_->watch(poller_);
   // Before the signals, because what is done about those may end what is watched here.
   if (starter_) starter_->watch(poller_);
-  poller_.watch(signals_.fd(), POLLIN, [this](short) {
-    for (const int number : signals_.take()) {
-      if (job_ && number == job_->preempt_signal) {
-        head_.send(static_cast<std::uint8_t>(FromAgent::kPreempted), {});
-      } else if (job_ && number == SIGTERM) {
-        const auto grace = static_cast<std::uint32_t>(job_->grace * 1000);
-        ending_.stop({.kill_after = grace}, Clock::now());
-      }
-    }
-    reap();
-  });
+  poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   const RankProcess::OnOutput output = forward_output();
   for (auto& [number, rank] : ranks_) {
     rank.watch(poller_, output);
@@ -111,6 +101,26 @@ void Agent::watch() {
     }
   }
   if (input_pending_) tell_input_taken();
+}
+
+void Agent::on_signals() {
+  for (const int number : signals_.take()) {
+    if (job_ && number == job_->preempt_signal) {
+      head_.send(static_cast<std::uint8_t>(FromAgent::kPreempted), {});
+    } else if (number == SIGTERM) {
+      terminate();
+    }
+  }
+  reap();
+}
+
+// Something other than the head ends this agent.
+void Agent::terminate() {
+  if (started_) return ending_.stop({.kill_after = static_cast<std::uint32_t>(job_->grace * 1000)}, Clock::now());
+  // Without ranks there is nothing to end in good order. The head sees this host go, and starts none anywhere.
+  failed(kSignalBase + SIGTERM);
+  head_.abandon();
+  ending_.kill_now(Clock::now());
 }
 
 void Agent::tell_input_taken() {

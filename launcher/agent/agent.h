@@ -67,6 +67,8 @@ class Agent {
   }
 
   void watch();
+  void on_signals();
+  void terminate();
   void check_exec(RankProcess& rank);
   void reap();
   void rank_ended(RankProcess& rank, int status);

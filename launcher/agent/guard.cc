@@ -55,7 +55,14 @@ std::optional<int> stand_guard(OrdersBy orders) {
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return exit_code::kInternal;
   const pid_t agent = ::fork();
-  if (agent == 0) return std::nullopt;
+  if (agent == 0) {
+    // Until it reads its signals itself (Agent::create): it may look for its head for long.
+    sigset_t term;
+    ::sigemptyset(&term);
+    ::sigaddset(&term, SIGTERM);
+    ::sigprocmask(SIG_UNBLOCK, &term, nullptr);
+    return std::nullopt;
+  }
   if (agent < 0) return exit_code::kInternal;
   // pkill distrun is to end the job here, and not both that would see to it.
   ::prctl(PR_SET_NAME, "dr-guard");

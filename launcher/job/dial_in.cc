@@ -63,12 +63,19 @@ Result<DialIn> DialIn::listen(const std::string& address, const net::JobKey& key
   return DialIn(*std::move(listener));
 }
 
+// They have nothing to say before they are asked, so what can be read is their end.
+void DialIn::forget_gone() {
+  std::vector<std::byte> frame;
+  std::erase_if(agents_, [&frame](const auto& agent) { return !agent.second->receive_frame(frame).ok(); });
+}
+
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   const std::string_view purpose = kDialPurpose;
-  while (agents_.size() < agents) {
+  for (; agents_.size() < agents; forget_gone()) {
     const auto accept = [&](const net::Hello& peer) -> std::string {
       if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
       const std::string host = peer.purpose.substr(purpose.size());
+      forget_gone();
       if (!agents_.contains(host)) return "";
       return "an agent of host " + host + " is here already; give each its own --host NAME";
     };

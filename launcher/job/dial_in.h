@@ -20,7 +20,7 @@ class DialIn {
   static Result<DialIn> listen(const std::string& address, const net::JobKey& key);
   [[nodiscard]] const std::string& address() const { return listener_->address(); }
 
-  // Blocks until `agents` of them have come. kTimeout names those that have.
+  // Blocks until `agents` of them are there; one that goes meanwhile may come again. kTimeout names those that have.
   Status wait(std::size_t agents, TimePoint deadline);
   // In the order of their names, node2 before node10.
   [[nodiscard]] std::vector<std::string> hosts() const;
@@ -29,6 +29,7 @@ class DialIn {
 
  private:
   explicit DialIn(std::unique_ptr<net::SecureListener> listener) : listener_(std::move(listener)) {}
+  void forget_gone();
 
   std::unique_ptr<net::SecureListener> listener_;
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host

@@ -97,6 +97,35 @@ def test_an_agent_needs_no_standard_input(key: Path) -> None:
         assert early.wait(20) == 69
 
 
+def wait_until(happened: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_sigterm_ends_an_agent_that_looks_for_its_head(start: StartAgent, key: Path) -> None:
+    early = start("agent", "--connect", "127.0.0.1:1", "--key-file", str(key), "--timeout", "60")
+    children = ["pgrep", "-P", str(early.pid)]
+    wait_until(lambda: subprocess.run(children, capture_output=True).returncode == 0)
+    early.terminate()
+    assert early.wait(10) == 128 + signal.SIGTERM
+
+
+def test_sigterm_ends_an_agent_that_waits_for_the_others(start: StartAgent, key: Path) -> None:
+    """As a pod that is deleted; the one that comes in its place is welcome."""
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
+    twins = [agent(start, head, key, "n1") for _ in range(2)]
+    wait_until(lambda: any(each.poll() is not None for each in twins))  # it is turned away since the other is there
+    [first] = [each for each in twins if each.poll() is None]
+    first.terminate()
+    assert first.wait(10) == 128 + signal.SIGTERM
+    others = [agent(start, head, key, host) for host in ("n2", "n1")]
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    assert [each.wait(10) for each in others] == [0, 0]
+
+
 def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
     seconds = f"1000.{os.getpid()}"  # of this test alone
     ranks = ["pgrep", "-f", f"^sleep {seconds}$"]
