@@ -62,7 +62,7 @@ Status Job::open() {
                       .client = chief_of(roles)});
   auto output = Output::create(config_.output);
   if (!output.ok()) return output.status();
-  if (output_) output_->flush_all();
+  if (output_) (*output)->follow(*output_);
   output_ = *std::move(output);
   net::StoreServerOptions options;
   options.job_id = config_.plan.job_id;
@@ -91,7 +91,7 @@ int Job::run() {
   }
   terminal_.leave();
   report_end();
-  output_->flush_all();
+  flush_output();
   const int code = verdict_.exit_code();
   return code == 0 && output_->lost() ? exit_code::kOutputLost : code;
 }
@@ -226,6 +226,7 @@ void Job::on_signals() {
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !verdict_.ending();
   act(verdict_.interrupted(number));
+  if (verdict_.insisted()) output_->hurry();
   if (!first) return;
   const bool typed = number == SIGINT;
   output_->say((typed ? "interrupted" : who + " got " + signal_name(number)) + "; ranks get TERM and " +
@@ -270,6 +271,21 @@ void Job::suspend() {
   for (auto& agent : agents_) {
     agent->heart.heard(Clock::now());
     agent->patience.heard(Clock::now());
+  }
+}
+
+// Waits for the readers as long as it takes, as any program's last write does, unless a signal asks for the end.
+void Job::flush_output() {
+  for (output_->finish_all(); output_->pending(); output_->finish_all()) {
+    poller_.clear();
+    poller_.watch(signals_.fd(), POLLIN, [this](short) {
+      for (const int number : signals_.take()) {
+        if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) output_->hurry();
+      }
+    });
+    output_->watch(poller_);
+    if (output_->pending() && !poller_.wait(output_->deadline()).ok()) return;
+    output_->tick(Clock::now());
   }
 }
 

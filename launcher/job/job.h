@@ -152,6 +152,7 @@ class Job {
   void reap();
   void on_signals();
   void suspend();
+  void flush_output();
   void interrupt(int number, const std::string& who);
   [[nodiscard]] Notice::State state() const;
   bool stops(Notice::Means means, const std::string& who);

@@ -60,6 +60,8 @@ class Verdict {
   // How each rank ended, by rank; absent while it runs.
   [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
   [[nodiscard]] bool ending() const { return ending_; }
+  // It was interrupted again while it was ending.
+  [[nodiscard]] bool insisted() const { return interrupts_ > 1; }
   // Some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 

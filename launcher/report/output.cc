@@ -19,6 +19,8 @@ constexpr int kOwnStream = -1;
 constexpr Duration kLate = std::chrono::milliseconds(300);
 // A reader that takes nothing for so long is worth a word.
 constexpr Duration kPatience = std::chrono::seconds(5);
+// And one that takes nothing for so long is given up, where the user wants an end.
+constexpr Duration kLastPatience = std::chrono::seconds(1);
 // Of ranks in a tag.
 constexpr std::size_t kTagWidth = 40;
 
@@ -251,7 +253,7 @@ void Output::tell_lost(int stream, TimePoint now) {
 }
 
 void Output::tell_gone(int stream, TimePoint now) {
-  if (!terminal_of(stream).closed() || std::exchange(told_of(stream).gone, true)) return;
+  if (finished_ || !terminal_of(stream).closed() || std::exchange(told_of(stream).gone, true)) return;
   const char* const then = stream == 0 ? "; the job ends" : "; the job goes on, but what ranks write there is lost";
   tell(stream, "the reader of " + name_of(stream) + " has gone" + then + " (--output-dir keeps output in files)", now);
 }
@@ -260,7 +262,8 @@ void Output::tell_gone(int stream, TimePoint now) {
 void Output::tell_stuck(int stream, TimePoint now) {
   const Terminal& terminal = terminal_of(stream);
   Told& told = told_of(stream);
-  const bool much = sink_of(stream).size() > kHighWater;
+  if (terminal.closed()) return told.since.reset();
+  const bool much = sink_of(stream).size() > (hurried_ ? 0 : kHighWater);
   const bool took = std::exchange(told.taken, terminal.taken()) != terminal.taken();
   if (!much || took) {
     if (std::exchange(told.stuck, false)) tell(stream, name_of(stream) + " is read again; ranks go on", now);
@@ -269,12 +272,22 @@ void Output::tell_stuck(int stream, TimePoint now) {
     return;
   }
   if (!told.since) told.since = now;
-  if (now < *told.since + kPatience || std::exchange(told.stuck, true)) return;
+  if (now < *told.since + patience()) return;
+  if (hurried_) return give_up(stream, now);
+  if (std::exchange(told.stuck, true)) return;
   const std::string seconds = seconds_text(std::chrono::duration<double>(kPatience).count());
   tell(stream,
        "nobody has read " + name_of(stream) + " for " + seconds + " s; ranks that write there wait until somebody does",
        now);
 }
+
+void Output::give_up(int stream, TimePoint now) {
+  terminal_of(stream).give_up();
+  told_of(stream) = {.lost = true, .gone = true};
+  tell(stream, "nobody reads " + name_of(stream) + "; what was still to be written there is lost", now);
+}
+
+Duration Output::patience() const { return hurried_ ? kLastPatience : kPatience; }
 
 void Output::tick(TimePoint now) {
   for (int i = 0; i < (shared_ ? 1 : 2); ++i) {
@@ -291,7 +304,7 @@ std::optional<TimePoint> Output::deadline() const {
   auto next = earlier(earlier(output_sink_.deadline(), error_sink_.deadline()), merged_sink_.deadline());
   next = earlier(earlier(next, fold_.deadline()), merged_order_.deadline());
   for (const Told& told : told_) {
-    if (told.since && !told.stuck) next = earlier(next, *told.since + kPatience);
+    if (told.since && (hurried_ || !told.stuck)) next = earlier(next, *told.since + patience());
   }
   return next;
 }
@@ -313,16 +326,18 @@ bool Output::behind() const { return output_sink_.size() > kHighWater || error_s
 
 bool Output::reader_gone() const { return output_.closed(); }
 
-void Output::flush_all() {
+void Output::finish_all() {
+  finished_ = true;
   const TimePoint now = Clock::now();
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) finish(static_cast<int>(i), now);
   show(fold_.take_all(), now);
-  // What cannot be written is told on what is flushed after it.
   if (files_) write_merged(merged_order_.take_all(), now);
-  output_.flush_all(output_sink_.text());
-  tell_lost(0, now);
-  if (files_) write_merged(merged_order_.take_all(), now);
-  if (!shared_) error_.flush_all(error_sink_.text());
+}
+
+void Output::follow(Output& earlier) {
+  earlier.finish_all();
+  output_sink_.text() = std::move(earlier.output_sink_.text());
+  error_sink_.text() = std::move(earlier.error_sink_.text());
 }
 
 }  // namespace distrun::launcher

@@ -61,9 +61,17 @@ class Output {
   [[nodiscard]] bool reader_gone() const;
   // Something could not be written.
   [[nodiscard]] bool lost() const {
-    return output_.lost() != 0 || error_.lost() != 0 || (files_ && files_->failed());
+    const auto one = [](const Terminal& terminal) { return terminal.lost() != 0 || terminal.given_up(); };
+    return one(output_) || one(error_) || (files_ && files_->failed());
   }
-  void flush_all();
+  // No rank writes any more: all that waits for others is to be shown.
+  void finish_all();
+  // Something is still to be written, as soon as its reader takes it.
+  [[nodiscard]] bool pending() const { return output_sink_.size() != 0 || error_sink_.size() != 0; }
+  // The user has had enough: a reader that takes nothing for a moment is waited for no longer.
+  void hurry() { hurried_ = true; }
+  // Takes over what another one, which ends, has not written.
+  void follow(Output& earlier);
 
  private:
   struct Stream {
@@ -102,12 +110,16 @@ class Output {
   void tell_lost(int stream, TimePoint now);
   void tell_gone(int stream, TimePoint now);
   void tell_stuck(int stream, TimePoint now);
+  void give_up(int stream, TimePoint now);
+  [[nodiscard]] Duration patience() const;
 
   OutputOptions options_;
   std::vector<Stream> streams_;
   Terminal output_;
   Terminal error_;
   bool shared_;  // standard output and error are the same file
+  bool hurried_ = false;
+  bool finished_ = false;
   LineSink output_sink_;
   LineSink error_sink_;
   std::array<Told, 2> told_;

@@ -67,13 +67,4 @@ void Terminal::flush(std::string& text) {
   text.erase(0, at);
 }
 
-void Terminal::flush_all(std::string& text) {
-  Poller poller;
-  while (!text.empty() && !closed_) {
-    poller.clear();
-    watch(poller, text);
-    if (!text.empty() && !poller.wait(std::nullopt).ok()) return;
-  }
-}
-
 }  // namespace distrun::launcher

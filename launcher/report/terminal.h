@@ -24,8 +24,9 @@ class Terminal {
   void watch(Poller& poller, std::string& text);
   // Writes what goes without waiting and erases it from `text`.
   void flush(std::string& text);
-  // Waits for the reader as long as it takes, as any program's last write does.
-  void flush_all(std::string& text);
+  // The reader is waited for no longer; it counts as gone.
+  void give_up() { closed_ = given_up_ = true; }
+  [[nodiscard]] bool given_up() const { return given_up_; }
 
  private:
   enum class Kind { kOther, kNonBlocking, kSocket, kCareful };
@@ -34,6 +35,7 @@ class Terminal {
   Kind kind_ = Kind::kOther;
   bool tty_ = false;
   bool closed_ = false;
+  bool given_up_ = false;
   int lost_ = 0;
   std::size_t taken_ = 0;
 };

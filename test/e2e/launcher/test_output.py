@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import termios
 import threading
@@ -122,6 +123,41 @@ def test_a_reader_that_stops_is_told_of_and_holds_nobody_when_it_goes_on() -> No
     assert job.returncode == 0 and len(out) > 6000000
     assert rest.decode().splitlines()[0] == "distrun: standard output is read again; ranks go on"
     assert sorted(rest.decode().splitlines()[1:]) == ["[0] 0 over", "[1] 1 over"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_reader_that_is_stuck_does_not_hold_who_interrupts_twice(number: int) -> None:
+    job = start("-np", "2", "yes")
+    assert job.stdout is not None and job.stderr is not None
+    job.stdout.readline()
+    time.sleep(0.5)  # then more waits than the pipe holds
+    job.send_signal(number)
+    assert b"ranks get TERM" in job.stderr.readline()
+    job.send_signal(number)
+    try:
+        assert job.wait(15) == 128 + number
+    finally:
+        job.kill()
+    job.stdout.close()
+    assert b"distrun: nobody reads standard output; what was still to be written there is lost" in job.stderr.read()
+    job.stderr.close()
+
+
+def test_what_is_left_when_ranks_have_ended_is_given_up_at_a_signal() -> None:
+    job = start("-np", "1", "sh", "-c", "yes $(printf %0100d) | head -c 150000")
+    assert job.stdout is not None and job.stderr is not None
+    job.stdout.readline()
+    deadline = time.monotonic() + 20
+    while subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True).returncode == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert job.poll() is None
+    job.terminate()
+    try:
+        assert job.wait(15) == 74
+    finally:
+        job.kill()
+        job.communicate()
 
 
 def test_a_reader_of_errors_that_goes_away_does_not_end_the_job(tmp_path: Path) -> None:
