@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob, needs_backend
+from ..conftest import StartJob, agent_of, needs_backend
 
 PHASES = 10  # per backend: in all 20 moments between the start and the end of a job
 LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
@@ -57,12 +57,6 @@ def test_killed_while_starting_or_ending(start_job: StartJob, python: str, progr
     assert_survivors_name(job.text, 1)
 
 
-def agent_of(job: Job) -> int:
-    children = Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text().split()
-    assert len(children) == 1
-    return int(children[0])
-
-
 @pytest.mark.parametrize("signals, grace", [(1, "0.5"), (2, "60")])
 def test_a_stopped_agent_does_not_hold_the_launcher(
     start_job: StartJob, python: str, programs: Path, signals: int, grace: str
@@ -70,7 +64,7 @@ def test_a_stopped_agent_does_not_hold_the_launcher(
     """It has until the end of the grace period, or the second signal, and 2 s."""
     job = start_job("-np", "2", "--grace", grace, python, programs / "loop.py")
     job.ranks(2)
-    os.kill(agent_of(job), signal.SIGSTOP)
+    os.kill(agent_of(job.process.pid), signal.SIGSTOP)
     before = time.monotonic()
     for _ in range(signals):
         job.signal(signal.SIGTERM)
