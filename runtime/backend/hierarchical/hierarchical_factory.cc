@@ -160,10 +160,11 @@ class HierarchicalFactory final : public Factory {
     // hears why.
     const Status local = make_inside(parts, group, services, deadline);
     DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "inside"), local, group, *services.store, deadline));
-    const Status lane = make_lane(parts, group, services, deadline);
-    DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "between"), lane, group, *services.store, deadline));
+    // All members together, before the lanes: to start MPI takes every one of them, also those without a lane.
     const Factory& flat = group.device == DeviceType::kCpu ? chosen_between(services) : inside(group, services);
     DISTRUN_RETURN_IF_ERROR(make(parts.flat, flat, subgroup_of_all(group), services, deadline));
+    const Status lane = make_lane(parts, group, services, deadline);
+    DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "between"), lane, group, *services.store, deadline));
     return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
   }
 
