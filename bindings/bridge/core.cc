@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 namespace distrun::bridge {
 
@@ -26,6 +27,16 @@ Attachment::Lease::~Lease() {
   if (owner_ == nullptr) return;
   const std::lock_guard lock(owner_->mutex_);
   if (--owner_->leases_ == 0) owner_->left_.notify_all();
+}
+
+void Attachment::Lease::watch(std::vector<distrun_handle*> handles, Flight* flight) const {
+  if (core.distrun_watch_add(owner_->watch_, handles.data(), handles.size(), flight) == DISTRUN_OK) return;
+  // Out of memory: no thread could be told, so this one waits.
+  const auto done = [](distrun_handle* handle) { return core.distrun_poll(handle) != 0; };
+  while (!std::all_of(handles.begin(), handles.end(), done)) {
+    core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
+  }
+  flight->complete();
 }
 
 std::string Attachment::attach(distrun_session* session) {

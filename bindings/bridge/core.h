@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "distrun/distrun.h"
 
@@ -64,7 +65,8 @@ class Attachment {
     Lease& operator=(Lease&&) = delete;
     ~Lease();
     [[nodiscard]] distrun_session* session() const { return owner_->session_; }
-    [[nodiscard]] distrun_watch* watch() const { return owner_->watch_; }
+    // From here on another thread may complete the flight, and with it free it.
+    void watch(std::vector<distrun_handle*> handles, Flight* flight) const;
 
    private:
     Attachment* owner_;

@@ -88,25 +88,14 @@ xla::Error* Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame)
     }
     if (outcome.code == 0 && !flight->done()) {
       flight->give_future(frame);
-      flight.release()->watch(*lease);
+      const auto handles = flight->handles_;
+      lease->watch(handles, flight.release());
       return nullptr;
     }
     if (outcome.code == 0) outcome = flight->take_results();
   }
   hand_on(flight->request_.name);
   return flight->make_error(outcome);
-}
-
-void Flight::watch(const bridge::Attachment::Lease& lease) {
-  // From here on another thread may free it.
-  const auto count = handles_.size();
-  const auto handles = handles_;
-  if (core.distrun_watch_add(lease.watch(), handles.data(), count, static_cast<bridge::Flight*>(this)) == DISTRUN_OK) {
-    return;
-  }
-  // Out of memory: no thread could be told, so this one waits.
-  while (!done()) core.distrun_wait_all(handles_.data(), count, -1.0, nullptr);
-  complete();
 }
 
 // Frees the name, and starts who has waited for it.
@@ -116,7 +105,8 @@ void Flight::hand_on(const std::string& name) {
     if (const auto lease = bridge::attachment().lease()) {
       outcome = next->submit(*lease);
       if (outcome.code == 0) {
-        next.release()->watch(*lease);
+        const auto handles = next->handles_;
+        lease->watch(handles, next.release());
         return;
       }
     }

@@ -46,7 +46,6 @@ class Flight final : public bridge::Flight {
 
   Outcome prepare(const xla::CallFrame& frame);
   Outcome submit(const bridge::Attachment::Lease& lease);
-  void watch(const bridge::Attachment::Lease& lease);
   void give_future(xla::CallFrame& frame);
   [[nodiscard]] bool done() const;
   Outcome take_results();

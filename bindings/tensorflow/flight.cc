@@ -106,14 +106,7 @@ void Flight::start(std::unique_ptr<Flight> flight) {
     core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
     if (flight->all_done()) return flight.release()->complete();
   }
-  Flight* const watched = flight.release();  // the completing thread's from here on
-  if (core.distrun_watch_add(lease->watch(), handles.data(), handles.size(), static_cast<bridge::Flight*>(watched)) ==
-      DISTRUN_OK) {
-    return;
-  }
-  // Out of memory: no thread could be told, so this one waits.
-  while (!watched->all_done()) core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
-  watched->complete();
+  lease->watch(std::move(handles), flight.release());
 }
 
 void Flight::complete() {

@@ -1,18 +1,15 @@
 // What the coordinator allows at most: of time in a call, of members in an alltoall.
 #include <catch2/catch_test_macros.hpp>
 
-#include "runtime/engine/coordinator.h"
+#include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {
 namespace {
 
 using std::chrono::seconds;
 
-TimePoint at(int second) { return TimePoint{} + seconds(1000 + second); }
-
 CoordinatorOptions options(int world_size) {
-  CoordinatorOptions o{.world_size = world_size, .fusion_threshold = 1 << 20, .cache_capacity = 16};
-  o.hosts.resize(static_cast<std::size_t>(world_size), "node");
+  CoordinatorOptions o = plain_options(world_size);
   o.stall_shutdown = seconds(30);
   return o;
 }

@@ -4,17 +4,15 @@
 #include <map>
 
 #include "runtime/engine/tensor_key.h"
+#include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {
 namespace {
 
 using std::chrono::seconds;
 
-TimePoint at(int second) { return TimePoint{} + seconds(1000 + second); }
-
 CoordinatorOptions options(int world_size) {
-  CoordinatorOptions o{.world_size = world_size, .fusion_threshold = 1 << 20, .cache_capacity = 16};
-  for (int r = 0; r < world_size; ++r) o.hosts.push_back("node" + std::to_string(r / 2));
+  CoordinatorOptions o = plain_options(world_size);
   o.stall_warning = seconds(10);
   return o;
 }
