@@ -88,6 +88,7 @@ class Reducer:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
+        self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
         self._queued = 0  # gradients on their way, those that wait for their group included
@@ -106,7 +107,10 @@ class Reducer:
         return _Group(number)
 
     def add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
-        """Takes care of the gradient of `param` from now on."""
+        """Takes care of the gradient of `param` from now on, or from the step on in which it requires one."""
+        if not param.requires_grad:
+            self._frozen.append((param, name))
+            return
         options = self.options
         slot = _Slot(param, name, options.passes, group)
         if self._feedback is not None:
@@ -131,12 +135,15 @@ class Reducer:
     def finish(self) -> None:
         """Sends what backward did not compute, waits for all, and puts the results into the gradients.
 
-        Every rank sends a gradient for every parameter in every step; a missing one counts as zero.
+        Every rank sends a gradient for every parameter that requires one, in every step; a missing one counts as zero.
         """
         with self._lock:
+            self._adopt()
             for slot in self._slots:
-                if not slot.queued:
+                # One that came before the parameter was frozen is still this rank's own.
+                if not slot.queued and (slot.param.requires_grad or slot.passes_left < self.options.passes):
                     self._queue(slot)
+            self._send_rest_of_groups()
             self._flush()
         failure = self._settle()
         while self._flights:
@@ -184,6 +191,19 @@ class Reducer:
         if group.missing == 0:
             for member in group.slots:
                 self._prepare(member)
+
+    def _adopt(self) -> None:
+        """Takes care of the parameters that require a gradient by now: the step would take what this rank computed."""
+        frozen, self._frozen = self._frozen, []
+        for param, name in frozen:
+            self.add(param, name, None)  # the rest of its group may be on its way
+
+    def _send_rest_of_groups(self) -> None:
+        """Members that are frozen by now do not come any more."""
+        for slot in self._slots:
+            waits = slot.queued and slot.grad is None and slot.sparse_result is None
+            if waits and slot.group is not None and slot.group.missing > 0:
+                self._prepare(slot)
 
     def _prepare(self, slot: _Slot) -> None:
         options = self.options

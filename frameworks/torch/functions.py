@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from distrun._session import world
 from distrun.process_sets import global_process_set
 
 from ._adapter import collective
+from .optimizer import InFront, kept_groups
 
 
 def broadcast_parameters(params: Mapping[str, torch.Tensor] | Iterable[Any], root_rank: int) -> None:
@@ -31,50 +33,121 @@ def _broadcast(pairs: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
 
 
 class _Taken:
-    """Takes the tensors out of a state_dict and puts others in: numbers and texts travel apart from big memory."""
+    """Takes the tensors out of a state and puts others in: numbers and texts travel apart from big memory.
+
+    Tensors that lie where `near` lies (the parameter that a state is for) do so on the other ranks too.
+    """
 
     def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
 
-    def take(self, value: Any) -> Any:
+    def take(self, value: Any, near: torch.Tensor | None = None) -> Any:
         """The same structure with a description in place of each tensor."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value.detach())
-            return {"__tensor__": [len(self.tensors) - 1, value.dtype, list(value.shape), value.device.type]}
+            beside = near is not None and value.device == near.device
+            return {"__tensor__": [value.dtype, list(value.shape), None if beside else value.device.type]}
         if isinstance(value, dict):
-            return {key: self.take(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self.take(item) for item in value) if type(value) in (list, tuple) else value
+            return _like(value, ((key, self.take(item, near)) for key, item in value.items()))
+        if type(value) in (list, tuple):
+            return type(value)(self.take(item, near) for item in value)
         return value
 
-    def put(self, value: Any) -> Any:
+    def put(self, value: Any, near: torch.Tensor | None = None) -> Any:
         """The structure with a new tensor in place of each description."""
         if isinstance(value, dict):
             if set(value) == {"__tensor__"}:
-                _, dtype, shape, device = value["__tensor__"]
+                dtype, shape, device = value["__tensor__"]
+                if device is None and near is not None:
+                    device = near.device
                 self.tensors.append(torch.zeros(shape, dtype=dtype, device=device))
                 return self.tensors[-1]
-            return {key: self.put(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self.put(item) for item in value)
+            return _like(value, ((key, self.put(item, near)) for key, item in value.items()))
+        if type(value) in (list, tuple):
+            return type(value)(self.put(item, near) for item in value)
         return value
 
 
+def _like(value: dict[Any, Any], items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    return collections.OrderedDict(items) if isinstance(value, collections.OrderedDict) else dict(items)
+
+
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    *,
+    allow_pickle: bool = False,
 ) -> None:
     """Gives every rank the optimizer state and options (learning rate, momentum, ...) of rank `root_rank`.
 
-    The other ranks need no state of their own yet. `model` is accepted as in Horovod and not needed.
+    The other ranks need no state of their own yet. `model` is accepted as in Horovod and not needed. allow_pickle: as
+    for broadcast_object, for options and state that are no plain data.
     """
+    own = _loads_its_own_way(optimizer)
+    is_root = world().rank == root_rank
     taken = _Taken()
-    skeleton = _objects.broadcast_object(taken.take(optimizer.state_dict()), root_rank, name="optimizer_state")
-    if world().rank == root_rank:
-        tensors = taken.tensors
-    else:
-        received = _Taken()
-        state = received.put(skeleton)
-        tensors = received.tensors
-    _broadcast([(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors)], root_rank)
-    if world().rank != root_rank:
-        optimizer.load_state_dict(state)
+    sent = None
+    if is_root:
+        sent = taken.take(optimizer.state_dict()) if own else _take_state(optimizer, taken)
+    received = _objects.broadcast_object(sent, root_rank, name="optimizer_state", allow_pickle=allow_pickle)
+    state: Any = None
+    if not is_root and own:
+        state = taken.put(received)
+    elif not is_root:
+        _put_state(optimizer, received, taken)
+    _broadcast([(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(taken.tensors)], root_rank)
+    if not is_root and own:
+        with kept_groups(optimizer):
+            optimizer.load_state_dict(state)
+
+
+def _loads_its_own_way(optimizer: Any) -> bool:
+    """Whether there is more to its state than torch's `state` and `param_groups`."""
+    kinds = [kind for kind in type(optimizer).__mro__ if kind is not InFront]
+    return any(
+        next((kind for kind in kinds if name in kind.__dict__), None) is not torch.optim.Optimizer
+        for name in ("state_dict", "load_state_dict")
+    )
+
+
+# torch's load_state_dict is not for this: it gives the state of a narrow parameter the parameter's dtype, which on the
+# root it may not have.
+def _take_state(optimizer: torch.optim.Optimizer, taken: _Taken) -> Any:
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    places = {param: place for place, param in enumerate(params)}
+    state = []
+    for key, value in optimizer.state.items():
+        param = key if isinstance(key, torch.Tensor) else None
+        state.append([param is not None, key if param is None else places[param], taken.take(value, param)])
+    groups = []
+    for group in optimizer.param_groups:
+        first = group["params"][0] if group["params"] else None
+        options = {name: taken.take(value, first) for name, value in group.items() if name not in _OF_THIS_RANK}
+        groups.append([len(group["params"]), options])
+    return [state, groups]
+
+
+_OF_THIS_RANK = ("params", "param_names")
+
+
+def _put_state(optimizer: torch.optim.Optimizer, skeleton: Any, taken: _Taken) -> None:
+    """In place: a scheduler that was made before the optimizer was distributed holds its groups."""
+    state, groups = skeleton
+    own = optimizer.param_groups
+    sizes, roots = [len(group["params"]) for group in own], [size for size, _ in groups]
+    if sizes != roots:
+        raise ValueError(
+            f"the optimizer's groups have {sizes} parameters on rank {world().rank} and {roots} on the root; give all "
+            "ranks the same groups."
+        )
+    params = [param for group in own for param in group["params"]]
+    optimizer.state.clear()
+    for of_param, key, value in state:
+        param = params[key] if of_param else None
+        optimizer.state[key if param is None else param] = taken.put(value, param)
+    for group, (_, options) in zip(own, groups, strict=True):
+        for name in [name for name in group if name not in options and name not in _OF_THIS_RANK]:
+            del group[name]
+        first = group["params"][0] if group["params"] else None
+        group.update({name: taken.put(value, first) for name, value in options.items()})

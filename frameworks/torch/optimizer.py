@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from distrun import _collectives, _session
 from distrun._abi import ReduceOp
-from distrun.process_sets import ProcessSet, global_process_set, has_peers
+from distrun.process_sets import ProcessSet, global_process_set, has_peers, registered_id
 
 from ._reducer import Options, Reducer
 from .compression import Compression, Compressor
@@ -19,7 +19,25 @@ from .ops import allreduce
 Closure = Callable[[], Any]
 
 
-class _DistributedOptimizer(torch.optim.Optimizer):
+@contextlib.contextmanager
+def kept_groups(optimizer: Any) -> Iterator[None]:
+    """What happens to the groups inside happens to the objects that they are now: a scheduler may hold them."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        yield
+        return
+    groups = optimizer.param_groups
+    kept = list(groups)
+    yield
+    now = optimizer.param_groups
+    for old, new in zip(kept, now, strict=False):
+        if new is not old:
+            old.clear()
+            old.update(new)
+    groups[:] = kept[: len(now)] + now[len(kept) :]
+    optimizer.param_groups = groups
+
+
+class InFront(torch.optim.Optimizer):
     """What is put in front of the wrapped optimizer's class; never made by itself. See DistributedOptimizer."""
 
     _reducer: Reducer
@@ -100,7 +118,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._synchronized = None
         return result
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    # Not every optimizer's takes torch's argument.
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Like the optimizer's own; refused while gradients are on their way."""
         if self._reducer.outstanding():
             raise AssertionError(
@@ -108,7 +127,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
         self._reduced_for_scaler = None  # a step that the scaler left out
-        super().zero_grad(set_to_none)
+        super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Gradients are sent after this many backward passes from now on."""
@@ -121,7 +140,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._reducer.reset()
         self._synchronized = None
         self._should_synchronize = True
-        super().load_state_dict(state_dict)
+        with kept_groups(self):
+            super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Like the optimizer's own; the new parameters are distributed too."""
@@ -130,12 +150,12 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for index, param in enumerate(self.param_groups[number]["params"]):
             name = f"noname.{number}.{index}"
             self._parameter_names[param] = name
-            if self._active and param.requires_grad:
+            if self._active:
                 self._reducer.add(param, name, None)
 
 
 # torch would wrap our step once more when a state is loaded, and run the step hooks twice: the inner step has them.
-_DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
+InFront.step.hooked = True  # type: ignore[attr-defined]
 
 
 def _named(
@@ -216,6 +236,8 @@ def DistributedOptimizer(
     sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
     or lists of parameters. sparse_as_dense: sparse gradients are made dense first.
     """
+    if isinstance(optimizer, InFront):
+        raise ValueError("the optimizer is distributed already.")
     active = has_peers(process_set)
     reduce = _collectives.reduce_op(op)
     if gradient_predivide_factor != 1.0 and reduce != ReduceOp.AVERAGE:
@@ -228,12 +250,12 @@ def DistributedOptimizer(
             raise ValueError("num_groups must be a non-negative integer.")
         groups = num_groups if groups is None else groups
     names = _named(optimizer, named_parameters)
-    params = [param for options in optimizer.param_groups for param in options["params"] if param.requires_grad]
-    grouping = _grouping(params, groups)
+    params = [param for options in optimizer.param_groups for param in options["params"]]
+    grouping = _grouping([param for param in params if param.requires_grad], groups)
     options = Options(
         compression, reduce, gradient_predivide_factor, backward_passes_per_step, sparse_as_dense, process_set
     )
-    reducer = Reducer(options, _prefix())
+    reducer = Reducer(options, _prefix(process_set))
     if active:
         sets = {number: reducer.new_group(number) for number in sorted(set(grouping.values()))}
         for param in params:
@@ -241,18 +263,16 @@ def DistributedOptimizer(
     return _wrap(optimizer, reducer, names, active)
 
 
-def _prefix() -> str:
-    """Tells the tensors of several optimizers in one program apart; all ranks make them in the same order."""
-    number = _session.current().made("optimizer", 0)
+def _prefix(process_set: ProcessSet) -> str:
+    """Tells the tensors of a set's optimizers apart; all its members make them in the same order."""
+    number = _session.current().made("optimizer", registered_id(process_set))
     return f"optimizer{number}." if number else ""
 
 
-def _wrap(
-    optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.Tensor, str], active: bool
-) -> _DistributedOptimizer:
+def _wrap(optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> InFront:
     kind = type(optimizer)
-    made = type(kind.__name__, (_DistributedOptimizer, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    instance: _DistributedOptimizer = object.__new__(made)
+    made = type(kind.__name__, (InFront, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    instance: InFront = object.__new__(made)
     # Not through __init__: parameters, state, options and hooks are the wrapped optimizer's own.
     # A learning-rate scheduler made earlier has put its own `step` into the instance; it would hide ours.
     instance.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})

@@ -14,7 +14,14 @@ from .conftest import PROGRAMS, RunRanks
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
 CHECKS = ["objects_and_sets.py", "shares_and_join.py"]
-TRAINING = ["local_sgd.py", "sync_batch_norm.py", "torch_compression.py", "torch_optimizer.py", "torch_scaled.py"]
+TRAINING = [
+    "local_sgd.py",
+    "sync_batch_norm.py",
+    "torch_as_written.py",
+    "torch_compression.py",
+    "torch_optimizer.py",
+    "torch_scaled.py",
+]
 
 
 def assert_passed(text: str, ranks: int) -> None:

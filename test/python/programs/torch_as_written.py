@@ -1,0 +1,216 @@
+"""DistributedOptimizer in scripts that were written for one process: schedulers, frozen layers, states, subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from checks import raises, run
+from torch import nn
+from torch_optimizer import assert_same, batch, loss_of, make_model, sgd, whole_batch
+
+import distrun.torch as hvd
+
+
+def assert_equal_everywhere(value: Any) -> None:
+    everybodys = hvd.allgather_object(value)
+    assert all(str(one) == str(everybodys[0]) for one in everybodys), everybodys
+
+
+def check_scheduler_made_before_wrapping() -> None:
+    for again in (False, True):  # a checkpoint loaded in between
+        model = make_model()
+        raw = sgd(model.parameters())
+        scheduler = torch.optim.lr_scheduler.StepLR(raw, step_size=1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(raw, model.named_parameters())
+        if again:
+            optimizer.load_state_dict(optimizer.state_dict())
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        rates = []
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, hvd.rank())).backward()
+            optimizer.step()
+            scheduler.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        assert rates == [0.05, 0.025, 0.0125], rates
+        assert_equal_everywhere([weight.tolist() for weight in model.state_dict().values()])
+
+
+class Keeps(torch.optim.Optimizer):
+    """State that torch's load_state_dict would change: wider than the parameter, whole numbers, text."""
+
+    def __init__(self, params: Any, mode: Any = None) -> None:
+        super().__init__(params, {"lr": 0.1, "mode": mode})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                state.setdefault("mean", torch.full(param.shape, 1.0 + 2.0**-20))
+                state.setdefault("count", torch.tensor(2**40 + 1))
+                state.setdefault("text", "abc")
+                state.setdefault("parts", [torch.ones(2, dtype=torch.float64), ("x", 1)])
+        self.state["steps"] = {"all": 7}
+
+
+def check_state_keeps_its_types() -> None:
+    model = nn.Linear(2, 1).to(torch.bfloat16)
+    optimizer = hvd.DistributedOptimizer(Keeps(model.parameters(), mode=["plain", hvd.rank()]))
+    held = optimizer.param_groups[0]
+    if hvd.rank() == 0:
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    state = optimizer.state[model.weight]
+    assert state["mean"].dtype == torch.float32 and bool((state["mean"] == 1.0 + 2.0**-20).all())
+    assert state["count"].dtype == torch.int64 and int(state["count"]) == 2**40 + 1
+    assert state["text"] == "abc" and state["parts"][1] == ("x", 1) and state["parts"][0].dtype == torch.float64
+    assert optimizer.state["steps"] == {"all": 7}
+    assert optimizer.param_groups[0] is held and held["mode"] == ["plain", 0] and held["params"][0] is model.weight
+
+
+class Mode:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def check_options_that_are_no_plain_data() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(Keeps(model.parameters(), mode=Mode(hvd.rank())))
+    with raises(TypeError, "allow_pickle=True"):
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0, allow_pickle=True)
+    assert optimizer.param_groups[0]["mode"].value == 0
+
+
+class WithMore(torch.optim.SGD):
+    """Its state_dict has what torch knows nothing of."""
+
+    more = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "more": self.more}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state_dict = dict(state_dict)
+        self.more = state_dict.pop("more")
+        super().load_state_dict(state_dict)
+
+
+def check_optimizers_with_a_state_dict_of_their_own() -> None:
+    model = make_model()
+    raw = WithMore(model.parameters(), lr=0.1 * (hvd.rank() + 1))
+    optimizer = hvd.DistributedOptimizer(raw, model.named_parameters())
+    optimizer.more = 5 + hvd.rank()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.more == 5 and optimizer.param_groups[0]["lr"] == 0.1
+    assert optimizer.param_groups is raw.param_groups
+
+
+def freezing(model: nn.Sequential) -> Iterator[None]:
+    """The last layer alone, then both, then the first alone."""
+    for trained in ([2], [0, 2], [0, 2], [0], [0]):
+        for place in (0, 2):
+            model[place].requires_grad_(place in trained)
+        yield
+
+
+def check_parameters_that_are_frozen_and_not() -> None:
+    expected = make_model()
+    steps = freezing(expected)
+    next(steps)
+    reference = sgd(expected.parameters())
+    for step in range(4):
+        reference.zero_grad()
+        loss_of(expected, whole_batch(step)).backward()
+        reference.step()
+        next(steps)
+    for options in ({}, {"groups": 1}, {"groups": 2}, {"op": hvd.Sum}):
+        model = make_model()
+        steps = freezing(model)
+        next(steps)
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), **options)
+        for step in range(4):
+            optimizer.zero_grad()
+            (loss_of(model, batch(step, hvd.rank())) / (hvd.size() if "op" in options else 1)).backward()
+            optimizer.step()
+            next(steps)
+        assert_same(model, expected)
+
+
+def check_frozen_members_of_given_groups() -> None:
+    model = make_model()
+    model[0].weight.requires_grad_(False)
+    params = list(model.parameters())
+    optimizer = hvd.DistributedOptimizer(sgd(params), model.named_parameters(), groups=[params])
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        model[0].weight.requires_grad_(step == 0)
+    expected = make_model()
+    expected[0].weight.requires_grad_(False)
+    reference = sgd(expected.parameters())
+    for step in range(3):
+        reference.zero_grad()
+        loss_of(expected, whole_batch(step)).backward()
+        reference.step()
+        expected[0].weight.requires_grad_(step == 0)
+    assert_same(model, expected)
+
+
+class Plain(torch.optim.SGD):
+    """Its zero_grad takes nothing, as those of some libraries."""
+
+    def zero_grad(self) -> None:  # type: ignore[override]
+        for param in self.param_groups[0]["params"]:
+            param.grad = None
+
+
+def check_zero_grad_with_what_was_given() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(Plain(model.parameters(), lr=0.1), model.named_parameters())
+    optimizer.zero_grad()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    for params in ({"set_to_none": False}, {"set_to_none": True}):
+        loss_of(model, batch(0, hvd.rank())).backward()
+        optimizer.step()
+        optimizer.zero_grad(**params)
+        assert (model[0].weight.grad is None) == params["set_to_none"]
+
+
+def check_wrapped_twice_is_refused() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    with raises(ValueError, "distributed already"):
+        hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+
+
+def check_optimizers_of_process_sets_and_of_all() -> None:
+    """Who is in a set has made one more optimizer than who is not."""
+    if hvd.size() < 3:
+        return
+    members = hvd.add_process_set([0, 1])
+    models = [make_model() for _ in range(2)]
+    made = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()) for model in models[1:]]
+    if members.included():
+        first = models[0]
+        made.append(hvd.DistributedOptimizer(sgd(first.parameters()), first.named_parameters(), process_set=members))
+    models.append(make_model())
+    made.append(hvd.DistributedOptimizer(sgd(models[2].parameters()), models[2].named_parameters()))
+    sum(loss_of(model, batch(0, hvd.rank())) for model in models).backward()
+    for optimizer in made:
+        optimizer.step()
+    for model in models[1:]:
+        assert_equal_everywhere(model[0].weight.tolist())
+    hvd.remove_process_set(members)
+
+
+if __name__ == "__main__":
+    run(globals())
