@@ -81,6 +81,8 @@ function(distrun_test NAME)
     endforeach()
   else()
     add_test(NAME ${NAME} COMMAND ${NAME})
-    set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}")
+    # Of an executable whose every case skips. Its exit code 4 will not do: an older Catch2 means four failures by it.
+    set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"
+      SKIP_REGULAR_EXPRESSION "test cases: +[0-9]+ [|] +[0-9]+ skipped")
   endif()
 endfunction()

@@ -28,8 +28,9 @@ step() {
   return "$status"
 }
 
+# sudo keeps none of the environment.
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo env "DEBIAN_FRONTEND=$DEBIAN_FRONTEND" "$@"; fi
 }
 
 missing_packages() {
@@ -42,21 +43,30 @@ missing_packages() {
 # Symlinks by which a service starts at boot.
 boot_links() { find /etc/systemd/system -type l -path '*.wants/*' 2>/dev/null | sort; }
 
+# While there, it keeps services from starting. The mark tells ours, should this be killed, from the administrator's.
+POLICY=/usr/sbin/policy-rc.d
+POLICY_MARK="# Of distrun's scripts, while they install packages."
+
+forbid_starts() {
+  printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" | as_root tee "$POLICY" >/dev/null
+  as_root chmod 755 "$POLICY"
+}
+
+allow_starts() {
+  if grep -qsFx "$POLICY_MARK" "$POLICY"; then as_root rm -f "$POLICY"; fi
+}
+
 # Installs packages; services that come with them (sshd, munged, slurmd) start neither now nor at the next boot.
 apt_install() {
-  local policy=/usr/sbin/policy-rc.d before link status=0
+  local before link status=0
   as_root apt-get update -q || true # one unreachable third-party source must not stop the rest
   before="$(boot_links)"
-  if [ -e "$policy" ]; then
-    as_root apt-get install -y -q --no-install-recommends "$@" || status=$?
-  else
-    (
-      trap 'as_root rm -f "$policy"' EXIT
-      printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
-      as_root chmod 755 "$policy"
-      as_root apt-get install -y -q --no-install-recommends "$@"
-    ) || status=$?
-  fi
+  (
+    allow_starts
+    trap allow_starts EXIT
+    [ -e "$POLICY" ] || forbid_starts
+    as_root apt-get install -y -q --no-install-recommends "$@"
+  ) || status=$?
   if command -v systemctl >/dev/null; then
     comm -13 <(printf '%s\n' "$before") <(boot_links) | while read -r link; do
       as_root systemctl disable --quiet "$(basename "$link")" || true
@@ -76,11 +86,12 @@ need_packages() {
   fi
 }
 
+# What was stopped in the middle has no pip yet, and is made anew.
 need_venv() {
-  if [ ! -x "$VENV/bin/python" ]; then
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "needs Python 3.10 or newer as python3"
-    step "make the Python environment .venv" python3 -m venv "$VENV"
-  fi
+  if [ -x "$VENV/bin/python" ] && [ -x "$VENV/bin/pip" ]; then return; fi
+  python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "needs Python 3.10 or newer as python3"
+  step "make the Python environment .venv" python3 -m venv --clear "$VENV"
 }
 
 # need_python name==version ...: installs what is missing into .venv.
@@ -99,6 +110,53 @@ need_pinned() {
 
 BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv
   libgloo-dev)
+
+# The version of clang for these versions, newest first, and a g++ of that version: 14, by which the tree is kept clean,
+# or the newest where 14 is not to be had or cannot compile that g++'s headers in C++20. Nothing where there is none.
+choose_clang() {
+  local gxx="$1"
+  shift
+  if [ "$gxx" -lt 13 ] && [[ " $* " == *" 14 "* ]]; then echo 14; else echo "${1:-}"; fi
+}
+
+# Those of 20 to 14 that are installed or that apt has, with clang-tidy.
+offered_clangs() {
+  local version names
+  names="$(apt-cache pkgnames clang-)"
+  for version in {20..14}; do
+    if grep -qx "clang-$version" <<<"$names" && grep -qx "clang-tidy-$version" <<<"$names"; then echo "$version"; fi
+  done
+}
+
+# Installs clang, clang-tidy and, where it is a package of its own, what libFuzzer and sanitizers link; sets CLANG to
+# their version and CLANG_COMPILERS to what tells CMake.
+need_clang() {
+  local offered linked
+  need_packages build-essential
+  mapfile -t offered < <(offered_clangs)
+  CLANG="$(choose_clang "$(g++ -dumpversion | cut -d. -f1)" "${offered[@]}")"
+  [ -n "$CLANG" ] || die "apt offers no clang 14 to 20 with clang-tidy; try apt-get update"
+  mapfile -t linked < <(apt-cache pkgnames "libclang-rt-$CLANG-dev" | grep -x "libclang-rt-$CLANG-dev")
+  need_packages "clang-$CLANG" "clang-tidy-$CLANG" "${linked[@]}"
+  CLANG_COMPILERS=("-DCMAKE_C_COMPILER=clang-$CLANG" "-DCMAKE_CXX_COMPILER=clang++-$CLANG")
+}
+
+# The newest Catch2 3 that apt knows of, whatever it prefers; empty if none.
+catch2_version() { apt-cache madison catch2 | awk -F'|' '{gsub(/ /, "", $2)} $2 ~ /^3\./ {print $2; exit}'; }
+
+# Catch2 3 is in Ubuntu 24.04 and Debian 13; Debian 12 has it in its backports, taken from the mirror the machine already uses.
+need_catch2() {
+  local version
+  [[ "$(dpkg-query -W -f='${Version}' catch2 2>/dev/null || true)" == 3.* ]] && return 0
+  if [ -z "$(catch2_version)" ]; then
+    step "add this release's backports to apt (for Catch2 3)" as_root python3 "$ROOT/scripts/lib/add_backports.py"
+    as_root apt-get update -q >"$LOGS/apt-update.log" 2>&1 || true
+  fi
+  version="$(catch2_version)"
+  [ -n "$version" ] || die "apt offers no Catch2 3 on this release; install it by hand (the CMake package Catch2 3)"
+  # By version: backports are never apt's first choice, and libcatch2-dev must come from the same place.
+  step "install Catch2 $version" as_root apt-get install -y -q --no-install-recommends "catch2=$version" "libcatch2-dev=$version"
+}
 
 # The compiler of the GPU kernels: the machine's, else PyPI's.
 need_nvcc() {

@@ -1,13 +1,55 @@
 """Adds up JUnit files: lists each failure and each skip with its reason, then the one closing line.
 
-tally.py FOLDER [SUITE=STATUS ...]     SUITE=failed counts a suite that could not run as one failure.
+tally.py FOLDER [SUITE=STATUS ...]     SUITE=passed and SUITE=failed count as one test; SUITE=CODE is how a suite ended
+                                       whose tests FOLDER/SUITE.xml has: a failure of its own where that is missing, or
+                                       where the code is not 0 and no test in it has failed.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+
+# Where a case of a Catch2 executable skips. Of the executable ctest's report has one test, with all it has printed.
+SKIPPED_INSIDE = re.compile(r"^(\S.*:\d+): SKIPPED:\n(?:explicitly with messages?:\n((?:  .*\n)+))?", re.MULTILINE)
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failures: list[str] = []
+        self.skips: list[str] = []
+
+    def add_report(self, report: Path) -> None:
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            self.add_case(
+                f"{report.stem}: {case.get('classname', '')}.{case.get('name', '')}".replace(": .", ": "), case
+            )
+
+    def add_case(self, name: str, case: ElementTree.Element) -> None:
+        inside = SKIPPED_INSIDE.findall(case.findtext("system-out") or "")
+        self.skips += [
+            f"{name}: {Path(where).name}: {' '.join(why.split()) or 'no reason given'}" for where, why in inside
+        ]
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            self.failures.append(name)
+        elif skipped is None and case.get("status") not in ("notrun", "disabled"):
+            self.passed += 1
+        elif not inside:
+            self.skips.append(f"{name}: {reason_of(skipped) if skipped is not None else 'not run'}")
+
+    def add_suite(self, folder: Path, name: str, status: str) -> None:
+        if status == "passed":
+            self.passed += 1
+        elif status == "failed":
+            self.failures.append(name)
+        elif not (folder / f"{name}.xml").exists():
+            self.failures.append(f"{name}: ended with {status} and left no report")
+        elif status != "0" and not any(failure.startswith(f"{name}: ") for failure in self.failures):
+            self.failures.append(f"{name}: ended with {status}, though no test in its report has failed")
 
 
 def reason_of(element: ElementTree.Element) -> str:
@@ -15,27 +57,21 @@ def reason_of(element: ElementTree.Element) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    folder = Path(arguments[0])
-    failures = [name.split("=")[0] for name in arguments[1:] if name.endswith("=failed")]
-    passed = len([name for name in arguments[1:] if name.endswith("=passed")])
-    skips = []
+    folder, tally = Path(arguments[0]), Tally()
     for report in sorted(folder.glob("*.xml")):
-        for case in ElementTree.parse(report).getroot().iter("testcase"):
-            name = f"{report.stem}: {case.get('classname', '')}.{case.get('name', '')}".replace(": .", ": ")
-            skipped = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
-                failures.append(name)
-            elif skipped is not None or case.get("status") in ("notrun", "disabled"):
-                skips.append(f"{name}: {reason_of(skipped) if skipped is not None else 'not run'}")
-            else:
-                passed += 1
+        try:
+            tally.add_report(report)
+        except ElementTree.ParseError as error:
+            tally.failures.append(f"{report.stem}: its report cannot be read: {error}")
+    for suite in arguments[1:]:
+        tally.add_suite(folder, *suite.split("="))
     print()
-    for skip in skips:
+    for skip in tally.skips:
         print(f"skipped  {skip}")
-    for failure in failures:
+    for failure in tally.failures:
         print(f"FAILED   {failure}")
-    print(f"{passed} passed, {len(failures)} failed, {len(skips)} skipped")
-    return 1 if failures else 0
+    print(f"{tally.passed} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped")
+    return 1 if tally.failures else 0
 
 
 if __name__ == "__main__":

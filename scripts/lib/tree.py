@@ -12,8 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def files(*suffixes: str, under: Iterable[str] = ("",)) -> list[Path]:
     """Files that git tracks (or would), relative to the root, with one of the suffixes."""
+    # git lists nothing to root in somebody else's clone, whose configuration may run programs; so may this script.
+    git = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", *[u or "." for u in under]],
+        [*git, "ls-files", "--cached", "--others", "--exclude-standard", *[u or "." for u in under]],
         check=True,
         capture_output=True,
         text=True,

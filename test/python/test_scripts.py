@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import zipfile
@@ -97,6 +98,67 @@ def test_the_tally_counts_every_report_and_fails_when_anything_failed(
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
 
 
+CTEST_REPORT = """\
+<testsuite>
+<testcase name="abi" classname="abi" status="run"><system-out>
+-----
+its functions are as the header has them
+-----
+../../test/abi_test.cc:79
+.....
+
+../../test/abi_test.cc:80: SKIPPED:
+explicitly with message:
+  the header is not on this machine: install the package that has it and
+  name its folder
+
+=====
+test cases:  29 |  28 passed | 1 skipped
+</system-out></testcase>
+<testcase name="root" classname="root" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/><system-out>
+/tree/root_test.cc:9: SKIPPED:
+
+=====
+test cases: 1 | 1 skipped
+</system-out></testcase>
+</testsuite>"""
+
+
+def test_the_tally_counts_skips_inside_catch2_executables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dev-ctest.xml").write_text(CTEST_REPORT)
+    assert load("lib/tally.py").main([str(tmp_path), "dev-ctest=0"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "skipped  dev-ctest: abi.abi: abi_test.cc:80: the header is not on this machine: install the package"
+        " that has it and name its folder",
+        "skipped  dev-ctest: root.root: root_test.cc:9: no reason given",
+        "1 passed, 0 failed, 2 skipped",
+    ]
+
+
+GOOD = '<testsuite><testcase name="good"/></testsuite>'
+BAD = '<testsuite><testcase name="good"/><testcase name="bad"><error message="x"/></testcase></testsuite>'
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "line"),
+    [
+        (GOOD, 0, "1 passed, 0 failed, 0 skipped"),
+        (BAD, 1, "1 passed, 1 failed, 0 skipped"),
+        (GOOD, 2, "1 passed, 1 failed, 0 skipped"),  # interrupted
+        ("<testsuite/>", 5, "0 passed, 1 failed, 0 skipped"),  # no test was found
+        (GOOD[:30], 137, "0 passed, 1 failed, 0 skipped"),
+        (None, 0, "0 passed, 1 failed, 0 skipped"),
+    ],
+)
+def test_the_tally_sees_a_suite_that_stopped_early(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], report: str | None, code: int, line: str
+) -> None:
+    if report is not None:
+        (tmp_path / "e2e.xml").write_text(report)
+    assert load("lib/tally.py").main([str(tmp_path), f"e2e={code}"]) == (" 0 failed" not in line)
+    assert capsys.readouterr().out.splitlines()[-1] == line
+
+
 SOURCE = """\
 #include <a>
 #pragma GCC diagnostic push(x)
@@ -128,6 +190,81 @@ def test_folder_cycles_are_found() -> None:
     assert sorted(floors.cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == [
         f"{folder}: is part of a cycle of folders" for folder in "abc"
     ]
+
+
+def shell(script: str) -> str:
+    """What a script that has read common.sh prints."""
+    command = ["bash", "-c", f'. "$0"\n{script}', str(ROOT / "scripts/lib/common.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gxx", "offered", "chosen"),
+    [
+        ("12", "19 16 15 14", "14"),  # Debian 12
+        ("13", "18 17 16 15 14", "18"),  # Ubuntu 24.04
+        ("14", "19 18 17", "19"),  # Debian 13
+        ("12", "17 16", "17"),
+        ("12", "", ""),
+    ],
+)
+def test_clang_is_chosen_by_what_it_must_compile(gxx: str, offered: str, chosen: str) -> None:
+    assert shell(f"choose_clang {gxx} {offered}").split() == chosen.split()
+
+
+def test_a_clang_counts_where_its_tidy_is_offered_too() -> None:
+    names = [
+        "clang-13",
+        "clang-tidy-13",
+        "clang-18",
+        "clang-tidy-18",
+        "clang-14",
+        "clang-tidy-14",
+        "clang-15",
+        "clang-16-doc",
+    ]
+    assert shell(f"apt-cache() {{ printf '%s\\n' {' '.join(names)}; }}\noffered_clangs").split() == ["18", "14"]
+
+
+@pytest.mark.parametrize("mine", [False, True])
+def test_services_are_kept_from_starting_only_while_packages_are_installed(tmp_path: Path, mine: bool) -> None:
+    """The policy of a run that was killed is removed; an administrator's stays."""
+    policy = tmp_path / "policy-rc.d"
+    text = shell("echo $POLICY_MARK") if mine else "#!/bin/sh\nexit 101\n"
+    policy.write_text(text)
+    install = f'as_root() {{ [ "$2" = update ] || cat "$POLICY"; [ $1 != apt-get ] && "$@" || true; }}; POLICY={policy}'
+    printed = shell(f"{install}; apt_install some-package")
+    assert "exit 101" in printed
+    assert not policy.exists() if mine else policy.read_text() == text
+
+
+def test_an_environment_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    assert "make the Python environment" in shell(f"VENV={tmp_path}/venv; need_venv; [ -x $VENV/bin/pip ]")
+    assert shell(f"VENV={tmp_path}/venv; need_venv") == ""
+
+
+def test_somebody_elses_clone_is_listed() -> None:
+    """As root sees a user's; git has a variable that makes it believe so."""
+    env = {"PATH": os.environ["PATH"], "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+           "GIT_CONFIG_SYSTEM": "/dev/null"}  # fmt: skip
+    done = subprocess.run([sys.executable, ROOT / "scripts/check_docs.py"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wheel_that_was_built_on_a_newer_machine_says_what_it_needs() -> None:
+    wheel = load("check_wheel.py")
+    needs = wheel.newest_versions(
+        "0 DF *UND* 0 (GLIBC_2.9) open\n0 DF *UND* 0 (GLIBC_2.38) __isoc23_fscanf\n0 (GLIBCXX_3.4.32) x"
+    )
+    assert needs == {"GLIBC": (2, 38), "GLIBCXX": (3, 4, 32)}
+    with pytest.raises(wheel.Skip, match=r"needs GLIBC_2\.38 and GLIBCXX_3\.4\.32, since this machine has glibc 2\.39"):
+        wheel.judge_versions(needs, (2, 39))
+    with pytest.raises(AssertionError, match=r"needs GLIBC_2\.38"):
+        wheel.judge_versions(needs, (2, 36))
+    wheel.judge_versions({"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29)}, (2, 39))
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU: scripts/gpu_check would test it")

@@ -34,6 +34,7 @@ def test_operations_where_the_library_does_not_fit(run_framework: RunFramework) 
     assert_passed(run_framework("-np", "2", program="tf_ops.py", words=("slower",)), 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", ["2.15", "2.18", "2.20"])
 def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str) -> None:
     """The newest TensorFlow's is the one that is hashed here: there is no other."""
@@ -89,6 +90,7 @@ def test_examples(run_framework: RunFramework, example: str) -> None:
     assert_trained(done, 0.9)
 
 
+@pytest.mark.full
 def test_the_estimator_example(run_framework: RunFramework) -> None:
     python = str(environment_python("tensorflow-2.15"))
     done = run_framework("-np", "2", program=str(ROOT / "examples/estimator_mnist.py"), python=python)

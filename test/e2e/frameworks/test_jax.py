@@ -53,6 +53,7 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
     assert done.stdout.count("all checks passed") == ranks
 
 
+@pytest.mark.full
 def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> None:
     pythons = [environment_python(name) for name in ("jax", "jax-0.6")]
     done = [run_jax("-np", "1", "--tag", "none", program="native_files.py", python=python) for python in pythons]

@@ -56,6 +56,7 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
+@pytest.mark.full
 def test_legacy_keras() -> None:
     run = run_with(environment_python("tf-keras"))
     done = run("-np", "2", program=FIT, words=LEGACY, env={"TF_USE_LEGACY_KERAS": "1"})

@@ -8,6 +8,8 @@ from environments import environment_python
 from ..conftest import ROOT
 from .conftest import RunFramework, assert_trained, run_with
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def run_mxnet() -> RunFramework:

@@ -79,6 +79,7 @@ def test_a_parameter_server_cluster(run_framework: RunFramework, tmp_path: Path)
     assert time.monotonic() - started < 100
 
 
+@pytest.mark.full
 def test_legacy_fit_goes_on_after_a_killed_worker(tmp_path: Path) -> None:
     """By BackupAndRestore, when the job is started again: the epochs that are done are not done again."""
     run = run_with(environment_python("tf-keras"))
