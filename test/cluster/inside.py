@@ -8,7 +8,9 @@ import pwd
 import selectors
 import signal
 import socket
+import stat
 import subprocess
+from pathlib import Path
 from typing import NoReturn
 
 from . import kernel, plan
@@ -16,6 +18,7 @@ from .plan import GUEST, HOMES, OWN_PYTHON, PRIVATE, ClusterPlan, HostPlan
 
 SSHD = "/usr/sbin/sshd"
 ETC_LAYER = "/run/.etc"
+OPEN_LAYER = "/run/.open"
 GUEST_ID = 4711
 IPV6 = os.path.exists("/proc/sys/net/ipv6")
 # Mounting it would hide what a host's agents need; the tree is put back into the host's own /sys.
@@ -46,13 +49,35 @@ def below_private(path: str) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in PRIVATE)
 
 
-def mount_private(host: HostPlan, share: list[str]) -> None:
-    """Empty folders of the host's own; what lies in them and is shared comes back at the same path."""
-    kept = {path: os.open(path, os.O_PATH) for path in share if below_private(path)}
+def closed_folder(path: str) -> str:
+    """The first folder on the way to `path` that only its owner may enter, such as /root; empty if there is none."""
+    above = [str(folder) for folder in reversed(Path(path).parents)]
+    return next((folder for folder in above if not os.stat(folder).st_mode & stat.S_IXOTH), "")
+
+
+def open_folders(paths: list[str]) -> None:
+    """Lets other users through to `paths`: a host's guest, too, runs what lies there. What the folders on the way hold
+    stays to be seen; what the host writes into them, beside `paths`, it keeps to itself."""
+    for number, folder in enumerate(dict.fromkeys(map(closed_folder, paths))):
+        layer = f"{OPEN_LAYER}/{number}"
+        for path in paths:
+            if path.startswith(folder + "/"):
+                os.makedirs(f"{layer}/upper{os.path.dirname(path)[len(folder) :]}", mode=0o755, exist_ok=True)
+        os.makedirs(f"{layer}/work")
+        layers = f"lowerdir={folder},upperdir={layer}/upper,workdir={layer}/work"
+        kernel.mount("overlay", folder, "overlay", data=layers)
+
+
+def mount_shared(host: HostPlan, share: list[str]) -> None:
+    """Empty folders of the host's own; what lies in them and is shared comes back at the same path, as does what lies
+    in folders that are opened."""
+    closed = [path for path in share if not below_private(path) and closed_folder(path)]
+    kept = {path: os.open(path, os.O_PATH) for path in share if below_private(path) or path in closed}
     for folder in PRIVATE:
         size = f",size={host.setup.shm_bytes}" if folder == "/dev/shm" else ""
         mode = "1777" if folder in ("/tmp", "/dev/shm") else "755"
         kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode={mode}{size}")
+    open_folders(closed)
     for path, descriptor in kept.items():
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             os.makedirs(path, exist_ok=True)
@@ -132,9 +157,10 @@ def write_python(interpreter: str) -> None:
 
 
 def make_file_system(host: HostPlan, cluster: ClusterPlan, keys: Keys) -> None:
+    os.umask(0o022)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     mount_system()
-    mount_private(host, cluster.share)
+    mount_shared(host, cluster.share)
     write_etc(host, cluster, keys)
     write_homes(keys)
     if host.setup.python:

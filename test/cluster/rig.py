@@ -127,7 +127,7 @@ class Host:
         self._init = init  # a pidfd
         self._cut = False
         self._started: list[subprocess.Popen[Any]] = []
-        self.services = {"sshd:"}  # programs that are no strays
+        self.services = {"sshd:", "sshd-session:", "sshd-auth:"}  # no strays; the latter are newer OpenSSH's
         self._pid = pid_of(init)
 
     def __repr__(self) -> str:

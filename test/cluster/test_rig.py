@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +132,8 @@ def test_the_machine_s_etc_is_read_not_written(cluster: Cluster) -> None:
 
 
 def test_repository_and_interpreter_are_at_the_same_path(cluster: Cluster) -> None:
-    done = cluster.head.run(["ssh", "h4", f"cd {ROOT} && {sys.executable} -c 'import sys; print(sys.prefix)' && ls"])
+    root, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)
+    done = cluster.head.run(["ssh", "h4", f"cd {root} && {python} -c 'import sys; print(sys.prefix)' && ls"])
     assert done.stdout.splitlines()[0] == sys.prefix
     assert "CMakeLists.txt" in done.stdout.splitlines()
 
@@ -140,6 +143,22 @@ def test_shared_folder_is_one_folder(make_cluster: MakeCluster, tmp_path: Path) 
     for host in cluster.hosts:
         host.run(["sh", "-c", f"hostname >{tmp_path}/{host.name}"], check=True)
     assert sorted(path.read_text() for path in tmp_path.iterdir()) == ["h1\n", "h2\n"]
+
+
+def test_everybody_gets_to_what_is_shared_below_a_closed_folder(make_cluster: MakeCluster) -> None:
+    """As a clone in /root is. /var/tmp is the machine's on all hosts."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as closed:
+        shared, beside = Path(closed) / "a place" / "shared", Path(closed) / "beside"
+        shared.mkdir(parents=True)
+        shared.parent.chmod(0o700)
+        for file in (shared / "file", beside):
+            file.write_text("the machine's\n")
+        host = make_cluster(1, share=[shared])["h1"]
+        assert host.run(["cat", shared / "file"], user="guest").stdout == "the machine's\n"
+        assert host.run(["cat", beside]).stdout == "the machine's\n"
+        host.run(["sh", "-c", 'echo changed | tee "$0" >"$1"', shared / "file", beside], check=True)
+        assert (shared / "file").read_text() == "changed\n" and beside.read_text() == "the machine's\n"
+        assert Path(closed).stat().st_mode & 0o777 == shared.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_small_shared_memory(make_cluster: MakeCluster) -> None:

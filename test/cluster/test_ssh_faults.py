@@ -103,7 +103,8 @@ def test_a_killed_rank(cluster: Cluster) -> None:
 
 
 def sshd_session(host: Host) -> Process:
-    return next(each for each in host.processes() if each.argv[0].startswith("sshd: root"))
+    titles = ("sshd: root", "sshd-session: root")  # the latter from OpenSSH 9.8 on
+    return next(each for each in host.processes() if each.argv[0].startswith(titles))
 
 
 def ssh_to(host: str) -> Callable[[Host], Process]:
