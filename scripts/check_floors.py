@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Who may include whom: the floors of ARCHITECTURE.md, no cycle between folders, the environment read in one file."""
+"""Who may include whom: the floors of ARCHITECTURE.md, no cycle between folders, who reads the environment."""
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -25,7 +27,27 @@ MAY_INCLUDE: dict[str, list[str]] = {
     "bench": ["distrun/", *RUNTIME],
     "test": ["runtime", "launcher", "bindings", "distrun/", "distrun_backend.h", "bench"],
 }
-LAUNCHER_ORDER = ["launcher/plan", "launcher/report", "launcher/spawn", "launcher/agent", "launcher/cli"]
+# The same for Python: the front ends (distrun.torch, ...) that what lies there may import besides its own.
+MAY_IMPORT: dict[str, list[str]] = {
+    "bindings/python": [],
+    # Two programs that distrun starts in front of the user's, to mend a framework.
+    "bindings/python/distrun/_keras3_mwms.py": ["tensorflow"],
+    "bindings/python/distrun/_torch_backend.py": ["torch"],
+    "frameworks/jax": ["numpy"],
+    "frameworks/keras": ["jax", "numpy", "tensorflow", "torch"],
+    "frameworks/mxnet": ["numpy"],
+    "frameworks/numpy": [],
+    "frameworks/tensorflow": ["keras", "numpy"],
+    "frameworks/torch": [],
+}
+# In Python: what is other software's, or comes from the launcher for it.
+READS_ENVIRONMENT = {
+    "bindings/python/distrun/_tf_server.py",  # sets GRPC_FAIL_FAST
+    "frameworks/jax/distributed.py",  # the arguments of jax.distributed.initialize
+    "frameworks/keras/_keras.py",  # TF_USE_LEGACY_KERAS
+    "frameworks/tensorflow/_start.py",  # takes TF_CONFIG out
+    "frameworks/torch/c10d/_rendezvous.py",  # whether torch's own RANK and WORLD_SIZE are there
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 ENVIRONMENT = re.compile(r"\b(getenv|setenv|putenv|environ)\b\s*[\[\(;!=]")
 FORBIDDEN = re.compile(r"\b(std::cout|std::cerr|printf|fprintf|std::exit|std::abort|_exit)\b\s*(\(|<<)|\bexit\(")
@@ -35,6 +57,36 @@ FORBIDDEN_WORDS = re.compile(r"\batomic_thread_fence\b|\bvolatile\b|\bsleep_for\
 def rule_for(path: Path) -> str | None:
     matching = [prefix for prefix in MAY_INCLUDE if path.as_posix().startswith(prefix + "/")]
     return max(matching, key=len) if matching else None
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules that a Python file imports by name, import_module("name") included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (str(word.value) for word in node.args if isinstance(word, ast.Constant))
+
+
+def check_python(name: str, text: str) -> list[str]:
+    matching = [prefix for prefix in MAY_IMPORT if name == prefix or name.startswith(prefix + "/")]
+    if not matching:
+        return []
+    rule, tree = max(matching, key=len), ast.parse(text)
+    own = name.split("/")[1] if name.startswith("frameworks/") else ""
+    front_ends = {prefix.split("/")[1] for prefix in MAY_IMPORT if prefix.startswith("frameworks/")}
+    found = {
+        words[1] for words in (module.split(".") for module in imported(tree)) if words[0] == "distrun" and words[1:]
+    }
+    faults = [
+        f"{name}: may not import distrun.{other}" for other in sorted((found & front_ends) - {own, *MAY_IMPORT[rule]})
+    ]
+    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")]
+    if reads and name not in READS_ENVIRONMENT:
+        faults.append(f"{name}:{reads[0].lineno}: reads or writes the environment; READS_ENVIRONMENT lists who may")
+    return faults
 
 
 def code_of(text: str) -> str:
@@ -94,6 +146,8 @@ def main() -> None:
                 faults.append(f"{path}: uses {FORBIDDEN_WORDS.search(code)[0]}, which the house rules forbid")  # type: ignore[index]
         if name.startswith("runtime/") and name != "runtime/base/log.cc" and FORBIDDEN.search(code):
             faults.append(f"{path}: prints or exits; the runtime returns a Status and logs")
+    for path in files(".py", under=["bindings", "frameworks"]):
+        faults += check_python(path.as_posix(), (ROOT / path).read_text())
     finish("floors", faults + cycles(folders))
 
 

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <climits>
 #include <filesystem>
+#include <string_view>
 
 namespace distrun::launcher {
 namespace {
@@ -33,6 +35,17 @@ std::string first_existing(const std::vector<std::string>& below, const std::str
     }
   }
   return {};
+}
+
+// As pkg-config does: a shell that reads the words again, make or shlex gets the path back.
+std::string escaped(const std::string& path) {
+  std::string out;
+  for (const char c : path) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80;
+    if (!plain && std::string_view("/._-+,:=@%^~").find(c) == std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
 }
 
 }  // namespace
@@ -65,13 +78,13 @@ std::string compiler_flags() {
   const fs::path wrapper = fs::path(directory) / "../../../bindings/cpp/include";
   std::error_code error;
   const bool source_tree = fs::exists(wrapper / "distrun/distrun.hpp", error);
-  return "-I" + directory + (source_tree ? " -I" + fs::canonical(wrapper, error).string() : "");
+  return "-I" + escaped(directory) + (source_tree ? " -I" + escaped(fs::canonical(wrapper, error).string()) : "");
 }
 
 std::string linker_flags() {
   const std::string library = library_path();
   if (library.empty()) return "-ldistrun";
-  const std::string directory = fs::path(library).parent_path().string();
+  const std::string directory = escaped(fs::path(library).parent_path().string());
   return "-L" + directory + " -Wl,-rpath," + directory + " -ldistrun";
 }
 

@@ -152,7 +152,7 @@ Diagnosis diagnose(const Reach& reach, const std::vector<int>& without_address) 
   }
   std::vector<int> deaf;
   for (const auto& [from, count] : tries) {
-    const auto failed = std::count_if(cut.begin(), cut.end(), [from = from](auto pair) { return pair.first == from; });
+    const auto failed = std::count_if(cut.begin(), cut.end(), [one = from](auto pair) { return pair.first == one; });
     if (failed == count) deaf.push_back(from);
   }
   if (!deaf.empty()) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 from .jobs import LOOP, Job, agents, assert_nothing_left, end_strays, launcher, run, wait_until
 from .rig import Cluster, Host, Process
 
+LOOPING = f"{shlex.quote(sys.executable)} {shlex.quote(str(LOOP))} 1000000 0.01"
 # The rank is a shell; what it starts knows nothing of distrun's way to end.
-BELOW_A_SHELL = ("sh", "-c", f"{sys.executable} {LOOP} 1000000 0.01 & wait; true")
+BELOW_A_SHELL = ("sh", "-c", f"{LOOPING} & wait; true")
 # And one that hides in a session of its own.
-HIDING = ("sh", "-c", f"setsid sleep 4321 </dev/null >/dev/null 2>&1 & exec {sys.executable} {LOOP} 1000000 0.01")
+HIDING = ("sh", "-c", f"setsid sleep 4321 </dev/null >/dev/null 2>&1 & exec {LOOPING}")
 UNIFIED = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_without_the_launcher_an_example_is_a_world_of_one(python: str) -> None:
 
 def flags() -> list[str]:
     out = subprocess.run([launcher_path(), "--cflags", "--libs"], capture_output=True, text=True, check=True).stdout
-    return out.split()
+    return shlex.split(out)
 
 
 @pytest.mark.parametrize(("compiler", "source"), [("cc", "c_allreduce.c"), ("c++", "cpp_allreduce.cc")])
@@ -96,7 +97,7 @@ def test_c_and_cpp_build_with_our_flags(start_job: StartJob, tmp_path: Path, com
 def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nfind_package(distrun REQUIRED)\n"
-        f"add_executable(program {EXAMPLES / 'cpp_allreduce.cc'})\n"
+        f'add_executable(program "{EXAMPLES}/cpp_allreduce.cc")\n'
         "target_link_libraries(program PRIVATE distrun::distrun)\n"
     )
     include = next(flag for flag in flags() if flag.startswith("-I"))[2:]

@@ -192,6 +192,16 @@ def test_folder_cycles_are_found() -> None:
     ]
 
 
+def test_front_ends_that_python_may_import() -> None:
+    check = load("check_floors.py").check_python
+    program = "import distrun.numpy.ops\nfrom distrun import keras, errors\nimport_module('distrun.mxnet')\n"
+    assert check("frameworks/tensorflow/x.py", program) == ["frameworks/tensorflow/x.py: may not import distrun.mxnet"]
+    assert len(check("bindings/python/distrun/x.py", program)) == 3
+    (fault,) = check("frameworks/torch/x.py", "import os\nos.environ.get('RANK')\n")
+    assert fault.startswith("frameworks/torch/x.py:2: reads or writes the environment")
+    assert check("frameworks/keras/_keras.py", "import os\nos.environ.get('TF_USE_LEGACY_KERAS')\n") == []
+
+
 def shell(script: str) -> str:
     """What a script that has read common.sh prints."""
     command = ["bash", "-c", f'. "$0"\n{script}', str(ROOT / "scripts/lib/common.sh")]

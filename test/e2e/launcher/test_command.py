@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,9 +199,20 @@ def test_logs_that_cannot_be_written_are_told_and_end_with_a_code(tmp_path: Path
 
 
 def test_a_reader_that_goes_away_ends_the_job() -> None:
-    command = f"{launcher_path()} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{shlex.quote(launcher_path())} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.stdout.split()[-1] == "141"
+
+
+def test_compiler_and_linker_flags_of_an_installation_at_a_path_with_a_space(tmp_path: Path) -> None:
+    prefix = tmp_path / "a (new) place"
+    for name in ("bin/distrun", "lib/libdistrun.so", "include/distrun/distrun.h"):
+        (prefix / name).parent.mkdir(parents=True)
+        (prefix / name).touch()
+    shutil.copy(launcher_path(), prefix / "bin/distrun")
+    done = subprocess.run([prefix / "bin/distrun", "--cflags", "--libs"], capture_output=True, text=True, check=True)
+    expected = [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-ldistrun"]
+    assert shlex.split(done.stdout) == expected
 
 
 def test_explain_starts_nothing(tmp_path: Path) -> None:
