@@ -13,7 +13,7 @@ if(DISTRUN_SANITIZE)
   list(JOIN DISTRUN_SANITIZE "," _sanitizers)
   # g++ 12 takes its own instrumentation for uses of uninitialised memory; clang's keeps loops from being vectorised
   # that ask for it.
-  target_compile_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}" -fno-omit-frame-pointer -g
+  target_compile_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}" -fno-omit-frame-pointer -g1
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized> $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>)
   target_link_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}")
 endif()

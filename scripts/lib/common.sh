@@ -5,6 +5,8 @@ LOGS="$ROOT/build/logs"
 VENV="$ROOT/.venv"
 JOBS="$(nproc)"
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
+# The wheel's build would call it g++ and CMake alone c++, and ccache tells them apart: all would be compiled twice.
+export CC="${CC:-cc}" CXX="${CXX:-c++}"
 cd "$ROOT"
 mkdir -p "$LOGS"
 
