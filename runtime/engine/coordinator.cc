@@ -121,8 +121,8 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   }
   if (tensor->complete()) {
     complete(*tensor);
-  } else if (const auto why = hopeless(*tensor)) {
-    fail_with_group(*tensor, *why);
+  } else if (hopeless(*tensor)) {
+    fail_hopeless();
   } else if (left_count_ > 0) {
     check_left(*tensor);
   }
@@ -138,11 +138,17 @@ void Coordinator::excuse_joined(PendingTensor& tensor, TimePoint now) {
 // From now on nothing of the set waits for this rank, until all its members have joined.
 void Coordinator::join(int rank, int set, TimePoint now) {
   joined_.join(set, rank);
+  // All before any is completed: an error of one fails the tensors of its groups, and who is excused decides which.
+  std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;
     excuse_joined(*tensor, now);
-    if (tensor->complete()) complete(*tensor);
+    if (tensor->complete()) whole.push_back(tensor->name);
   }
+  for (const std::string& name : whole) {
+    if (PendingTensor* tensor = pending_.find(set, name)) complete(*tensor);
+  }
+  fail_hopeless();
 }
 
 void Coordinator::complete(PendingTensor& tensor) {
@@ -221,9 +227,16 @@ std::optional<Status> Coordinator::hopeless(const PendingTensor& tensor) const {
   return all ? std::optional(*why) : std::nullopt;
 }
 
+// Until none is left: each one that fails tells more of who has which groups, on which earlier ones may wait.
 void Coordinator::fail_hopeless() {
-  for (PendingTensor* tensor : pending_.waiting()) {
-    if (const auto why = hopeless(*tensor)) fail_with_group(*tensor, *why);
+  for (bool again = true; again;) {
+    again = false;
+    for (PendingTensor* tensor : pending_.waiting()) {
+      const auto why = hopeless(*tensor);
+      if (!why) continue;
+      fail_with_group(*tensor, *why);
+      again = true;
+    }
   }
 }
 

@@ -91,6 +91,11 @@ void Readiness::erase(const PendingTensor& tensor) {
   pending_.erase(TensorKey{.set = tensor.set, .name = tensor.name});
 }
 
+PendingTensor* Readiness::find(int set, std::string_view name) {
+  const auto found = pending_.find(TensorKey{.set = set, .name = name});
+  return found == pending_.end() ? nullptr : found->second.get();
+}
+
 bool Readiness::contains(int set, std::string_view name) const {
   return pending_.contains(TensorKey{.set = set, .name = name});
 }

@@ -68,6 +68,7 @@ class Readiness {
   // This member has joined: the tensor does not wait for it any more.
   static void excuse(PendingTensor& tensor, std::size_t member, TimePoint now);
 
+  [[nodiscard]] PendingTensor* find(int set, std::string_view name);  // null: none
   [[nodiscard]] bool contains(int set, std::string_view name) const;
   [[nodiscard]] bool empty() const { return pending_.empty(); }
   [[nodiscard]] std::size_t size() const { return pending_.size(); }

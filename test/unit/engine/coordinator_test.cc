@@ -1,7 +1,9 @@
 #include "runtime/engine/coordinator.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <set>
 
 #include "runtime/engine/tensor_key.h"
 #include "test/unit/engine/coordinator_options.h"
@@ -253,6 +255,22 @@ TEST_CASE("different groups on different ranks are an error for all tensors conc
   const auto failed = only<entry::Fail>(c.act());
   REQUIRE(failed.size() == 2);
   CHECK(has(failed[0].error.message(), "groups differ"));
+}
+
+TEST_CASE("all of groups that differ fails when a third rank joins, in any order, and nothing is left") {
+  message::Submitted join{.name = std::string(kJoinName)};
+  join.signature.kind = OpKind::kJoin;
+  const std::vector<std::pair<int, message::Submitted>> said = {
+      {0, grouped("a", 1, 2)}, {0, grouped("b", 1, 2)}, {1, grouped("a", 2, 2)}, {1, grouped("c", 2, 2)}, {2, join}};
+  std::vector<std::size_t> order = {0, 1, 2, 3, 4};
+  do {
+    Coordinator c(options(3));
+    for (const std::size_t i : order) c.submitted(said[i].first, said[i].second, at(0));
+    std::set<std::string> failed;
+    for (const entry::Fail& one : only<entry::Fail>(c.act())) failed.insert(one.name);
+    CHECK(failed == std::set<std::string>{"a", "b", "c"});
+    CHECK_FALSE(c.next_tick());
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_CASE("stalls: named, timed, repeated, and no timer while nothing waits") {
