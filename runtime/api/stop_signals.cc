@@ -1,5 +1,6 @@
 #include "runtime/api/stop_signals.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 namespace distrun::api {
@@ -18,6 +20,11 @@ std::atomic<int> g_event{-1};
 std::atomic<int> g_number{0};
 
 extern "C" void on_stop_signal(int number) {
+  // Before forget_handlers() has run. SA_RESETHAND has restored what the signal does by itself.
+  if (in_forked_child()) {
+    ::raise(number);
+    return;
+  }
   const int error = errno;
   g_number.store(number, std::memory_order_relaxed);
   const std::uint64_t one = 1;
@@ -30,9 +37,19 @@ bool is_ours(int number) {
   return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == on_stop_signal;
 }
 
+// A child is no rank: what somebody sends to a worker process is meant for that process alone, and ends it.
+void forget_handlers() {
+  g_event.store(-1, std::memory_order_relaxed);
+  for (const int number : {SIGTERM, SIGUSR1}) {
+    if (is_ours(number)) ::signal(number, SIG_DFL);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StopSignals>> StopSignals::create(net::WaitSet& wait_set, std::function<void(int)> on_signal) {
+  static std::once_flag watches_forks;
+  std::call_once(watches_forks, [] { ::pthread_atfork(nullptr, nullptr, forget_handlers); });
   std::unique_ptr<StopSignals> out(new StopSignals(wait_set));
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event.valid()) return errno_status("eventfd", errno);
@@ -42,7 +59,7 @@ Result<std::unique_ptr<StopSignals>> StopSignals::create(net::WaitSet& wait_set,
         [[maybe_unused]] const ssize_t n = ::read(fd, &ignored, sizeof ignored);
         on_signal(g_number.load(std::memory_order_relaxed));
       }));
-  out->event_ = std::move(event);
+  out->event_ = GuardedFd(std::move(event));
   g_event.store(out->event_.get(), std::memory_order_relaxed);
   return out;
 }

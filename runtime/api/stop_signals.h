@@ -1,5 +1,5 @@
 // SIGTERM and SIGUSR1 as requests to stop all ranks, where the program has left them to the system. A second one means
-// it: it does what it always did. One per process, as handlers are.
+// it: it does what it always did. One per process, as handlers are; forked children have none of it.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <memory>
 
-#include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
 #include "runtime/net/wait_set.h"
 
@@ -29,7 +29,7 @@ class StopSignals {
  private:
   explicit StopSignals(net::WaitSet& wait_set) : wait_set_(wait_set) {}
   net::WaitSet& wait_set_;
-  Fd event_;
+  GuardedFd event_;
   std::atomic<bool> outlive_{false};  // handlers that have not run stay, for one more signal
 };
 

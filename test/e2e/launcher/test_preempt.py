@@ -132,3 +132,17 @@ def test_a_signal_that_the_program_handles_is_its_own(start_job: StartJob, pytho
     job = start_job("-np", "2", python, "-c", program)
     assert job.finish() == 0, job.text
     assert job.text.count("mine") == 2
+
+
+def test_a_signal_to_a_forked_child_ends_the_child_and_stops_nobody(start_job: StartJob, python: str) -> None:
+    program = (
+        "import os, signal; import distrun.numpy as hvd; hvd.init(); assert not hvd.should_stop()\n"
+        "child = os.fork()\n"
+        "if child == 0: signal.pause(); os._exit(3)\n"
+        "os.kill(child, signal.SIGTERM); _, status = os.waitpid(child, 0)\n"
+        "assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM, status\n"
+        "hvd.barrier(); assert not any(hvd.should_stop() for _ in range(1000)); print('went on', flush=True)"
+    )
+    job = start_job("-np", "2", python, "-c", program)
+    assert job.finish() == 0, job.text
+    assert job.text.count("went on") == 2

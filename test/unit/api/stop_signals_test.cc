@@ -1,0 +1,49 @@
+#include "runtime/api/stop_signals.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <vector>
+
+namespace distrun::api {
+namespace {
+
+// SIGUSR1: Catch2 has a handler of its own for SIGTERM, which stays.
+TEST_CASE("a signal asks the rank to stop, and ends a child of the rank", "[api]") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  std::vector<int> asked;
+  auto signals = StopSignals::create(**wait_set, [&](int number) { asked.push_back(number); });
+  REQUIRE(signals.ok());
+  StopSignals::take_over({SIGUSR1});
+
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    [[maybe_unused]] const ssize_t n = ::write(ready[1], "x", 1);
+    ::pause();
+    ::_exit(3);
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  REQUIRE(::kill(child, SIGUSR1) == 0);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGUSR1);
+  CHECK(*(*wait_set)->poll({}) == 0);
+  CHECK(asked.empty());
+
+  REQUIRE(::raise(SIGUSR1) == 0);
+  CHECK(*(*wait_set)->poll({}) == 1);
+  CHECK(asked == std::vector<int>{SIGUSR1});
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace distrun::api
