@@ -25,20 +25,26 @@ namespace {
 
 constexpr std::size_t kMaxStrangers = 128;
 constexpr Duration kHandshakeTime = std::chrono::seconds(5);
+// After which one may have to make room: many times what an answer takes, so that peers that come all at once stay.
+constexpr Duration kSilence = std::chrono::milliseconds(100);
 constexpr Duration kRestAfterShortage = std::chrono::seconds(1);
 constexpr Duration kLogInterval = std::chrono::seconds(1);
-constexpr int kAcceptsPerTurn = 256;
 constexpr std::uint64_t kListenerId = 0;  // epoll data; strangers count from 2
 constexpr std::uint64_t kTimerId = 1;
+constexpr std::size_t kEventsPerTurn = kMaxStrangers + 2;  // all there can be
 
 // Somebody who has connected and not proved anything yet. Holds at most one handshake message of theirs.
 struct Stranger {
   Stranger(Fd connection, const JobKey& key, const Hello& self, TimePoint now)
-      : fd(GuardedFd(std::move(connection))), handshake(NoiseHandshake::Role::kResponder, key, self), since(now) {}
+      : fd(GuardedFd(std::move(connection))),
+        handshake(NoiseHandshake::Role::kResponder, key, self),
+        since(now),
+        heard(now) {}
   GuardedFd fd;
   Handshake handshake;
   std::vector<std::byte> received;
   TimePoint since;
+  TimePoint heard;  // its last whole message; single bytes do not count
 };
 
 class Listener final : public SecureListener {
@@ -57,7 +63,9 @@ class Listener final : public SecureListener {
   Status watch(int fd, std::uint64_t id);
   void accept_all(TimePoint now);
   void pause(TimePoint now);
-  void make_room();
+  void wait_for_room();
+  void resume(TimePoint now);
+  bool make_room(TimePoint heard_before);
   Verdict advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   Verdict judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
@@ -76,7 +84,8 @@ class Listener final : public SecureListener {
   GuardedFd epoll_;
   std::uint64_t next_id_ = 2;
   std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
-  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out
+  std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out, or full_
+  bool full_ = false;                            // no room until a stranger goes or has been silent for too long
   TimePoint now_;                                // of the progress() under way
   TimePoint silent_until_;                       // no line about strangers before
   std::size_t unreported_ = 0;
@@ -102,13 +111,14 @@ Status Listener::watch(int fd, std::uint64_t id) {
 
 void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerFunction& on_peer) {
   now_ = now;
-  if (paused_until_ && *paused_until_ <= now && watch(listener_.get(), kListenerId).ok()) paused_until_.reset();
-  std::array<epoll_event, 64> events;
+  resume(now);
+  bool newcomers = false;
+  std::array<epoll_event, kEventsPerTurn> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
     if (id == kListenerId) {
-      accept_all(now);
+      newcomers = true;
     } else if (id == kTimerId) {
       std::uint64_t times = 0;
       [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof(times));
@@ -117,6 +127,9 @@ void Listener::progress(TimePoint now, const AcceptFunction& accept, const PeerF
     }
   }
   expire(now);
+  // Last: who has said something by now is not silent, however long this turn was in coming.
+  if (newcomers) accept_all(now);
+  resume(now);
   set_timer();
 }
 
@@ -136,11 +149,12 @@ Result<std::unique_ptr<SecureSocket>> Listener::accept_blocking(const AcceptFunc
 }
 
 void Listener::accept_all(TimePoint now) {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+  for (std::size_t i = 0; i < kMaxStrangers; ++i) {
+    // Who has no room here waits in the kernel's backlog, where nothing of it is lost.
+    if (strangers_.size() >= kMaxStrangers && !make_room(now - kSilence)) return wait_for_room();
     auto fd = accept_stream(listener_.get());
     if (!fd.ok()) return pause(now);
     if (!fd->valid()) return;
-    if (strangers_.size() >= kMaxStrangers) make_room();
     const std::uint64_t id = next_id_++;
     if (!watch(fd->get(), id).ok()) continue;
     strangers_.try_emplace(id, *std::move(fd), key_, self_, now);
@@ -149,17 +163,34 @@ void Listener::accept_all(TimePoint now) {
 
 // Out of descriptors: a listening socket that stays readable would keep the owner busy for nothing.
 void Listener::pause(TimePoint now) {
-  make_room();
+  make_room(now);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   paused_until_ = now + kRestAfterShortage;
 }
 
-// The oldest one goes, but those who have shown the key go last.
-void Listener::make_room() {
+void Listener::wait_for_room() {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  full_ = true;
+  paused_until_ = TimePoint::max();
+  for (const auto& [id, stranger] : strangers_) paused_until_ = std::min(*paused_until_, stranger.heard + kSilence);
+}
+
+void Listener::resume(TimePoint now) {
+  const bool room = full_ && strangers_.size() < kMaxStrangers;
+  if (!paused_until_ || (!room && *paused_until_ > now) || !watch(listener_.get(), kListenerId).ok()) return;
+  paused_until_.reset();
+  full_ = false;
+}
+
+// The oldest one that was silent since then goes, but those who have shown the key go last. False: there is none.
+bool Listener::make_room(TimePoint heard_before) {
+  const auto silent = [&](const auto& item) { return item.second.heard <= heard_before; };
   auto it = std::find_if(strangers_.begin(), strangers_.end(),
-                         [](const auto& item) { return !item.second.handshake.key_proved(); });
-  if (it == strangers_.end()) it = strangers_.begin();
-  if (it != strangers_.end()) drop(it, "too many others came while it was silent");
+                         [&](const auto& item) { return silent(item) && !item.second.handshake.key_proved(); });
+  if (it == strangers_.end()) it = std::find_if(strangers_.begin(), strangers_.end(), silent);
+  if (it == strangers_.end()) return false;
+  drop(it, "too many others came while it was silent");
+  return true;
 }
 
 void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer) {
@@ -196,6 +227,7 @@ Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& ac
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
     stranger.received.clear();
+    stranger.heard = now_;
     if (fed.ok() && stranger.handshake.state() == Handshake::State::kProved) return judge(stranger, accept, why);
     const auto output = stranger.handshake.take_output();
     // A fresh socket has room for these few hundred bytes; whoever has managed to fill it is no peer.

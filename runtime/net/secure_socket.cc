@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <random>
 #include <system_error>
 
 #include "runtime/net/handshake.h"
@@ -17,6 +19,7 @@ namespace {
 // A listener under a flood of strangers, or one that waited for a stopped process, may drop a peer without a verdict;
 // that is worth another attempt. Whoever is not wanted is told so.
 constexpr int kAttempts = 8;
+constexpr double kFirstPause = 0.01;  // seconds; doubles, with jitter: those who were dropped together come apart
 
 struct Attempt {
   Status status;
@@ -94,6 +97,14 @@ Attempt attempt(const Address& address, const JobKey& key, const Hello& hello, T
   return result;
 }
 
+// Nothing tells when the listener has room again.
+void pause(int attempts, TimePoint deadline) {
+  std::minstd_rand random(std::random_device{}());
+  const double longest = kFirstPause * (1 << (attempts - 1));
+  const double seconds = std::uniform_real_distribution(longest / 2, longest)(random);
+  ::poll(nullptr, 0, poll_timeout_ms(std::min(deadline, deadline_after(seconds))));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address, const JobKey& key, const Hello& hello,
@@ -106,6 +117,7 @@ Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address,
     if (!result.dropped || i == kAttempts || Clock::now() >= deadline) {
       return result.status.with_context("connecting to " + address + " (" + hello.purpose + ")");
     }
+    pause(i, deadline);
   }
 }
 

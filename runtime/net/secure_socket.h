@@ -71,8 +71,8 @@ Result<std::unique_ptr<SecureSocket>> connect_secure(const std::string& address,
                                                      TimePoint deadline);
 
 // Server side, event-driven: at most 128 peers that are not authenticated yet, at most 2 KiB held for each, closed
-// 5 s after accept; when the 129th comes, the oldest silent one goes. Strangers together cost one log line per second
-// at most and never disturb the owner.
+// 5 s after accept; when the 129th comes, the oldest that has been silent for 100 ms goes, and until there is one the
+// kernel keeps the others. Strangers together cost one log line per second at most and never disturb the owner.
 class SecureListener {
  public:
   // Returns why the peer is refused (it will report the text), or an empty string to welcome it.

@@ -124,6 +124,80 @@ TEST_CASE("200 silent strangers do not keep a peer out", "[listener]") {
   }
 }
 
+// The initiator's side without blocking; over once it was welcomed or turned away.
+class Newcomer {
+ public:
+  Newcomer(Fd fd, const JobKey& key, int rank)
+      : fd_(std::move(fd)), handshake_(NoiseHandshake::Role::kInitiator, key, client_hello(rank)) {
+    say();
+  }
+  [[nodiscard]] bool welcome() const { return handshake_.state() == Handshake::State::kDone; }
+  [[nodiscard]] bool closed() const { return closed_; }
+  void progress() {
+    while (!closed_ && handshake_.state() == Handshake::State::kRunning) {
+      Bytes bytes(handshake_.wanted());
+      const ssize_t n = ::recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN) return;
+      closed_ = n != static_cast<ssize_t>(bytes.size()) || !handshake_.feed(bytes).ok();
+      say();
+    }
+  }
+
+ private:
+  void say() {
+    const Bytes bytes = handshake_.take_output();
+    if (!bytes.empty()) (void)::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  Fd fd_;
+  Handshake handshake_;
+  bool closed_ = false;
+};
+
+TEST_CASE("400 peers that come all at once are all welcomed, and none is turned away", "[listener]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("unix:@", key, {.purpose = "control", .job_id = "job", .from = 0});
+  REQUIRE(listener.ok());
+  std::vector<std::unique_ptr<Newcomer>> newcomers;
+  for (int rank = 1; rank <= 400; ++rank) {
+    auto fd = connect_stream(*parse_address((*listener)->address()), soon());
+    REQUIRE(fd.ok());
+    newcomers.push_back(std::make_unique<Newcomer>(*std::move(fd), key, rank));
+  }
+  const TimePoint now = Clock::now();  // it stands still, so nobody has been silent
+  std::size_t welcome = 0;
+  for (int turn = 0; turn < 100 && welcome < newcomers.size(); ++turn) {
+    (*listener)->progress(now, {}, [&](const std::unique_ptr<SecureSocket>&) { ++welcome; });
+    for (const auto& newcomer : newcomers) newcomer->progress();
+  }
+  CHECK(welcome == newcomers.size());
+  for (const auto& newcomer : newcomers) {
+    CHECK(newcomer->welcome());
+    CHECK_FALSE(newcomer->closed());
+  }
+}
+
+TEST_CASE("the owner of a full listener sleeps until somebody has been silent for too long", "[listener]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("unix:@", key, {.purpose = "control", .job_id = "job", .from = 0});
+  REQUIRE(listener.ok());
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 129; ++i) {
+    auto fd = connect_stream(*parse_address((*listener)->address()), soon());
+    REQUIRE(fd.ok());
+    strangers.push_back(*std::move(fd));
+  }
+  const auto no_peer = [](const std::unique_ptr<SecureSocket>&) { FAIL("a stranger became a peer"); };
+  pollfd item{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
+  // The clock that it is shown is a minute ahead, so that its timer does not go off here.
+  const TimePoint now = Clock::now() + std::chrono::minutes(1);
+  for (int turn = 0; turn < 3; ++turn) (*listener)->progress(now, {}, no_peer);
+  CHECK(::poll(&item, 1, 0) == 0);
+  char byte = 0;
+  CHECK(::recv(strangers.front().get(), &byte, 1, MSG_DONTWAIT) < 0);
+  for (int turn = 0; turn < 2; ++turn) (*listener)->progress(now + std::chrono::milliseconds(100), {}, no_peer);
+  CHECK(Host::closed_without_a_word(strangers.front().get()));
+}
+
 TEST_CASE("a silent stranger is closed when its 5 s are over, a peer is not", "[listener]") {
   Host host("127.0.0.1:0");
   const Fd stranger = host.stranger();
