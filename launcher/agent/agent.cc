@@ -63,7 +63,8 @@ void Agent::run() {
     if (const Status status = poller_.wait(deadline()); !status.ok()) {
       refuse(kInternal, status.message());
     }
-    beat(Clock::now());
+    // Starting many ranks takes its time, and nothing has been read since.
+    beat(poller_.woke());
     probe_more(Clock::now());
     const Ending::View view{.started = started_,
                             .ranks_alive = ranks_alive(),
@@ -83,11 +84,12 @@ void Agent::run() {
 
 void Agent::watch() {
   poller_.clear();
+  // Before the head, whose order to start destroys it in the same round.
+  if (listener_) listener_->watch(poller_);
   if (!head_.closed()) {
     poller_.watch(head_.in(), POLLIN, [this](short) { receive(); });
     if (head_.wants_write()) poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
   }
-  if (listener_) listener_->watch(poller_);
   if (prober_) prober_->watch(poller_);
   // Before the signals, because what is done about those may end what is watched here.
   if (starter_) starter_->watch(poller_);
@@ -239,7 +241,6 @@ void Agent::prepare(const Prepare& order) {
   }
   for (const auto& [name, value] : mpi_.variables) job_->common.environment[name] = value;
   ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
-  heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
   const HostFacts known{.topology = topology_of(order), .machine = machine_identity()};
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = known});
   program_ = find_program(job_->common, order.host);
@@ -264,6 +265,8 @@ void Agent::prepare(const Prepare& order) {
     answer.facts.probe_port = listener_->port();
   }
   send(FromAgent::kPrepared, answer);
+  // The head says nothing before it has the answer, and looking for a module may have taken long.
+  heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
 }
 
 void Agent::probe(const Probe& order) {
@@ -291,6 +294,7 @@ void Agent::start(const Start& order) {
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = oom_kills("/");
   const RankSetting setting{.common = &job_->common,
+                            .tf_cluster = order.tf_cluster,
                             .program = program_.path,
                             .server = server_.path,
                             .cgroup = cgroup_.directory(),

@@ -108,7 +108,7 @@ Result<Refused> decode_refused(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const Start& message) {
   WireWriter writer;
-  writer.bytes(to_bytes(message.plan)).bytes(message.key);
+  writer.bytes(to_bytes(message.plan)).string(message.tf_cluster).bytes(message.key);
   return writer.take();
 }
 
@@ -118,6 +118,7 @@ Result<Start> decode_start(std::span<const std::byte> bytes) {
   auto plan = host_plan_from(reader.view(kMaxFramePayload));
   if (!plan.ok()) return plan.status();
   out.plan = *std::move(plan);
+  out.tf_cluster = reader.string(kMaxText);
   out.key = reader.bytes(kMaxKey);
   return done(reader, std::move(out), "start");
 }

@@ -19,9 +19,10 @@ namespace {
 constexpr int kOomScoreAdd = 100;
 constexpr unsigned char kEndOfInput = 4;  // Ctrl-D
 
-std::vector<std::string> environment_of(const RankPlan& plan, const JobCommon& common) {
-  Environment all = common.environment;
+std::vector<std::string> environment_of(const RankPlan& plan, const RankSetting& setting) {
+  Environment all = setting.common->environment;
   for (const auto& [name, value] : plan.environment) all[name] = value;
+  if (!plan.tf_task.empty()) all["TF_CONFIG"] = std::string(setting.tf_cluster) + plan.tf_task;
   std::vector<std::string> out;
   for (const auto& [name, value] : all) out.push_back(name + "=" + value);
   return out;
@@ -38,7 +39,7 @@ Result<RankProcess> RankProcess::start(const RankPlan& plan, const RankSetting& 
   out.program_ = plan.serves ? setting.server : setting.program;
   spec.program = out.program_;
   spec.argv = plan.serves ? setting.common->server : setting.common->command;
-  spec.environment = environment_of(plan, *setting.common);
+  spec.environment = environment_of(plan, setting);
   spec.cwd = setting.common->cwd;
   spec.cpus = plan.cpus;
   spec.umask = setting.common->umask;

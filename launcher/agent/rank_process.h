@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/agent/protocol.h"
@@ -16,6 +17,7 @@ namespace distrun::launcher {
 // What is common to the ranks of one host.
 struct RankSetting {
   const JobCommon* common = nullptr;
+  std::string_view tf_cluster;  // what TF_CONFIG begins with
   std::string program;
   std::string server;  // the program of ranks that serve
   std::string cgroup;

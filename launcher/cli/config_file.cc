@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <sstream>
+#include <optional>
 #include <string_view>
 
 #include "runtime/base/setting_values.h"
@@ -18,46 +18,113 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Reads the lines as the library will, only to judge them.
-class Judge {
- public:
-  explicit Judge(const CLI::App& app) : app_(app) {}
+// Up to a # that stands outside of quotes; an apostrophe without a second one is no quote.
+std::string_view without_comment(std::string_view line) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '#') return line.substr(0, i);
+    if (line[i] != '"' && line[i] != '\'') continue;
+    const std::size_t closed = line.find(line[i], i + 1);
+    if (closed != std::string_view::npos) i = closed;
+  }
+  return line;
+}
 
-  void read(std::string_view text) {
+// Where the whole of it stands in one pair of quotes.
+std::string unquoted(std::string_view text) {
+  const bool opens = text.size() > 1 && (text.front() == '"' || text.front() == '\'');
+  if (opens && text.find(text.front(), 1) == text.size() - 1) text = text.substr(1, text.size() - 2);
+  return std::string(text);
+}
+
+// The parts between commas that stand outside of quotes.
+std::vector<std::string> items_of(std::string_view list) {
+  std::vector<std::string> out;
+  for (std::size_t start = 0, i = 0; i <= list.size(); ++i) {
+    const char c = i < list.size() ? list[i] : ',';
+    if (c == '"' || c == '\'') i = std::min(list.find(c, i + 1), list.size() - 1);
+    if (c != ',') continue;
+    const std::string_view item = trimmed(list.substr(start, i - start));
+    if (!item.empty()) out.push_back(unquoted(item));
+    start = i + 1;
+  }
+  return out;
+}
+
+// The library's own reader would take a comma, a blank or a [ in any value for a list.
+class Reader {
+ public:
+  explicit Reader(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> read(std::string_view text) {
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       ++line_;
-      judge(trimmed(text.substr(0, end)));
+      take(trimmed(without_comment(text.substr(0, end))));
       text.remove_prefix(std::min(end + 1, text.size()));
     }
+    if (list_) refuse("the list of " + list_->name + " is not closed; write ] behind it");
+    return std::move(items_);
   }
 
  private:
+  struct List {
+    const CLI::Option* option;
+    std::string name;
+    std::string text;
+  };
+
   [[noreturn]] void refuse(const std::string& what) const {
     throw CLI::ParseError(app_.get_config_ptr()->as<std::string>() + ", line " + std::to_string(line_) + ": " + what,
                           CLI::ExitCodes::ConfigError);
   }
 
-  void judge(std::string_view line) {
-    if (in_list_) {
-      in_list_ = !line.ends_with(']');
-      return;
-    }
-    if (line.empty() || line.front() == '#' || line.front() == ';') return;
+  static bool takes_several(const CLI::Option* option) {
+    return option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  }
+
+  void take(std::string_view line) {
+    if (list_) return take_more(line);
+    if (line.empty() || line.front() == ';') return;
     if (line.front() == '[') refuse(std::string(line) + ": there are no sections; write name = value lines");
     const std::size_t equals = line.find('=');
     const std::string key(trimmed(line.substr(0, equals)));
     const std::string_view value = equals == std::string_view::npos ? "" : trimmed(line.substr(equals + 1));
-    in_list_ = value.starts_with('[') && !value.ends_with(']');
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', '-');
     const CLI::Option* option = known(name);
     if (option == nullptr) refuse_unknown(key, name);
-    if (value.empty() && option->get_items_expected_min() > 0) refuse(key + " has no value; write " + key + " = value");
+    const bool flag = option->get_items_expected_min() == 0;
+    if (value.empty() && !flag) refuse(key + " has no value; write " + key + " = value");
     const auto [before, first] = lines_.emplace(option, line_);
-    if (!first && option->get_items_expected_max() <= 1) {
+    if (!first && !takes_several(option)) {
       refuse(key + " is given a second time, after line " + std::to_string(before->second) + "; keep one of them");
     }
+    if (value.starts_with('[') && takes_several(option)) {
+      list_ = List{.option = option, .name = name, .text = ""};
+      return take_more(value.substr(1));
+    }
+    add(option, name, {value.empty() ? "true" : unquoted(value)});
+  }
+
+  // A list may have several lines.
+  void take_more(std::string_view text) {
+    list_->text += text;
+    if (!text.ends_with(']')) return;
+    list_->text.pop_back();
+    add(list_->option, list_->name, items_of(list_->text));
+    list_.reset();
+  }
+
+  // One for each option: the library takes the first.
+  void add(const CLI::Option* option, const std::string& name, std::vector<std::string> values) {
+    const auto [at, first] = places_.emplace(option, items_.size());
+    if (first) {
+      CLI::ConfigItem item;
+      item.name = name;
+      items_.push_back(std::move(item));
+    }
+    std::vector<std::string>& all = items_[at->second].inputs;
+    all.insert(all.end(), values.begin(), values.end());
   }
 
   [[nodiscard]] const CLI::Option* known(const std::string& name) const {
@@ -78,19 +145,17 @@ class Judge {
 
   const CLI::App& app_;
   std::size_t line_ = 0;
-  bool in_list_ = false;
+  std::optional<List> list_;  // that goes on
   std::map<const CLI::Option*, std::size_t> lines_;
+  std::map<const CLI::Option*, std::size_t> places_;  // in items_
+  std::vector<CLI::ConfigItem> items_;
 };
 
 }  // namespace
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
   const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
-  Judge(app_).read(text);
-  std::istringstream again(text);
-  auto read = CLI::ConfigTOML::from_config(again);
-  for (CLI::ConfigItem& item : read) std::replace(item.name.begin(), item.name.end(), '_', '-');
-  return read;
+  return Reader(app_).read(text);
 }
 
 }  // namespace distrun::launcher

@@ -1,5 +1,6 @@
-// The file of --config: name = value lines. What the library would swallow or blame vaguely is an error here that names
-// the file, the line, the key and the nearest name. For arguments.cc, which knows the library.
+// The file of --config: name = value lines. All behind the = is one value, as it would be on the command line, but for
+// lists in brackets where an option may be repeated. What is wrong is an error that names the file, the line, the key
+// and the nearest name. For arguments.cc, which knows the library.
 #pragma once
 
 #include <CLI/CLI.hpp>

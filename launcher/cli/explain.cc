@@ -49,7 +49,7 @@ std::string json_rank(const LaunchPlan& plan, std::size_t rank) {
   std::vector<std::string> environment;
   std::vector<std::string> why;
   for (const Variable& variable : plan.variables[rank]) {
-    environment.push_back(json_quote(variable.name) + ": " + json_quote(variable.value));
+    environment.push_back(json_quote(variable.name) + ": " + json_quote(value_in(plan, variable)));
     why.push_back(json_quote(variable.name) + ": " + json_quote(variable.why));
   }
   return "{\"rank\": " + std::to_string(rank) +
@@ -73,13 +73,13 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
                     reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
   for (const Variable& variable : plan.variables.front()) {
     if (same_everywhere(plan, variable))
-      out += "  " + variable.name + "=" + variable.value + "    " + variable.why + "\n";
+      out += "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
   }
   for (std::size_t rank = 0; rank < plan.variables.size(); ++rank) {
     std::string own;
     for (const Variable& variable : plan.variables[rank]) {
       if (!same_everywhere(plan, variable))
-        own += "  " + variable.name + "=" + variable.value + "    " + variable.why + "\n";
+        own += "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
     }
     if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
   }

@@ -142,8 +142,9 @@ void Job::after_round() {
   if (!queue_.pending()) tree_.reset();
   if (config_.assign) assign();
   if (verdict_.ending() && !started_) drop_unanswered();
-  beat(now);
-  give_up(now);
+  // Callbacks may have blocked (a log file on a slow disk), and nothing has been read since.
+  beat(poller_.woke());
+  give_up(poller_.woke());
   output_->tick(now);
   for (const Credit& credit : output_->take_credits()) {
     const auto host =

@@ -80,9 +80,12 @@ struct Variable {
   std::string name;
   std::string value;
   std::string why;
+  bool after_cluster = false;  // the rank's is tf_cluster() and then this value
 };
 
-std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, int rank);
+// TF_CONFIG names all ranks to each rank: what is the same for all, kept and sent once, and what follows it.
+std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles);
+std::string tf_task(const std::vector<TfRole>& roles, int rank);
 
 // What the launcher named by --mimic would have told this rank: for jax.distributed.initialize() and other programs
 // that look for their place there. Not for MPI programs, which would look for its processes too.

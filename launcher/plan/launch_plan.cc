@@ -110,7 +110,10 @@ Status fit_tf_config(const JobFacts& job, FrameworkRequest& frameworks, LaunchPl
   constexpr std::size_t kLongest = 128 * 1024;  // of Linux, with the name and the final NUL
   if (!frameworks.tf_config) return {};
   const int last = static_cast<int>(job.places.size()) - 1;
-  if (std::string_view("TF_CONFIG=").size() + tf_config(job, frameworks.tf_roles, last).size() < kLongest) return {};
+  out.tf_cluster = tf_cluster(job, frameworks.tf_roles);
+  const std::size_t length = out.tf_cluster.size() + tf_task(frameworks.tf_roles, last).size();
+  if (std::string_view("TF_CONFIG=").size() + length < kLongest) return {};
+  out.tf_cluster.clear();
   const std::string what =
       "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than Linux lets a variable be (128 KiB)";
   if (frameworks.tf || !frameworks.tf_roles.empty()) {
@@ -163,6 +166,7 @@ std::vector<std::byte> to_bytes(const HostPlan& plan) {
     w.list(rank.environment, [](net::WireWriter& v, const std::pair<std::string, std::string>& variable) {
       v.string(variable.first).string(variable.second);
     });
+    w.string(rank.tf_task);
   });
   return writer.take();
 }
@@ -172,7 +176,7 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
   HostPlan out;
   out.host = reader.string(kMaxText);
   out.key_fd = reader.i32();
-  out.ranks = reader.list<RankPlan>(kMaxRanks, 18, [](net::WireReader& r) {
+  out.ranks = reader.list<RankPlan>(kMaxRanks, 22, [](net::WireReader& r) {
     RankPlan rank;
     rank.rank = r.i32();
     rank.local_rank = r.i32();
@@ -180,12 +184,17 @@ Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
     rank.input = r.enumerator<RankInput>(3);
     rank.cpus = r.i32s(kMaxItems);
     rank.environment = r.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable);
+    rank.tf_task = r.string(kMaxText);
     return rank;
   });
   if (out.key_fd < 3) reader.fail("the key's descriptor would hide a standard stream");
   if (out.ranks.empty()) reader.fail("no ranks");
   DISTRUN_RETURN_IF_ERROR(reader.finish("the host's plan"));
   return out;
+}
+
+std::string value_in(const LaunchPlan& plan, const Variable& variable) {
+  return variable.after_cluster ? plan.tf_cluster + variable.value : variable.value;
 }
 
 std::vector<std::string> plan_reasons(const LaunchPlan& plan) {
@@ -233,7 +242,13 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
                   .serves = runs_server(request.frameworks.tf_roles, place.rank),
                   .input = request.input.of(place.rank),
                   .cpus = binding.cpus};
-    for (const Variable& variable : out.variables.back()) rank.environment.emplace_back(variable.name, variable.value);
+    for (const Variable& variable : out.variables.back()) {
+      if (variable.after_cluster) {
+        rank.tf_task = variable.value;
+      } else {
+        rank.environment.emplace_back(variable.name, variable.value);
+      }
+    }
     out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
   }
   return out;

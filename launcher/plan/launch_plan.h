@@ -37,6 +37,7 @@ struct RankPlan {
   RankInput input = RankInput::kNone;
   std::vector<int> cpus;                                         // empty: not pinned
   std::vector<std::pair<std::string, std::string>> environment;  // on top of the common one
+  std::string tf_task;  // the end of TF_CONFIG, whose beginning all ranks share; empty: it is not set
   friend bool operator==(const RankPlan&, const RankPlan&) = default;
 };
 
@@ -89,6 +90,7 @@ struct PlanRequest {
 
 struct LaunchPlan {
   std::vector<HostPlan> hosts;
+  std::string tf_cluster;  // the beginning of every rank's TF_CONFIG; not in each host's plan, for it names all ranks
   // For people, by rank:
   std::vector<Place> places;
   std::vector<std::string> host_names;
@@ -97,6 +99,9 @@ struct LaunchPlan {
   std::vector<std::string> reasons;
   std::vector<std::string> hints;  // to be said in any case
 };
+
+// As the rank finds it.
+std::string value_in(const LaunchPlan& plan, const Variable& variable);
 
 // Every reason of the plan, those that hold for several ranks once.
 std::vector<std::string> plan_reasons(const LaunchPlan& plan);

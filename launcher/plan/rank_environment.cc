@@ -102,6 +102,10 @@ void add_default(const Environment& base, Variable variable, Variables& out) {
   if (!base.contains(variable.name)) out.push_back(std::move(variable));
 }
 
+TfRole role_of(const std::vector<TfRole>& roles, std::size_t rank) {
+  return roles.empty() ? TfRole{"worker", static_cast<int>(rank)} : roles[rank];
+}
+
 void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const Environment& base, Variables& out) {
   add_default(base, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", "every rank counts GPUs in the same order"}, out);
   if (binding.own_gpu_only) {
@@ -115,11 +119,10 @@ void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const E
 
 }  // namespace
 
-std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, int rank) {
+std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles) {
   std::map<std::string, std::string> cluster;
-  const auto role_of = [&](std::size_t r) { return roles.empty() ? TfRole{"worker", static_cast<int>(r)} : roles[r]; };
   for (std::size_t r = 0; r < facts.places.size(); ++r) {
-    const TfRole role = role_of(r);
+    const TfRole role = role_of(roles, r);
     // TensorFlow's evaluator is a task outside the training cluster.
     if (role.type == "evaluator") continue;
     const std::uint16_t port = facts.tf_ports.empty() ? std::uint16_t{0} : facts.tf_ports[r];
@@ -131,8 +134,12 @@ std::string tf_config(const JobFacts& facts, const std::vector<TfRole>& roles, i
     if (out.back() == ']') out += ", ";
     out += json_quote(type) + ": [" + list + "]";
   }
-  const TfRole mine = role_of(static_cast<std::size_t>(rank));
-  return out + "}, \"task\": {\"type\": " + json_quote(mine.type) + ", \"index\": " + std::to_string(mine.index) + "}}";
+  return out + "}";
+}
+
+std::string tf_task(const std::vector<TfRole>& roles, int rank) {
+  const TfRole mine = role_of(roles, static_cast<std::size_t>(rank));
+  return ", \"task\": {\"type\": " + json_quote(mine.type) + ", \"index\": " + std::to_string(mine.index) + "}}";
 }
 
 std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
@@ -143,8 +150,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
   add_ours(facts, place, gpus, out);
   add_torch(facts, place, out);
   if (frameworks.tf_config) {
-    out.push_back(
-        {"TF_CONFIG", tf_config(facts, frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out"});
+    out.push_back({"TF_CONFIG", tf_task(frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out", true});
     if (frameworks.tf || !frameworks.tf_roles.empty()) {
       out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
     }

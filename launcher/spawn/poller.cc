@@ -24,8 +24,11 @@ Status Poller::wait(std::optional<TimePoint> deadline) {
     timeout.tv_sec = nanoseconds / 1'000'000'000;
     timeout.tv_nsec = nanoseconds % 1'000'000'000;
   }
-  if (::ppoll(fds_.data(), fds_.size(), deadline ? &timeout : nullptr, nullptr) < 0) {
-    return errno == EINTR ? Status() : errno_status("ppoll", errno);
+  const int ready = ::ppoll(fds_.data(), fds_.size(), deadline ? &timeout : nullptr, nullptr);
+  const int fault = errno;
+  woke_ = Clock::now();
+  if (ready < 0) {
+    return fault == EINTR ? Status() : errno_status("ppoll", fault);
   }
   for (std::size_t i = 0; i < fds_.size(); ++i) {
     if (fds_[i].revents != 0) callbacks_[i](fds_[i].revents);

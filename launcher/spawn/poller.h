@@ -22,10 +22,14 @@ class Poller {
   void watch(int fd, short events, Callback on_ready);
   // Blocks until something is ready, the deadline passes or a signal arrives, then runs the callbacks of what is ready.
   Status wait(std::optional<TimePoint> deadline);
+  // When the last wait() was over, before it ran callbacks. What was there by then has been read in this round; what
+  // has come since, perhaps while a callback blocked, has not. So silence is judged as of this moment.
+  [[nodiscard]] TimePoint woke() const { return woke_; }
 
  private:
   std::vector<pollfd> fds_;
   std::vector<Callback> callbacks_;
+  TimePoint woke_;
 };
 
 // The earlier one of two deadlines, either of which may be absent.

@@ -206,4 +206,12 @@ Result<std::optional<OtherLauncher>> other_launcher(const Environment& environme
   return found;
 }
 
+std::optional<CopyOfCommand> copy_of_command(const Environment& environment) {
+  bool any = false;
+  const auto chosen = choose(environment, any);
+  if (!chosen.ok() || !*chosen) return std::nullopt;
+  const Stated& stated = **chosen;
+  return CopyOfCommand{.rank = *stated.rank, .size = *stated.size, .told_by = shown(environment, stated.family->size)};
+}
+
 }  // namespace distrun::net

@@ -30,4 +30,13 @@ struct OtherLauncher {
 // distrun cannot join (WORLD_SIZE of torchrun): never a world of one for each of several tasks.
 Result<std::optional<OtherLauncher>> other_launcher(const Environment& environment);
 
+// Which of several copies of one command this is, for commands that are meant to run once; whether the copies could
+// meet does not matter. Nothing where variables tell of one, of none, or contradict each other.
+struct CopyOfCommand {
+  int rank = 0;
+  int size = 0;
+  std::string told_by;  // "SLURM_STEP_NUM_TASKS=2"
+};
+std::optional<CopyOfCommand> copy_of_command(const Environment& environment);
+
 }  // namespace distrun::net

@@ -79,6 +79,22 @@ def test_a_broken_allocation_names_the_variable(changed: dict[str, str], text: s
     assert run("--no-detect", "-np", "1", "true", env={**SLURM, **changed}).returncode == 0
 
 
+def test_of_several_copies_in_an_allocation_one_starts_the_job() -> None:
+    """As `srun -n2 distrun ...`, the way torchrun is started: two whole jobs would share the same GPUs."""
+    step = {**SLURM, "SLURM_STEP_NUM_TASKS": "2"}
+    second = run("true", env={**step, "SLURM_PROCID": "1"})
+    assert second.returncode == 64
+    assert "copy 1 of 2 of one command (SLURM_STEP_NUM_TASKS=2)" in second.stderr
+    assert "Type distrun once" in second.stderr
+    first = shell(script="echo $RANK of $WORLD_SIZE", env={**step, "SLURM_PROCID": "0"})
+    assert ranks_of(first.stdout) == [f"{rank} of 3" for rank in range(3)], first.stderr
+    assert "this one starts the job" in first.stderr
+    by_mpirun = {**SLURM, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    assert run("true", env=by_mpirun).returncode == 64
+    assert run("--no-detect", "-np", "1", "true", env=by_mpirun).returncode == 0
+    assert run("true", env={**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).stderr.count("copies") == 0
+
+
 def test_explain_says_where_the_hosts_come_from() -> None:
     done = run("--explain", "true", env=SLURM)
     assert "found Slurm job 7: 1 host and 3 slots" in done.stdout

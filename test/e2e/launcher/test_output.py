@@ -45,6 +45,25 @@ def on_terminal(*arguments: str) -> tuple[int, str]:
     return process.wait(30), re.sub(r"\x1b\[[0-9;]*[mK]", "", text).replace("\r", "")
 
 
+def test_a_disk_that_takes_nothing_for_a_while_is_not_the_silence_of_a_host(tmp_path: Path) -> None:
+    """The launcher can read nothing while it waits in a write, and 3.5 s of silence are a lost host."""
+    os.mkfifo(tmp_path / "rank.0.out")
+    taken = []
+
+    def read() -> None:
+        with open(tmp_path / "rank.0.out", "rb") as file:
+            time.sleep(5)
+            taken.append(len(file.read()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    elsewhere = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
+    done = shell(*elsewhere, "--output-dir", str(tmp_path), script="head -c 200000 /dev/zero")
+    reader.join()
+    assert done.returncode == 0, done.stderr
+    assert taken == [200000]
+
+
 SAME_AND_OWN = "echo same; echo mine $RANK; echo end"
 
 

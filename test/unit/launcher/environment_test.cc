@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
+#include "launcher/agent/protocol.h"
 #include "launcher/plan/launch_plan.h"
 
 namespace distrun::launcher {
@@ -67,11 +68,11 @@ TEST_CASE("a rank finds what every framework reads") {
       {"PYTHONUNBUFFERED", "1"},
       {"PYTHONFAULTHANDLER", "1"},
       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-      {"TF_CONFIG",
-       R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]}, )"
-       R"("task": {"type": "worker", "index": 3}})"},
+      {"TF_CONFIG", R"(, "task": {"type": "worker", "index": 3}})"},
   };
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
+  CHECK(tf_cluster(four_ranks(), {}) ==
+        R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
 
 TEST_CASE("distrun.tensorflow is told to leave TF_CONFIG only where a strategy was announced") {
@@ -101,7 +102,7 @@ TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
 TEST_CASE("TF_CONFIG with roles") {
   const auto roles = parse_tf_roles("chief=1,worker=1,ps=1,evaluator", 4);
   REQUIRE(roles.ok());
-  CHECK(tf_config(four_ranks(), *roles, 3) ==
+  CHECK(tf_cluster(four_ranks(), *roles) + tf_task(*roles, 3) ==
         R"({"cluster": {"chief": ["10.0.0.1:7000"], "ps": ["[fd00::2]:7002"], "worker": ["10.0.0.1:7001"]}, )"
         R"("task": {"type": "evaluator", "index": 0}})");
 }
@@ -209,8 +210,9 @@ TEST_CASE("a plan survives the wire, and broken bytes are refused") {
   const auto common_again = job_common_from(common_bytes);
   REQUIRE(common_again.ok());
   CHECK(*common_again == common);
-  const HostPlan plan{.host = "h",
-                      .ranks = {{.rank = 2, .local_rank = 1, .cpus = {0, 3}, .environment = {{"RANK", "2"}}}}};
+  const HostPlan plan{
+      .host = "h",
+      .ranks = {{.rank = 2, .local_rank = 1, .cpus = {0, 3}, .environment = {{"RANK", "2"}}, .tf_task = "t"}}};
   const auto bytes = to_bytes(plan);
   const auto again = host_plan_from(bytes);
   REQUIRE(again.ok());
@@ -236,7 +238,21 @@ TEST_CASE("make_plan gives each host its ranks and each rank its ports") {
   auto env = values(plan->variables[2]);
   CHECK(env["MASTER_PORT"] == "2");
   CHECK(env["JAX_COORDINATOR_ADDRESS"] == "A:3");
-  CHECK(env["TF_CONFIG"].find(R"(["A:1", "B:4", "B:5"])") != std::string::npos);
+  CHECK(plan->tf_cluster.find(R"(["A:1", "B:4", "B:5"])") != std::string::npos);
+  CHECK(plan->hosts[1].ranks[1].tf_task == env["TF_CONFIG"]);
+  const auto& variables = plan->variables[2];
+  const auto tf = std::find_if(variables.begin(), variables.end(), [](const auto& v) { return v.name == "TF_CONFIG"; });
+  CHECK(value_in(*plan, *tf) == plan->tf_cluster + env["TF_CONFIG"]);
+}
+
+TEST_CASE("a thousand ranks on one host fit into the order to start them, many times over") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1000}}});
+  const auto plan =
+      make_plan(request, {HostFacts{.ports = std::vector<std::uint16_t>(1002, 50000), .address = "127.0.0.1"}});
+  REQUIRE(plan.ok());
+  CHECK(plan->tf_cluster.size() > 18000);
+  CHECK(encode(Start{.plan = plan->hosts[0], .tf_cluster = plan->tf_cluster}).size() < kMaxFramePayload / 8);
 }
 
 }  // namespace

@@ -162,6 +162,31 @@ TEST_CASE("a config file gives options, the command line wins") {
   CHECK(has(refused({"--config", directory.path() + "absent.toml", "p"}), "absent.toml"));
 }
 
+TEST_CASE("what stands behind = in a config file is one value, as on the command line") {
+  const test::Sysroot directory;
+  directory.write("c.toml",
+                  "hosts = [fe80::1]:4,h1:4 # two\n"
+                  "tf-roles = chief=1,worker=7\n"
+                  "backend = cpu:tcp,cuda:nccl\n"
+                  "launch-with = kubectl exec -i {host} -- sh -c '{agent} # x'\n"
+                  "x = NCCL_SOCKET_IFNAME=eth0,eth1\n"
+                  "output-dir = \"a # b\"  # it's a comment\n"
+                  "ssh-option = [\"A=1,2\", # one\n  B=3,\n]\n"
+                  "x = B=[2]\n"
+                  "v\n"
+                  "grace = 2");
+  const Options options = parsed({"--config", directory.path() + "c.toml", "p"});
+  CHECK(options.hosts == "[fe80::1]:4,h1:4");
+  CHECK(options.tf_roles == "chief=1,worker=7");
+  CHECK(options.file_settings == std::vector<std::pair<std::string, std::string>>{{"backend", "cpu:tcp,cuda:nccl"}});
+  CHECK(options.launch_with == "kubectl exec -i {host} -- sh -c '{agent} # x'");
+  CHECK(options.forwarded == std::vector<std::string>{"NCCL_SOCKET_IFNAME=eth0,eth1", "B=[2]"});
+  CHECK(options.output_dir == "a # b");
+  CHECK(options.ssh.options == std::vector<std::string>{"A=1,2", "B=3"});
+  CHECK(options.verbose);
+  CHECK(options.grace == 2);
+}
+
 TEST_CASE("what is wrong in a config file is named with file, line and key") {
   const test::Sysroot directory;
   const std::string file = directory.path() + "bad.toml";
@@ -176,6 +201,7 @@ TEST_CASE("what is wrong in a config file is named with file, line and key") {
   CHECK(has(told("backend = \"tcp\"\n\nbackend = \"shm\"\n"), "line 3: backend is given a second time, after line 1"));
   CHECK(has(told("fusion_threshold = 1\nfusion-threshold = 1\n"), "line 2: fusion-threshold is given a second time"));
   CHECK(has(told("[section]\n"), "line 1: [section]: there are no sections"));
+  CHECK(has(told("x = [A=1,\n B=2\n"), "line 2: the list of x is not closed"));
   CHECK(has(told("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
   directory.write("good.toml", "oversubscribe\nx = [\"A=1\",\n \"B=2\"]\n");
   CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).forwarded.size() == 2);

@@ -86,6 +86,19 @@ TEST_CASE("the inner launcher of two counts", "[net]") {
   CHECK(found(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).size == 4);
 }
 
+TEST_CASE("copies of one command are counted though they could not meet", "[net]") {
+  const auto slurm = copy_of_command(kSlurmStep);
+  REQUIRE(slurm);
+  CHECK((slurm->rank == 2 && slurm->size == 4));
+  CHECK(slurm->told_by == "SLURM_STEP_NUM_TASKS=4");
+  CHECK(copy_of_command(kOpenMpi4)->rank == 2);
+  CHECK(copy_of_command(kHydra)->size == 4);
+  CHECK_FALSE(copy_of_command({}));
+  CHECK_FALSE(copy_of_command({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}));
+  CHECK_FALSE(copy_of_command({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+  CHECK_FALSE(copy_of_command({{"SLURM_STEP_NUM_TASKS", "4"}}));  // which of them this is, nobody says
+}
+
 TEST_CASE("variables that contradict each other are both named", "[net]") {
   const std::string sizes = refused(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
   CHECK(has(sizes, "OMPI_COMM_WORLD_SIZE=4 and PMI_SIZE=2"));

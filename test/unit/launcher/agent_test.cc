@@ -1,0 +1,149 @@
+// An agent as a process, with the test as its head.
+#include "launcher/agent/agent.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "launcher/spawn/process.h"
+#include "test/unit/launcher/sysroot.h"
+
+namespace distrun::launcher {
+namespace {
+
+class Head {
+ public:
+  Head() {
+    auto down = make_pipe();
+    auto up = make_pipe();
+    REQUIRE((down.ok() && up.ok()));
+    agent_ = ::fork();
+    REQUIRE(agent_ >= 0);
+    if (agent_ == 0) {
+      down->second.reset();
+      up->first.reset();
+      auto agent = Agent::create(FramePipe(std::move(down->first), std::move(up->second)));
+      if (!agent.ok()) ::_exit(70);
+      (*agent)->run();
+      ::_exit((*agent)->exit_code());
+    }
+    pipe_ = FramePipe(std::move(up->first), std::move(down->second));
+  }
+  Head(const Head&) = delete;
+  Head& operator=(const Head&) = delete;
+  ~Head() {
+    if (agent_ > 0) ::kill(agent_, SIGKILL);
+    if (agent_ > 0) ::waitpid(agent_, nullptr, 0);
+  }
+
+  [[nodiscard]] pid_t pid() const { return agent_; }
+  [[nodiscard]] int in() const { return pipe_.in(); }
+
+  template <class Message>
+  void send(ToAgent type, const Message& message) {
+    pipe_.send(static_cast<std::uint8_t>(type), encode(message));
+    pipe_.flush();
+  }
+
+  // The first message of this type; gives signs of life meanwhile. Nothing if the agent goes.
+  std::optional<Frame> await(FromAgent type) {
+    const TimePoint until = deadline_after(60);
+    while (Clock::now() < until) {
+      for (Frame& frame : pipe_.receive()) frames_.push_back(std::move(frame));
+      const auto found = std::find_if(frames_.begin(), frames_.end(), [type](const Frame& frame) {
+        return static_cast<FromAgent>(frame.type) == type;
+      });
+      if (found != frames_.end()) return *found;
+      if (pipe_.closed()) return std::nullopt;
+      send(ToAgent::kAlive, Alive{});
+      Poller poller;
+      poller.watch(pipe_.in(), POLLIN, [](short) {});
+      if (!poller.wait(deadline_after(0.1)).ok()) return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  int status() {
+    int out = -1;
+    ::waitpid(std::exchange(agent_, -1), &out, 0);
+    return out;
+  }
+
+ private:
+  pid_t agent_ = -1;
+  FramePipe pipe_;
+  std::vector<Frame> frames_;
+};
+
+Start start_of_one() {
+  return {.plan = {.host = "h", .ranks = {{.rank = 0}}}, .key = std::vector<std::byte>(net::JobKey::kBytes)};
+}
+
+Fd connect_to(std::uint16_t port) {
+  Fd out(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  address.sin_port = ::htons(port);
+  REQUIRE(::connect(out.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return out;
+}
+
+TEST_CASE("strangers who leave the probe port at the moment of the start do no harm") {
+  Head head;
+  Prepare order{.host = "h", .job_id = "j", .grace = 1, .probe = true};
+  order.common = {.command = {"/bin/true"}, .cwd = "/"};
+  head.send(ToAgent::kPrepare, order);
+  const auto prepared = head.await(FromAgent::kPrepared);
+  REQUIRE(prepared);
+  const auto facts = decode_prepared(prepared->payload)->facts;
+  head.send(ToAgent::kProbe, Probe{.key = std::vector<std::byte>(net::JobKey::kBytes), .host = 0, .targets = {}});
+  REQUIRE(head.await(FromAgent::kProbed));
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 3; ++i) strangers.push_back(connect_to(facts.probe_port));
+  // Once the last one, who asks something, is turned away, the others have been let in.
+  const Fd last = connect_to(facts.probe_port);
+  const net::ProbeWords::Question nonsense{};
+  REQUIRE(::write(last.get(), nonsense.data(), nonsense.size()) == static_cast<ssize_t>(nonsense.size()));
+  char text[256];
+  while (::read(last.get(), text, sizeof text) > 0) continue;
+  // Both in one round of its loop.
+  ::kill(head.pid(), SIGSTOP);
+  int status = 0;
+  REQUIRE(::waitpid(head.pid(), &status, WUNTRACED) == head.pid());
+  REQUIRE(WIFSTOPPED(status));
+  strangers.clear();
+  head.send(ToAgent::kStart, start_of_one());
+  ::kill(head.pid(), SIGCONT);
+  CHECK(head.await(FromAgent::kDone));
+  CHECK(head.status() == 0);
+}
+
+TEST_CASE("looking for a module does not count as silence of the head") {
+  const test::Sysroot tree;
+  tree.write("python", "#!/bin/sh\n[ \"$1\" != -c ] || sleep 1.5\n");
+  std::filesystem::permissions(tree.path() + "python", std::filesystem::perms::owner_all);
+  Head head;
+  Prepare order{.host = "h", .job_id = "j", .grace = 1, .lease = 1};
+  order.common = {.command = {"python", "-m", "x"}, .cwd = "/"};
+  order.common.environment["PATH"] = tree.path() + ":/usr/bin:/bin";
+  head.send(ToAgent::kPrepare, order);
+  // The head itself gives no sign of life before it has the answer.
+  Poller poller;
+  poller.watch(head.in(), POLLIN, [](short) {});
+  REQUIRE(poller.wait(deadline_after(60)).ok());
+  REQUIRE(head.await(FromAgent::kPrepared));
+  head.send(ToAgent::kStart, start_of_one());
+  CHECK(head.await(FromAgent::kDone));
+  CHECK(head.status() == 0);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
