@@ -1,6 +1,7 @@
 #include "runtime/api/backends.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string_view>
 
@@ -13,6 +14,8 @@ namespace {
 constexpr std::size_t kMaxOffers = 64;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::string_view kSetUpWorked = "";
+// By so much may create() miss its deadline, while members tell each other how they failed.
+constexpr Duration kAgreeing = std::chrono::seconds(5);
 
 void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   const backend::Capabilities& can = offer.capabilities;
@@ -109,10 +112,11 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     if (!selection.ok()) return selection.status();
     const backend::Factory* factory = backend::find_factory(factories, selection->backend);
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
-    auto made = factory->create(made_for, services, deadline);
+    const TimePoint until = std::max(deadline, deadline_after(services.settings->start_timeout));
+    auto made = factory->create(made_for, services, until);
     const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();
-    auto outcomes =
-        exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt), outcome, deadline);
+    auto outcomes = exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt), outcome,
+                             until + kAgreeing);
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
       return ChosenBackend{*std::move(made), *std::move(selection)};

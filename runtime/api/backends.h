@@ -26,7 +26,8 @@ Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories&
                                const backend::Services& services, TimePoint deadline);
 
 // Collective over the group. `hosts[i]` names member i's host for the texts. kUnsupported, on all members alike and
-// without waiting for any, where no backend can have the device's tensors.
+// without waiting for any, where no backend can have the device's tensors. Each backend that is tried has until
+// `deadline`, and no less than the setting start_timeout: what one has used up is not the next one's failure.
 Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const backend::GroupSpec& group,
                                      const Factories& factories, const backend::Services& services,
                                      const std::vector<std::string>& hosts, TimePoint deadline);

@@ -9,7 +9,7 @@ namespace distrun::backend {
 
 // Collective over the group, once per `step` of a group's set-up: ok when every member came with an ok `mine`;
 // otherwise the same error on every member, naming the first one that failed. Costs two store calls per member (the
-// first member collects).
+// first member collects). The step may have used up the deadline: the answers are waited for some seconds longer.
 Status agree(const std::string& step, const Status& mine, const GroupSpec& group, net::Store& store,
              TimePoint deadline);
 

@@ -47,6 +47,12 @@ void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std:
   kernels::scale(dtype, factor, in, out, count);
 }
 
+void finish(DType dtype, ReduceOp reduce, double postscale, std::size_t members, const std::byte* in, std::byte* out,
+            std::size_t count) {
+  const kernels::Reduction what{.dtype = dtype, .finish = kernels::finish_of(reduce, postscale, members)};
+  kernels::reduce(what, {&in, 1}, out, count);
+}
+
 Result<std::unique_ptr<std::byte[]>> make_buffer(std::size_t bytes, std::string_view what) {
   std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
   if (!memory) {

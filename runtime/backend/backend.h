@@ -97,6 +97,11 @@ class Backend {
 // same bits as the backends that do it themselves. `in` may equal `out`.
 void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count);
 
+// The same for the end of a reduction: out[i] = in[i], which after an average is divided by `members`, * postscale,
+// with one rounding for both.
+void finish(DType dtype, ReduceOp reduce, double postscale, std::size_t members, const std::byte* in, std::byte* out,
+            std::size_t count);
+
 // Memory with any content, for data on its way. kOutOfMemory, whose text says that it was for `what`.
 Result<std::unique_ptr<std::byte[]>> make_buffer(std::size_t bytes, std::string_view what);
 

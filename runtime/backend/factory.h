@@ -63,8 +63,8 @@ class Factory {
   // For tensors on devices with streams: notes how far the caller's `stream` has been filled, for Operation::marks. Any
   // thread, the caller's. kUnsupported where this backend knows no such device.
   [[nodiscard]] virtual Result<std::shared_ptr<void>> mark(Device device, void* stream) const;
-  // Collective over the group; returns by the deadline. An error is the same event for all members: the session then
-  // tries the next backend, with the reason kept.
+  // Collective over the group; returns by the deadline, but for the seconds in which members agree() how they failed.
+  // An error is the same event for all members: the session then tries the next backend, with the reason kept.
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,
                                                                 TimePoint deadline) const = 0;
 };

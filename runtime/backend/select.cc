@@ -185,7 +185,8 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
 
 bool asks_for(DeviceType device, const std::vector<std::vector<Offer>>& offers, const std::string& forced) {
   const Choice choice = choice_for(device, forced);
-  if (choice.backend.empty() || choice.named_for_device) return choice.named_for_device;
+  if (choice.backend.empty()) return false;
+  if (choice.named_for_device) return true;
   for (const std::vector<Offer>& member : offers) {
     const Offer* offer = find_offer(member, choice.backend);
     if (offer != nullptr && ((offer->capabilities.devices >> static_cast<unsigned>(device)) & 1U) != 0) return true;

@@ -72,6 +72,13 @@ Status wrong_sizes(std::size_t sizes, const ProcessSet& set, const Tensor& tenso
                                std::to_string(set.members.size()) + " ranks; this is a bug in distrun"};
 }
 
+// For a backend that does not scale: the inputs are scaled before it, its results by finish_part(). An average that is
+// scaled is divided there too, for a result that is rounded twice is another one.
+void take_scales(backend::Operation& operation) {
+  if (operation.postscale != 1.0 && operation.reduce == ReduceOp::kAverage) operation.reduce = ReduceOp::kSum;
+  operation.prescale = operation.postscale = 1.0;
+}
+
 // The output of an operation whose rows come from all members: `dims` of each.
 Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<std::int64_t>& dims) {
   Shape shape = tensor.signature().shape;
@@ -181,6 +188,7 @@ Status Executor::prepare(const ProcessSet& set, backend::Backend& backend, Fligh
     case OpKind::kJoin:
       break;
   }
+  flight.members = set.members.size();
   flight.operation.segments = flight.segments;
   flight.operation.counts = flight.counts;
   flight.marks = marks_of(flight.tensors);
@@ -212,8 +220,15 @@ Status Executor::pack(Flight& flight) {
     to += one.count * size_of(dtype);
   }
   flight.segments.assign(1, {flight.packed.get(), flight.packed.get(), count});
-  flight.operation.prescale = flight.operation.postscale = 1.0;
+  take_scales(flight.operation);
   return {};
+}
+
+// What the backend left to do to `from`, a part of its result.
+void Executor::finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count) {
+  const Signature& all = flight.tensors.front().tensor->signature();
+  const ReduceOp left = all.reduce == flight.operation.reduce ? ReduceOp::kSum : all.reduce;
+  backend::finish(all.dtype, left, all.postscale, flight.members, from, output_of(tensor), count);
 }
 
 // Where the backend did not scale.
@@ -221,16 +236,14 @@ void Executor::unpack(Flight& flight) {
   const Signature& all = flight.tensors.front().tensor->signature();
   if (all.kind == OpKind::kReducescatter && all.postscale != flight.operation.postscale) {
     const Tensor& tensor = *flight.tensors.front().tensor;
-    std::byte* share = output_of(tensor);
-    backend::scale(all.dtype, all.postscale, share, share, tensor.output().bytes / size_of(all.dtype));
+    finish_part(flight, tensor, output_of(tensor), tensor.output().bytes / size_of(all.dtype));
   }
   if (all.kind != OpKind::kAllreduce || !flight.packed) return;
   const std::byte* from = flight.packed.get();
   for (const RunTensor& one : flight.tensors) {
-    const Signature& signature = one.tensor->signature();
     const std::size_t count = count_of(*one.tensor);
-    backend::scale(signature.dtype, signature.postscale, from, output_of(*one.tensor), count);
-    from += count * size_of(signature.dtype);
+    finish_part(flight, *one.tensor, from, count);
+    from += count * size_of(all.dtype);
   }
 }
 
@@ -276,9 +289,9 @@ Status Executor::segment_of_reducescatter(const ProcessSet& set, const backend::
   }
   flight.segments.push_back({input_of(tensor), output_of(tensor), count_of(tensor)});
   if (backend.capabilities().scatter_gather) return {};
-  // The backend does not scale: it gets a scaled copy. The result is scaled where it arrives.
-  const double prescale = std::exchange(flight.operation.prescale, 1.0);
-  flight.operation.postscale = 1.0;
+  // The backend gets a scaled copy. The result is finished where it arrives.
+  const double prescale = flight.operation.prescale;
+  take_scales(flight.operation);
   if (prescale == 1.0) return {};
   const std::size_t bytes = payload_bytes(tensor.signature());
   auto memory = backend::make_buffer(bytes, "the scaled input of reducescatter '" + tensor.submission().name + "'");

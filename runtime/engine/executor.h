@@ -59,6 +59,7 @@ class Executor {
     std::vector<backend::Segment> segments;
     std::vector<std::size_t> counts;      // as in Operation
     std::vector<void*> marks;             // as in Operation; the tensors own them
+    std::size_t members = 0;              // of the set
     std::unique_ptr<std::byte[]> packed;  // in and out of the backend, where it cannot take the tensors' own memory
     TimePoint agreed;
     TimePoint started;
@@ -71,6 +72,7 @@ class Executor {
   Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
   void segment_of_broadcast(const ProcessSet& set, Flight& flight);
   Status pack(Flight& flight);
+  static void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count);
   void unpack(Flight& flight);
   void start(std::unique_ptr<Flight> flight, std::vector<Completion>& done);
   void start_waiting(std::vector<Completion>& done);

@@ -1,8 +1,11 @@
-// What Gloo does when whoever comes to its port is no member of the job.
+// What Gloo does when whoever comes to its port is no member of the job, and to the program around it.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -73,6 +76,36 @@ TEST_CASE("gloo faults: a stranger on the port gets no tensor, and nobody waits 
     for (const std::string& outcome : outcomes) CHECK(outcome.find("sum") == std::string::npos);
     CHECK(all_of(stranger).find(kTensor) == std::string::npos);
   }
+}
+
+TEST_CASE("gloo: the program keeps its locks on files") {
+  char path[] = "/tmp/distrun-locks-XXXXXX";
+  const Fd file(::mkstemp(path));
+  REQUIRE(file.valid());
+  // Sees the lock without being a process of its own, and is not closed before: that would end the lock too.
+  const Fd onlooker(::open(path, O_RDWR | O_CLOEXEC));
+  REQUIRE(onlooker.valid());
+  ::unlink(path);
+  const auto lock_type = [&] {
+    struct flock found {
+      .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0
+    };
+    return ::fcntl(onlooker.get(), F_OFD_GETLK, &found) == 0 ? int{found.l_type} : -1;
+  };
+  struct flock whole {
+    .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0
+  };
+  REQUIRE(::fcntl(file.get(), F_SETLK, &whole) == 0);
+  REQUIRE(lock_type() == F_WRLCK);
+
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  std::vector<std::string> outcomes(2);
+  std::thread first([&] { outcomes[0] = join(group, 0); });
+  outcomes[1] = join(group, 1);
+  first.join();
+  CHECK(outcomes == std::vector<std::string>(2));
+  CHECK(lock_type() == F_WRLCK);
 }
 
 }  // namespace distrun::test

@@ -76,7 +76,7 @@ def _shape(rng: random.Random) -> tuple[int, ...]:
 
 
 def _scales(rng: random.Random, item: Item) -> None:
-    if item.dtype in FLOATS or item.reduction == SUM:
+    if item.dtype in FLOATS or item.reduction in (SUM, AVERAGE):
         item.prescale = rng.choice([1.0, 1.0, 1.0, 0.5, 2.0])
         item.postscale = rng.choice([1.0, 1.0, 1.0, 0.5, 4.0])
 
@@ -210,12 +210,12 @@ def _reduce_int(inputs: list[Array], item: Item, members: int) -> Array:
     total = inputs[0]
     for one in inputs[1:]:
         total = _FUNCTIONS[item.reduction](total, one)
-    if item.reduction == AVERAGE:
-        return np.trunc(total.astype(np.float64) / members).astype(dtype)
-    if item.postscale != 1.0:
-        limits = np.iinfo(dtype)
-        return np.clip(np.trunc(total.astype(np.float64) * item.postscale), limits.min, limits.max).astype(dtype)
-    return total
+    divisor = members if item.reduction == AVERAGE else 1
+    if divisor == 1 and item.postscale == 1.0:
+        return total
+    limits = np.iinfo(dtype)
+    result = np.trunc(total.astype(np.float64) / divisor * item.postscale)
+    return np.clip(result, limits.min, limits.max).astype(dtype)
 
 
 def _reduce_float(inputs: list[Array], item: Item, members: int) -> Array:

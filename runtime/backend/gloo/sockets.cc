@@ -9,8 +9,10 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace distrun::backend::gloo_plugin {
 namespace {
@@ -28,13 +30,23 @@ bool same_end(const sockaddr_storage& a, const sockaddr_storage& b) {
   return left.sin6_port == right.sin6_port && std::memcmp(&left.sin6_addr, &right.sin6_addr, sizeof(in6_addr)) == 0;
 }
 
-// A connected socket with its own end's address.
+// The address of a connected socket's own end.
+std::optional<sockaddr_storage> own_end(int fd) {
+  sockaddr_storage self{};
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(self);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&self), &size) != 0) return std::nullopt;
+  size = sizeof(peer);
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return std::nullopt;
+  return self;
+}
+
+// A number of this process under which there was a connected socket when it was looked at.
 struct Connection {
-  Fd fd;
+  int number = -1;
   sockaddr_storage self{};
 };
 
-// Duplicates of all sockets of this process that are connected by TCP.
 Result<std::vector<Connection>> connections() {
   std::vector<Connection> found;
   std::error_code error;
@@ -42,16 +54,18 @@ Result<std::vector<Connection>> connections() {
     const std::string name = entry.path().filename();
     int number = -1;
     std::from_chars(name.data(), name.data() + name.size(), number);
-    // Looked at only once it is ours: another thread may close the number and open something else under it.
-    Connection one{.fd = Fd(::fcntl(number, F_DUPFD_CLOEXEC, 3))};
-    socklen_t size = sizeof(one.self);
-    if (!one.fd.valid() || ::getsockname(one.fd.get(), reinterpret_cast<sockaddr*>(&one.self), &size) != 0) continue;
-    sockaddr_storage peer{};
-    size = sizeof(peer);
-    if (::getpeername(one.fd.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0) found.push_back(std::move(one));
+    if (const auto self = own_end(number)) found.push_back({.number = number, .self = *self});
   }
   if (error) return Status(Errc::kSystem, "/proc/self/fd cannot be read: " + error.message());
   return found;
+}
+
+// Nothing but what looks like Gloo's is duplicated: to close a duplicate of a file drops the locks (fcntl) that the
+// program has on it. Looked at again when it is ours: another thread may have opened something else under the number.
+Fd duplicate(const Connection& one) {
+  Fd fd(::fcntl(one.number, F_DUPFD_CLOEXEC, 3));
+  const auto self = own_end(fd.get());
+  return self && same_end(*self, one.self) ? std::move(fd) : Fd();
 }
 
 }  // namespace
@@ -65,9 +79,9 @@ Result<Sockets> Sockets::of(::gloo::Context& context) {
     if (member == context.rank) continue;
     const auto* address = dynamic_cast<const ::gloo::transport::tcp::Address*>(&context.getPair(member)->address());
     GuardedFd& mine = sockets.members_[static_cast<std::size_t>(member)];
-    for (Connection& one : *open) {
+    for (const Connection& one : *open) {
       if (address == nullptr || mine.valid()) break;
-      if (one.fd.valid() && same_end(one.self, address->getSockaddr())) mine = GuardedFd(std::move(one.fd));
+      if (same_end(one.self, address->getSockaddr())) mine = GuardedFd(duplicate(one));
     }
     if (mine.valid()) continue;
     return Status(Errc::kSystem, "the connection of Gloo's pair with member " + std::to_string(member) +

@@ -8,6 +8,7 @@ namespace {
 
 // Up to here reading all slots costs less than a second exchange of flags.
 constexpr std::size_t kOneShotBytes = 32 << 10;
+constexpr std::size_t kCacheLine = 64;
 std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 std::size_t total_elements(const Operation& operation) {
@@ -40,6 +41,10 @@ Path path_of(const Operation& operation, std::size_t bytes, std::size_t members,
 
 }  // namespace
 
+std::size_t slot_bytes_of(std::size_t wanted, std::size_t members) {
+  return std::max(wanted / kCacheLine, members) * kCacheLine;
+}
+
 Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes, bool crowded) {
   const std::size_t unit = size_of(operation.dtype);
   Plan plan = {.elements = total_elements(operation)};
@@ -51,13 +56,13 @@ Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_b
     return plan;
   }
   const bool shared = plan.path == Path::kScatter || plan.path == Path::kExchange;
-  plan.chunk_elements = shared ? slot_bytes / members / 64 * 64 / unit : slot_bytes / unit;
+  plan.chunk_elements = shared ? slot_bytes / members / kCacheLine * kCacheLine / unit : slot_bytes / unit;
   plan.chunks = (plan.elements + plan.chunk_elements - 1) / plan.chunk_elements;
   return plan;
 }
 
 Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::size_t members) {
-  const std::size_t each = rounded_up((elements + members - 1) / members, 64 / unit);
+  const std::size_t each = rounded_up((elements + members - 1) / members, kCacheLine / unit);
   const std::size_t begin = std::min(part * each, elements);
   return {.begin = begin, .end = std::min(begin + each, elements)};
 }

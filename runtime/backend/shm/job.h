@@ -65,6 +65,10 @@ struct Plan {
   std::size_t elements = 0;
 };
 
+// The slots of a group, about `wanted` bytes each: whole cache lines, and one for each member at least, since some
+// operations have a piece for every member in each slot.
+std::size_t slot_bytes_of(std::size_t wanted, std::size_t members);
+
 // `crowded`: the host has fewer cores than ranks, so members take turns anyway. A chain then costs each member two
 // sweeps over memory instead of three, in one member's window, which stays in the cache.
 Plan plan_of(const Operation& operation, std::size_t members, std::size_t slot_bytes, bool crowded = false);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "runtime/backend/shm/job.h"
 #include "runtime/backend/shm/shm_backend.h"
 #include "runtime/backend/shm/window.h"
 #include "runtime/base/fd.h"
@@ -14,7 +15,6 @@ namespace distrun::backend {
 namespace {
 
 constexpr int kScore = 80;
-constexpr std::size_t kCacheLine = 64;
 
 // Empty when shm can serve the group.
 std::string obstacle(const GroupSpec& group, const Services& services) {
@@ -48,7 +48,8 @@ class ShmFactory final : public Factory {
   [[nodiscard]] Status usable() const override {
     const Fd probe(::memfd_create("distrun-check", MFD_CLOEXEC));
     if (!probe.valid()) return errno_status("memfd_create", errno);
-    const int error = ::posix_fallocate(probe.get(), 0, static_cast<off_t>(shm::Window::bytes_for(2, kCacheLine)));
+    const int error =
+        ::posix_fallocate(probe.get(), 0, static_cast<off_t>(shm::Window::bytes_for(2, shm::slot_bytes_of(0, 2))));
     return error == 0 ? Status() : errno_status("reserving shared memory", error);
   }
 
@@ -58,7 +59,7 @@ class ShmFactory final : public Factory {
       return Status(Errc::kUnsupported, "The backend shm cannot serve group " + group.id + ": " + why_not + ".");
     }
     const Settings settings = services.settings != nullptr ? *services.settings : Settings{};
-    const auto slot = static_cast<std::size_t>(settings.shm_window) / kCacheLine * kCacheLine;
+    const std::size_t slot = shm::slot_bytes_of(settings.shm_window, group.members.size());
     const std::size_t bytes = shm::Window::bytes_for(group.members.size(), slot);
     auto memory = services.host_link->share("shm/" + group.id, group.members, bytes, deadline);
     if (!memory.ok()) return memory.status().with_context("shared memory of group " + group.id);

@@ -30,6 +30,7 @@ struct Plan {
   int score = 0;
   int fails_on = -1;        // member index whose create() fails
   int unavailable_on = -1;  // member index that does not offer it
+  bool too_slow = false;    // create() fails at its deadline, as it does where that has passed
 };
 
 class PlannedFactory : public backend::Factory {
@@ -46,7 +47,10 @@ class PlannedFactory : public backend::Factory {
     return offer;
   }
   [[nodiscard]] Result<std::unique_ptr<backend::Backend>> create(const backend::GroupSpec& group,
-                                                                 const backend::Services&, TimePoint) const override {
+                                                                 const backend::Services& services,
+                                                                 TimePoint deadline) const override {
+    if (plan_.too_slow) return services.store->get("what nobody sets", deadline).status().with_context(plan_.name);
+    if (Clock::now() >= deadline) return Status(Errc::kTimeout, plan_.name + " was given no time");
     if (group.index == plan_.fails_on) return Status(Errc::kSystem, "memory was refused");
     return std::unique_ptr<backend::Backend>(std::make_unique<IdleBackend>(plan_.name));
   }
@@ -59,7 +63,7 @@ struct Outcome {
   std::vector<std::string> chosen;  // by member; an error's message where it failed
 };
 
-Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto") {
+Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20) {
   test::FakeStore store;
   Outcome outcome;
   outcome.chosen.resize(static_cast<std::size_t>(size));
@@ -74,12 +78,13 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
     }
     Settings settings;
     settings.backend = forced;
+    settings.start_timeout = seconds;
     const net::World world{.rank = index, .size = size};
     const backend::Services services = {.world = &world, .settings = &settings, .store = &store, .host_link_error = ""};
     auto offers = exchange_offers(group, factories, services, deadline_after(20));
     REQUIRE(offers.ok());
-    auto chosen =
-        choose_backend(DeviceType::kCpu, *std::move(offers), group, factories, services, hosts, deadline_after(20));
+    auto chosen = choose_backend(DeviceType::kCpu, *std::move(offers), group, factories, services, hosts,
+                                 deadline_after(seconds));
     outcome.chosen[static_cast<std::size_t>(index)] =
         chosen.ok() ? to_text(DeviceType::kCpu, chosen->selection) : chosen.status().message();
   });
@@ -104,6 +109,12 @@ TEST_CASE("what one member cannot set up is dropped by all, with its reason", "[
   const Outcome outcome = choose({{"slow", 10}, {"fast", 90, 2}}, 3);
   CHECK(all_contain(outcome, "cpu: slow"));
   CHECK(all_contain(outcome, "memory was refused"));
+}
+
+TEST_CASE("what is not set up in time is dropped with its reason, and the next backend has time of its own", "[api]") {
+  const Outcome outcome = choose({{"slow", 10}, {"fast", 90, -1, -1, true}}, 3, "auto", 0.5);
+  CHECK(all_contain(outcome, "cpu: slow"));
+  CHECK(all_contain(outcome, "not fast: rank 0 (host0): not available: fast: store: nobody set what nobody sets"));
 }
 
 TEST_CASE("a forced backend that cannot be set up is an error on every member", "[api]") {

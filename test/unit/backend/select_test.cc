@@ -203,6 +203,9 @@ TEST_CASE("select: a setting asks for a device type that it names, or that its b
   CHECK_FALSE(asks("nccl", DeviceType::kCpu));
   CHECK_FALSE(asks("cpu:tcp", DeviceType::kCuda));
   CHECK_FALSE(asks("auto", DeviceType::kCuda));
+  CHECK_FALSE(asks("cuda:auto", DeviceType::kCuda));
+  CHECK_FALSE(asks("cpu:tcp,cuda:auto", DeviceType::kCuda));
+  CHECK_FALSE(asks("nccl,cuda:auto", DeviceType::kCuda));
 }
 
 }  // namespace distrun::backend

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,13 @@ Operation allreduce_of(const std::vector<Segment>& segments, DType dtype = DType
   return {.dtype = dtype, .segments = segments};
 }
 
-// Counts rings instead of waking anybody.
+// Counts rings instead of waking anybody; has no memory.
 class CountingLink final : public net::HostLink {
  public:
+  explicit CountingLink(std::size_t ranks = 0) : ranks_(ranks) { std::iota(ranks_.begin(), ranks_.end(), 0); }
   [[nodiscard]] const std::vector<int>& ranks() const override { return ranks_; }
-  Result<net::SharedBytes> share(const std::string&, const std::vector<int>&, std::size_t, TimePoint) override {
+  Result<net::SharedBytes> share(const std::string&, const std::vector<int>&, std::size_t bytes, TimePoint) override {
+    asked = bytes;
     return Status(Errc::kUnsupported, "not here");
   }
   void ring(int) override { ++rings; }
@@ -36,6 +39,7 @@ class CountingLink final : public net::HostLink {
   [[nodiscard]] bool gone(int) const override { return false; }
   [[nodiscard]] bool oversubscribed() const override { return false; }
   int rings = 0;
+  std::size_t asked = 0;  // bytes of memory
 
  private:
   std::vector<int> ranks_;
@@ -91,6 +95,20 @@ TEST_CASE("shm plan: chunks cover all elements and fit a slot, beyond 4 GiB too"
         const Job job(allreduce_of(segments, dtype), 1, plan, 0);
         CHECK(job.elements_of(plan.chunks - 1) == count - (plan.chunks - 1) * plan.chunk_elements);
       }
+    }
+  }
+}
+
+TEST_CASE("shm plan: a slot has room for a piece of every member, however many there are") {
+  CHECK(slot_bytes_of(4096, 64) == 4096);
+  CHECK(slot_bytes_of(4100, 2) == 4096);
+  for (const std::size_t members : {65UL, 1000UL}) {
+    const std::size_t slot = slot_bytes_of(4096, members);
+    const std::vector<std::size_t> counts(members, 100);
+    for (const OpKind kind : {OpKind::kReducescatter, OpKind::kAlltoall}) {
+      const Plan plan = plan_of({.kind = kind, .dtype = DType::kF64, .counts = counts}, members, slot);
+      CHECK(plan.chunks * plan.chunk_elements >= 100);
+      CHECK(plan.chunk_elements * sizeof(double) * members <= slot);
     }
   }
 }
@@ -216,6 +234,14 @@ TEST_CASE("shm factory: says why it cannot serve") {
   CHECK(here.available);
   CHECK(here.score == 80);
   CHECK(here.capabilities.polls_memory);
+}
+
+TEST_CASE("shm factory: the windows of a large group have slots that are large enough") {
+  CountingLink link(65);
+  const Settings settings = {.shm_window = 4096};
+  const GroupSpec group = {.id = "0", .members = link.ranks(), .index = 0};
+  CHECK_FALSE(make_shm_factory()->create(group, {.settings = &settings, .host_link = &link}, deadline_after(1)).ok());
+  CHECK(link.asked == Window::bytes_for(65, slot_bytes_of(4096, 65)));
 }
 
 TEST_CASE("shm factory: refused memory is an error, with its reason") {

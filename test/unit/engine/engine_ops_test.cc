@@ -78,6 +78,32 @@ TEST_CASE("allreduce: every reduce operation, in place and out of place, scaled"
   }
 }
 
+// docs/numerics.md: the division first, rounded once, at the end.
+TEST_CASE("an average of integers that is scaled is not rounded in between, whether the backend scales or not") {
+  for (const bool scatter_gather : {true, false}) {
+    EngineJob job({.ranks = 2, .backend = {.scatter_gather = scatter_gather}});
+    job.run([&](int rank, Engine& engine) {
+      const std::vector<std::int32_t> in(2, rank == 0 ? 3 : 2);
+      std::vector<std::int32_t> out(2, -1);
+      for (const OpKind kind : {OpKind::kAllreduce, OpKind::kReducescatter}) {
+        for (const auto& [prescale, postscale, expected] :
+             {std::array{1.0, 2.0, 5.0}, std::array{2.0, 0.5, 2.0}, std::array{2.0, 1.0, 5.0}}) {
+          run(engine, {.kind = kind,
+                       .name = "x",
+                       .dtype = DType::kI32,
+                       .shape = {2},
+                       .reduce = ReduceOp::kAverage,
+                       .prescale = prescale,
+                       .postscale = postscale,
+                       .input = in.data(),
+                       .output = out.data()});
+          EXPECT_EQ(out[0], static_cast<std::int32_t>(expected));
+        }
+      }
+    });
+  }
+}
+
 TEST_CASE("allgather with different first dimensions, changing from step to step") {
   for (const int ranks : kSizes) {
     EngineJob job({.ranks = ranks});

@@ -1,0 +1,64 @@
+#include "runtime/backend/agree.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <string>
+
+namespace distrun::backend {
+namespace {
+
+// Others answer as soon as they are waited for, not before.
+class PromptStore final : public net::Store {
+ public:
+  Status set(const std::string& key, const std::string& value) override {
+    values[key] = value;
+    return {};
+  }
+  Result<std::string> get(const std::string& key, TimePoint deadline) override {
+    const auto found = values.find(key);
+    if (deadline <= Clock::now() || found == values.end()) return Status(Errc::kTimeout, "nobody has set " + key);
+    return found->second;
+  }
+  Result<std::int64_t> add(const std::string&, std::int64_t) override { return 0; }
+
+  std::map<std::string, std::string> values;
+};
+
+const Status kRefused(Errc::kSystem, "connection refused");
+
+Status agree_as(int index, const Status& mine, PromptStore& store) {
+  const TimePoint used_up = Clock::now() - std::chrono::seconds(1);
+  return agree("step", mine, {.id = "0", .members = {4, 5, 6}, .index = index}, store, used_up);
+}
+
+}  // namespace
+
+TEST_CASE("agree: what has failed is told after the deadline too") {
+  PromptStore store;
+  store.values = {{"step/1", "ok"}, {"step/2", "connection refused"}};
+  CHECK(agree_as(0, {}, store).message() == "rank 6: connection refused");
+  CHECK(store.values["step/verdict"] == "rank 6: connection refused");
+  CHECK(agree_as(1, {}, store).message() == "rank 6: connection refused");
+  CHECK(agree_as(2, kRefused, store).message() == "rank 6: connection refused");
+
+  store.values = {{"step/1", "ok"}, {"step/2", "ok"}};
+  CHECK(agree_as(0, {}, store).ok());
+  CHECK(agree_as(1, {}, store).ok());
+}
+
+TEST_CASE("agree: an error that was told counts more than a member that said nothing") {
+  PromptStore store;
+  store.values = {{"step/2", "connection refused"}};
+  CHECK(agree_as(0, {}, store).message() == "rank 6: connection refused");
+  CHECK(agree_as(0, kRefused, store).message() == "rank 4: connection refused");
+  store.values.clear();
+  CHECK(agree_as(0, {}, store).message() == "rank 5: nobody has set step/1");
+}
+
+TEST_CASE("agree: a member that hears no verdict knows its own error") {
+  PromptStore store;
+  CHECK(agree_as(1, kRefused, store).message() == "connection refused");
+  CHECK(agree_as(1, {}, store).message() == "nobody has set step/verdict");
+}
+
+}  // namespace distrun::backend
