@@ -18,12 +18,16 @@ constexpr Duration kSweep = std::chrono::milliseconds(50);
 }  // namespace
 
 void Ending::stop(const Stop& order, TimePoint now) {
+  ordered_ = true;
   term_now_.insert(order.term_now.begin(), order.term_now.end());
   term_at_ = earlier(term_at_, now + std::chrono::milliseconds(order.term_after));
   kill_at_ = earlier(kill_at_, now + std::chrono::milliseconds(order.kill_after));
 }
 
-void Ending::kill_now(TimePoint now) { kill_at_ = earlier(kill_at_, now); }
+void Ending::kill_now(TimePoint now) {
+  ordered_ = true;
+  kill_at_ = earlier(kill_at_, now);
+}
 
 // All ranks have ended, but something they started has not.
 void Ending::leftovers(const View& view, Actions& out) {
@@ -46,7 +50,12 @@ Ending::Actions Ending::next(const View& view) {
     out.done = view.started || kill_at_.has_value();
     return out;
   }
-  if (view.carriers_only && !view.ranks_alive && !kill_at_) return out;
+  if (view.carriers_only && !view.ranks_alive && !ordered_) {
+    // What was left behind has ended in time: its end was near, not that of the other hosts.
+    term_at_ = kill_at_ = tell_at_ = std::nullopt;
+    termed_rest_ = false;
+    return out;
+  }
   if (view.started && !view.ranks_alive) leftovers(view, out);
   if (view.ranks_alive) {
     out.term_ranks = std::exchange(term_now_, {});

@@ -49,6 +49,7 @@ class Ending {
   std::optional<TimePoint> kill_at_;
   std::optional<TimePoint> give_up_at_;
   std::optional<TimePoint> wake_;
+  bool ordered_ = false;  // somebody ends the job
   bool termed_all_ = false;
   std::optional<TimePoint> tell_at_;  // set once ranks of a job that nobody stops have left something behind
   bool told_ = false;

@@ -34,6 +34,23 @@ TEST_CASE("what carries agents of other hosts is waited for, and killed only wit
   CHECK(ending.next(view(seconds(2), false, false)).done);
 }
 
+TEST_CASE("a helper that outlives the ranks for a moment does not end what carries agents of other hosts") {
+  Ending ending(seconds(10));
+  CHECK_FALSE(ending.next(view(seconds(1), false, true)).kill_all);
+  Ending::View carrying = view(seconds(2), false, true);
+  carrying.carriers_only = true;
+  ending.next(carrying);
+  CHECK_FALSE(ending.deadline());
+  CHECK_FALSE(ending.stopping());
+  carrying.now = kStart + seconds(60);
+  const auto later = ending.next(carrying);
+  CHECK_FALSE((later.left_behind || later.term_rest || later.kill_all));
+  // An order of the head's is another thing.
+  ending.stop({.kill_after = 1000}, carrying.now);
+  carrying.now += seconds(1);
+  CHECK(ending.next(carrying).kill_all);
+}
+
 TEST_CASE("what a successful job leaves behind gets the grace period, TERM, then KILL") {
   Ending ending(seconds(10));
   auto actions = ending.next(view(seconds(0), false, true));
