@@ -8,20 +8,10 @@
 #include "launcher/agent/join.h"
 
 namespace distrun::launcher {
-namespace {
-
-// A connection that several share would outlive the job in the background.
-SshOptions without_sharing(SshOptions options) {
-  options.options.emplace_back("ControlMaster=no");
-  return options;
-}
-
-}  // namespace
-
 HostStarter::HostStarter(const StartHosts& order, const Environment& environment)
     : spawner_(make_spawner({.environment = environment,
                              .own_names = {},
-                             .ssh = without_sharing(order.ssh),
+                             .ssh = order.ssh,
                              .launch_with = {},
                              .binary = order.binary,
                              .how = "--join"})) {

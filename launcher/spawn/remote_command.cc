@@ -108,7 +108,10 @@ std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& 
   // one counts.
   std::vector<std::string> argv = {"ssh", "-T", "-x", "-a"};
   for (const std::string& option : options.options) argv.insert(argv.end(), {"-o", option});
-  for (const char* option : {"BatchMode=yes", kConnectTimeout, "ClearAllForwardings=yes", "PermitLocalCommand=no"}) {
+  // A connection that others are to share would be kept by a process below us, which ends with the job, and theirs with
+  // it. One that is there already may be used.
+  for (const char* option :
+       {"BatchMode=yes", kConnectTimeout, "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlMaster=no"}) {
     argv.insert(argv.end(), {"-o", option});
   }
   if (options.port != 0) argv.insert(argv.end(), {"-p", std::to_string(options.port)});

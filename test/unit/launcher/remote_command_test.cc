@@ -74,6 +74,8 @@ TEST_CASE("ssh gets the host as one word after --, and its options before") {
   CHECK(*(at("-i") + 1) == "/k ey");
   CHECK(*(at("-l") + 1) == "me");
   CHECK(at("StrictHostKeyChecking=no") < at("BatchMode=yes"));
+  CHECK(at("StrictHostKeyChecking=no") < at("ControlMaster=no"));
+  CHECK(at("ControlMaster=no") < at("--"));
 }
 
 TEST_CASE("any login shell runs the launcher's own file where it is there, else the one on PATH") {
