@@ -30,6 +30,7 @@ Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, MpiTask task) {
   auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
+  raise_open_files();
   return std::unique_ptr<Agent>(new Agent(std::move(head), *std::move(signals), std::move(task)));
 }
 

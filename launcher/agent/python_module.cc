@@ -15,16 +15,23 @@ constexpr int kPatienceMs = 10'000;
 constexpr int kNoModule = 113;  // no Python ends so by itself
 
 // Looked for part by part, because find_spec of a submodule would import what is above it, which may take seconds. What
-// a finder raises ends this with another code.
+// a finder raises ends this with another code. A package's own code can say where its modules are (pkgutil's namespaces
+// add directories to __path__): where that cannot be ruled out, what is not found may be there all the same.
 constexpr char kScript[] =
     "import sys\n"
-    "name, path = '', None\n"
+    "name, path, certain = '', None, True\n"
+    "def plain(spec):\n"
+    "    if spec.origin is None: return True\n"
+    "    code = spec.loader.get_source(spec.name)\n"
+    "    return code is not None and not any(w in code for w in ('__path__', 'namespace', 'sys.modules', "
+    "'meta_path'))\n"
     "for part in sys.argv[1].split('.'):\n"
     "    name += '.' * bool(name) + part\n"
-    "    if name != part and path is None: sys.exit(113)\n"
+    "    if name != part and path is None: sys.exit(113 * certain)\n"
     "    found = next((s for f in sys.meta_path for s in [f.find_spec(name, path)] if s), None)\n"
-    "    if found is None: sys.exit(113)\n"
-    "    path = found.submodule_search_locations\n";
+    "    if found is None: sys.exit(113 * certain)\n"
+    "    path = found.submodule_search_locations\n"
+    "    if path is not None: certain = certain and plain(found)\n";
 
 bool is_python(const std::string& program) {
   const std::size_t slash = program.rfind('/');

@@ -184,7 +184,8 @@ void add_output(CLI::App& app, RawOptions& raw, Options& options) {
 }
 
 void add_end(CLI::App& app, RawOptions& raw) {
-  app.add_option("--timeout", raw.timeout, "End the job after this time, with exit code 124")
+  app.add_option("--timeout", raw.timeout,
+                 "End the job after this time, waiting for --agents included, with exit code 124")
       ->type_name("SECONDS")
       ->group(kEnd);
   app.add_option("--grace", raw.grace, "Time between TERM and KILL when a job is ended (default 10)")

@@ -75,6 +75,7 @@ Status read_allocation(const Environment& environment, HostSource& out) {
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
   out.launch_with = (*found)->launch_with;
+  out.launch_with_of = (*found)->launch_with_of;
   out.hosts = std::move((*found)->hosts);
   return {};
 }
@@ -95,6 +96,7 @@ void use_allocation(const Options& options, const Environment& environment, Host
   own_names.push_back((*found)->own_name);
   Reach reach = reach_of_named(**found, out.hosts, own_names);
   out.launch_with = std::move(reach.launch_with);
+  out.launch_with_of = std::move(reach.launch_with_of);
   out.found = std::move(reach.note);
 }
 

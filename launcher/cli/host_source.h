@@ -2,6 +2,7 @@
 // names and nothing else; the parsing is in plan/.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,12 @@
 namespace distrun::launcher {
 
 struct HostSource {
-  std::vector<HostSlots> hosts;        // empty: this machine, with as many slots as ranks
-  std::vector<std::string> own_names;  // every name by which they may mean this machine
-  std::string found;                   // a sentence about the allocation, or empty
-  std::string launch_with;             // how agents start on them if not by ssh
-  std::string more_slots;              // how to get more of them, a half sentence, or empty
+  std::vector<HostSlots> hosts;                       // empty: this machine, with as many slots as ranks
+  std::vector<std::string> own_names;                 // every name by which they may mean this machine
+  std::string found;                                  // a sentence about the allocation, or empty
+  std::string launch_with;                            // how agents start on them if not by ssh
+  std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
+  std::string more_slots;                             // how to get more of them, a half sentence, or empty
 };
 
 // kSystem: there is an allocation, but it cannot be used. kInvalidArgument too where another copy of this command

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "launcher/agent/preflight.h"
 #include "launcher/agent/scan.h"
@@ -20,6 +20,7 @@
 #include "launcher/job/dial_in.h"
 #include "launcher/job/job.h"
 #include "launcher/job/mpi_start.h"
+#include "launcher/plan/slurm.h"
 #include "launcher/plan/text.h"
 
 namespace distrun::launcher {
@@ -42,7 +43,7 @@ std::string new_job_id() {
   return out;
 }
 
-std::string working_directory(const Environment& environment) {
+Result<std::string> working_directory(const Environment& environment) {
   // As the shell shows it (through links), if that still means the same place.
   struct stat a {};
   struct stat b {};
@@ -52,17 +53,9 @@ std::string working_directory(const Environment& environment) {
     return pwd->second;
   }
   char path[PATH_MAX];
-  return ::getcwd(path, sizeof path) != nullptr ? path : "/";
-}
-
-// Three descriptors and more for each rank: what we may have at most. Returns what we had, for the ranks.
-std::uint64_t raise_open_files() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  const std::uint64_t before = limit.rlim_cur;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return before;
+  if (::getcwd(path, sizeof path) != nullptr) return std::string(path);
+  return Status(Errc::kInvalidArgument, std::string("this directory, in which ranks would run, has no path: ") +
+                                            std::strerror(errno) + " (has it been removed?); cd to one that exists");
 }
 
 std::string variable_of(const std::string& setting) {
@@ -109,10 +102,11 @@ struct Prospect {
 };
 
 // The agents of --agents, which are the hosts then.
-Result<HostSource> await_agents(const Options& options, DialIn& door) {
+Result<HostSource> await_agents(const Options& options, DialIn& door, std::optional<TimePoint> deadline) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
                counted(static_cast<std::size_t>(options.agents), "agent").c_str(), door.address().c_str());
-  DISTRUN_RETURN_IF_ERROR(door.wait(static_cast<std::size_t>(options.agents), TimePoint::max()));
+  const Status come = door.wait(static_cast<std::size_t>(options.agents), deadline.value_or(TimePoint::max()));
+  if (!come.ok()) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
   HostSource out;
   const int each = options.ranks_per_host > 0 ? options.ranks_per_host
                                               : std::max(1, (options.ranks + options.agents - 1) / options.agents);
@@ -211,6 +205,7 @@ void ask_first(const Options& options, const HostSource& source, JobConfig& conf
 }
 
 int code_of(const Status& status) {
+  if (status.code() == Errc::kTimeout) return exit_code::kTimeout;
   return status.code() == Errc::kInvalidArgument ? exit_code::kUsage : exit_code::kUnusable;
 }
 
@@ -229,10 +224,15 @@ Result<std::optional<DialIn>> open_door(const Options& options) {
 
 std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSource& source,
                                          const Environment& environment) {
-  return make_spawner({.environment = environment,
-                       .own_names = source.own_names,
-                       .ssh = options.ssh,
-                       .launch_with = options.launch_with.empty() ? source.launch_with : options.launch_with});
+  SpawnOptions out{.environment = environment, .own_names = source.own_names, .ssh = options.ssh};
+  if (!options.launch_with.empty()) {
+    out.launch_with = options.launch_with;
+  } else if (!source.launch_with.empty()) {
+    out.environment = environment_of_steps(environment);
+    out.launch_with = source.launch_with;
+    out.launch_with_of = source.launch_with_of;
+  }
+  return make_spawner(out);
 }
 
 Status take_command(const Command& command, const Options& options, JobConfig& config) {
@@ -254,28 +254,11 @@ Status check_identity(const std::string& path) {
   return {Errc::kInvalidArgument, "--ssh-identity " + path + ": " + std::strerror(errno)};
 }
 
-Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
-  if (const Status status = check_identity(options.ssh.identity); !status.ok()) {
-    return refused(status, exit_code::kUsage);
-  }
-  auto door = open_door(options);
-  if (!door.ok()) return refused(door.status(), code_of(door.status()));
-  const auto source = *door ? await_agents(options, **door) : find_hosts(options, environment);
-  if (!source.ok()) return refused(source.status(), code_of(source.status()));
-  auto base = read_environment(options, environment);
-  if (!base.ok()) return refused(base.status(), exit_code::kUsage);
-  for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
-
-  Prospect out;
-  out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
-  JobConfig& config = out.config;
+void take_options(const Options& options, const Environment& environment, JobConfig& config) {
   config.grace = options.grace;
   config.timeout = options.timeout;
   config.fan_out = options.fan_out;
-  config.preempt_signal = preempt_signal_of(base->variables);
   config.sysroot = options.sysroot;
-  // --explain has it among the reasons.
-  if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
   config.network = options.network;
   config.plan.bind_to = options.bind_to;
   config.plan.gpus_per_rank = options.gpus_per_rank;
@@ -286,27 +269,55 @@ Prospect prepare(const Options& options, const Environment& environment, const s
                             .horovod = options.horovod,
                             .mimic = options.mimic,
                             .gpu_visibility = options.gpu_visibility};
-  const Command command = resolve_command(options, base->variables, invoked_as);
-  if (const Status status = take_command(command, options, config); !status.ok()) {
-    return refused(status, exit_code::kUsage);
-  }
   config.output.tag = options.tag;
   config.output.timestamp = options.timestamp;
   config.output.directory = options.output_dir;
   config.output.fold = options.fold;
   config.output.terminal = options.input.terminal;
-  config.plan.input = options.input;
   config.output.keep_back = !options.all_errors;
   config.output.colour = !environment.contains("NO_COLOR");
+  config.plan.input = options.input;
+}
+
+// What is true whatever the hosts will be. Returns why the program's Python was chosen.
+Result<std::string> take_program(const Options& options, const Environment& environment, const std::string& invoked_as,
+                                 JobConfig& config) {
+  DISTRUN_RETURN_IF_ERROR(check_identity(options.ssh.identity));
+  auto base = read_environment(options, environment);
+  if (!base.ok()) return base.status();
+  for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
+  config.preempt_signal = preempt_signal_of(base->variables);
   config.common.environment = base->variables;
   config.plan.base = *std::move(base);
+  auto cwd = working_directory(environment);
+  if (!cwd.ok()) return cwd.status();
+  config.common.cwd = *std::move(cwd);
+  const Command command = resolve_command(options, config.common.environment, invoked_as);
+  DISTRUN_RETURN_IF_ERROR(take_command(command, options, config));
+  return command.reason;
+}
+
+Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  Prospect out;
+  JobConfig& config = out.config;
+  if (options.timeout > 0) config.end_by = deadline_after(options.timeout);
+  take_options(options, environment, config);
+  // Before anybody is waited for.
+  const auto reason = take_program(options, environment, invoked_as, config);
+  if (!reason.ok()) return refused(reason.status(), exit_code::kUsage);
+  auto door = open_door(options);
+  if (!door.ok()) return refused(door.status(), code_of(door.status()));
+  const auto source = *door ? await_agents(options, **door, config.end_by) : find_hosts(options, environment);
+  if (!source.ok()) return refused(source.status(), code_of(source.status()));
+  out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
+  // --explain has it among the reasons.
+  if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
   if (options.explain.empty() && must_ask(options, *source)) {
     ask_first(options, *source, config);
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));
   }
-  if (!command.reason.empty()) config.plan.assignment.reasons.push_back(command.reason);
-  config.common.cwd = working_directory(environment);
+  if (!reason->empty()) config.plan.assignment.reasons.push_back(*reason);
   config.plan.job_id = new_job_id();
   return out;
 }

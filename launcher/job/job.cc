@@ -81,7 +81,7 @@ void Job::tell_all(ToAgent type, const Message& message) {
 }
 
 int Job::run() {
-  if (config_.timeout > 0) end_by_ = deadline_after(config_.timeout);
+  end_by_ = config_.end_by;
   open_start(Clock::now());
   while (!finished()) {
     watch();

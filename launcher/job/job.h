@@ -32,8 +32,9 @@ struct JobConfig {
   JobCommon common;
   OutputOptions output;
   double grace = 10;
-  int preempt_signal = 0;  // 0: none
-  double timeout = 0;      // seconds for the whole job; 0: none
+  int preempt_signal = 0;           // 0: none
+  double timeout = 0;               // seconds for the whole job; 0: none
+  std::optional<TimePoint> end_by;  // when they are over
   bool report_bindings = false;
   bool verbose = false;  // tell the reasons of the plan before ranks start
   std::string sysroot = "/";

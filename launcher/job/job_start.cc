@@ -284,6 +284,7 @@ void Job::start_ranks() {
   for (const auto& agent : agents_) facts.push_back(*agent->facts);
   const auto plan = make_plan(config_.plan, facts);
   if (!plan.ok()) return fail_start(exit_code::kUsage, plan.status().message());
+  output_->begin();
   report_plan(*plan);
   const auto* key = reinterpret_cast<const std::byte*>(key_.data());
   for (std::size_t i = 0; i < agents_.size(); ++i) {

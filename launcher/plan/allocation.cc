@@ -212,7 +212,7 @@ Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>&
       others.push_back({.name = host.name, .user = host.user});
     }
   }
-  if (others.empty()) return {.launch_with = allocation.launch_with};
+  if (others.empty()) return {.launch_with = allocation.launch_with, .launch_with_of = allocation.launch_with_of};
   return {.note = "found " + allocation.source + ", but " + shortened(as_option(others)) +
                   (others.size() == 1 ? " is" : " are") + " not in it by that name: all hosts are reached by ssh"};
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct Allocation {
   std::string own_name;     // what the scheduler calls this machine, if it says so
   std::string more_slots;   // how to get more of them, a half sentence
   std::string launch_with;  // how a program starts on one of the hosts (--launch-with); empty: by ssh
+  std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
   friend bool operator==(const Allocation&, const Allocation&) = default;
 };
 
@@ -34,7 +36,8 @@ Result<std::optional<Allocation>> detect_allocation(const Environment& environme
 // How agents come to hosts that the user has named inside an allocation: as to the allocation's own if all are in it.
 struct Reach {
   std::string launch_with;  // as in Allocation
-  std::string note;         // why not so, a sentence for the user, or empty
+  std::map<std::string, std::string> launch_with_of;
+  std::string note;  // why not so, a sentence for the user, or empty
 };
 // `own_names` mean this machine, which needs nothing.
 Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>& hosts,

@@ -1,6 +1,8 @@
 #include "launcher/plan/slurm.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "launcher/plan/environment.h"
 #include "launcher/plan/hostlist.h"
@@ -12,8 +14,10 @@ namespace {
 // A step of one task beside whatever else the job runs, with all that the job has on the node: binding is the agent's
 // business. Without MPI support, or the agent would be taken for an MPI task. No ssh: clusters often forbid it.
 constexpr const char* kSrun =
-    "srun --overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered --quiet "
+    "--overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered --quiet "
     "/bin/sh -c {agent}";
+
+std::string srun_command(const std::string& options = "") { return "srun " + options + kSrun; }
 
 using Counts = std::vector<int>;
 
@@ -134,6 +138,22 @@ class Component {
   std::string slots_are_;
 };
 
+// What srun would take for options of its own: how much of the job a step gets, and what happens to its output.
+bool shapes_steps(std::string_view name) {
+  constexpr std::string_view kBeginnings[] = {"SRUN_",       "SLURM_GPUS",   "SLURM_GPU_",
+                                              "SLURM_MEM_",  "SLURM_TRES_",  "SLURM_NTASKS",
+                                              "SLURM_STDIN", "SLURM_STDOUT", "SLURM_STDERR"};
+  constexpr std::string_view kEnds[] = {"_PER_TASK", "_PER_GPU"};
+  constexpr std::string_view kNames[] = {"SLURM_EXACT",     "SLURM_EXCLUSIVE",        "SLURM_HINT",
+                                         "SLURM_CORE_SPEC", "SLURM_THREADS_PER_CORE", "SLURM_LABELIO"};
+  name = name.substr(0, name.find("_HET_GROUP_"));
+  const auto begins = [name](std::string_view text) { return name.starts_with(text); };
+  const auto ends = [name](std::string_view text) { return name.starts_with("SLURM_") && name.ends_with(text); };
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings), begins) ||
+         std::any_of(std::begin(kEnds), std::end(kEnds), ends) ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 std::vector<std::string> suffixes(const Environment& environment) {
   const auto components = parse_number(value_of(environment, "SLURM_HET_SIZE"), 1, 1000);
   if (!components || !is_set(environment, "SLURM_JOB_NODELIST_HET_GROUP_0")) return {""};
@@ -163,16 +183,27 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
   Allocation out{.source = "Slurm job " + value_of(environment, "SLURM_JOB_ID"),
                  .own_name = value_of(environment, "SLURMD_NODENAME"),
                  .more_slots = "ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node)",
-                 .launch_with = kSrun};
-  for (const std::string& suffix : components) {
-    Component component(environment, suffix);
+                 .launch_with = srun_command(),
+                 .launch_with_of = {}};
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    Component component(environment, components[i]);
     auto hosts = component.hosts();
     if (!hosts.ok()) return hosts.status();
+    // A step is in the first component unless it is told another one.
+    for (const HostSlots& host : *hosts) {
+      if (i > 0) out.launch_with_of.emplace(host.name, srun_command("--het-group=" + std::to_string(i) + " "));
+    }
     out.hosts.insert(out.hosts.end(), hosts->begin(), hosts->end());
     if (out.slots_are.empty()) out.slots_are = component.slots_are();
   }
   out.hosts = merge_same_names(std::move(out.hosts));
   return std::optional<Allocation>(std::move(out));
+}
+
+Environment environment_of_steps(const Environment& environment) {
+  Environment out = environment;
+  std::erase_if(out, [](const auto& variable) { return shapes_steps(variable.first); });
+  return out;
 }
 
 }  // namespace distrun::launcher

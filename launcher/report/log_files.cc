@@ -5,11 +5,12 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
 Result<Fd> open_file(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!fd.valid()) return errno_status("--output-dir: cannot write " + path, errno);
   return fd;
 }
@@ -34,11 +35,29 @@ Result<LogFiles> LogFiles::create(const std::string& directory, int ranks) {
   return out;
 }
 
+Status LogFiles::begin() {
+  begun_ = true;
+  for (const Fd& fd : files_) DISTRUN_RETURN_IF_ERROR(empty(fd));
+  DISTRUN_RETURN_IF_ERROR(empty(merged_));
+  return put(merged_, std::exchange(held_, {}));
+}
+
+Status LogFiles::empty(const Fd& fd) {
+  // What cannot be cut (a pipe, a terminal) keeps nothing of an earlier run either.
+  if (::ftruncate(fd.get(), 0) == 0 || errno == EINVAL) return {};
+  failed_ = true;
+  return errno_status("--output-dir: the logs of an earlier run in " + directory_ + " cannot be emptied", errno);
+}
+
 Status LogFiles::write(int rank, int stream, std::string_view bytes) {
   return put(files_.at(static_cast<std::size_t>(rank * 2 + stream)), bytes);
 }
 
-Status LogFiles::write_merged(std::string_view text) { return put(merged_, text); }
+Status LogFiles::write_merged(std::string_view text) {
+  if (begun_) return put(merged_, text);
+  held_ += text;
+  return {};
+}
 
 Status LogFiles::put(const Fd& fd, std::string_view bytes) {
   while (!bytes.empty() && !failed_) {

@@ -12,8 +12,11 @@ namespace distrun::launcher {
 
 class LogFiles {
  public:
-  // Makes the directory and empties files of an earlier run.
+  // Makes the directory and opens all files. What they have of an earlier run stays until begin().
   static Result<LogFiles> create(const std::string& directory, int ranks);
+  // Ranks are about to start: empties them. What was written to the merged one before comes now; in a job that does not
+  // start it comes nowhere. Errors as of write().
+  Status begin();
 
   // The first error is returned once (a full disk does not end the job); after it nothing is written any more.
   Status write(int rank, int stream, std::string_view bytes);
@@ -22,9 +25,12 @@ class LogFiles {
 
  private:
   Status put(const Fd& fd, std::string_view bytes);
+  Status empty(const Fd& fd);
   std::string directory_;
   std::vector<Fd> files_;  // rank * 2 + stream
   Fd merged_;
+  std::string held_;  // of the merged one, until begin()
+  bool begun_ = false;
   bool failed_ = false;
 };
 

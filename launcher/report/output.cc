@@ -127,6 +127,10 @@ bool Output::folds(int stream) {
   return options_.fold == Folding::kAlways;
 }
 
+void Output::begin() {
+  if (files_) check(files_->begin());
+}
+
 void Output::write(const StreamBytes& bytes, TimePoint now) {
   if (bytes.rank < 0 || static_cast<std::size_t>(bytes.rank) * 2 >= streams_.size()) return;
   const std::string_view text(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());

@@ -38,6 +38,8 @@ class Output {
  public:
   static Result<std::unique_ptr<Output>> create(const OutputOptions& options);
 
+  // Ranks are about to start: files of an earlier run are emptied.
+  void begin();
   void write(const StreamBytes& bytes, TimePoint now);
   // This rank writes no more: an unterminated last line is shown.
   void finish(int rank, TimePoint now);

@@ -38,7 +38,9 @@ class Spawner final : public AgentSpawner {
     if (names_this_machine(host, user, options_.own_names)) return here();
     const std::string command = agent_command(options_.binary.empty() ? own_binary() : options_.binary, options_.how);
     if (!options_.launch_with.empty()) {
-      auto argv = launch_argv(options_.launch_with, host, command);
+      const auto own = options_.launch_with_of.find(host);
+      const bool as_others = own == options_.launch_with_of.end();
+      auto argv = launch_argv(as_others ? options_.launch_with : own->second, host, command);
       if (!argv.ok()) return argv.status();
       return elsewhere(*std::move(argv));
     }

@@ -2,6 +2,7 @@
 // pipes to its standard input and output.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,8 @@ struct SpawnOptions {
   std::vector<std::string> own_names;  // that mean this machine
   SshOptions ssh;
   std::string launch_with;  // how agents of other hosts start instead of by ssh, with {host} and {agent}
-  std::string binary;       // as in agent_command(); empty: this very file
+  std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
+  std::string binary;                                 // as in agent_command(); empty: this very file
   const char* how = "--guard";
 };
 

@@ -194,6 +194,15 @@ std::optional<ExecFault> Process::take_exec_report() {
   return n == static_cast<ssize_t>(sizeof fault) ? fault : ExecFault{};
 }
 
+std::uint64_t raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const std::uint64_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
+}
+
 Result<std::pair<Fd, Fd>> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return errno_status("make a pipe", errno);

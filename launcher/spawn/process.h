@@ -66,6 +66,10 @@ class Process {
 // Returns as soon as the child exists; whether it could run the program comes through exec_report().
 Result<Process> start_process(const ProcessSpec& spec);
 
+// The soft limit of open files becomes the hard one: head and agents have several for each rank, and ssh gives 1024.
+// Returns what it was, which ranks get back.
+std::uint64_t raise_open_files();
+
 // Both close-on-exec. {read end, write end}
 Result<std::pair<Fd, Fd>> make_pipe();
 

@@ -77,6 +77,20 @@ def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: 
     assert done.stdout.count("here") == count, done.stdout
 
 
+def test_a_package_that_adds_to_its_path_may_have_more_modules_than_can_be_seen(tmp_path: Path) -> None:
+    extends = "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+    for part, text in (("one", extends), ("two", extends)):
+        (tmp_path / part / "shared").mkdir(parents=True)
+        (tmp_path / part / "shared/__init__.py").write_text(text)
+    (tmp_path / "two/shared/train.py").write_text("print('here')\n")
+    done = run("-np", "1", "-m", "shared.train", env={"PYTHONPATH": f"{tmp_path}/one:{tmp_path}/two"})
+    assert done.stdout == "[0] here\n", done.stderr
+    (tmp_path / "one/empty").mkdir()
+    (tmp_path / "one/empty/__init__.py").touch()
+    done = run("-np", "1", "-m", "empty.train", env={"PYTHONPATH": f"{tmp_path}/one"})
+    assert done.returncode == 127 and "module empty.train is not there" in done.stderr, done.stderr
+
+
 def test_a_variable_wins_over_the_config_file_and_a_flag_over_both(tmp_path: Path) -> None:
     config = tmp_path / "distrun.toml"
     config.write_text("cache_capacity = 1\nshutdown_timeout = 1\nstart_timeout = 1\n")
@@ -140,6 +154,15 @@ def test_ranks_that_never_call_init_may_exit_as_they_like() -> None:
     assert shell("-np", "2", script="[ $RANK = 0 ] && exit 0; sleep 0.5").returncode == 0
 
 
+def test_a_directory_that_was_removed_is_refused(tmp_path: Path) -> None:
+    """Ranks would run in / without a word."""
+    (tmp_path / "gone").mkdir()
+    command = f"cd {tmp_path}/gone && rmdir ../gone && exec {launcher_path()} -np 1 pwd"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 64, done.stdout
+    assert "this directory, in which ranks would run, has no path" in done.stderr
+
+
 def test_arguments_arrive_as_typed() -> None:
     words = ["a b", "$HOME", "`id`", "q'q", "x;y", "*", "line\nline", "", "-np", "--tag"]
     done = run("-np", "1", "--tag", "none", "sh", "-c", 'printf "<%s>" "$@"', "sh", *words)
@@ -187,6 +210,19 @@ def test_output_directory(tmp_path: Path) -> None:
         assert (tmp_path / f"d/rank.{rank}.err").read_text() == f"err{rank}\n"
     merged = (tmp_path / "d/merged.log").read_text().splitlines()
     assert sorted(merged) == ["[0] err0", "[0] out0", "[1] err1", "[1] out1"]
+
+
+def test_a_job_that_does_not_start_leaves_the_logs_of_the_one_before(tmp_path: Path) -> None:
+    assert shell("-np", "1", "-v", "--output-dir", str(tmp_path), script="echo a long line; echo b >&2").returncode == 0
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert before["rank.0.out"] == "a long line\n" and "[0] b\n" in before["merged.log"]
+    assert run("-np", "1", "-v", "--output-dir", str(tmp_path), "no-such-program").returncode == 127
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    assert shell("-np", "1", "-v", "--output-dir", str(tmp_path), script="echo c").returncode == 0
+    assert (tmp_path / "rank.0.out").read_text() == "c\n"
+    assert (tmp_path / "rank.0.err").read_text() == ""
+    merged = (tmp_path / "merged.log").read_text()
+    assert "a long line" not in merged and "[0] c\n" in merged and "cores:" in merged
 
 
 @pytest.mark.parametrize("full", ["rank.0.out", "merged.log"])

@@ -186,6 +186,8 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
     ("arguments", "code", "text"),
     [
         (["-np", "1", "--agents", "1", "true"], 64, "--key-file"),
+        (["-np", "1", "--agents", "1", "--key-file", "KEY", "--timeout", "0.5", "true"], 124, "0 of 1 agent"),
+        (["-np", "1", "--agents", "1", "--key-file", "KEY", "--env-file", "/no/such/file", "true"], 64, "--env-file"),
         (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "/does/not/exist"),
         (["-np", "1", "--listen", "7000", "true"], 64, "--listen is for agents that dial in"),
         (["-np", "1", "--key-file", "k", "true"], 64, "--key-file is for agents that dial in"),
@@ -196,7 +198,8 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
         (["agent", "--connect", "127.0.0.1:1", "--key-file", "/does/not/exist"], 69, "/does/not/exist"),
     ],
 )
-def test_refusals(arguments: list[str], code: int, text: str) -> None:
-    done = subprocess.run([launcher_path(), *arguments], capture_output=True, text=True, timeout=30)
+def test_refusals(key: Path, arguments: list[str], code: int, text: str) -> None:
+    words = [str(key) if word == "KEY" else word for word in arguments]
+    done = subprocess.run([launcher_path(), *words], capture_output=True, text=True, timeout=30)
     assert done.returncode == code, done.stderr
     assert text in done.stderr

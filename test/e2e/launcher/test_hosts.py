@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 from pathlib import Path
 
@@ -93,6 +95,27 @@ def test_of_several_copies_in_an_allocation_one_starts_the_job() -> None:
     assert run("true", env=by_mpirun).returncode == 64
     assert run("--no-detect", "-np", "1", "true", env=by_mpirun).returncode == 0
     assert run("true", env={**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).stderr.count("copies") == 0
+
+
+def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nenv | grep -E "^(SLURM_GPUS|SLURM_MEM|SRUN)" >&2 && exit 1\nshift 8\nexec "$@"\n')
+    srun.chmod(0o755)
+    asked = {"SLURM_GPUS": "8", "SLURM_MEM_PER_CPU": "100", "SRUN_CPUS_PER_TASK": "2"}
+    job = {**SLURM, **asked, "SLURMD_NODENAME": "other", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = shell("-np", "1", "--network", "lo", script="echo $RANK of $WORLD_SIZE at $DISTRUN_HOST", env=job)
+    assert ranks_of(done.stdout) == ["0 of 1 at alone"], done.stderr
+    own = shell("--no-detect", "-np", "1", script="echo $SLURM_MEM_PER_CPU", env=job)
+    assert own.stdout == "[0] 100\n"  # the ranks keep them
+
+
+def test_an_agent_elsewhere_raises_its_limit_of_open_files() -> None:
+    """ssh gives 1024, and an agent has several for each rank; the ranks have the user's own."""
+    launch = ["--launch-with", 'sh -c "ulimit -Sn 80; "{agent}', "--network", "lo", "-H", "far:20"]
+    done = shell(*launch, script="ulimit -Sn")
+    assert done.returncode == 0, done.stderr
+    mine = str(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    assert ranks_of(done.stdout) == [mine] * 20
 
 
 def test_explain_says_where_the_hosts_come_from() -> None:

@@ -90,6 +90,41 @@ TEST_CASE("inside Slurm agents start by srun, elsewhere by ssh") {
   CHECK((*lsf)->launch_with.empty());
 }
 
+TEST_CASE("each host of a heterogeneous Slurm job is reached in its own component") {
+  const auto found = slurm_allocation({{"SLURM_JOB_ID", "7"},
+                                       {"SLURM_HET_SIZE", "2"},
+                                       {"SLURM_JOB_NODELIST_HET_GROUP_0", "a[1-2]"},
+                                       {"SLURM_JOB_NODELIST_HET_GROUP_1", "b1"}});
+  REQUIRE(found.ok());
+  REQUIRE(found->has_value());
+  const Allocation& job = **found;
+  CHECK_FALSE(job.launch_with_of.contains("a2"));
+  REQUIRE(job.launch_with_of.contains("b1"));
+  const auto argv = launch_argv(job.launch_with_of.at("b1"), "b1", "exec it");
+  REQUIRE(argv.ok());
+  CHECK(argv->at(1) == "--het-group=1");
+  CHECK(std::find(argv->begin(), argv->end(), "--nodelist=b1") != argv->end());
+  CHECK(reach_of_named(job, {{.name = "b1"}}, {}).launch_with_of == job.launch_with_of);
+}
+
+TEST_CASE("the steps of agents are not shaped by what the job was asked for with") {
+  Environment job = {{"PATH", "/bin"},
+                     {"SLURM_JOB_ID", "7"},
+                     {"SLURM_JOB_NODELIST", "n[1-2]"},
+                     {"SLURM_CONF", "/c"},
+                     {"SLURM_CLUSTER_NAME", "c"},
+                     {"A_PER_TASK", "1"},
+                     {"SLURM_JOB_NUM_NODES", "2"}};
+  const Environment kept = job;
+  for (const char* name : {"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND",
+                           "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE",
+                           "SLURM_TRES_PER_TASK", "SLURM_EXACT", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE",
+                           "SRUN_CPUS_PER_TASK", "SLURM_HINT", "SLURM_LABELIO", "SLURM_CPUS_PER_TASK_HET_GROUP_1"}) {
+    job[name] = "1";
+  }
+  CHECK(environment_of_steps(job) == kept);
+}
+
 TEST_CASE("hosts that were named inside an allocation are reached as its own, if all are in it") {
   const Allocation slurm{
       .source = "Slurm job 7", .hosts = {{.name = "n1"}, {.name = "n2"}, {.name = "n3"}}, .launch_with = "srun"};
