@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::size_t kMaxMembers = 1 << 20;
 constexpr std::size_t kMaxBlob = 1 << 16;
+// What all get does not fit into one value of the store when the members are many.
+constexpr std::size_t kPartBytes = 512 << 10;
+constexpr std::uint32_t kMaxParts = 512;  // of a store of 256 MiB
 // Whoever waits gives the store time for an answer even if earlier steps have used up the deadline, and member 0, which
 // knows who is missing, time to say so.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
@@ -43,6 +46,37 @@ Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expe
   return blobs;
 }
 
+std::string part_key(const std::string& topic, std::uint32_t part) {
+  return topic + "/all" + (part == 0 ? "" : "/" + std::to_string(part));
+}
+
+// The first part, which says how many there are, comes last: who has it finds the others.
+Status publish(net::Store& store, const std::string& topic, const std::string& all) {
+  const auto parts = static_cast<std::uint32_t>(std::max<std::size_t>((all.size() + kPartBytes - 1) / kPartBytes, 1));
+  for (std::uint32_t part = 1; part < parts; ++part) {
+    DISTRUN_RETURN_IF_ERROR(store.set(part_key(topic, part), all.substr(part * kPartBytes, kPartBytes)));
+  }
+  net::WireWriter writer;
+  writer.u32(parts).raw(net::as_bytes(all.substr(0, kPartBytes)));
+  const std::span<const std::byte> bytes = writer.view();
+  return store.set(part_key(topic, 0), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint deadline) {
+  Result<std::string> all = store.get(part_key(topic, 0), deadline);
+  if (!all.ok()) return all;
+  net::WireReader reader(net::as_bytes(*all));
+  const std::uint32_t parts = reader.u32();
+  if (!reader.ok() || parts == 0 || parts > kMaxParts) return Status(Errc::kProtocol, "the members' list is damaged");
+  all->erase(0, sizeof(parts));
+  for (std::uint32_t part = 1; part < parts; ++part) {
+    const Result<std::string> more = store.get(part_key(topic, part), deadline);
+    if (!more.ok()) return more;
+    *all += *more;
+  }
+  return all;
+}
+
 // Member 0's part.
 Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int>& ranks, const std::string& topic,
                                         const std::string& mine, TimePoint deadline) {
@@ -60,7 +94,7 @@ Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int
     }
   }
   if (!missing.empty()) blobs.clear();
-  DISTRUN_RETURN_IF_ERROR(store.set(topic + "/all", pack(missing, blobs)));
+  DISTRUN_RETURN_IF_ERROR(publish(store, topic, pack(missing, blobs)));
   if (!missing.empty()) return missing_error(missing, topic);
   return blobs;
 }
@@ -75,7 +109,7 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
   if (members.index == 0) return gather(store, members.ranks, topic, mine, until);
   const int self = members.ranks[static_cast<std::size_t>(members.index)];
   DISTRUN_RETURN_IF_ERROR(store.set(topic + "/" + std::to_string(self), mine));
-  Result<std::string> all = store.get(topic + "/all", until + 3 * kAnswerTime);
+  Result<std::string> all = fetch(store, topic, until + 3 * kAnswerTime);
   if (all.ok()) return unpack(*all, size, topic);
   return all.status().code() == Errc::kTimeout ? missing_error({members.ranks[0]}, topic) : all.status();
 }

@@ -15,6 +15,8 @@ namespace distrun::backend {
 namespace {
 
 constexpr int kScore = 80;
+// Every rank of a job over many hosts says this of all the others, and all get to read it.
+constexpr std::size_t kNamed = 4;
 
 // Empty when shm can serve the group.
 std::string obstacle(const GroupSpec& group, const Services& services) {
@@ -22,14 +24,17 @@ std::string obstacle(const GroupSpec& group, const Services& services) {
     return services.host_link_error.empty() ? "this rank shares no memory with others" : services.host_link_error;
   }
   const std::vector<int>& here = services.host_link->ranks();
-  std::string elsewhere;
-  int count = 0;
+  std::vector<int> elsewhere;
   for (const int rank : group.members) {
-    if (std::find(here.begin(), here.end(), rank) != here.end()) continue;
-    elsewhere += (count++ == 0 ? "" : ", ") + std::to_string(rank);
+    if (std::find(here.begin(), here.end(), rank) == here.end()) elsewhere.push_back(rank);
   }
-  if (count == 0) return {};
-  return (count == 1 ? "rank " : "ranks ") + elsewhere + (count == 1 ? " is" : " are") + " not on this host";
+  if (elsewhere.empty()) return {};
+  const std::size_t named = elsewhere.size() <= kNamed ? elsewhere.size() : kNamed / 2;
+  std::string text;
+  for (std::size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + std::to_string(elsewhere[i]);
+  if (named < elsewhere.size()) text += " and " + std::to_string(elsewhere.size() - named) + " more";
+  return (elsewhere.size() == 1 ? "rank " : "ranks ") + text + (elsewhere.size() == 1 ? " is" : " are") +
+         " not on this host";
 }
 
 class ShmFactory final : public Factory {

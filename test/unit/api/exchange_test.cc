@@ -5,6 +5,7 @@
 
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
+#include "test/support/store_thread.h"
 
 namespace distrun::api {
 namespace {
@@ -58,14 +59,35 @@ TEST_CASE("every member names the ones that do not come, also when the time was 
   });
 }
 
+TEST_CASE("what all members of a large group say together is more than the store takes at once", "[api]") {
+  constexpr int kMembers = 512;
+  const std::string blob(3 << 10, 'x');
+  test::StoreThread server(kMembers);
+  const auto leader = server.connect(0);
+  const auto last = server.connect(kMembers - 1);
+  for (int rank = 1; rank < kMembers; ++rank) {
+    REQUIRE(last->set("offers/" + std::to_string(rank), blob + std::to_string(rank)).ok());
+  }
+  const std::vector<int> ranks = first_ranks(kMembers);
+  REQUIRE(exchange(*leader, {ranks, 0}, "offers", blob + "0", deadline_after(40)).ok());
+  const auto all = exchange(*last, {ranks, kMembers - 1}, "offers", blob + "511", deadline_after(40));
+  REQUIRE(all.ok());
+  REQUIRE(all->size() == kMembers);
+  for (std::size_t i = 0; i < all->size(); ++i) CHECK((*all)[i] == blob + std::to_string(i));
+}
+
 TEST_CASE("a damaged list is refused", "[api]") {
   test::FakeStore store;
-  const std::string good("\0\0\0\0\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 18);
+  const std::string good("\x01\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 22);
   for (std::size_t length = 0; length < good.size(); ++length) {
     REQUIRE(store.set("topic/all", good.substr(0, length)).ok());
     const auto all = exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1));
     REQUIRE_FALSE(all.ok());
     CHECK(all.status().code() == Errc::kProtocol);
+  }
+  for (const char parts : {'\0', '\x7f'}) {
+    REQUIRE(store.set("topic/all", std::string("\0\0\0", 3) + parts + good.substr(4)).ok());
+    CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).status().code() == Errc::kProtocol);
   }
   REQUIRE(store.set("topic/all", good).ok());
   CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).ok());

@@ -226,6 +226,11 @@ TEST_CASE("shm factory: says why it cannot serve") {
   const Offer elsewhere = factory->offer(pair, {.host_link = link.get()});
   CHECK_FALSE(elsewhere.available);
   CHECK(elsewhere.reason == "rank 3 is not on this host");
+  GroupSpec many = {.id = "0", .members = std::vector<int>(4096), .index = 0};
+  std::iota(many.members.begin(), many.members.end(), 0);
+  CHECK(factory->offer(many, {.host_link = link.get()}).reason == "ranks 2, 3 and 4092 more are not on this host");
+  many.members.resize(6);
+  CHECK(factory->offer(many, {.host_link = link.get()}).reason == "ranks 2, 3, 4, 5 are not on this host");
   const auto refused = factory->create(pair, {.host_link = link.get()}, deadline_after(1));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.status().code() == Errc::kUnsupported);
