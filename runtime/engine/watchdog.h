@@ -3,6 +3,7 @@
 // after something has been in flight for the stall warning time, so an idle job sends nothing. Pure.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
   bool running = false;  // agreed on, and its data moves (or does not)
-  bool leaving = false;  // nothing else is: the others have not left yet
+  // Nothing else is, and this waits for as long as the others have work: a join, a shutdown. Only a rank that gives no
+  // sign of life for the whole limit ends it.
+  bool patient = false;
 };
 
 class Watchdog {
@@ -55,6 +58,7 @@ class Watchdog {
  private:
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
   Actions ask(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] std::vector<int> given_up(TimePoint now) const;
   [[nodiscard]] Status judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now);
   [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
@@ -62,6 +66,7 @@ class Watchdog {
   const WatchdogOptions options_;
   std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
   std::vector<int> silent_;
+  std::map<int, TimePoint> silent_since_;  // the first question that the rank has not answered
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   bool wanted_ = false;
