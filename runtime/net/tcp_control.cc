@@ -76,6 +76,9 @@ Status TcpControl::open() {
       return errno_status("control plane: epoll_ctl failed", errno);
     }
     peer(member).watched = EPOLLIN;
+    // An engine that makes the backends of a set does not read meanwhile. That its host is gone is seen by the
+    // connections on which nothing is under way: this one mostly, the store's, and the agent's.
+    expect_busy_reader(peer(member).socket->fd());
   }
   DISTRUN_RETURN_IF_ERROR(wait_set_->add(epoll.get(), EPOLLIN, [this](std::uint32_t) { progress(); }));
   epoll_ = std::move(epoll);
@@ -88,7 +91,7 @@ Status TcpControl::send(int to, std::span<const std::byte> message) {
   DISTRUN_CHECK(target.socket, "a member sends to the leader only");
   if (!target.lost.ok()) return target.may_go ? Status() : target.lost;
   const bool idle = !target.socket->wants_write();
-  DISTRUN_RETURN_IF_ERROR(target.socket->send_frame(message));
+  if (Status sent = target.socket->send_frame(message); !sent.ok()) return target.may_go ? Status() : sent;
   if (idle) unsent_.push_back(to);
   return {};
 }
