@@ -64,19 +64,12 @@ void Coordinator::ready(int rank, TensorId id, TimePoint now) {
     record = &found->record;
     evicted = true;
   }
-  const std::size_t size = sets_.contains(record->set) ? sets_.at(record->set).size() : 0;
-  const std::size_t member = position(rank, record->set).value_or(size);
-  std::span<const std::int64_t> dims = record->first_dims;
-  std::span<const std::int64_t> splits;
-  if (size > 1 && dims.size() == size * size) splits = dims.subspan(std::min(member, size - 1) * size, size);
-  const std::int64_t rows = !splits.empty()        ? std::accumulate(splits.begin(), splits.end(), std::int64_t{0})
-                            : member < dims.size() ? dims[member]
-                                                   : 0;
+  const auto& dims = record->first_dims;
+  const std::size_t member = position(rank, record->set).value_or(dims.size());
   add(rank, {.set = record->set,
              .name = record->name,
              .signature = &record->signature,
-             .first_dim = rows,
-             .splits = splits,
+             .first_dim = member < dims.size() ? dims[member] : 0,
              .id = evicted ? kNoId : id,
              .now = now});
 }
@@ -265,8 +258,10 @@ TensorRef Coordinator::refer(const PendingTensor& tensor) {
   }
   TensorRef ref{.name = tensor.name, .first_dims = tensor.logged_dims()};
   if (!tensor.excused.empty()) ref.signature = tensor.signature;
-  // Not known to all, or never the same again: it gets no id.
-  const bool lasting = tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin;
+  // Not known to all, or never the same again: it gets no id. Nor do the rows of every pair of members, which change
+  // with the data where there are many, and would fill the memory of all ranks.
+  const bool lasting = tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin &&
+                       ref.first_dims.size() <= tensor.members->size();
   if (lasting && options_.cache_capacity > 0) {
     ref.id = next_id_++;
     cache_.define({.id = ref.id,

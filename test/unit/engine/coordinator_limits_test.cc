@@ -65,5 +65,25 @@ TEST_CASE("alltoall with unequal splits of more members than the log has room fo
   }
 }
 
+TEST_CASE("an alltoall with unequal splits gets no id, so its rows are not kept; one with equal shares gets one") {
+  const message::Submitted equal{.name = "all", .signature = {.kind = OpKind::kAlltoall, .shape = {6, 2}}};
+  message::Submitted unequal = equal;
+  unequal.signature.splits = {1, 2, 3};
+  Coordinator c(options(3));
+  const auto run = [&c](const message::Submitted& all) {
+    for (int rank = 0; rank < 3; ++rank) c.submitted(rank, all, at(0));
+    return std::get<entry::Run>(c.act().entries.at(0)).tensors.at(0);
+  };
+  const TensorRef first = run(unequal);
+  CHECK(first.id == kNoId);
+  CHECK(first.first_dims == std::vector<std::int64_t>{1, 2, 3, 1, 2, 3, 1, 2, 3});
+  const TensorId id = run(equal).id;
+  CHECK(id != kNoId);
+  // What the id stands for stays, for those who say it.
+  CHECK(run(unequal).id == kNoId);
+  for (int rank = 0; rank < 3; ++rank) c.ready(rank, id, at(1));
+  CHECK(std::get<entry::Run>(c.act().entries.at(0)).tensors.at(0).id == id);
+}
+
 }  // namespace
 }  // namespace distrun::engine
