@@ -184,19 +184,36 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
   }
   MutexLock lock(mutex_);
   if (!closed_.ok()) return closed_;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // Entered one by one, so that a name given twice in one call is found too.
-    Status status = check(tensors[i]->submission());
-    if (status.ok()) {
-      enter(tensors[i]);
-      continue;
-    }
-    for (std::size_t j = 0; j < i; ++j) remove(*tensors[j]);
-    return status;
-  }
-  new_.insert(new_.end(), tensors.begin(), tensors.end());
+  DISTRUN_RETURN_IF_ERROR(enter_all(tensors));
   if (!tensors.empty()) has_new_.store(true, std::memory_order_seq_cst);
   return handles;
+}
+
+// All or none, also where memory ends: a tensor that nobody knows of would keep its name for ever.
+Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
+  std::size_t entered = 0;
+  const auto take_back = [&]() DISTRUN_REQUIRES(mutex_) {
+    for (std::size_t i = 0; i < entered; ++i) remove(*tensors[i]);
+  };
+  try {
+    if (new_.capacity() - new_.size() < tensors.size()) {
+      new_.reserve(std::max(2 * new_.capacity(), new_.size() + tensors.size()));
+    }
+    // One by one, so that a name given twice in one call is found too.
+    for (const TensorPtr& tensor : tensors) {
+      if (Status status = check(tensor->submission()); !status.ok()) {
+        take_back();
+        return status;
+      }
+      ++entered;
+      enter(tensor);
+    }
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  new_.insert(new_.end(), tensors.begin(), tensors.end());
+  return {};
 }
 
 void TensorTable::enter(const TensorPtr& tensor) {
