@@ -173,7 +173,7 @@ def test_wrong_clock(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, only={"h2": {"clock_offset": 3600.0}})
     clocks = {}
     for name in cluster.names:
-        done = cluster.head.run(["ssh", name, f'{sys.executable} -c "{WAITS}"'], timeout=60, check=True)
+        done = cluster.head.run(["ssh", name, f'{shlex.quote(sys.executable)} -c "{WAITS}"'], timeout=60, check=True)
         clocks[name], waited = map(float, done.stdout.split())
         assert 0.4 <= waited < 30
     assert abs(clocks["h1"] - time.time()) < 30

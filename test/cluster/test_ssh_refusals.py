@@ -106,10 +106,11 @@ def without_distrun(cluster: Cluster) -> Iterator[Host]:
 def with_other_version(cluster: Cluster, shared_path: Path) -> Iterator[Host]:
     """h3's distrun is another version."""
     host = cluster["h3"]
-    real, wrapper = shared_path / "real", shared_path / "wrapper"
+    real, wrapper, python = (shared_path / name for name in ("real", "wrapper", "python"))
+    python.symlink_to(sys.executable)  # a path without a space, for the first line
     real.write_bytes(launcher().read_bytes())
     real.chmod(0o755)
-    wrapper.write_text(OTHER_VERSION.format(python=sys.executable, real=str(real)))
+    wrapper.write_text(OTHER_VERSION.format(python=python, real=str(real)))
     wrapper.chmod(0o755)
     host.run(["mount", "--bind", str(wrapper), str(launcher())], check=True)
     yield host
