@@ -65,7 +65,7 @@ struct Capabilities {
   bool revocable = false;       // writes no output before every member has contributed
   bool thread_affine = false;   // runs on a thread of its own, which may need the core of whoever looks for its end
   bool polls_memory = false;    // makes progress by reading memory: the engine may spin on it
-  bool exclusive = false;       // until its operation ends, nothing starts that is exclusive too or on a device
+  bool exclusive = false;       // until it ends, nothing starts that is exclusive too or on a device; there it is alone
   bool must_be_asked = false;   // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
 };
 

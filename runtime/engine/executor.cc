@@ -62,6 +62,8 @@ Status check_capabilities(const backend::Backend& backend, const Tensor& tensor)
                           .tensor = tensor.submission().name});
 }
 
+bool is_on_device(const backend::Operation& operation) { return operation.device.type != DeviceType::kCpu; }
+
 std::size_t row_elements(const Tensor& tensor) {
   return static_cast<std::size_t>(num_elements(std::span(tensor.signature().shape).subspan(1)));
 }
@@ -129,8 +131,8 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (status.ok()) status = prepare(set, *backend, *flight);
   if (!status.ok()) return finish(*flight, status, done);
   flight->backend = backend;
-  const bool on_device = flight->operation.device.type != DeviceType::kCpu;
-  if (!on_device && !backend->capabilities().exclusive) return start(std::move(flight), done);
+  const bool waits = is_on_device(flight->operation) || backend->capabilities().exclusive;
+  if (!waits) return start(std::move(flight), done);
   waiting_.push_back(std::move(flight));
   start_waiting(done);
 }
@@ -143,12 +145,16 @@ void Executor::start(std::unique_ptr<Flight> flight, std::vector<Completion>& do
   flight->started = Clock::now();
   flight->moves = &flights_like(can);
   ++*flight->moves;
+  if (is_on_device(flight->operation)) ++on_devices_;
   exclusive_ = exclusive_ || can.exclusive;
   flights_.emplace(token, std::move(flight));
 }
 
 void Executor::start_waiting(std::vector<Completion>& done) {
   while (!waiting_.empty() && !exclusive_) {
+    const Flight& first = *waiting_.front();
+    const bool alone = first.backend->capabilities().exclusive && is_on_device(first.operation);
+    if (alone && on_devices_ > 0) return;
     std::unique_ptr<Flight> next = std::move(waiting_.front());
     waiting_.pop_front();
     start(std::move(next), done);
@@ -336,6 +342,7 @@ void Executor::collect(backend::Backend& backend, std::vector<Completion>& done)
     const std::unique_ptr<Flight> flight = std::move(found->second);
     flights_.erase(found);
     --*flight->moves;
+    if (is_on_device(flight->operation)) --on_devices_;
     if (flight->backend->capabilities().exclusive) exclusive_ = false;
     finish(*flight, one.status, done);
   }

@@ -85,7 +85,8 @@ class Executor {
   // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
   // their devices, and such a backend's library, the same work in the same order.
   std::deque<std::unique_ptr<Flight>> waiting_;
-  bool exclusive_ = false;  // such an operation is in flight
+  bool exclusive_ = false;      // such an operation is in flight
+  std::size_t on_devices_ = 0;  // flights
   std::uint64_t next_token_ = 1;
   std::vector<backend::Completed> completed_;  // scratch
   std::vector<Completion> held_;               // failed, waiting for the first cause

@@ -42,8 +42,7 @@ HierarchicalBackend::HierarchicalBackend(Parts parts)
 Status HierarchicalBackend::start(const Operation& operation, std::uint64_t token) {
   if (aborted_.requested()) return aborted_.why();
   if (operation.kind != OpKind::kAllreduce) return parts_.flat->start(operation, token);
-  pipeline_.start(operation, token);
-  return {};
+  return pipeline_.start(operation, token);
 }
 
 bool HierarchicalBackend::progress() {

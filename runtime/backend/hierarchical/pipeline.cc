@@ -22,13 +22,26 @@ ReduceOp without_division(ReduceOp op) { return op == ReduceOp::kAverage ? Reduc
 
 }  // namespace
 
-void Pipeline::start(const Operation& operation, std::uint64_t token) {
+Status Pipeline::start(const Operation& operation, std::uint64_t token) {
+  if (stages_.on_device) DISTRUN_RETURN_IF_ERROR(reserve(operation.device));
   auto job = std::make_unique<Job>();
   job->operation = operation;
   job->token = token;
   const std::size_t most = piece_elements(stages_.piece_bytes, size_of(operation.dtype), layout_.lanes);
   for (const Segment& segment : operation.segments) job->pieces += (segment.count + most - 1) / most;
   jobs_.push_back(std::move(job));
+  return {};
+}
+
+// All parts at once, before the first operation: memory that a device reaches is had by waiting for the device, and
+// what is on it may be waiting for peers that wait for this rank. The executor starts such an operation alone.
+Status Pipeline::reserve(Device device) {
+  for (; reserved_ < kAhead; ++reserved_) {
+    auto part = make_part(device);
+    if (!part.ok()) return part.status().with_context("memory for pieces of tensors on their way between hosts");
+    spare_.push_back(*std::move(part));
+  }
+  return {};
 }
 
 // Cuts the next piece from the first operation that is not all cut.
@@ -62,10 +75,12 @@ bool Pipeline::take_piece() {
   return true;
 }
 
+Result<Memory> Pipeline::make_part(Device device) {
+  return stages_.scatter->stage(device, layout_.carries() ? part_bytes(stages_.piece_bytes, layout_.lanes) : 0);
+}
+
 Result<Memory> Pipeline::take_part(Device device) {
-  if (spare_.empty()) {
-    return stages_.scatter->stage(device, layout_.carries() ? part_bytes(stages_.piece_bytes, layout_.lanes) : 0);
-  }
+  if (spare_.empty()) return make_part(device);
   Memory part = std::move(spare_.back());
   spare_.pop_back();
   return part;

@@ -31,8 +31,8 @@ class Pipeline {
       : layout_(std::move(layout)), members_(members), stages_(stages) {}
 
   // Segments one by one. Scales only with stages on a device. The caller keeps the operation's memory until the token
-  // is complete.
-  void start(const Operation& operation, std::uint64_t token);
+  // is complete. An error means that the operation was not started.
+  Status start(const Operation& operation, std::uint64_t token);
   // Hands pieces on from stage to stage; true if any went on.
   bool progress();
   // What stage `number` (0 scatter, 1 between, 2 gather) says of the piece with this token.
@@ -70,7 +70,9 @@ class Pipeline {
   };
 
   bool take_piece();
+  Result<Memory> make_part(Device device);
   Result<Memory> take_part(Device device);
+  Status reserve(Device device);
   [[nodiscard]] bool may_enter(const Piece& piece) const;
   bool advance(Piece& piece);
   Status enter(Piece& piece);
@@ -83,6 +85,7 @@ class Pipeline {
   std::deque<std::unique_ptr<Job>> jobs_;      // in order of start
   std::deque<std::unique_ptr<Piece>> pieces_;  // in order
   std::vector<Memory> spare_;                  // parts that no piece has, each large enough for any
+  std::size_t reserved_ = 0;                   // parts that there are for a device
   std::uint64_t next_piece_ = 0;
   std::array<std::uint64_t, 3> next_in_ = {};  // by stage: the piece that enters next
   std::vector<Completed> finished_;

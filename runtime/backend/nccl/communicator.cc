@@ -74,15 +74,15 @@ void Communicator::abort() {
   comm_ = nullptr;
 }
 
-bool Communicator::close(TimePoint deadline) {
+bool Communicator::close() {
   if (stage_ == Stage::kReady) {
     stage_ = Stage::kClosing;
     if (!check(nccl_.finalize(comm_), "ncclCommFinalize").ok()) abort();
   }
   if (stage_ == Stage::kClosing) {
     const auto quiet = settled();
-    if (quiet.ok() && !*quiet && Clock::now() < deadline) return false;
-    if (quiet.ok() && *quiet) {
+    if (quiet.ok() && !*quiet) return false;
+    if (quiet.ok()) {
       stage_ = Stage::kGone;
       nccl_.destroy(comm_);
       comm_ = nullptr;

@@ -32,8 +32,8 @@ class Communicator {
   Result<bool> settled();
   // Takes back what is in flight on the device. Nothing may be called afterwards.
   void abort();
-  // A step towards being closed in good order, which needs the peers: true when it is. At `deadline` it is aborted.
-  bool close(TimePoint deadline);
+  // A step towards being closed in good order, which needs the peers: true when it is, or has failed.
+  bool close();
 
   [[nodiscard]] NcclComm get() const { return comm_; }
 

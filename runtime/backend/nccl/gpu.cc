@@ -53,8 +53,23 @@ Status Gpu::set_up() {
   const Current scope = current();
   DISTRUN_RETURN_IF_ERROR(check(cuda_.stream_create(&stream_, kCuStreamNonBlocking), "cuStreamCreate"));
   DISTRUN_RETURN_IF_ERROR(check(cuda_.stream_create(&notify_, kCuStreamNonBlocking), "cuStreamCreate"));
+  DISTRUN_RETURN_IF_ERROR(load_kernels());
   bell_ = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   return bell_.valid() ? Status() : errno_status("eventfd for a GPU", errno);
+}
+
+// Before the first operation: while NCCL's work is on the device the driver may wait for it.
+Status Gpu::load_kernels() {
+  DISTRUN_RETURN_IF_ERROR(check(cuda_.load_module(&module_, image_), "cuModuleLoadData"));
+  for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+    for (const std::string kind : {"pack", "unpack"}) {
+      const std::string name = kind + "_" + wire_type(static_cast<DType>(dtype)).name;
+      CuFunction& kernel = kernels_[name];
+      const CuResult code = cuda_.get_function(&kernel, module_, ("distrun_" + name).c_str());
+      DISTRUN_RETURN_IF_ERROR(check(code, "cuModuleGetFunction"));
+    }
+  }
+  return {};
 }
 
 // The primary context stays: it is the program's, and its last user may be gone before this.
@@ -193,24 +208,16 @@ Result<std::byte*> Gpu::buffer(std::size_t bytes) {
   return buffer_;
 }
 
-Result<CuFunction> Gpu::kernel(const std::string& name) {
-  if (module_ == nullptr) DISTRUN_RETURN_IF_ERROR(check(cuda_.load_module(&module_, image_), "cuModuleLoadData"));
-  CuFunction function = nullptr;
-  DISTRUN_RETURN_IF_ERROR(check(cuda_.get_function(&function, module_, name.c_str()), "cuModuleGetFunction"));
-  return function;
-}
-
 Status Gpu::run_kernel(const char* kind, const WireType& wire, const kernels::Finish& how,
                        std::span<const Piece> pieces) {
-  const auto function = kernel("distrun_" + std::string(kind) + "_" + wire.name);
-  if (!function.ok()) return function.status();
+  CuFunction function = kernels_.at(std::string(kind) + "_" + wire.name);
   while (!pieces.empty()) {
     Batch batch = take_batch(pieces, how);
     if (batch.num_pieces == 0) continue;
     void* parameters[] = {&batch};
     const unsigned blocks = std::min(batch.tile_ends[batch.num_pieces - 1], kMostBlocks);
     DISTRUN_RETURN_IF_ERROR(check(
-        cuda_.launch(*function, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_, parameters, nullptr), "cuLaunchKernel"));
+        cuda_.launch(function, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream_, parameters, nullptr), "cuLaunchKernel"));
   }
   return {};
 }

@@ -6,12 +6,14 @@
 //   stream waits for it on the device (wait), so that no thread waits.
 // - Work that was put on our stream is done when an event behind it is (end_of_work, reached). A second stream waits
 //   for that event and calls back, which writes to the bell: no thread spins and ours does not stop for the callback.
-// - Nothing here waits for a device, and nothing but cuEventQuery asks one.
+// - Nothing here waits for a device, and nothing but cuEventQuery asks one. What the driver may do only when the device
+//   rests (load code, lock memory) comes first: in set_up(), and in stage(), for which see there.
 // Threads: mark, unmark, allocate, release, stage and unstage on any; all others on the lane's thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -68,7 +70,8 @@ class Gpu {
   // In the order of our stream. `element`, repeated, becomes the content; none: whatever was there.
   Result<void*> allocate(std::size_t bytes, std::span<const std::byte> element);
   void release(void* memory);
-  // Of the host, where the GPU can reach it. May wait for the device: once for each group, not for each operation.
+  // Of the host, where the GPU can reach it. May wait for the device, so only while nothing of NCCL's is on it: peers
+  // may be waiting for this rank.
   Result<void*> stage(std::size_t bytes);
   void unstage(void* memory);
 
@@ -93,9 +96,9 @@ class Gpu {
   Gpu(const Libraries& libraries, int index, const char* image)
       : libraries_(libraries), cuda_(libraries.cuda), index_(index), image_(image) {}
   Status set_up();
+  Status load_kernels();
   Status fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element);
   Result<CuEvent> take_event();
-  Result<CuFunction> kernel(const std::string& name);
   [[nodiscard]] Status check(CuResult code, const char* call) const;
 
   const Libraries& libraries_;
@@ -106,6 +109,7 @@ class Gpu {
   CuStream stream_ = nullptr;
   CuStream notify_ = nullptr;
   CuModule module_ = nullptr;
+  std::map<std::string, CuFunction> kernels_;  // by name, none missing
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_ = 0;
   GuardedFd bell_;

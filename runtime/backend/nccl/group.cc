@@ -5,15 +5,18 @@ namespace distrun::backend::nccl_plugin {
 Group::Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host)
     : lanes_(lanes),
       host_(host),
-      party_(lanes.libraries().nccl,
-             {.index = spec.index,
-              .members = static_cast<int>(spec.num_members),
-              .seconds = spec.seconds,
-              .store = spec.store},
-             host) {}
+      party_(std::make_shared<Party>(lanes.libraries().nccl,
+                                     Communicator::Spec{.index = spec.index,
+                                                        .members = static_cast<int>(spec.num_members),
+                                                        .seconds = spec.seconds,
+                                                        .store = spec.store},
+                                     host)) {
+  lanes_.group_comes();
+}
 
 Group::~Group() {
   if (Lane* lane = lane_.load(); lane != nullptr) lane->leave(party_).wait();
+  lanes_.group_goes();
 }
 
 // The engine has refused a second GPU of one rank when it was submitted; a communicator has one.
@@ -33,15 +36,15 @@ Status Group::choose_lane(const distrun_backend_operation& operation) {
 }
 
 void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
-  Status status = party_.aborted.why();
+  Status status = party_->aborted.why();
   if (status.ok()) status = choose_lane(operation);
   if (!status.ok()) return host_.complete(token, status);
-  lane_.load()->submit(party_, operation, token);
+  lane_.load()->submit(*party_, operation, token);
 }
 
 void Group::abort(std::int32_t code, const char* cause) {
-  party_.aborted.set(code, cause);
-  if (Lane* lane = lane_.load(); lane != nullptr) lane->wake();
+  party_->aborted.set(code, cause);
+  if (Lane* lane = lane_.load(); lane != nullptr) lane->give_up();
 }
 
 }  // namespace distrun::backend::nccl_plugin

@@ -26,7 +26,7 @@ class Group {
 
   Lanes& lanes_;
   plugin::Host host_;
-  Party party_;
+  const std::shared_ptr<Party> party_;
   std::atomic<Lane*> lane_{nullptr};
 };
 

@@ -15,8 +15,6 @@ namespace {
 constexpr int kWatchMilliseconds = 100;
 // While members connect, which takes long, and NCCL has nothing to wait on.
 constexpr int kSoonMilliseconds = 1;
-// For the peers to close with.
-constexpr double kClosingSeconds = 5;
 
 int milliseconds_of(Lane::Next next) {
   switch (next) {
@@ -63,6 +61,7 @@ void Lane::run() {
 }
 
 void Lane::submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token) {
+  party.in_flight.fetch_add(1);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     new_jobs_.push_back({.party = &party, .operation = &operation, .token = token});
@@ -70,12 +69,33 @@ void Lane::submit(Party& party, const distrun_backend_operation& operation, std:
   wake();
 }
 
-std::future<void> Lane::leave(Party& party) {
-  std::promise<void> left;
-  std::future<void> result = left.get_future();
+std::future<void> Lane::leave(std::shared_ptr<Party> party) {
+  Leaving leaving{.party = std::move(party), .idle = {}};
+  std::future<void> result = leaving.idle.get_future();
+  leaving.told = leaving.party->in_flight.load() == 0;
+  if (leaving.told) leaving.idle.set_value();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    new_leaving_.push_back({.party = &party, .left = std::move(left), .deadline = deadline_after(kClosingSeconds)});
+    new_leaving_.push_back(std::move(leaving));
+  }
+  wake();
+  return result;
+}
+
+void Lane::give_up() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    give_up_ = true;
+  }
+  wake();
+}
+
+std::future<void> Lane::close_all(TimePoint deadline) {
+  Closing closing{.closed = {}, .deadline = deadline};
+  std::future<void> result = closing.closed.get_future();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    new_closing_.push_back(std::move(closing));
   }
   wake();
   return result;
@@ -89,16 +109,24 @@ Lane::Next Lane::turn() {
   watch();
   moved = let_go() || moved;
   if (moved || next == Next::kNow) return Next::kNow;
-  if (next == Next::kSoon || !leaving_.empty()) return Next::kSoon;
-  return running_.empty() ? Next::kWhenRung : Next::kWatch;
+  if (next == Next::kSoon || !closing_.empty()) return Next::kSoon;
+  return running_.empty() && leaving_.empty() ? Next::kWhenRung : Next::kWatch;
 }
 
 void Lane::take_new() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::ranges::move(new_jobs_, std::back_inserter(waiting_));
-  new_jobs_.clear();
-  std::ranges::move(new_leaving_, std::back_inserter(leaving_));
-  new_leaving_.clear();
+  bool gives_up = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::ranges::move(new_jobs_, std::back_inserter(waiting_));
+    new_jobs_.clear();
+    std::ranges::move(new_leaving_, std::back_inserter(leaving_));
+    new_leaving_.clear();
+    std::ranges::move(new_closing_, std::back_inserter(closing_));
+    new_closing_.clear();
+    gives_up = std::exchange(give_up_, false);
+  }
+  if (!gives_up) return;
+  for (const Leaving& one : leaving_) fail(*one.party, {Errc::kAborted, "The job was aborted."});
 }
 
 void Lane::take_back_failed() {
@@ -205,15 +233,26 @@ void Lane::watch() {
 
 bool Lane::let_go() {
   const std::size_t before = leaving_.size();
-  std::erase_if(leaving_, [this](Leaving& one) {
-    if (has_jobs(*one.party) || !one.party->communicator.close(one.deadline)) return false;
-    one.left.set_value();
-    return true;
+  const bool late =
+      std::ranges::any_of(closing_, [now = Clock::now()](const Closing& one) { return now >= one.deadline; });
+  std::erase_if(leaving_, [this, late](Leaving& one) {
+    if (has_jobs(*one.party)) return false;
+    if (!std::exchange(one.told, true)) one.idle.set_value();
+    if (late) one.party->communicator.abort();
+    return one.party->communicator.close();
   });
+  if (leaving_.empty()) {
+    for (Closing& one : closing_) one.closed.set_value();
+    closing_.clear();
+  }
   return leaving_.size() != before;
 }
 
-void Lane::complete(Job& job, const Status& status) { job.party->host.complete(job.token, status); }
+void Lane::complete(Job& job, const Status& status) {
+  Party& party = *job.party;
+  party.host.complete(job.token, status);
+  party.in_flight.fetch_sub(1);
+}
 
 bool Lane::has_jobs(const Party& party) const {
   const auto of_party = [&party](const Job& job) { return job.party == &party; };

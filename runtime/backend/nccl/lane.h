@@ -8,6 +8,7 @@
 // their work on the stream is reached, and nothing of the device touches their memory then.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <future>
@@ -21,33 +22,39 @@
 
 namespace distrun::backend::nccl_plugin {
 
-// A group's part in a lane. Touched on the lane's thread only, but for `aborted`.
+// A group's part in a lane. Touched on the lane's thread only, but for the two that say so. Outlives the group: its
+// communicator is closed when its peers close theirs, which may still use it.
 struct Party {
   Party(const NcclApi& nccl, Communicator::Spec its_spec, plugin::Host its_host)
       : communicator(nccl, its_spec), spec(its_spec), host(its_host) {}
   Communicator communicator;
   const Communicator::Spec spec;
-  plugin::Host host;
-  plugin::AbortGate aborted;  // any thread
-  Status failure;             // the first; what is in flight and what comes fails with it
+  plugin::Host host;               // only for operations: there are none when the group is gone
+  plugin::AbortGate aborted;       // any thread
+  std::atomic<int> in_flight = 0;  // any thread: operations that were submitted and are not complete
+  Status failure;                  // the first; what is in flight and what comes fails with it
 };
 
 class Lane {
  public:
   explicit Lane(std::unique_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
-  ~Lane();  // after the last party has left
+  ~Lane();  // when nothing is in flight
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
   // Any thread.
   [[nodiscard]] Gpu& gpu() { return *gpu_; }
   void start_thread();
-  // `operation` and the party live until the token is complete.
+  // `operation` and the party's group live until the token is complete.
   void submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token);
   void wake() const { gpu_->ring(); }
-  // Drops what the party has in flight, which is waited for, and closes its communicator. The future is ready when
-  // nothing here touches the party any more.
-  std::future<void> leave(Party& party);
+  // The party's group goes. What it has in flight is taken back, and the future is ready when nothing here touches its
+  // operations, host or store any more: at once where nothing is in flight. Its communicator closes afterwards.
+  std::future<void> leave(std::shared_ptr<Party> party);
+  // The job has failed: who has left has no peers any more to close with.
+  void give_up();
+  // Ready when all who have left are closed, in good order or at the deadline.
+  std::future<void> close_all(TimePoint deadline);
 
   // One look at everything, on the lane's thread (the tests have their own).
   enum class Next { kNow, kSoon, kWatch, kWhenRung };
@@ -64,8 +71,12 @@ class Lane {
     CuEvent end = nullptr;
   };
   struct Leaving {
-    Party* party;
-    std::promise<void> left;
+    std::shared_ptr<Party> party;
+    std::promise<void> idle;
+    bool told = false;
+  };
+  struct Closing {
+    std::promise<void> closed;
     TimePoint deadline;
   };
 
@@ -84,13 +95,16 @@ class Lane {
   [[nodiscard]] bool has_jobs(const Party& party) const;
 
   std::unique_ptr<Gpu> gpu_;
-  std::mutex mutex_;  // for the next three
+  std::mutex mutex_;  // for the next five
   std::vector<Job> new_jobs_;
   std::vector<Leaving> new_leaving_;
+  std::vector<Closing> new_closing_;
+  bool give_up_ = false;
   bool stop_ = false;
   std::deque<Job> waiting_;  // the first may be in NCCL's hands
   std::deque<Job> running_;  // on the stream, in its order
   std::deque<Leaving> leaving_;
+  std::deque<Closing> closing_;
   std::jthread thread_;
 };
 

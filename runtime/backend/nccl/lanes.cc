@@ -2,6 +2,13 @@
 
 namespace distrun::backend::nccl_plugin {
 
+namespace {
+
+// For the peers to close with, which may be gone.
+constexpr double kClosingSeconds = 5;
+
+}  // namespace
+
 Result<Lane*> Lanes::lane(int gpu) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = lanes_.find(gpu); found != lanes_.end()) return found->second.get();
@@ -10,6 +17,17 @@ Result<Lane*> Lanes::lane(int gpu) {
   auto lane = std::make_unique<Lane>(*std::move(opened));
   lane->start_thread();
   return (lanes_[gpu] = std::move(lane)).get();
+}
+
+void Lanes::group_goes() {
+  if (groups_.fetch_sub(1) > 1) return;
+  const TimePoint deadline = deadline_after(kClosingSeconds);
+  std::vector<std::future<void>> closed;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [gpu, lane] : lanes_) closed.push_back(lane->close_all(deadline));
+  }
+  for (const std::future<void>& one : closed) one.wait();
 }
 
 }  // namespace distrun::backend::nccl_plugin

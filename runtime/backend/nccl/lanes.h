@@ -2,6 +2,7 @@
 // process ends: the driver must not be called from a destructor of the process's end.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,10 @@ class Lanes {
 
   // Any thread. The first use of a GPU sets it up.
   Result<Lane*> lane(int gpu);
+  // Groups come and go. While there are others, one that goes leaves its communicator to be closed when the peers close
+  // theirs; the last one is the session's end: it waits for all, for some seconds.
+  void group_comes() { groups_.fetch_add(1); }
+  void group_goes();
   [[nodiscard]] const Libraries& libraries() const { return libraries_; }
 
  private:
@@ -26,6 +31,7 @@ class Lanes {
   const char* const image_;
   std::mutex mutex_;
   std::map<int, std::unique_ptr<Lane>> lanes_;
+  std::atomic<int> groups_ = 0;
 };
 
 }  // namespace distrun::backend::nccl_plugin

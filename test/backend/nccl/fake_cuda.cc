@@ -41,6 +41,16 @@ CuResult plain(const char* symbol, const std::string& details = "") {
   return world().note(symbol, details);
 }
 
+// A call for which a real driver may wait until the GPU has done all that it was given.
+CuResult waits(const char* symbol) {
+  World& it = world();
+  const Lock lock(it.mutex);
+  if (!current.empty() && it.has_collectives(current.back())) {
+    it.fault(std::string(symbol) + " while NCCL's work is on the GPU");
+  }
+  return it.note(symbol, "");
+}
+
 std::string text_of(const char* prefix, std::size_t value) { return std::string(prefix) + std::to_string(value); }
 
 char* memory(CuPointer pointer) { return reinterpret_cast<char*>(pointer); }
@@ -164,7 +174,7 @@ void fill_memory(CudaApi& api) {
     });
   };
   api.host_allocate = [](void** out, std::size_t bytes, unsigned) {
-    const CuResult code = plain("cuMemHostAlloc");
+    const CuResult code = waits("cuMemHostAlloc");
     if (code == kCuSuccess) *out = std::calloc(1, bytes);
     return code;
   };
@@ -210,12 +220,13 @@ void fill_memory(CudaApi& api) {
 void fill_kernels(CudaApi& api) {
   api.load_module = [](CuModule* module, const void* image) {
     *module = const_cast<void*>(image);
-    return plain("cuModuleLoadData");
+    return waits("cuModuleLoadData");
   };
   api.unload_module = [](CuModule) { return kCuSuccess; };
   api.get_function = [](CuFunction* function, CuModule, const char* name) -> CuResult {
     *function = const_cast<FakeKernel*>(find_kernel(name));
-    return *function == nullptr ? 500 : kCuSuccess;
+    const CuResult code = waits("cuModuleGetFunction");
+    return *function == nullptr ? 500 : code;
   };
   api.launch = [](CuFunction function, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                   CuStream stream, void** parameters, void**) -> CuResult {

@@ -42,6 +42,11 @@ void World::put(Stream* stream, Work work) {
   moved();
 }
 
+bool World::has_collectives(const Device* device) const {
+  return std::ranges::any_of(
+      streams, [device](const auto& stream) { return stream->device == device && stream->collectives > 0; });
+}
+
 backend::nccl_plugin::Libraries libraries() {
   backend::nccl_plugin::Libraries made;
   fill_cuda(made.cuda);
@@ -117,6 +122,11 @@ std::string calls_of(const std::vector<std::string>& symbols) {
 void forget_calls() {
   const Lock lock(world().mutex);
   world().calls.clear();
+}
+
+void forget_faults() {
+  const Lock lock(world().mutex);
+  world().faults.clear();
 }
 
 std::vector<std::string> faults() {

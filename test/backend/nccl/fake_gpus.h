@@ -3,7 +3,8 @@
 // come to them. Ranks may be threads of one process, each with a GPU of its own.
 //
 // Calls come on any thread (one lock). What is wrong in a way that a real driver would not forgive (no current context,
-// a stream of another GPU, an object that is gone) is kept in faults().
+// a stream of another GPU, an object that is gone, a call that may wait for a GPU which waits for peers) is kept in
+// faults().
 #pragma once
 
 #include <string>
@@ -37,5 +38,6 @@ std::vector<std::string> calls();
 std::string calls_of(const std::vector<std::string>& symbols);
 void forget_calls();
 std::vector<std::string> faults();
+void forget_faults();
 
 }  // namespace distrun::test::fake_gpus

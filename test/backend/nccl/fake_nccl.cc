@@ -38,7 +38,14 @@ thread_local std::vector<Comm*> group_comms;
 
 // NCCL has taken the calls: they are on their streams.
 void take(Comm& comm) {
-  for (auto& [stream, work] : comm.untaken) world().put(stream, std::move(work));
+  for (auto& [on, work] : comm.untaken) {
+    ++on->collectives;
+    world().put(on, [stream = on, work = std::move(work)] {
+      const bool over = work();
+      if (over) --stream->collectives;
+      return over;
+    });
+  }
   comm.untaken.clear();
 }
 

@@ -22,6 +22,7 @@ struct Stream {
   Device* device = nullptr;
   int number = 0;
   bool gone = false;
+  int collectives = 0;  // of NCCL's that are on it and not over
   std::deque<Work> work;
 };
 struct Event {
@@ -85,6 +86,7 @@ struct World {
   }
   void put(Stream* stream, Work work);
   Stream* stream_of(void* stream);  // the current GPU's own for null
+  bool has_collectives(const Device* device) const;
   void fault(const std::string& text) { faults.push_back(text); }
 };
 World& world();

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "runtime/backend/nccl/group.h"
 #include "runtime/backend/plugin/host_group.h"
 #include "test/backend/nccl/fake_gpus.h"
 #include "test/support/fake_store.h"
@@ -40,12 +41,16 @@ const distrun_backend_host kHost = {.struct_size = sizeof(distrun_backend_host),
 struct Member {
   Member(Lane& its_lane, const distrun_backend_store* store, int index, int members, double seconds = 20)
       : lane(its_lane),
-        party(its_lane.gpu().nccl(), {.index = index, .members = members, .seconds = seconds, .store = store},
-              plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record))) {}
+        owned(std::make_shared<Party>(
+            its_lane.gpu().nccl(),
+            Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
+            plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record)))),
+        party(*owned) {}
   ~Member() { CHECK_FALSE(record.twice); }
   Lane& lane;
   Record record;
-  Party party;
+  std::shared_ptr<Party> owned;
+  Party& party;
 
   [[nodiscard]] bool done(std::uint64_t token) const { return record.done.contains(token); }
   [[nodiscard]] std::string outcome(std::uint64_t token) const {
@@ -362,10 +367,9 @@ TEST_CASE("nccl: an error that NCCL tells of only when asked is found by watchin
 }
 
 TEST_CASE("nccl: whatever call fails, every token ends once and the group goes on failing", "[nccl]") {
-  const std::string symbol =
-      GENERATE(as<std::string>(), "cuStreamWaitEvent", "cuLaunchKernel", "cuMemAllocAsync", "cuEventRecord",
-               "cuEventCreate", "cuEventQuery", "cuModuleLoadData", "ncclAllReduce", "ncclCommInitRankConfig",
-               "ncclGetUniqueId", "ncclCommGetAsyncError");
+  const std::string symbol = GENERATE(as<std::string>(), "cuStreamWaitEvent", "cuLaunchKernel", "cuMemAllocAsync",
+                                      "cuEventRecord", "cuEventCreate", "cuEventQuery", "ncclAllReduce",
+                                      "ncclCommInitRankConfig", "ncclGetUniqueId", "ncclCommGetAsyncError");
   INFO(symbol);
   Rig rig(1);
   Gpu& gpu = rig.lanes[0]->gpu();
@@ -385,6 +389,37 @@ TEST_CASE("nccl: whatever call fails, every token ends once and the group goes o
   gpu.unmark(*std::move(mark));
 }
 
+TEST_CASE("nccl: a GPU whose driver does not take the kernels is refused when it is opened", "[nccl]") {
+  const std::string symbol = GENERATE(as<std::string>(), "cuModuleLoadData", "cuModuleGetFunction");
+  fake::reset();
+  const Libraries libraries = fake::libraries();
+  fake::fail(symbol, 1);
+  const auto gpu = Gpu::open(libraries, 0, "image");
+  REQUIRE_FALSE(gpu.ok());
+  CHECK(gpu.status().message().find(symbol) != std::string::npos);
+}
+
+// The fake finds fault with it: what waits for the device waits for peers, who may be waiting for this rank.
+TEST_CASE("nccl: kernels are there before anything is in flight", "[nccl]") {
+  Rig rig(1);
+  fake::hold(true);
+  Op plain = sum_of({1});
+  Op fused(DISTRUN_BACKEND_ALLREDUCE, {{1}, {2}});
+  rig.lanes[0]->submit(rig.members[0]->party, plain.raw, 1);
+  rig.lanes[0]->submit(rig.members[0]->party, fused.raw, 2);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "in flight");
+  CHECK(fake::calls_of({"cuLaunchKernel"}) ==
+        "cuLaunchKernel s1 pack_float32 2 pieces; cuLaunchKernel s1 unpack_float32 2 pieces");
+  CHECK(fake::faults().empty());
+  CHECK(rig.lanes[0]->gpu().stage(8).ok());
+  CHECK(fake::faults() == std::vector<std::string>{"cuMemHostAlloc while NCCL's work is on the GPU"});
+  fake::forget_faults();
+  fake::hold(false);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(2) == "ok");
+}
+
 TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
   Rig rig(1);
   fake::fail("cuLaunchHostFunc", 1);
@@ -394,26 +429,82 @@ TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
   CHECK(rig.members[0]->outcome(1) == "ok");
 }
 
-TEST_CASE("nccl: a member that leaves closes with its peers, and not before they do", "[nccl]") {
-  Rig rig(2);
+bool ready(const std::future<void>& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
+// A group of two that has done one operation.
+struct ConnectedPair : Rig {
+  ConnectedPair() : Rig(2) {
+    std::vector<Op> ops;
+    ops.reserve(2);
+    for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
+    for (std::size_t i = 0; i < 2; ++i) lanes[i]->submit(members[i]->party, ops[i].raw, 1);
+    turn_all();
+  }
+};
+
+TEST_CASE("nccl: a member may leave at once, and its communicator closes when its peers close theirs", "[nccl]") {
+  ConnectedPair rig;
+  CHECK(ready(rig.lanes[0]->leave(rig.members[0]->owned)));
+  rig.turn_all(50);
+  CHECK(rig.turn(0) == Lane::Next::kWatch);
+  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"}) == "ncclCommFinalize");
+  CHECK(ready(rig.lanes[1]->leave(rig.members[1]->owned)));
+  rig.turn_all(3);
+  CHECK(rig.turn(0) == Lane::Next::kWhenRung);
+  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"}) ==
+        "ncclCommFinalize; ncclCommFinalize; ncclCommDestroy; ncclCommDestroy");
+}
+
+TEST_CASE("nccl: who has left is not waited for when the job has failed, nor after the session's end", "[nccl]") {
+  ConnectedPair rig;
+  CHECK(ready(rig.lanes[0]->leave(rig.members[0]->owned)));
+  const std::future<void> closed = rig.lanes[0]->close_all(deadline_after(1000));
+  rig.turn_all(3);
+  CHECK_FALSE(ready(closed));
+  SECTION("failed") { rig.lanes[0]->give_up(); }
+  SECTION("the end") { CHECK_FALSE(ready(rig.lanes[0]->close_all(Clock::now()))); }
+  rig.turn_all(1);
+  CHECK(ready(closed));
+  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommAbort");
+  CHECK(rig.turn(0) == Lane::Next::kWhenRung);
+}
+
+TEST_CASE("nccl: removing a set waits for no peer; the last group of the process closes all in good order", "[nccl]") {
+  fake::reset();
+  Lanes lanes(fake::libraries(), "image");
+  test::FakeStore memory;
+  const plugin::HostStore store(memory, "group/");
+  const std::vector<int> ranks = {0, 1};
+  std::vector<std::unique_ptr<plugin::HostGroup>> hosts;
+  std::vector<std::unique_ptr<Group>> groups;
   std::vector<Op> ops;
   ops.reserve(2);
-  for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
-  rig.turn_all();
-  const auto left = [](std::future<void>& one) {
-    return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  };
-  std::future<void> first = rig.lanes[0]->leave(rig.members[0]->party);
-  rig.turn_all(3);
-  CHECK_FALSE(left(first));
-  std::future<void> second = rig.lanes[1]->leave(rig.members[1]->party);
-  rig.turn_all(3);
-  CHECK(left(first));
-  CHECK(left(second));
-  CHECK(fake::calls_of({"ncclCommAbort"}).empty());
-  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy"}) ==
-        "ncclCommFinalize; ncclCommFinalize; ncclCommDestroy; ncclCommDestroy");
+  for (const int rank : ranks) {
+    hosts.push_back(std::make_unique<plugin::HostGroup>(nullptr, true, nullptr, "nccl", "group"));
+    const distrun_backend_group_spec spec = {.struct_size = sizeof(spec),
+                                             .index = rank,
+                                             .members = ranks.data(),
+                                             .num_members = ranks.size(),
+                                             .id = "group",
+                                             .local_host = "",
+                                             .seconds = 20,
+                                             .store = &store.table()};
+    groups.push_back(std::make_unique<Group>(lanes, spec, plugin::Host(&plugin::host_table(), hosts.back()->handle())));
+    ops.push_back(sum_of({1}));
+    ops.back().raw.device_index = rank;
+    hosts.back()->expect(1);
+    groups.back()->start(ops.back().raw, 1);
+  }
+  const TimePoint limit = deadline_after(20);
+  for (const auto& host : hosts) {
+    while (!host->any_completed() && Clock::now() < limit) std::this_thread::yield();
+  }
+  groups[0].reset();
+  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}).empty());
+  groups[1].reset();
+  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommDestroy; ncclCommDestroy");
+  CHECK(ops[0].data[0][0] == 2);
+  CHECK(fake::faults().empty());
 }
 
 TEST_CASE("nccl: leaving with operations in flight takes them back first", "[nccl]") {
@@ -425,9 +516,10 @@ TEST_CASE("nccl: leaving with operations in flight takes them back first", "[ncc
   rig.turn_all();
   rig.lanes[0]->submit(rig.members[0]->party, ops[2].raw, 2);
   rig.turn_all();
-  std::future<void> left = rig.lanes[0]->leave(rig.members[0]->party);
+  const std::future<void> left = rig.lanes[0]->leave(rig.members[0]->owned);
+  CHECK_FALSE(ready(left));
   rig.turn_all(3);
-  CHECK(left.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+  CHECK(ready(left));
   CHECK(rig.members[0]->outcome(2) == "The group was closed.");
   CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommAbort");
 }
@@ -468,10 +560,9 @@ TEST_CASE("nccl: a lane with its thread sleeps until it is rung", "[nccl]") {
   for (int i = 0; i < 2; ++i) ops.push_back(sum_of({2}));
   for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
   std::vector<std::future<void>> left;
-  // The peers leave when both are done: leaving waits for nothing of the other's.
   const TimePoint limit = deadline_after(20);
   while (fake::calls_of({"cuEventQuery"}).empty() && Clock::now() < limit) std::this_thread::yield();
-  for (std::size_t i = 0; i < 2; ++i) left.push_back(rig.lanes[i]->leave(rig.members[i]->party));
+  for (std::size_t i = 0; i < 2; ++i) left.push_back(rig.lanes[i]->leave(rig.members[i]->owned));
   for (auto& one : left) CHECK(one.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   rig.lanes.clear();
   for (auto& member : rig.members) CHECK(member->done(1));

@@ -101,6 +101,11 @@ class Stage final : public Backend {
   }
   void abort(const Status&) override {}
   [[nodiscard]] int lost_peer() const override { return -1; }
+  Result<Memory> stage(Device, std::size_t bytes) override {
+    ++staged;
+    return Backend::stage({}, bytes);
+  }
+  static inline int staged = 0;  // times that memory was asked for
 
  private:
   const Capabilities can_;
@@ -121,6 +126,29 @@ TEST_CASE("hierarchical offers for tensors on GPUs what the backend between the 
   CHECK(made_of_stages(DeviceType::kCuda).capabilities().dtypes == 0x3);
   CHECK(made_of_stages(DeviceType::kCuda).capabilities().ops == 0xff);  // the others go by the backend inside
   CHECK(made_of_stages(DeviceType::kCpu).capabilities().dtypes == 0x3);
+}
+
+// To get such memory may wait for the device, and what is on it for peers.
+TEST_CASE("hierarchical: memory between the hosts and a GPU is had before the first operation") {
+  HierarchicalBackend backend = made_of_stages(DeviceType::kCuda);
+  Stage::staged = 0;
+  std::vector<float> data(3 << 20, 1.0F);  // of more pieces than are under way at once
+  auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+  const Segment small{.in = bytes, .out = bytes, .count = 100};
+  const Segment large{.in = bytes, .out = bytes, .count = data.size()};
+  const Device gpu = {.type = DeviceType::kCuda};
+  CHECK(backend.start({.device = gpu, .segments = {&small, 1}}, 1).ok());
+  const int at_first = Stage::staged;
+  CHECK(at_first > 0);
+  CHECK(backend.start({.device = gpu, .segments = {&large, 1}}, 2).ok());
+  std::vector<Completed> ended;
+  for (int turn = 0; turn < 1000 && ended.size() < 2; ++turn) {
+    backend.progress();
+    backend.completed(ended);
+  }
+  REQUIRE(ended.size() == 2);
+  CHECK(ended.back().status.ok());
+  CHECK(Stage::staged == at_first);
 }
 
 TEST_CASE("hierarchical: a stage that refuses a piece ends the job, not the tensor") {

@@ -242,6 +242,34 @@ TEST_CASE("a backend that cannot run operations of two groups at once gets one a
   CHECK(job.fabric().most_in_flight() == 1);
 }
 
+TEST_CASE("on a device an exclusive operation starts when nothing else is there") {
+  test::FakeFabric* fabric = nullptr;
+  EngineJob job({.ranks = 3, .gpu_backend = [&](int set, const std::vector<int>& members, int rank, net::WaitSet&) {
+                   return fabric->backend(100 + set, members, rank, {.exclusive = set == 0});
+                 }});
+  fabric = &job.fabric();
+  job.run([&](int rank, Engine& engine) {
+    const auto pair = engine.add_process_set({0, 1}, false, deadline_after(30));
+    EXPECT_OK(pair);
+    for (int step = 0; step < 10; ++step) {
+      std::vector<float> a(3, static_cast<float>(rank)), b(3, static_cast<float>(rank));
+      std::vector<Submission> batch = {allreduce("a", a), allreduce("b", b)};
+      batch[0].process_set = *pair;
+      for (Submission& one : batch) one.device = {.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(rank)};
+      if (rank == 2) batch.erase(batch.begin());
+      // Both are ready when the pair comes with them, so that they are in the log one after the other.
+      if (rank < 2) run(engine, {.kind = OpKind::kBarrier, .name = "the third rank has come"});
+      const auto handles = engine.submit(batch);
+      EXPECT_OK(handles);
+      if (rank == 2) run(engine, {.kind = OpKind::kBarrier, .name = "the third rank has come"});
+      EXPECT_OK(engine.wait_all(*handles, deadline_after(30)));
+      EXPECT_EQ(a[2], rank < 2 ? 1.0F : 2.0F);
+      EXPECT_EQ(b[2], 3.0F);
+    }
+  });
+  CHECK(job.fabric().most_in_flight() == 1);
+}
+
 TEST_CASE("16 threads of each rank submit and wait") {
   EngineJob job({.ranks = 3});
   job.run([&](int rank, Engine& engine) {

@@ -181,8 +181,9 @@ typedef struct distrun_backend_capabilities {
 } distrun_backend_capabilities;
 
 /* For tensors on devices whose work is put on streams (CUDA), by number of the device. Every function may be called on
- * any thread, also with no group made; none waits for the device. Errors as in create_group. Memory of allocate() and
- * what fill() does to it are in the order of start(): an operation that is started later sees them. */
+ * any thread, also with no group made; none waits for the device, but stage(), which is called while no operation is on
+ * it. Errors as in create_group. Memory of allocate() and what fill() does to it are in the order of start(): an
+ * operation that is started later sees them. */
 typedef struct distrun_backend_device {
   uint32_t struct_size;
   uint32_t reserved;
