@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/api/exchange.h"
+#include "runtime/backend/limited_backend.h"
 #include "runtime/net/wire.h"
 
 namespace distrun::api {
@@ -59,6 +60,17 @@ bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const
     }
   }
   return dropped;
+}
+
+// As it is on all members.
+std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made,
+                                          const std::vector<backend::Offer>& offers,
+                                          const backend::Selection& selection) {
+  const auto mine = std::ranges::find(offers, selection.backend, &backend::Offer::backend);
+  DISTRUN_CHECK(mine != offers.end(), "every member offers what is chosen");
+  const backend::Capabilities& all = selection.capabilities;
+  if (mine->capabilities.ops == all.ops && mine->capabilities.dtypes == all.dtypes) return made;
+  return std::make_unique<backend::LimitedBackend>(std::move(made), mine->capabilities, all);
 }
 
 }  // namespace
@@ -119,7 +131,8 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
                              until + kAgreeing);
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
-      return ChosenBackend{*std::move(made), *std::move(selection)};
+      auto backend = limited(*std::move(made), offers[static_cast<std::size_t>(group.index)], *selection);
+      return ChosenBackend{std::move(backend), *std::move(selection)};
     }
   }
   return Status(Errc::kInternal, "every backend failed to be set up and select() went on choosing one");

@@ -16,7 +16,8 @@ struct Candidate {
   bool idle = false;  // not available, since it has nothing to do in this group
   std::string reason;
   int score = 0;
-  std::uint32_t devices = 0;
+  std::uint32_t devices = 0;  // of any member
+  Capabilities all;           // of all members
 };
 
 std::string who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " (" + host + ")"; }
@@ -33,6 +34,26 @@ struct View {
   const std::vector<std::string>& hosts;
 };
 
+// Where member `i` is of another build than the first and would not do what the others do; or nothing.
+std::optional<std::string> other_way(const View& view, std::size_t i, const Offer& offer) {
+  const Offer* first = find_offer(view.offers.front(), offer.backend);
+  if (first == nullptr) return std::nullopt;
+  const auto differs = [&](bool here, bool there, const std::string& what) {
+    return who(view.members[i], view.hosts[i]) + " has another version of it: there it " +
+           (here ? "does " : "does not ") + what + ", and on " + who(view.members[0], view.hosts[0]) + " it " +
+           (there ? "does" : "does not") + "; install the same on all hosts";
+  };
+  const Capabilities& mine = offer.capabilities;
+  const Capabilities& theirs = first->capabilities;
+  if (mine.scatter_gather != theirs.scatter_gather) {
+    return differs(mine.scatter_gather, theirs.scatter_gather, "scale by itself (scatter_gather)");
+  }
+  if (mine.exclusive != theirs.exclusive) {
+    return differs(mine.exclusive, theirs.exclusive, "need operations one after the other (needs_total_order)");
+  }
+  return std::nullopt;
+}
+
 // Why member `i` cannot use backend `name` for the device, or nothing.
 std::optional<std::string> obstacle(const View& view, std::size_t i, std::string_view name) {
   const Offer* offer = find_offer(view.offers[i], name);
@@ -41,7 +62,7 @@ std::optional<std::string> obstacle(const View& view, std::size_t i, std::string
   if (((offer->capabilities.devices >> static_cast<unsigned>(view.device)) & 1U) == 0) {
     return "does not support " + std::string(name_of(view.device)) + " tensors";
   }
-  return std::nullopt;
+  return other_way(view, i, *offer);
 }
 
 // Why the backend has nothing to do in the group; empty unless all members say so.
@@ -67,6 +88,10 @@ Candidate judge(const View& view, const std::string& name) {
     if (why_not) continue;
     candidate.score = i == 0 ? offer->score : std::min(candidate.score, offer->score);
     if (i == 0) candidate.reason = offer->reason;
+    if (i == 0) candidate.all = offer->capabilities;
+    candidate.all.ops &= offer->capabilities.ops;
+    candidate.all.dtypes &= offer->capabilities.dtypes;
+    candidate.all.devices &= offer->capabilities.devices;
   }
   if (const std::string why = nothing_to_do(view, name); !why.empty()) {
     candidate.available = false;
@@ -121,7 +146,7 @@ std::string listed(const std::map<std::string, Candidate>& candidates) {
 
 Selection won(const std::map<std::string, Candidate>& candidates, const Candidate& winner, bool forced,
               const std::string& setting) {
-  Selection selection = {.backend = winner.name, .reason = winner.reason};
+  Selection selection = {.backend = winner.name, .reason = winner.reason, .capabilities = winner.all};
   if (forced) selection.reason = "chosen by --backend " + setting;
   for (const auto& [name, candidate] : candidates) {
     if (name == winner.name) continue;

@@ -16,11 +16,14 @@ struct Loser {
 struct Selection {
   std::string backend;
   std::string reason;
+  Capabilities capabilities;  // operations, dtypes and devices: what all members offer; the rest as the first has it
   std::vector<Loser> losers;
 };
 
 // `offers[i]` are member i's offers; `forced` is the backend setting ("auto", "tcp", "cpu:tcp,cuda:nccl"; a bare name
 // binds only the device types that it supports). `hosts[i]` names member i's host for the texts.
+// Members must have the same of the flags that decide what all of them do alike (scatter_gather, exclusive); they may
+// move data each in their own way.
 // An impossible choice is kUnsupported with every backend's reason. A choice with nothing to do (Offer) is one for the
 // `whole_job` only: its process sets may lie as they like, and are selected for as without the setting.
 Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,

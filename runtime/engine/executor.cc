@@ -48,7 +48,7 @@ Status too_large(const Tensor& tensor) {
                           .tensor = tensor.submission().name});
 }
 
-// Known to all members alike: their capabilities are the chosen backend's.
+// Known to all members alike: their capabilities are what all of them offered of the chosen backend.
 Status check_capabilities(const backend::Backend& backend, const Tensor& tensor) {
   const Signature& signature = tensor.signature();
   const auto offers = [](std::uint32_t mask, auto value) { return (mask >> static_cast<unsigned>(value) & 1U) != 0; };

@@ -11,7 +11,7 @@ namespace {
 // Does nothing; its factory is what is tested.
 class IdleBackend : public backend::Backend {
  public:
-  explicit IdleBackend(std::string name) : name_(std::move(name)) {}
+  IdleBackend(std::string name, backend::Capabilities can) : name_(std::move(name)), capabilities_(can) {}
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] const backend::Capabilities& capabilities() const override { return capabilities_; }
   Status start(const backend::Operation&, std::uint64_t) override { return {Errc::kUnsupported, "idle"}; }
@@ -31,6 +31,7 @@ struct Plan {
   int fails_on = -1;        // member index whose create() fails
   int unavailable_on = -1;  // member index that does not offer it
   bool too_slow = false;    // create() fails at its deadline, as it does where that has passed
+  int older_on = -1;        // member index on which it has no allgather
 };
 
 class PlannedFactory : public backend::Factory {
@@ -43,7 +44,7 @@ class PlannedFactory : public backend::Factory {
     offer.available = group.index != plan_.unavailable_on;
     offer.reason = offer.available ? "planned" : "the library is not there";
     offer.score = plan_.score;
-    offer.capabilities = {.ops = 15, .dtypes = 1023, .devices = 1};
+    offer.capabilities = capabilities(group);
     return offer;
   }
   [[nodiscard]] Result<std::unique_ptr<backend::Backend>> create(const backend::GroupSpec& group,
@@ -52,21 +53,29 @@ class PlannedFactory : public backend::Factory {
     if (plan_.too_slow) return services.store->get("what nobody sets", deadline).status().with_context(plan_.name);
     if (Clock::now() >= deadline) return Status(Errc::kTimeout, plan_.name + " was given no time");
     if (group.index == plan_.fails_on) return Status(Errc::kSystem, "memory was refused");
-    return std::unique_ptr<backend::Backend>(std::make_unique<IdleBackend>(plan_.name));
+    return std::unique_ptr<backend::Backend>(std::make_unique<IdleBackend>(plan_.name, capabilities(group)));
   }
 
  private:
+  [[nodiscard]] backend::Capabilities capabilities(const backend::GroupSpec& group) const {
+    constexpr std::uint32_t kAllgather = 1U << static_cast<unsigned>(OpKind::kAllgather);
+    const std::uint32_t lacks = group.index == plan_.older_on ? kAllgather : 0;
+    return {.ops = 15 & ~lacks, .dtypes = 1023, .devices = 1};
+  }
+
   Plan plan_;
 };
 
 struct Outcome {
   std::vector<std::string> chosen;  // by member; an error's message where it failed
+  std::vector<std::uint32_t> ops;   // by member: of the chosen one
 };
 
 Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forced = "auto", double seconds = 20) {
   test::FakeStore store;
   Outcome outcome;
   outcome.chosen.resize(static_cast<std::size_t>(size));
+  outcome.ops.resize(static_cast<std::size_t>(size));
   test::run_ranks(size, [&](int index) {
     Factories factories;
     for (const Plan& plan : plans) factories.push_back(std::make_unique<PlannedFactory>(plan));
@@ -87,6 +96,7 @@ Outcome choose(const std::vector<Plan>& plans, int size, const std::string& forc
                                  deadline_after(seconds));
     outcome.chosen[static_cast<std::size_t>(index)] =
         chosen.ok() ? to_text(DeviceType::kCpu, chosen->selection) : chosen.status().message();
+    if (chosen.ok()) outcome.ops[static_cast<std::size_t>(index)] = chosen->backend->capabilities().ops;
   });
   return outcome;
 }
@@ -115,6 +125,13 @@ TEST_CASE("what is not set up in time is dropped with its reason, and the next b
   const Outcome outcome = choose({{"slow", 10}, {"fast", 90, -1, -1, true}}, 3, "auto", 0.5);
   CHECK(all_contain(outcome, "cpu: slow"));
   CHECK(all_contain(outcome, "not fast: rank 0 (host0): not available: fast: store: nobody set what nobody sets"));
+}
+
+TEST_CASE("what one member's version of a backend cannot do is refused on all", "[api]") {
+  const Outcome outcome = choose({{.name = "plug-in", .score = 10, .older_on = 1}}, 3);
+  CHECK(all_contain(outcome, "cpu: plug-in"));
+  CHECK(outcome.ops[1] != 15);
+  CHECK(outcome.ops == std::vector<std::uint32_t>(3, outcome.ops[1]));
 }
 
 TEST_CASE("a forced backend that cannot be set up is an error on every member", "[api]") {

@@ -90,6 +90,43 @@ TEST_CASE("select: does not depend on the order of offers, and ties are broken b
   CHECK(loser(*selection, "zeta") == "same score, later by name (50 = 50)");
 }
 
+TEST_CASE("select: a group can do what all members can") {
+  Offer newer = offer("mpi", 60, kCpuOnly | kCudaOnly);
+  newer.capabilities.ops = 0x3f;
+  newer.capabilities.dtypes = 0x3ff;
+  Offer older = offer("mpi", 60);
+  older.capabilities.ops = 0x1f;
+  older.capabilities.dtypes = 0x7ff;
+  for (const auto& offers : {std::vector{newer, older}, std::vector{older, newer}}) {
+    const auto selection = choose(group_of({{offers[0]}, {offers[1]}}));
+    REQUIRE(selection.ok());
+    CHECK(selection->capabilities.ops == 0x1f);
+    CHECK(selection->capabilities.dtypes == 0x3ff);
+    CHECK(selection->capabilities.devices == kCpuOnly);
+  }
+}
+
+TEST_CASE("select: a backend that goes about it in different ways on two members is used by none") {
+  Offer scales = offer("mpi", 60);
+  scales.capabilities.scatter_gather = true;
+  const auto selection = choose(group_of({{scales, offer("tcp", 50)}, {offer("mpi", 60), offer("tcp", 50)}}));
+  REQUIRE(selection.ok());
+  CHECK(selection->backend == "tcp");
+  CHECK(loser(*selection, "mpi") ==
+        "rank 4 (node4) has another version of it: there it does not scale by itself (scatter_gather), and on rank 3 "
+        "(node3) it does; install the same on all hosts");
+  Offer one_by_one = offer("mpi", 60);
+  one_by_one.capabilities.exclusive = true;
+  const auto forced = choose(group_of({{offer("mpi", 60)}, {one_by_one}}), "mpi");
+  REQUIRE_FALSE(forced.ok());
+  CHECK(contains(forced.status().message(), "rank 4 (node4) has another version of it"));
+  CHECK(contains(forced.status().message(), "needs_total_order"));
+  // How each looks for the end of its own work is its own business.
+  Offer asks = offer("mpi", 60);
+  asks.capabilities.must_be_asked = asks.capabilities.thread_affine = asks.capabilities.polls_memory = true;
+  CHECK(choose(group_of({{offer("mpi", 60)}, {asks}}))->backend == "mpi");
+}
+
 TEST_CASE("select: the group's score is the lowest of its members") {
   const auto selection = choose(group_of({{offer("shm", 80), offer("tcp", 50)}, {offer("shm", 10), offer("tcp", 50)}}));
   REQUIRE(selection.ok());
