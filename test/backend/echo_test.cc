@@ -6,6 +6,7 @@
 
 #include "runtime/backend/plugin/describe.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/backend/plugin/plugin_group.h"
 #include "test/backend/group_fixtures.h"
 
 namespace distrun::test {
@@ -67,6 +68,29 @@ TEST_CASE("plug-ins: an error of create_group comes through with its text") {
   REQUIRE(!made.ok());
   CHECK(made.status().code() == Errc::kUnsupported);
   CHECK(made.status().message() == "echo serves one rank only");
+}
+
+TEST_CASE("plug-ins: the same ranks are a group of its own for each kind of device") {
+  FakeStore store;
+  const auto key = net::JobKey::generate();
+  const auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  const backend::Services services = {.key = &key, .store = &store, .wait_set = wait_set->get()};
+  const auto library = backend::plugin::Library::load(file("echo"));
+  REQUIRE(library.ok());
+  const std::byte drawn{7};
+  std::vector<net::Mac> macs;
+  for (const DeviceType device : {DeviceType::kCpu, DeviceType::kCuda}) {
+    const backend::GroupSpec group = {.id = "0", .members = {0}, .index = 0, .device = device};
+    backend::plugin::PluginGroup made(*library, group, services, true);
+    const Status status = made.create(deadline_after(10));
+    CHECK((status.ok() ? "" : status.message()) == "");
+    const std::string prefix = "echo/0/" + std::string(name_of(device)) + "/";
+    CHECK(*store.add(prefix + "made", 0) == 1);
+    CHECK(*store.add(prefix + "device", 0) == 1 + static_cast<int>(device));
+    macs.push_back(*made.host().mac({&drawn, 1}));
+  }
+  CHECK(macs[0] != macs[1]);
 }
 
 TEST_CASE("plug-ins: a broken one is an offer that says what is wrong") {

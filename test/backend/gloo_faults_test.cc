@@ -21,7 +21,7 @@ constexpr double kPatience = 2;  // a silent stranger is found out by the time t
 
 // Connects to the port on which member 0 waits for member 1, as the store has it: a sockaddr at the front.
 Fd connect_to_member_0(FakeStore& store) {
-  const auto value = store.get("gloo/0/0", deadline_after(kPatience));
+  const auto value = store.get("gloo/0/cpu/0", deadline_after(kPatience));
   REQUIRE(value.ok());
   REQUIRE(value->size() >= sizeof(sockaddr_in));
   sockaddr_in address{};

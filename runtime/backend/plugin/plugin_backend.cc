@@ -120,7 +120,7 @@ class PluginBackend final : public Backend {
 }  // namespace
 
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services) {
-  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now());
+  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now(), DISTRUN_BACKEND_ANY_DEVICE);
   distrun_backend_capabilities answer{};
   answer.struct_size = sizeof(answer);
   library.table().capabilities(&spec, &answer);

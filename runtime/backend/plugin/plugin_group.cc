@@ -40,7 +40,19 @@ PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& gr
                 .num_marks = marks_.size()};
 }
 
-distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline) {
+namespace {
+
+// The same ranks may be a group for each kind of device. What has the group's name in it (keys of the store, the secret
+// of the MACs, what a library goes by) is for one of them.
+GroupSpec named_for_device(GroupSpec group) {
+  group.id += "/" + std::string(name_of(group.device));
+  return group;
+}
+
+}  // namespace
+
+distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline,
+                                   std::int32_t device_type) {
   static_assert(sizeof(int) == sizeof(std::int32_t));
   const auto seconds = std::chrono::duration<double>(deadline - Clock::now()).count();
   return {.struct_size = sizeof(distrun_backend_group_spec),
@@ -50,19 +62,20 @@ distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& servi
           .id = group.id.c_str(),
           .local_host = services.local_host.c_str(),
           .seconds = std::max(seconds, 0.0),
-          .store = nullptr};
+          .store = nullptr,
+          .device_type = device_type};
 }
 
 PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
                          bool waited_for)
     : library_(std::move(library)),
-      spec_(group),
+      spec_(named_for_device(group)),
       services_(services),
-      host_(services.wait_set, waited_for, services.key, library_->table().name, group.id),
-      store_(*services.store, std::string(library_->table().name) + "/" + group.id + "/") {}
+      host_(services.wait_set, waited_for, services.key, library_->table().name, spec_.id),
+      store_(*services.store, std::string(library_->table().name) + "/" + spec_.id + "/") {}
 
 Status PluginGroup::create(TimePoint deadline) {
-  distrun_backend_group_spec spec = spec_of(spec_, services_, deadline);
+  distrun_backend_group_spec spec = spec_of(spec_, services_, deadline, static_cast<std::int32_t>(spec_.device));
   spec.store = &store_.table();
   std::array<char, 512> error{};
   const int code = library_->table().create_group(&spec, host_.handle(), &group_, error.data(), error.size());

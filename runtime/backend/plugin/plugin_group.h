@@ -29,7 +29,8 @@ class PluginOperation {
 };
 
 // A group's description in the plug-in's terms. Points into `group` and `services`.
-distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline);
+distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& services, TimePoint deadline,
+                                   std::int32_t device_type);
 
 class PluginGroup {
  public:
@@ -55,7 +56,7 @@ class PluginGroup {
 
  private:
   std::shared_ptr<const Library> library_;
-  GroupSpec spec_;
+  const GroupSpec spec_;  // with the device in its id
   Services services_;
   HostGroup host_;
   HostStore store_;

@@ -29,7 +29,7 @@ static void capabilities(const distrun_backend_group_spec* spec, distrun_backend
   out->score = 1000; /* more than there is: distrun bounds it */
   out->ops = 15;
   out->dtypes = ~0U;
-  out->devices = 1U << DISTRUN_BACKEND_CPU;
+  out->devices = 1U << DISTRUN_BACKEND_CPU | 1U << DISTRUN_BACKEND_CUDA;
   out->flags = DISTRUN_BACKEND_ASYNCHRONOUS | DISTRUN_BACKEND_NEEDS_TOTAL_ORDER;
 }
 
@@ -38,6 +38,13 @@ static int32_t create_group(const distrun_backend_group_spec* spec, distrun_back
   if (spec->num_members != 1) {
     strncpy(error, "echo serves one rank only", error_size);
     return DISTRUN_BACKEND_UNSUPPORTED;
+  }
+  int64_t sum = 0;
+  const distrun_backend_store* store = spec->store;
+  if (store->add(store->context, "device", 1 + spec->device_type, &sum) != DISTRUN_BACKEND_OK ||
+      store->add(store->context, "made", 1, &sum) != DISTRUN_BACKEND_OK || sum != 1) {
+    strncpy(error, "this group has been made before", error_size);
+    return DISTRUN_BACKEND_PROTOCOL;
   }
   struct distrun_backend_group* made = calloc(1, sizeof(*made));
   if (made == NULL) return DISTRUN_BACKEND_OUT_OF_MEMORY;

@@ -77,7 +77,7 @@ enum { /* kind */
 
 #define DISTRUN_BACKEND_MAC_SIZE 32
 
-enum { DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
+enum { DISTRUN_BACKEND_ANY_DEVICE = -1, DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
 
 enum { /* distrun_backend_capabilities.flags */
        DISTRUN_BACKEND_SCATTER_GATHER =
@@ -125,10 +125,12 @@ typedef struct distrun_backend_group_spec {
   int32_t index;          /* of this process among the members */
   const int32_t* members; /* world ranks, ascending */
   uint64_t num_members;
-  const char* id;                     /* unique in the job and the same on all members */
+  const char* id;                     /* unique among the job's groups and the same on all members */
   const char* local_host;             /* this host's address as the others reach it */
   double seconds;                     /* create_group returns within this time */
   const distrun_backend_store* store; /* valid until destroy; NULL in capabilities */
+  int32_t device_type;                /* of its tensors: ranks that have tensors on two kinds of devices are two groups.
+                                       * DISTRUN_BACKEND_ANY_DEVICE in capabilities, which answers for all */
 } distrun_backend_group_spec;
 
 typedef struct distrun_backend_segment {
