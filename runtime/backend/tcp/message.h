@@ -13,7 +13,7 @@ namespace distrun::backend::tcp {
 
 enum class MessageKind : std::uint8_t {
   kData = 0,
-  kGoodbye = 1,  // the sender has closed its group in good order: the end of file that follows is no death
+  kGoodbye = 1,  // the sender has closed its group in good order; an end of file between messages says the same
   kAbort = 2,    // the sender gave up; `rank` is the world rank whose loss made it do so, or -1
 };
 inline constexpr int kNumMessageKinds = 3;

@@ -58,6 +58,7 @@ class MessageReader {
   // Header and payload. kDone when both are complete; has_header() may turn true before.
   Io read(int fd);
   [[nodiscard]] bool has_header() const { return header_read_ == kHeaderBytes; }
+  [[nodiscard]] bool at_boundary() const { return header_read_ == 0; }  // nothing of the next message has been read
   [[nodiscard]] bool complete() const { return has_header() && payload_.empty(); }
   [[nodiscard]] Result<Header> header() const { return decode(header_); }
   void next();  // the message has been dealt with

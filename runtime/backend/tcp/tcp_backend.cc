@@ -145,7 +145,7 @@ bool TcpBackend::receive_idle() {
   if (!left_.ready || size_ == 1 || reader_.has_header()) return false;
   const Io io = reader_.read_header(left_.fd.get());
   if (io == Io::kBlocked) left_.ready = false;
-  if (io == Io::kGone) link_gone(left_, false);
+  if (io == Io::kGone) link_gone(left_, reader_.at_boundary());
   if (io != Io::kDone) return false;
   const Result<Header> header = reader_.header();
   if (!header.ok()) {
@@ -191,11 +191,11 @@ bool TcpBackend::accept_header() {
   return false;
 }
 
-// The right neighbour never sends data: what comes from there is a farewell, or the end of file of its death.
+// The right neighbour never sends data: what comes from there is a farewell, or the end of file.
 void TcpBackend::read_against_stream() {
   if (right_.gone) return;
   const Io io = answer_reader_.read_header(right_.fd.get());
-  if (io == Io::kGone) link_gone(right_, false);
+  if (io == Io::kGone) link_gone(right_, answer_reader_.at_boundary());
   if (io != Io::kDone) return;
   const Result<Header> header = answer_reader_.header();
   if (header.ok() && header->kind != MessageKind::kData) {
@@ -253,14 +253,15 @@ void TcpBackend::on_farewell(const Header& header, Link& link) {
   link_gone(link, true);
 }
 
-void TcpBackend::link_gone(Link& link, bool in_good_order) {
+void TcpBackend::link_gone(Link& link, bool between_messages) {
   link.gone = true;
   unwatch(link);
-  if (!in_good_order && lost_ < 0) lost_ = link.peer;
+  if (!between_messages && lost_ < 0) lost_ = link.peer;
 }
 
-// A neighbour that closed its group in good order is missed only by an operation that needs it. One that gave up has
-// told, or its engine will tell, whose fault it is.
+// A neighbour that closed its group is missed only by an operation that needs it, and so is one whose connection ended
+// between two messages: the goodbye is sent only as far as the socket takes it. One that gave up has told, or its
+// engine will tell, whose fault it is.
 void TcpBackend::find_lost_peer() {
   if (lost_ >= 0) return;
   if (left_.gone && !left_.aborted && receiving_ < jobs_.size()) lost_ = left_.peer;

@@ -2,8 +2,9 @@
 // Used by the holder of the progress token, except abort(). Operations run first in, first out: on every link all
 // messages of an operation come before those of the next, so that members may be a different number of operations
 // ahead without locking each other up.
-// When a neighbour dies, lost_peer() names it and the operations stand still until abort() gives the cause. Only what
-// nobody else sees fails them from here: a protocol error, or memory that an operation needs and does not get.
+// When an operation needs a neighbour that is gone, lost_peer() names it and the operations stand still until abort()
+// gives the cause. Only what nobody else sees fails them from here: a protocol error, or memory that an operation needs
+// and does not get.
 #pragma once
 
 #include <deque>
@@ -74,7 +75,7 @@ class TcpBackend final : public Backend {
   void update_interest();
 
   void on_farewell(const Header& header, Link& link);
-  void link_gone(Link& link, bool in_good_order);
+  void link_gone(Link& link, bool between_messages);
   void find_lost_peer();
   void fail(const Status& why);
   void tell_neighbours(const Header& farewell);
