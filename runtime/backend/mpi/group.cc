@@ -12,27 +12,69 @@
 namespace distrun::backend::mpi_plugin {
 namespace {
 
-// Where each member is among MPI's tasks, by the job's store: ranks need not be in the same order as tasks.
-Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, const Place& place) {
-  if (spec.num_members == 1) return std::vector<int>{place.rank};  // a world of one has no store
-  const distrun_backend_store& store = *spec.store;
-  const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
-  const std::string mine = std::to_string(place.rank);
-  const std::string own_key = "task/" + std::to_string(spec.index);
-  if (store.set(store.context, own_key.c_str(), mine.data(), mine.size()) != DISTRUN_BACKEND_OK) {
-    return Status(Errc::kSystem, "the job's store did not take this rank's place in MPI's world");
+constexpr double kAnswerSeconds = 1;  // also of a step that has used up the deadline
+
+double seconds_until(TimePoint deadline) {
+  return std::max(std::chrono::duration<double>(deadline - Clock::now()).count(), 0.0);
+}
+
+Result<std::string> read(const distrun_backend_group_spec& spec, const std::string& key, double seconds) {
+  std::array<char, 1024> text{};
+  std::uint64_t size = 0;
+  const int code = spec.store->get(spec.store->context, key.c_str(), seconds, text.data(), text.size(), &size);
+  if (code == DISTRUN_BACKEND_OK) return std::string(text.data(), std::min<std::uint64_t>(size, text.size()));
+  return Status(code == DISTRUN_BACKEND_TIMEOUT ? Errc::kTimeout : Errc::kSystem, "mpi: nobody has set " + key);
+}
+
+Status write(const distrun_backend_group_spec& spec, const std::string& key, const std::string& text) {
+  const int code = spec.store->set(spec.store->context, key.c_str(), text.data(), text.size());
+  return code == DISTRUN_BACKEND_OK ? Status() : Status(Errc::kSystem, "mpi: the job's store did not take " + key);
+}
+
+// The first member's verdict: empty where all have come to the step with an ok status.
+Status collect(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, double seconds) {
+  const TimePoint until = deadline_after(seconds);
+  Status told = mine;
+  Status silent;
+  for (std::uint64_t member = 1; member < spec.num_members; ++member) {
+    const std::string who = "rank " + std::to_string(spec.members[member]);
+    const auto said = read(spec, step + "/" + std::to_string(member), seconds_until(until));
+    if (!said.ok() && silent.ok()) silent = said.status().with_context(who + " did not come in time");
+    if (said.ok() && !said->empty() && told.ok()) told = Status(Errc::kUnsupported, who + ": " + *said);
   }
+  return told.ok() ? silent : told;
+}
+
+// One outcome for all, by the deadline, before what all have to do together: a call of MPI's that a member does not
+// come to never returns.
+Status agree(const distrun_backend_group_spec& spec, const std::string& step, const Status& mine, TimePoint deadline) {
+  if (spec.num_members == 1) return mine;  // a world of one has no store
+  const double seconds = std::max(seconds_until(deadline), kAnswerSeconds);
+  if (spec.index == 0) {
+    const Status verdict = collect(spec, step, mine, seconds);
+    const Status written = write(spec, step + "/verdict", verdict.ok() ? "" : verdict.message());
+    return verdict.ok() ? written : verdict;
+  }
+  DISTRUN_RETURN_IF_ERROR(
+      write(spec, step + "/" + std::to_string(spec.index), mine.ok() ? std::string() : mine.message()));
+  const auto verdict = read(spec, step + "/verdict", seconds + 2 * kAnswerSeconds);
+  if (!verdict.ok()) return mine.ok() ? verdict.status() : mine;
+  return verdict->empty() ? Status() : Status(Errc::kUnsupported, *verdict);
+}
+
+// Where each member is among MPI's tasks, by the job's store: ranks need not be in the same order as tasks.
+Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, const Place& place,
+                                        TimePoint deadline) {
+  if (spec.num_members == 1) return std::vector<int>{place.rank};
+  DISTRUN_RETURN_IF_ERROR(write(spec, "task/" + std::to_string(spec.index), std::to_string(place.rank)));
   std::vector<int> ranks;
   for (std::uint64_t member = 0; member < spec.num_members; ++member) {
-    std::array<char, 16> text{};
-    std::uint64_t size = 0;
-    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-    const std::string key = "task/" + std::to_string(member);
-    const int code = store.get(store.context, key.c_str(), std::max(left, 0.0), text.data(), text.size(), &size);
+    const auto text = read(spec, "task/" + std::to_string(member), seconds_until(deadline));
+    if (!text.ok()) return text.status();
     int rank = -1;
-    std::from_chars(text.data(), text.data() + std::min<std::uint64_t>(size, text.size()), rank);
-    if (code != DISTRUN_BACKEND_OK || rank < 0 || rank >= place.size) {
-      return Status(Errc::kSystem, "member " + key.substr(5) + " did not say where it is in MPI's world");
+    std::from_chars(text->data(), text->data() + text->size(), rank);
+    if (rank < 0 || rank >= place.size) {
+      return Status(Errc::kSystem, "member " + std::to_string(member) + " did not say where it is in MPI's world");
     }
     ranks.push_back(rank);
   }
@@ -54,10 +96,12 @@ Result<std::unique_ptr<Group>> Group::create(Process& process, const distrun_bac
 }
 
 Status Group::connect(const distrun_backend_group_spec& spec) {
+  const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
+  DISTRUN_RETURN_IF_ERROR(agree(spec, "init", {}, deadline));
   const auto place = process_.enter();
-  if (!place.ok()) return place.status();
-  const auto ranks = exchange_ranks(spec, *place);
-  if (!ranks.ok()) return ranks.status();
+  DISTRUN_RETURN_IF_ERROR(agree(spec, "place", place.status(), deadline));
+  const auto ranks = exchange_ranks(spec, *place, deadline);
+  DISTRUN_RETURN_IF_ERROR(agree(spec, "group", ranks.status(), deadline));
   channel_ = {.process = &process_,
               .memory = memory_.get(),
               .comm = nullptr,

@@ -1,10 +1,12 @@
-/* An MPI of one task with the binary interface of Open MPI, for process_test.cc. It gives the thread level that it is
+/* An MPI with the binary interface of Open MPI, of which this is task 0. It gives the thread level that it is
  * told to give, and its operations do nothing. */
 #pragma GCC visibility push(default)
 
 int fake_mpi_level = 3;
 int fake_mpi_inits = 0;
 int fake_mpi_finalizes = 0;
+int fake_mpi_tasks = 1;
+int fake_mpi_communicators = 0;
 
 int MPI_Initialized(int* flag) {
   *flag = fake_mpi_inits > 0;
@@ -36,7 +38,15 @@ int MPI_Comm_rank(void* comm, int* rank) {
 }
 int MPI_Comm_size(void* comm, int* size) {
   (void)comm;
-  *size = 1;
+  *size = fake_mpi_tasks;
+  return 0;
+}
+int MPI_Comm_create_group(void* comm, void* group, int tag, void** made) {
+  (void)comm;
+  (void)group;
+  (void)tag;
+  *made = &fake_mpi_communicators;
+  ++fake_mpi_communicators;
   return 0;
 }
 
@@ -47,7 +57,6 @@ FUNCTION(MPI_Get_library_version)
 FUNCTION(MPI_Comm_group)
 FUNCTION(MPI_Group_incl)
 FUNCTION(MPI_Group_free)
-FUNCTION(MPI_Comm_create_group)
 FUNCTION(MPI_Comm_set_errhandler)
 FUNCTION(MPI_Comm_free)
 FUNCTION(MPI_Op_create)

@@ -1,0 +1,85 @@
+// How a group comes to its communicator, above an MPI that does as it is told (fake_mpi.c): the test is the other
+// member.
+#include "runtime/backend/mpi/group.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "runtime/backend/plugin/host_group.h"
+#include "test/support/fake_store.h"
+
+extern "C" {
+extern int fake_mpi_inits;
+extern int fake_mpi_tasks;
+extern int fake_mpi_communicators;
+}
+
+namespace distrun::backend::mpi_plugin {
+namespace {
+
+// As in the plug-in: there until the process has ended.
+Process& process() {
+  static auto& only = *new Process();
+  return only;
+}
+
+// Member 0 of the ranks 4 and 7.
+struct Member {
+  Result<std::unique_ptr<Group>> create(double seconds) {
+    const std::vector<int> ranks = {4, 7};
+    return Group::create(process(),
+                         {.struct_size = sizeof(distrun_backend_group_spec),
+                          .index = 0,
+                          .members = ranks.data(),
+                          .num_members = ranks.size(),
+                          .id = "group",
+                          .local_host = "",
+                          .seconds = seconds,
+                          .store = &store.table()},
+                         plugin::Host(&plugin::host_table(), host.handle()));
+  }
+  void peer_says(const std::string& key, const std::string& text = "") { REQUIRE(memory.set("mpi/" + key, text).ok()); }
+
+  test::FakeStore memory;
+  plugin::HostStore store{memory, "mpi/"};
+  plugin::HostGroup host{nullptr, true, nullptr, "mpi", "group"};
+};
+
+constexpr double kShort = 0.05;
+constexpr double kPatience = 30;
+
+}  // namespace
+
+TEST_CASE("mpi: no call that a member does not come to is made, and who is missing is named by the deadline") {
+  fake_mpi_tasks = 2;
+  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "4"}}, 1).ok());
+  const auto fails = [](Member& member, double seconds, const std::string& text) {
+    const auto made = member.create(seconds);
+    REQUIRE_FALSE(made.ok());
+    CHECK(made.status().message().find(text) != std::string::npos);
+    CHECK(fake_mpi_communicators == 0);
+  };
+  Member alone;
+  fails(alone, kShort, "rank 7 did not come in time");
+  CHECK(fake_mpi_inits == 0);
+
+  Member leaves;  // after it has said where it is
+  leaves.peer_says("init/1");
+  leaves.peer_says("place/1");
+  leaves.peer_says("task/1", "1");
+  fails(leaves, kShort, "rank 7 did not come in time");
+  CHECK(fake_mpi_inits == 1);
+
+  Member refused;
+  refused.peer_says("init/1");
+  refused.peer_says("place/1", "only one thread may call it");
+  fails(refused, kPatience, "rank 7: only one thread may call it");
+
+  Member both;
+  for (const char* key : {"init/1", "place/1", "group/1"}) both.peer_says(key);
+  both.peer_says("task/1", "1");
+  CHECK(both.create(kPatience).ok());
+  CHECK(fake_mpi_communicators == 1);
+}
+
+}  // namespace distrun::backend::mpi_plugin
