@@ -23,13 +23,13 @@ Process& process() {
   return only;
 }
 
-// Member 0 of the ranks 4 and 7.
+// One of the ranks 4 and 7.
 struct Member {
-  Result<std::unique_ptr<Group>> create(double seconds) {
+  Result<std::unique_ptr<Group>> create(double seconds, int index = 0) {
     const std::vector<int> ranks = {4, 7};
     return Group::create(process(),
                          {.struct_size = sizeof(distrun_backend_group_spec),
-                          .index = 0,
+                          .index = index,
                           .members = ranks.data(),
                           .num_members = ranks.size(),
                           .id = "group",
@@ -80,6 +80,22 @@ TEST_CASE("mpi: no call that a member does not come to is made, and who is missi
   both.peer_says("task/1", "1");
   CHECK(both.create(kPatience).ok());
   CHECK(fake_mpi_communicators == 1);
+}
+
+TEST_CASE("mpi: a member that is not the first goes by the first one's word") {
+  fake_mpi_tasks = 2;
+  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "7"}}, 1).ok());
+  const int before = fake_mpi_communicators;
+  Member refused;
+  refused.peer_says("init/verdict", "rank 4: no MPI here");
+  CHECK(refused.create(kPatience, 1).status().message() == "rank 4: no MPI here");
+  CHECK(fake_mpi_communicators == before);
+
+  Member both;
+  for (const char* step : {"init", "place", "group"}) both.peer_says(std::string(step) + "/verdict");
+  both.peer_says("task/0", "1");
+  CHECK(both.create(kPatience, 1).ok());
+  CHECK(fake_mpi_communicators == before + 1);
 }
 
 }  // namespace distrun::backend::mpi_plugin
