@@ -32,6 +32,10 @@ class Reduction:
         """True where there is somebody to reduce with."""
         return has_peers(self.process_set)
 
+    def travels(self) -> bool:
+        """Like `active`, but true of a set that is not registered yet, as before init: it may come to that."""
+        return self.process_set.process_set_id is None or self.active()
+
     @property
     def _scale(self) -> float:
         """What every gradient is multiplied by, reduced or not."""

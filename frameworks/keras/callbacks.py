@@ -12,16 +12,18 @@ import numpy as np
 
 import distrun.numpy as arrays
 from distrun import basics
+from distrun._abi import ReduceOp
 from distrun._objects import allgather_object
 
 from ._keras import keras
-from .functions import broadcast_model
+from .functions import broadcast_model, has_its_variables
 from .optimizer import is_distributed
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Weights and optimizer's state of rank `root_rank` on all ranks, before the first batch.
 
+    After it for a model that gets its variables there: on TensorFlow, one without an input shape that was not built.
     local_variables: what this rank has for itself, and keeps. `device` is Horovod's and has no effect.
     """
 
@@ -41,6 +43,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self._done:
             return
         self._refuse_scaling_outside()
+        # One rank may have built its model to load weights, and the others not: all broadcast at one time.
+        own = np.array([has_its_variables(self.model)], np.uint8)
+        if arrays.allreduce(own, name="keras.built", op=ReduceOp.MIN)[0]:
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Once, if it could not be done before."""
+        if not self._done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
         broadcast_model(self.model, self.root_rank, self._local)
         self._done = True
 

@@ -74,11 +74,26 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
             variable.assign(value)
 
 
+def has_its_variables(model: Any) -> bool:
+    """Whether fit() finds the variables made. On TensorFlow its first step makes those that are missing, elsewhere it
+    makes them before it begins."""
+    if keras.backend.backend() != "tensorflow" or model.built:
+        return True
+    # One that is never called itself, but has steps of its own for its parts.
+    layers = list(model._flatten_layers(include_self=False))
+    return bool(layers) and all(layer.built for layer in layers)
+
+
 def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ()) -> None:
     """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
 
     local: ids (of id()) of variables that each rank keeps.
     """
+    if not has_its_variables(model):
+        raise ValueError(
+            "the model has no weights yet: give it an input shape (keras.Input), build it, or call it on a batch "
+            "first; BroadcastGlobalVariablesCallback waits for them by itself."
+        )
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
     if optimizer is not None:

@@ -9,6 +9,7 @@ from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
 
+from . import _jit
 from ._backends import Reduction
 from ._keras import LEGACY, keras
 
@@ -68,17 +69,20 @@ def DistributedOptimizer(  # Horovod's name
             reduction.postscale *= backward_passes_per_step
     if LEGACY:
         return _legacy(optimizer, config, reduction)
+    _jit.amend_trainer(is_distributed)
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
     # Keras would put it around ours, and leave out the reduction on the rank whose own gradients overflowed.
     inner = type(optimizer).from_config(config)
-    return _of_class(
+    made = _of_class(
         keras.optimizers.LossScaleOptimizer,
         keras.optimizers.LossScaleOptimizer(inner, name="loss_scale_optimizer").get_config(),
         reduction,
         None,
     )
+    _exclude_alike(optimizer, made)
+    return made
 
 
 def PartialDistributedOptimizer(  # Horovod's name
@@ -142,10 +146,20 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
     made = _class(base, reduction).from_config(config)
-    if old is not None and old.built:
-        made.build(old._trainable_variables)
-        copy_state(old, made)
+    if old is not None:
+        _exclude_alike(old, made)
+        if old.built:
+            made.build(old._trainable_variables)
+            copy_state(old, made)
     return made
+
+
+def _exclude_alike(old: Any, made: Any) -> None:
+    """What exclude_from_weight_decay() was told is in no configuration."""
+    old, made = (getattr(one, "inner_optimizer", one) for one in (old, made))
+    for name, value in vars(old).items():
+        if name.startswith("_exclude_from_weight_decay") and not name.endswith("_cache"):
+            setattr(made, name, type(value)(value) if type(value) in (list, set) else value)
 
 
 def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
@@ -170,7 +184,9 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
             """The gradient of `variable` is not reduced."""
             reduction.local.add(id(variable))
 
-    return _named_as(type(optimizer), Distributed).from_config(config)
+    made = _named_as(type(optimizer), Distributed).from_config(config)
+    _exclude_alike(optimizer, made)
+    return made
 
 
 def _class(base: Any, reduction: Reduction) -> Any:

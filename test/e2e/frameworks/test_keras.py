@@ -14,6 +14,9 @@ from .conftest import COMPILE_FAST, RunFramework, assert_trained, run_with
 # Of keras_fit.py; the others are of what Keras 3 alone has.
 LEGACY = (
     "check_equal_to_a_single_process",
+    "check_models_that_are_built_in_the_first_step",
+    "check_models_without_weights_are_told_from_others",
+    "check_what_weight_decay_leaves_out",
     "check_the_class_is_keras_own_in_files",
     "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
     "check_legacy_has_no_accumulation",

@@ -92,6 +92,114 @@ def check_equal_to_a_single_process() -> None:
     )
 
 
+class Subclassed(keras.Model):
+    """Its variables are made when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        return self.last(self.first(inputs))
+
+
+class StepsOfItsOwn(Subclassed):
+    """Never called itself."""
+
+    def call(self, inputs: Any) -> Any:
+        raise NotImplementedError
+
+
+def assert_equal_everywhere(made: Any) -> None:
+    for weight in (*made.get_weights(), *(np.asarray(one) for one in made.optimizer.variables)):
+        if weight.dtype.kind == "f":
+            assert np.array_equal(hvd.broadcast(weight, 0), weight)
+
+
+def check_models_that_are_built_in_the_first_step() -> None:
+    """Where rank 0 alone has built its own too: to load weights, say."""
+    for make in (lambda: keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(1)]), Subclassed):
+        for built_on_0 in (False, True):
+            keras.utils.set_random_seed(hvd.rank())
+            made = make()
+            made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+            if built_on_0 and hvd.rank() == 0:
+                made(data()[0][:1])
+            fit(made, *mine(), BATCH // hvd.size(), [start()], epochs=2)
+            assert len(made.get_weights()) == 4
+            assert_equal_everywhere(made)
+            before = made.get_weights()
+            fit(made, *mine(), BATCH // hvd.size(), [start()], epochs=1)
+            assert_equal_everywhere(made)
+            assert not np.array_equal(made.get_weights()[0], before[0])
+
+
+def check_models_without_weights_are_told_from_others() -> None:
+    if keras.backend.backend() != "tensorflow":
+        return
+    with raises(ValueError, "no weights yet"):
+        hvd.broadcast_model(Subclassed())
+    parts = StepsOfItsOwn()
+    for layer in (parts.first, parts.last):
+        layer.build((None, 8))
+    hvd.broadcast_model(parts)
+    weights = parts.first.get_weights()[0]
+    assert np.array_equal(hvd.broadcast(weights, 0), weights)
+
+
+def without_decay_of(names: Any = None, variables: Any = None) -> Any:
+    optimizer = keras.optimizers.AdamW(0.05, weight_decay=0.9)
+    optimizer.exclude_from_weight_decay(var_list=variables, var_names=names)
+    return optimizer
+
+
+def check_what_weight_decay_leaves_out() -> None:
+    same(distributed(without_decay_of(["bias"])), alone(without_decay_of(["bias"])))
+    made = model(0)
+    optimizer = hvd.DistributedOptimizer(without_decay_of(variables=made.trainable_variables[:1]))
+    optimizer.build(made.trainable_variables)
+    assert [optimizer._use_weight_decay(one) for one in made.trainable_variables] == [False, True, True, True]
+
+
+def check_what_weight_decay_leaves_out_of_a_scaled_loss() -> None:
+    variable = model(0).trainable_variables[0]
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        scaled = keras.optimizers.LossScaleOptimizer(without_decay_of(variables=[variable]))
+        for given in (scaled, without_decay_of(variables=[variable])):
+            assert not hvd.DistributedOptimizer(given).inner_optimizer._use_weight_decay(variable)
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def check_xla_is_left_out_on_tensorflow() -> None:
+    """Keras chooses it where it sees a GPU."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    before = tf.config.list_physical_devices
+    gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    tf.config.list_physical_devices = lambda kind=None: before(kind) if kind else [*before(), gpu]
+    try:
+        assert distributed(keras.optimizers.SGD(0.05)).jit_compile == (hvd.size() == 1)
+        later = model(0)
+        later.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse")
+        assert later.jit_compile
+        later.optimizer = hvd.DistributedOptimizer(later.optimizer)
+        fit(later, *mine(), BATCH // hvd.size(), [start()])
+        same(later, alone(keras.optimizers.SGD(0.05)))
+        asked = {"optimizer": hvd.DistributedOptimizer(keras.optimizers.SGD()), "loss": "mse", "jit_compile": True}
+        if hvd.size() > 1:
+            with raises(ValueError, "jit_compile=False"):
+                model(0).compile(**asked)
+        else:
+            model(0).compile(**asked)
+    finally:
+        tf.config.list_physical_devices = before
+
+
 def check_gradient_accumulation() -> None:
     options = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
     same(distributed(keras.optimizers.SGD(0.05), **options), alone(keras.optimizers.SGD(0.05)))
