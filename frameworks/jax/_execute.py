@@ -145,7 +145,7 @@ def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_m
         *arrays,
         name=spec.traced_name,
         kind=np.int64(spec.kind),
-        reduce=np.int64(spec.reduce),
+        reduce=np.int64(spec.reduce.native),
         root=np.int64(spec.root),
         process_set=np.int64(spec.process_set.process_set_id or 0),
         prescale=np.float64(spec.prescale),

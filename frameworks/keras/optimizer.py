@@ -69,7 +69,6 @@ def DistributedOptimizer(  # Horovod's name
             reduction.postscale *= backward_passes_per_step
     if LEGACY:
         return _legacy(optimizer, config, reduction)
-    _jit.amend_trainer(is_distributed)
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
@@ -145,6 +144,7 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
+    _jit.amend_trainer(is_distributed)
     made = _class(base, reduction).from_config(config)
     if old is not None:
         _exclude_alike(old, made)

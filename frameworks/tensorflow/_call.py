@@ -96,7 +96,7 @@ DEFAULTS: dict[str, Any] = {
     "process_set": 0,
     "eager": 0,
     "grouped": 0,
-    "reduce": int(ReduceOp.SUM),
+    "reduce": ReduceOp.SUM.native,
     "prescale": repr(1.0),
     "postscale": repr(1.0),
     "root": 0,
@@ -120,7 +120,7 @@ def _attributes(what: Call, eager: bool) -> dict[str, Any]:
     }
     if what.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
         made |= {
-            "reduce": int(what.reduce),
+            "reduce": what.reduce.native,
             "prescale": repr(float(what.prescale)),
             "postscale": repr(float(what.postscale)),
         }

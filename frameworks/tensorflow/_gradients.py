@@ -105,7 +105,8 @@ def _call_of(kind: Kind, op: Any) -> Call:
     what = what._replace(grouped=bool(_attribute(op, "grouped")))
     if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
         prescale, postscale = (float(_attribute(op, word)) for word in ("prescale", "postscale"))
-        what = what._replace(reduce=ReduceOp(_attribute(op, "reduce")), prescale=prescale, postscale=postscale)
+        reduce = ReduceOp.of_native(_attribute(op, "reduce"))
+        what = what._replace(reduce=reduce, prescale=prescale, postscale=postscale)
     return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 

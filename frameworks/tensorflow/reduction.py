@@ -71,7 +71,7 @@ class Reduction:
             self._reduce_dense(part, results, names, grouped)
         if sparse:
             slices = [results[index] for index in sparse]
-            reduced = allreduce_slices(slices, ReduceOp(self.op), [names[index] for index in sparse], self.process_set)
+            reduced = allreduce_slices(slices, reduce_op(self.op), [names[index] for index in sparse], self.process_set)
             for index, gradient in zip(sparse, reduced, strict=True):
                 results[index] = gradient
         return results
@@ -79,7 +79,7 @@ class Reduction:
     def _reduce_dense(self, part: list[int], results: list[Any], names: list[str], grouped: bool) -> None:
         reduced = allreduce_dense(
             [results[index] for index in part],
-            ReduceOp(self.op),
+            reduce_op(self.op),
             [names[index] for index in part],
             self.process_set,
             self.compression,

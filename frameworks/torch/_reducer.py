@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from distrun import _abi, _operations, errors
+from distrun import _abi, _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import call
 from distrun._operations import Handle, Op
@@ -30,6 +30,8 @@ from .sparse import sparse_allreduce_async
 
 # Gradients wait for each other until this many bytes are ready: below it a call costs more than the bytes.
 _BATCH_BYTES = 1 << 20
+
+_UNKNOWN = -1
 
 _TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
@@ -66,7 +68,7 @@ class _Slot:
         self.group = group
         self.passes_left = passes
         self.queued = False
-        self.is_sparse = False
+        self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
         self.struct = _abi.OpStruct()
         self.filled_for: tuple[Any, ...] | None = None
         self.pointed_to: object = None  # by `struct`
@@ -88,6 +90,7 @@ class Reducer:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
+        self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
@@ -119,6 +122,7 @@ class Reducer:
             group.slots.append(slot)
             group.missing += 1
         self._slots.append(slot)
+        self._undecided.append(slot)
         reducer = weakref.ref(self)
 
         def on_gradient(_: torch.Tensor) -> None:
@@ -139,13 +143,14 @@ class Reducer:
         """
         with self._lock:
             self._adopt()
+        failure = self._agree_on_layouts()
+        with self._lock:
             for slot in self._slots:
-                # One that came before the parameter was frozen is still this rank's own.
-                if not slot.queued and (slot.param.requires_grad or slot.passes_left < self.options.passes):
+                if not slot.queued and self._is_wanted(slot):
                     self._queue(slot)
             self._send_rest_of_groups()
             self._flush()
-        failure = self._settle()
+        failure = self._settle() or failure
         while self._flights:
             handle, slots = self._flights[0]
             try:
@@ -198,6 +203,41 @@ class Reducer:
         for param, name in frozen:
             self.add(param, name, None)  # the rest of its group may be on its way
 
+    def _is_wanted(self, slot: _Slot) -> bool:
+        # A gradient that came before the parameter was frozen is still this rank's own.
+        return slot.param.requires_grad or slot.passes_left < self.options.passes
+
+    def _agree_on_layouts(self) -> errors.DistrunError | None:
+        """A rank that does not use a parameter cannot see that its gradient is sparse, which travels otherwise.
+
+        Who has joined takes part in this with nothing, and knows nothing of it. When all have joined, they start anew,
+        as the numbers of unnamed operations do.
+        """
+        options = self.options
+        if options.sparse_as_dense:
+            return None
+        if _session.current().number(f"{self._prefix}layouts", registered_id(options.process_set)) == 0:
+            self._undecided = list(self._slots)
+        asked = [slot for slot in self._undecided if self._is_wanted(slot)]
+        if not asked:
+            return None
+        own = torch.tensor([_layout(slot) for slot in asked], dtype=torch.uint8)
+        what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
+        try:
+            answers = collective.same_size([own], what, in_place=True).wait().tolist()
+        except errors.DistrunError as error:
+            return error
+        for slot, (dense, sparse) in zip(asked, answers, strict=True):
+            if dense and sparse:
+                raise ValueError(
+                    f"the gradient of {slot.name} is sparse on some ranks and dense on others; pass "
+                    "sparse_as_dense=True to DistributedOptimizer on all ranks."
+                )
+            if dense or sparse:
+                slot.layout = sparse
+        self._undecided = [slot for slot in self._undecided if slot.layout == _UNKNOWN]
+        return None
+
     def _send_rest_of_groups(self) -> None:
         """Members that are frozen by now do not come any more."""
         for slot in self._slots:
@@ -209,7 +249,6 @@ class Reducer:
         options = self.options
         grad = self._gradient(slot)
         if grad.is_sparse:
-            slot.is_sparse = True
             slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
             return
@@ -269,11 +308,12 @@ class Reducer:
     def _gradient(self, slot: _Slot) -> torch.Tensor:
         param = slot.param
         if param.grad is None:
-            zeros = torch.zeros_like(param, requires_grad=False, memory_format=torch.preserve_format)
-            param.grad = zeros.to_sparse(1) if slot.is_sparse else zeros
-        elif param.grad.is_sparse and self.options.sparse_as_dense:
-            param.grad = param.grad.to_dense()
-        assert param.grad is not None
+            param.grad = _zeros(param, slot.layout)
+        elif param.grad.is_sparse:
+            if self.options.sparse_as_dense or slot.layout == 0:
+                param.grad = param.grad.to_dense()
+        elif slot.layout > 0:
+            param.grad = param.grad.to_sparse(slot.layout)
         return param.grad
 
     def _fill(self, slot: _Slot, work: torch.Tensor) -> None:
@@ -341,6 +381,24 @@ class Reducer:
             slot.queued = False
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
+
+
+def _layout(slot: _Slot) -> tuple[int, int]:
+    """What this rank knows: 1 for dense, or else the number of sparse dimensions."""
+    grad = slot.param.grad
+    if slot.layout != _UNKNOWN:
+        return int(slot.layout == 0), slot.layout
+    if grad is None:
+        return 0, 0
+    return (0, grad.sparse_dim()) if grad.is_sparse else (1, 0)
+
+
+def _zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
+    if layout <= 0:
+        return torch.zeros_like(param, requires_grad=False, memory_format=torch.preserve_format)
+    places = torch.empty((layout, 0), dtype=torch.int64, device=param.device)
+    values = torch.empty((0, *param.shape[layout:]), dtype=param.dtype, device=param.device)
+    return torch.sparse_coo_tensor(places, values, param.shape, check_invariants=False)
 
 
 def _feedback_kind(options: Options) -> type[Feedback] | None:

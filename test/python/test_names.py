@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 import distrun
 import distrun.numpy
 import distrun.torch as hvd
+from distrun._abi import ReduceOp
+
+from . import conftest
 
 REDUCTION = "average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 COMPRESSED = "average=None name=None compression= op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
@@ -129,6 +133,15 @@ def test_all_names_are_there(module: Any) -> None:
     assert [name for name in names if not hasattr(module, name)] == []
     assert set(module.__all__) >= set(names)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_reductions_have_horovods_numbers() -> None:
+    wanted = ["Average", "Sum", "Adasum", "Min", "Max", "Product"]
+    assert [int(getattr(hvd, name)) for name in wanted] == list(range(6))
+    header = (conftest.ROOT / "runtime/api/include/distrun/distrun.h").read_text()
+    native = {name: int(number) for name, number in re.findall(r"DISTRUN_(SUM|AVERAGE|MIN|MAX|PRODUCT) = (\d)", header)}
+    assert native == {op.name: op.native for op in ReduceOp if op is not ReduceOp.ADASUM}
+    assert all(ReduceOp.of_native(op.native) is op for op in ReduceOp)
 
 
 def test_what_is_missing_says_what_to_do() -> None:

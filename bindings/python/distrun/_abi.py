@@ -45,14 +45,30 @@ class DType(enum.IntEnum):
 
 
 class ReduceOp(enum.IntEnum):
-    """distrun_reduce, and ADASUM, which Horovod has and this library refuses by name when it is used."""
+    """Horovod's numbers, which its users write down, and distrun_reduce's as `native`.
 
-    ADASUM = -1
-    SUM = 0
-    AVERAGE = 1
-    MIN = 2
-    MAX = 3
-    PRODUCT = 4
+    ADASUM is Horovod's alone: this library refuses it by name when it is used.
+    """
+
+    native: int
+
+    def __new__(cls, value: int, native: int) -> ReduceOp:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.native = native
+        return member
+
+    AVERAGE = 0, 1
+    SUM = 1, 0
+    ADASUM = 2, -1
+    MIN = 3, 2
+    MAX = 4, 3
+    PRODUCT = 5, 4
+
+    @classmethod
+    def of_native(cls, number: int) -> ReduceOp:
+        """The one whose `native` is `number`."""
+        return next(one for one in cls if one.native == number)
 
 
 class Kind(enum.IntEnum):

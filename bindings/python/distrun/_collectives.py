@@ -5,6 +5,7 @@ A front end gives an Adapter (how to look at one of its tensors) and gets every 
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -303,9 +304,12 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
     if splits is None:
         return None
     values = splits.tolist() if hasattr(splits, "tolist") else splits
-    if not isinstance(values, list | tuple) or not all(isinstance(one, int) for one in values):
-        raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
-    return tuple(values)
+    try:
+        if isinstance(values, list | tuple):
+            return tuple(operator.index(one) for one in values)
+    except TypeError:
+        pass
+    raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
 
 
 def join(process_set: ProcessSet) -> int:

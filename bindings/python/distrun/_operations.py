@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from distrun import _abi, _session, errors
+from distrun._abi import ReduceOp
 from distrun._library import library
 
 R = TypeVar("R")
@@ -39,7 +40,7 @@ class Op(NamedTuple):
     shape: tuple[int, ...] = ()
     input: int = 0
     output: int = 0
-    reduce: int = 0
+    reduce: ReduceOp = ReduceOp.SUM
     root: int = 0
     prescale: float = 1.0
     postscale: float = 1.0
@@ -78,7 +79,7 @@ def fill(struct: _abi.OpStruct, op: Op) -> object:
     struct.kind = op.kind
     struct.name = op.name.encode()
     struct.dtype = op.dtype
-    struct.reduce = op.reduce
+    struct.reduce = op.reduce.native
     struct.device_type = op.device_type
     struct.device_index = op.device_index
     struct.ndim = len(op.shape)

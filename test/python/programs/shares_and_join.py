@@ -25,7 +25,8 @@ def check_alltoall_with_splits() -> None:
     spare = torch.full((2, 2), -1.0)  # goes to nobody
     expected = torch.cat([torch.full((rows_to(sender, rank), 2), 10.0 * sender + rank) for sender in range(size)])
     received = [rows_to(sender, rank) for sender in range(size)]
-    for given in (splits, torch.tensor(splits, dtype=torch.int32), np.array(splits)):
+    lists = [[np.int64(rows) for rows in splits], [torch.tensor(rows) for rows in splits]]
+    for given in (splits, torch.tensor(splits, dtype=torch.int32), np.array(splits), *lists):
         output, sizes = hvd.alltoall(torch.cat([*blocks, spare]), splits=given)
         assert torch.equal(output, expected)
         assert sizes.dtype == torch.int32 and sizes.tolist() == received

@@ -46,6 +46,15 @@ def check_allreduce() -> None:
     torch.testing.assert_close(scaled, total((4,)) / 2)
 
 
+def check_operations_by_horovods_numbers() -> None:
+    everybodys = torch.stack([mine((5,), rank=rank) for rank in range(hvd.size())])
+    expected = {0: everybodys.mean(0), 1: everybodys.sum(0), 3: everybodys.amin(0), 4: everybodys.amax(0)}
+    for number, values in {**expected, 5: everybodys.prod(0)}.items():
+        torch.testing.assert_close(hvd.allreduce(mine((5,)), op=number), values)
+    with raises(NotImplementedError, "Adasum"):
+        hvd.allreduce(mine((5,)), op=2)
+
+
 def check_bool() -> None:
     tensor = torch.tensor([hvd.rank() == 0, True, False])
     assert hvd.allreduce(tensor, op=hvd.Max).tolist() == [True, True, False]

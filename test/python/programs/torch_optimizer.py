@@ -239,6 +239,58 @@ def check_sparse_gradients() -> None:
         torch.testing.assert_close(result, expected)
 
 
+def check_sparse_gradients_that_some_ranks_do_not_have() -> None:
+    """In the first step, in a later one, nowhere before a later one, and after a rank was out of data."""
+
+    class Tables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.later = nn.Embedding(6, 2, sparse=True), nn.Embedding(6, 2, sparse=True)
+            self.dense = nn.Linear(2, 1)
+
+        def loss(self, step: int, rank: int) -> torch.Tensor:
+            used = self.dense(torch.ones(2)).sum()
+            if (step + rank) % 2 == 0:
+                used = used + self.first(torch.tensor([rank, 5])).square().sum()
+            if step >= 2 and rank == step % 2:
+                used = used + self.later(torch.tensor([step % 6])).square().sum()
+            return used
+
+    joined = (4, 0)  # in this step this rank has no data
+    for passes in (1, 2):
+        model, expected = Tables(), Tables()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=passes
+        )
+        reference = torch.optim.SGD(expected.parameters(), lr=0.1)
+        for step in range(7):
+            out_of_data = step == joined[0] and hvd.rank() == joined[1]
+            if not out_of_data:
+                optimizer.zero_grad()
+                for _ in range(passes):
+                    (model.loss(step, hvd.rank()) / passes).backward()
+                optimizer.step()
+                assert model.first.weight.grad is None or model.first.weight.grad.is_sparse
+            reference.zero_grad()
+            with_data = [rank for rank in range(hvd.size()) if (step, rank) != joined]
+            (sum(expected.loss(step, rank) for rank in with_data) / hvd.size()).backward()
+            reference.step()
+            if step == joined[0]:
+                hvd.broadcast_parameters(model.state_dict(), root_rank=hvd.join())
+        assert_same(model, expected)
+
+
+def check_sparse_and_dense_gradients_of_one_parameter() -> None:
+    if hvd.size() == 1:
+        return
+    table = nn.Embedding(4, 2, sparse=hvd.rank() == 0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), sparse_as_dense=True)
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert_same(together(sgd, 2), alone(sgd, 2))
+
+
 def check_closures() -> None:
     def trained(wrap: Callable[[Any, Any], Any], data: Callable[[int], Any], make: MakeOptimizer) -> nn.Module:
         model = make_model()
