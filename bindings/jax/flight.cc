@@ -73,9 +73,11 @@ xla::Error* Flight::start(xla::CallFrame& frame) {
   if (claim == Names<Flight>::Claim::kLater) return nullptr;
   return flight->make_error({.code = xla::kInvalidArgument,
                              .text = "'" + name +
-                                     "' is in flight already in this run of the program: a jitted function that holds "
-                                     "it is called more than once inside another one. Take jax.jit off the inner "
-                                     "function, so that each call gets a name of its own."});
+                                     "' is in flight already in this run of the program. Either the program runs on "
+                                     "several devices of this rank (jax.pmap, arrays sharded over them), and each of "
+                                     "them asks: start one rank for each device. Or a jitted function that holds it is "
+                                     "called more than once inside another one: take jax.jit off the inner function, "
+                                     "so that each call gets a name of its own."});
 }
 
 // The name is this flight's.

@@ -23,6 +23,7 @@ def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Seq
     operation = kind.name.lower()
     traced = ""
     if is_traced(arrays):
+        _names.refuse_several_devices()
         traced = f"{operation}.{name}" if name is not None else _names.traced(operation)
     return Spec(kind, traced, name, process_set, process_set.size() or 1, process_set.rank() or 0, **arguments)
 

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
 _counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
 _without_trace: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
@@ -38,6 +40,25 @@ def _program(trace: Any) -> str:
         if isinstance(place, str):  # "train_step at train.py:12"
             return place.partition(" at ")[0]
     return "jit"
+
+
+def refuse_several_devices() -> None:
+    """Each device would submit the operation once. Of arrays sharded over devices nothing is known while tracing."""
+    if jax.local_device_count() == 1:
+        return
+    try:
+        from jax._src import core
+
+        mapped = dict(core.get_axis_env().axis_sizes)
+        # vmap names an axis too, and stays on one device.
+        mapped = {} if type(core.trace_ctx.trace).__name__ == "BatchTrace" else mapped
+    except (ImportError, AttributeError):
+        return
+    if any(size != 1 for size in mapped.values()):
+        raise NotImplementedError(
+            "a program that runs on several devices of this rank (jax.pmap, shard_map) would submit the operation once "
+            "for each of them; start one rank for each device, and use jax.jit."
+        )
 
 
 def traced(operation: str) -> str:

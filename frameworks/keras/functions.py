@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from distrun.process_sets import ProcessSet, global_process_set
 
 from ._backends import path_of
 from ._keras import LEGACY, keras
-from .optimizer import Compression, DistributedOptimizer, copy_state, is_distributed
+from .optimizer import Compression, DistributedOptimizer, compression_name, copy_state, is_distributed
 
 
 def _array(value: Any) -> Any:
@@ -30,6 +30,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: int | None = None,
+    compression: str = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction (default: the average) of the ranks' values, as a NumPy array. Not in a compiled step."""
@@ -37,6 +38,7 @@ def allreduce(
         _array(value),
         average,
         name,
+        getattr(arrays.Compression, compression_name(compression)),
         op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
@@ -72,6 +74,15 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
     if basics.rank() != root_rank:
         for variable, value in zip(variables, contents, strict=True):
             variable.assign(value)
+
+
+def broadcast_global_variables(root_rank: int) -> NoReturn:
+    """Horovod's, for the graphs of TensorFlow 1: says what to do instead."""
+    raise RuntimeError(
+        "there are no global variables outside the graphs of TensorFlow 1: use "
+        f"hvd.broadcast_model(model, {root_rank}), hvd.broadcast_variables(variables, {root_rank}) or "
+        f"BroadcastGlobalVariablesCallback({root_rank})."
+    )
 
 
 def has_its_variables(model: Any) -> bool:

@@ -56,7 +56,7 @@ def DistributedOptimizer(  # Horovod's name
     if is_distributed(optimizer):
         raise ValueError("this optimizer is distributed already.")
     reduction = _reduction(op, gradient_predivide_factor)
-    reduction.compression = _compression(compression)
+    reduction.compression = compression_name(compression)
     reduction.sparse_as_dense = sparse_as_dense
     reduction.process_set = process_set
     reduction.scale_local = scale_local_gradients
@@ -116,7 +116,8 @@ def copy_state(old: Any, made: Any) -> None:
         mine.assign(its)
 
 
-def _compression(given: Any) -> str:
+def compression_name(given: Any) -> str:
+    """Of what Horovod's programs pass as `compression`."""
     # The other front ends' Compression.fp16 and so on are classes of these names.
     name = given if isinstance(given, str) else getattr(given, "__name__", "").removesuffix("Compressor").lower()
     if name not in ("none", "fp16", "bf16"):

@@ -53,6 +53,14 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
     assert done.stdout.count("all checks passed") == ranks
 
 
+def test_several_devices_of_a_rank(run_jax: RunFramework) -> None:
+    program, check = str(ROOT / "test/python/programs/jax_ops.py"), "check_several_devices_of_a_rank"
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = run_jax("-np", "1", program=program, words=(check,), env=two)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all checks passed" in done.stdout
+
+
 @pytest.mark.full
 def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> None:
     pythons = [environment_python(name) for name in ("jax", "jax-0.6")]

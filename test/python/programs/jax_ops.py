@@ -323,6 +323,18 @@ def check_nan_travels() -> None:
         assert jnp.isnan(result[0]) and result[1] == 1.0
 
 
+def check_several_devices_of_a_rank() -> None:
+    """The test gives the ranks two devices for this check. One program may use one of them."""
+    if jax.local_device_count() == 1:
+        return
+    same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
+    rows = jnp.ones((jax.local_device_count(), 2))
+    same(jax.jit(jax.vmap(hvd.allreduce, axis_name="rows"))(rows), rows)
+    same(jax.vmap(hvd.allreduce, axis_name="rows")(rows), rows)
+    with raises(NotImplementedError, "several devices of this rank", "one rank for each device"):
+        jax.pmap(functools.partial(hvd.allreduce, name="mapped"))(rows)
+
+
 def check_by_callbacks() -> None:
     """The way that is taken where the native handler cannot be, as on a GPU."""
     from distrun.jax import _native

@@ -5,6 +5,7 @@ With TF_USE_LEGACY_KERAS=1 it is legacy Keras, which has checks of its own; the 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from checks import raises, run
 
 import distrun.keras as hvd
+import distrun.numpy as arrays
 from distrun import _session
 from distrun.keras._backends import Reduction
 from distrun.keras._keras import LEGACY, keras
@@ -393,6 +395,43 @@ def check_values() -> None:
     assert hvd.allreduce(value, op=hvd.Sum).tolist() == [sum(range(size))] * 2
     assert hvd.allgather(value).tolist() == [float(one) for one in range(size) for _ in range(2)]
     assert hvd.broadcast(value, 0).tolist() == [0.0, 0.0]
+    for small in (hvd.Compression.fp16, arrays.Compression.fp16):
+        assert hvd.allreduce(value + 2.0**-20, op=hvd.Max, compression=small).tolist() == [max(size - 1, 2.0**-20)] * 2
+    with raises(RuntimeError, "broadcast_model"):
+        hvd.broadcast_global_variables(0)
+
+
+def check_horovods_names() -> None:
+    """In its order; what we have besides comes after them, or has a default."""
+    reduced = "name average prescale_factor postscale_factor op compression"
+    wanted = {
+        "DistributedOptimizer": "optimizer name device_dense device_sparse compression sparse_as_dense "
+        "gradient_predivide_factor op backward_passes_per_step average_aggregated_gradients num_groups groups "
+        "process_set scale_local_gradients",
+        "allreduce": f"value {reduced}",
+        "allgather": "value name",
+        "broadcast": "value root_rank name",
+        "reducescatter": "value name op",
+        "broadcast_global_variables": "root_rank",
+        "load_model": "filepath custom_optimizers custom_objects compression legacy_opts",
+        "init": "comm process_sets",
+    }
+    for name, expected in wanted.items():
+        found = list(inspect.signature(getattr(hvd, name)).parameters)
+        assert found[: len(expected.split())] == expected.split(), (name, found)
+    modules = "callbacks elastic Compression PartialDistributedOptimizer ProcessSet global_process_set"
+    queries = (
+        "rank size local_rank local_size cross_rank cross_size shutdown is_initialized start_timeline stop_timeline"
+    )
+    built = "mpi_built gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built mpi_enabled gloo_enabled"
+    reductions = "Average Sum Adasum Min Max Product"
+    names = f"{modules} {queries} {built} {reductions} mpi_threads_supported add_process_set remove_process_set".split()
+    assert [name for name in names if not hasattr(hvd, name) or (name != "elastic" and name not in hvd.__all__)] == []
+    callbacks = (
+        "BroadcastGlobalVariablesCallback MetricAverageCallback LearningRateScheduleCallback "
+        "LearningRateWarmupCallback BestModelCheckpoint"
+    )
+    assert [name for name in callbacks.split() if not hasattr(hvd.callbacks, name)] == []
 
 
 if __name__ == "__main__":
