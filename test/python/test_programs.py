@@ -109,6 +109,12 @@ def test_killed_rank(run_ranks: RunRanks) -> None:
     assert got(result.stdout).startswith("got RankLost ranks=(1,)") and "signal 9" in got(result.stdout)
 
 
+def test_sparse_on_one_rank(run_ranks: RunRanks) -> None:
+    result = run_ranks(2, "sparse_on_one_rank.py", check=False, timeout=60)
+    assert result.returncode == 1
+    assert len(re.findall(r"refused: .*weight is sparse on some ranks.*sparse_as_dense=True", result.stdout)) == 2
+
+
 def test_rank_that_leaves_early(run_ranks: RunRanks) -> None:
     result = run_ranks(2, "ends.py", "leave", check=False)
     assert result.returncode in (1, 76)
