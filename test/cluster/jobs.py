@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -56,6 +57,7 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = 30.0) -
 def run(host: Host, *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 60.0,
         cwd: str | Path = "/tmp", input: str | None = None) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """`distrun arguments...` to its end."""
+    remember_files(host)
     environment = job_environment() | (env or {})
     return host.run([launcher(), *arguments], env=environment, timeout=timeout, cwd=cwd, input=input)
 
@@ -65,11 +67,29 @@ def agents(host: Host) -> list[Process]:
     return [each for each in host.processes() if each.argv[1:] == ("agent", "--guard")]
 
 
+# What lay in a host's /tmp and /dev/shm when the last job before it started.
+_files_before: WeakKeyDictionary[Host, set[str]] = WeakKeyDictionary()
+
+
+def files_of(host: Host) -> set[str]:
+    """But for what torch keeps of its compiler's."""
+    names = {f"{folder}/{name}" for folder in ("/tmp", "/dev/shm") for name in os.listdir(host.path(folder))}
+    return {name for name in names if not name.startswith("/tmp/torchinductor_")}
+
+
+def remember_files(host: Host) -> None:
+    """Of all hosts of the cluster, the tests' own files among them."""
+    for each in host.together:
+        if each.alive:
+            _files_before[each] = files_of(each)
+
+
 class Job:
     """A running `distrun`."""
 
     def __init__(self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
         self.host = host
+        remember_files(host)
         self.process = host.popen(
             [launcher(), *arguments],
             env=job_environment() | (env or {}),
@@ -139,8 +159,13 @@ def end_strays(host: Host) -> list[Process]:
 
 
 def assert_nothing_left(*hosts: Host, seconds: float = 20.0) -> None:
+    """Neither in the process table nor, of a job that was started here, in /tmp and /dev/shm, where
+    MPI keeps folders under other launchers."""
     for host in hosts:
         wait_until(lambda host=host: not host.strays(), f"{host.name} is empty: {host.strays()}", seconds)  # type: ignore[misc]
+        if host in _files_before:
+            files = files_of(host) - _files_before[host]
+            assert not files, f"left on {host.name}: {files}"
 
 
 def package_folders() -> list[Path]:

@@ -134,6 +134,11 @@ class Host:
         return f"Host({self.name}, {self.address})"
 
     @property
+    def together(self) -> list[Host]:
+        """All hosts of its cluster."""
+        return [self._cluster.head, *self._cluster.hosts]
+
+    @property
     def alive(self) -> bool:
         return self._init >= 0 and not select.select([self._init], [], [], 0)[0]
 

@@ -153,9 +153,9 @@ def test_rigs_do_not_meet(make_cluster: MakeCluster) -> None:
     assert second["h1"].run(["ssh", "h2", "hostname"]).stdout == "h2\n"
 
 
-@pytest.mark.parametrize("count, seconds", [(4, 6.0), (16, 15.0)])
+@pytest.mark.parametrize("count, seconds", [(4, 15.0), (16, 40.0)])
 def test_start_is_fast(make_cluster: MakeCluster, count: int, seconds: float) -> None:
-    """A third of that on a machine that is not overloaded."""
+    """A seventh of that on a machine that is not overloaded."""
     start = time.monotonic()
     cluster = make_cluster(count)
     assert time.monotonic() - start < seconds

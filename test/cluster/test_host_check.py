@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from .conftest import MakeCluster
 from .jobs import package_folders, run
@@ -35,5 +36,14 @@ def test_a_host_that_cannot_be_reached_is_named(cluster: Cluster) -> None:
 
 
 def test_check_alone_looks_at_this_machine(cluster: Cluster) -> None:
+    done = run(cluster.head, "check")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  \d+ CPUs allowed, \d+ cores?, \d+ GPUs?$", done.stdout, re.MULTILINE), done.stdout
+    for name in ("self", "shm", "tcp", "hierarchical"):
+        assert re.search(rf"^  {name} +ok \(", done.stdout, re.MULTILINE), done.stdout
+    assert "host " not in done.stdout, done.stdout
+
+
+def test_options_for_hosts_need_hosts(cluster: Cluster) -> None:
     done = run(cluster.head, "check", "--np")
     assert done.returncode == 64 and "--np needs hosts: -H or --hostfile" in done.stderr, done.stderr

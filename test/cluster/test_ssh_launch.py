@@ -95,7 +95,7 @@ def test_a_terminal_on_another_host(cluster: Cluster) -> None:
 def test_equal_lines_of_several_hosts_are_one(cluster: Cluster, shared_path: Path) -> None:
     """A line waits only a moment for the other ranks' copies, so they meet before they write one."""
     everybody = " && ".join(f"[ -e {shared_path}/$1{rank} ]" for rank in range(4))
-    meet = f"meet() {{ : > {shared_path}/$1$RANK; until {everybody}; do :; done; }}"
+    meet = f"meet() {{ : > {shared_path}/$1$RANK; until {everybody}; do sleep 0.01; done; }}"
     script = f"{meet}; meet a; echo same; echo on $DISTRUN_HOST; sleep 0.5; meet b; echo end"
     options = ("--fold", "--tag", "host")
     done = run(cluster.head, *TWO_BY_TWO, *options, "sh", "-c", script)

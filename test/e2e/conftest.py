@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -21,6 +22,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "test/e2e/programs"
 MARKER = "FAULTS_JOB_MARKER"
+CACHES = ("torchinductor_",)  # that frameworks keep among temporary files
 
 # A shell that starts the tests in the background has them ignored, and so would every job under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,12 +84,21 @@ def agent_of(launcher: int) -> int:
     return int(subprocess.check_output(["pgrep", "-P", str(launcher), "-f", "distrun agent"], text=True).split()[0])
 
 
+def shared_files() -> set[str]:
+    """What lies where everybody may write, of those names that could be ours: others run beside the tests."""
+    found = {str(path) for folder in ("/dev/shm", "/tmp") for path in Path(folder).glob("*distrun*")}
+    return {path for path in found if not path.startswith(("/tmp/distrun-test-", "/tmp/distrun-package-"))}
+
+
 class Job:
     """One `distrun` run; its output is collected by threads so that tests can wait for lines."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.marker = uuid.uuid4().hex
-        environment = {**os.environ, **environment, MARKER: self.marker, "PYTHONUNBUFFERED": "1"}
+        self.temporary = Path(tempfile.mkdtemp(prefix="distrun-test-"))
+        self.shared_before = shared_files()
+        own = {MARKER: self.marker, "PYTHONUNBUFFERED": "1", "TMPDIR": str(self.temporary)}
+        environment = {**os.environ, **environment, **own}
         command = [launcher_path(), "-x", MARKER, *arguments]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
@@ -148,7 +159,7 @@ class Job:
             time.sleep(0.01)
 
     def finish(self, timeout: float = 60.0) -> int:
-        """Waits for the launcher, then for every process of the job to be gone."""
+        """Waits for the launcher, then for every process of the job to be gone; no file of the job may be left."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -163,6 +174,9 @@ class Job:
         while (left := marked_processes(self.marker)) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not left, f"processes left behind: {left}\n{self.text}"
+        files = [str(path) for path in self.temporary.iterdir() if not path.name.startswith(CACHES)]
+        files += shared_files() - self.shared_before
+        assert not files, f"files left behind: {files}\n{self.text}"
 
     def clean_up(self) -> None:
         for pid in marked_processes(self.marker):
@@ -172,6 +186,7 @@ class Job:
                 continue
         self.process.kill()
         self.process.wait(10)
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 StartJob = Callable[..., Job]

@@ -40,14 +40,20 @@ def ranks() -> int:
     return 2
 
 
+OPERATIONS_SECONDS = 500
+
+
+@pytest.mark.timeout(OPERATIONS_SECONDS + 40)
 def test_operations_alone(run_ranks: RunRanks) -> None:
-    assert run_ranks(1, "gpu_ops.py", timeout=500).stdout.count("all checks passed") == 1
+    assert run_ranks(1, "gpu_ops.py", timeout=OPERATIONS_SECONDS).stdout.count("all checks passed") == 1
 
 
+@pytest.mark.timeout(OPERATIONS_SECONDS + 40)
 def test_operations_between_ranks(run_ranks: RunRanks) -> None:
     if ranks() == 1:
         pytest.skip("one GPU, and ranks can share it from NCCL 2.30 on")
-    assert run_ranks(ranks(), "gpu_ops.py", timeout=500).stdout.count("all checks passed") == ranks()
+    text = run_ranks(ranks(), "gpu_ops.py", timeout=OPERATIONS_SECONDS).stdout
+    assert text.count("all checks passed") == ranks()
 
 
 def test_a_death_is_an_error_and_not_a_hang(run_ranks: RunRanks) -> None:

@@ -78,7 +78,8 @@ def test_signals_in_a_blocked_operation(run_ranks: RunRanks, tmp_path: Path) -> 
 
 
 def test_interrupted_init(run_ranks: RunRanks, tmp_path: Path) -> None:
-    assert "interrupted" in run_ranks(2, "interrupted_init.py", str(tmp_path), check=False).stdout
+    lines = run_ranks(2, "interrupted_init.py", str(tmp_path)).stdout.splitlines()
+    assert sorted(lines) == ["[0] interrupted", "[0] outside", "[1] outside"], lines
 
 
 def got(text: str) -> str:

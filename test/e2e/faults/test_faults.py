@@ -7,14 +7,15 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from cgroups import limited_memory
 
-from ..conftest import Job, StartJob, launcher_path
+from ..conftest import Job, StartJob, agent_of, launcher_path, marked_processes
+from ..strangers import assert_no_memory_for, listening_ports, memory, strangers
 
 
 @pytest.fixture
@@ -152,11 +153,25 @@ def test_unknown_setting_is_a_warning_with_the_nearest_name(faults) -> None:  # 
     assert "DISTRUN_FUSION_TRESHOLD" in job.text and "DISTRUN_FUSION_THRESHOLD" in job.text, job.text
 
 
-def test_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
-    job = faults("limited", "-x", "DISTRUN_LOG_LEVEL=info")
+def assert_tcp_for_lack_of_memory(job: Job, why: str) -> None:
+    """The choice and its reason, which both ranks tell; "tcp" alone is in every start-up line."""
     assert job.finish() == 0, job.text
     assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
-    assert "tcp" in job.text
+    choice = rf"process set 0: cpu: tcp .*not shm: .*\d+ bytes of shared memory do not fit: {why}"
+    assert len(re.findall(choice, job.text)) == 2, job.text
+
+
+def test_a_limit_of_files_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("limited", "-x", "DISTRUN_LOG_LEVEL=info")
+    assert_tcp_for_lack_of_memory(job, r"the file size limit \(ulimit -f\) is 65536 bytes")
+
+
+def test_a_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
+    """The ranks' own memory and the control plane's fit, a window of 128 MiB besides them does not."""
+    settings = ("-x", "DISTRUN_LOG_LEVEL=info", "-x", "DISTRUN_SHM_WINDOW=16MiB")
+    with limited_memory(128 << 20) as group:
+        job = faults("limited", *settings, "-x", f"CGROUP={group}")
+        assert_tcp_for_lack_of_memory(job, rf"\d+ bytes are left below the limit of {128 << 20} bytes in {group}/")
 
 
 @pytest.mark.parametrize("whole_job", [True, False])
@@ -199,7 +214,11 @@ def test_forked_child_gets_a_clear_error(faults) -> None:  # type: ignore[no-unt
 def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("claims")
     assert job.finish() == 0, job.text
-    assert re.search(r"claimant ended with [1-9]", job.text), job.text
+    [holder] = job.wait_lines(r"holder (\d+)")
+    ended = r"claimant with the {} key ended with 1: .*{}"
+    taken = rf"rank 0 is held by process {holder[1]}, so process \d+ cannot be this rank as well"
+    assert re.search(ended.format("true", taken), job.text), job.text
+    assert re.search(ended.format("wrong", "the other side refused this process's key"), job.text), job.text
     assert job.text.count("sum 2") == 2, job.text
 
 
@@ -210,49 +229,34 @@ def test_16_threads_submit(faults, backend: str) -> None:  # type: ignore[no-unt
     assert job.text.count("threads ok") == 2
 
 
-def listening_ports(pids: list[int]) -> set[int]:
-    """TCP ports on which any of the processes listens."""
-    inodes = set()
-    for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry))
-            except OSError:
-                continue
-            if found:
-                inodes.add(found[1])
-    ports = set()
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        columns = line.split()
-        if columns[3] == "0A" and columns[9] in inodes:
-            ports.add(int(columns[1].split(":")[1], 16))
-    return ports
-
-
-def test_strangers_on_every_port(start_job: StartJob, python: str, programs: Path) -> None:
-    """Random bytes, a huge length, and silence: the job is unaffected and holds no memory for them."""
-    job = start_job(
-        "-np", "2", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", python, programs / "loop.py", "600", "0.005"
-    )
-    pids = job.ranks(2)
-    ports = listening_ports([job.process.pid, *pids.values()])
+def test_strangers_on_every_port(faults, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The job is unaffected and holds no memory for them."""
+    seen = tmp_path / "seen"
+    job = faults("works", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", "-x", f"SEEN={seen}")
+    processes = [*job.ranks(2).values(), job.process.pid, agent_of(job.process.pid)]
+    ports = listening_ports(processes)
     assert ports, "nobody listens"
-    strangers = []
-    for port in ports:
-        for payload in (
-            os.urandom(4096),
-            b"\xff" * 64,
-            b"\xff\xff\xff\x7f" + b"x" * 100,
-            b"",
-            b"GET / HTTP/1.0\r\n\r\n",
-        ):
-            try:
-                stranger = socket.create_connection(("127.0.0.1", port), timeout=2)
-                stranger.sendall(payload)
-                strangers.append(stranger)
-            except OSError:
-                continue
-    assert job.finish(120) == 0, job.text
+    before = {pid: memory(pid) for pid in processes}
+    with strangers(ports):
+        assert_no_memory_for(before)
+        seen.touch()
+        assert job.finish(120) == 0, job.text
     assert len(job.wait_lines(r"done \d")) == 2
-    for stranger in strangers:
-        stranger.close()
+
+
+def test_strangers_at_agents_that_wait_for_another(start_job: StartJob, tmp_path: Path) -> None:
+    """Until all are there, each listens for the others' probes."""
+    go = tmp_path / "go"
+    carrier = f'sh -c "test {{host}} != n3 || until test -e {go}; do sleep 0.05; done; {{agent}}"'
+    hosts = ("--network", "lo", "--launch-with", carrier, "-H", "n1:1,n2:1,n3:1")
+    job = start_job("-x", "DISTRUN_LOG_LEVEL=info", *hosts, "sh", "-c", "echo done $RANK")
+    deadline = time.monotonic() + 60
+    while len(ports := listening_ports(marked_processes(job.marker))) < 3:  # the head's and two agents'
+        assert time.monotonic() < deadline and job.process.poll() is None, job.text
+        time.sleep(0.05)
+    before = {pid: memory(pid) for pid in ports.values()}
+    with strangers(ports):
+        assert_no_memory_for(before)
+        go.touch()
+        assert job.finish() == 0, job.text
+    assert len(job.wait_lines(r"done \d")) == 3

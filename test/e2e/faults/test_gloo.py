@@ -39,4 +39,4 @@ def test_five_ranks_and_a_dead_one(
 def test_the_choice_is_said(start_job: StartJob, python: str, programs: Path) -> None:
     job = start_job("-np", "2", "--backend", "gloo", "-x", "DISTRUN_LOG_LEVEL=info", python, programs / "loop.py", "9")
     assert job.finish() == 0, job.text
-    assert re.search(r"gloo", job.text), job.text
+    assert len(re.findall(r"process set 0: cpu: gloo \(", job.text)) == 2, job.text

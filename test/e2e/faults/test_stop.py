@@ -55,22 +55,26 @@ def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["idle", "shutdown", "should_stop"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_stopped_while_nothing_runs(start_job: StartJob, python: str, programs: Path, phase: str, victim: int) -> None:
-    job = start_job(*arguments(3, "shm"), python, programs / "stopped.py", phase, str(victim))
+def test_stopped_while_nothing_runs(
+    start_job: StartJob, python: str, programs: Path, tmp_path: Path, phase: str, victim: int
+) -> None:
+    program = (programs / "phases.py", phase, str(victim), "STOP")
+    job = start_job(*arguments(3, "shm"), python, *program, env={"SEEN": str(tmp_path)})
     assert_named(job, victim)
 
 
 def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, python: str, programs: Path) -> None:
-    job = start_job(*arguments(3, "shm"), python, programs / "stopped.py", "subset", "2")
+    job = start_job(*arguments(3, "shm"), python, programs / "phases.py", "subset", "2", "STOP")
     assert_named(job, 2)
     assert re.search(RAISED, job.text), job.text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 2])
-def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, victim: int) -> None:
+def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, tmp_path: Path, victim: int) -> None:
     more = ("-x", "DISTRUN_START_TIMEOUT=4")
-    job = start_job(*arguments(3, "tcp"), *more, python, programs / "stopped.py", "init", str(victim))
+    program = (programs / "phases.py", "init", str(victim), "STOP")
+    job = start_job(*arguments(3, "tcp"), *more, python, *program, env={"SEEN": str(tmp_path)})
     assert_named(job, victim, 3)
 
 
@@ -83,7 +87,7 @@ def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: P
         chance = random.Random(f"{backend}{moment}")
         size = chance.choice([2, 3, 5])
         victim = chance.randrange(size)
-        job = start_job(*arguments(size, backend), python, programs / "stopped.py", "sessions", str(victim))
+        job = start_job(*arguments(size, backend), python, programs / "phases.py", "sessions", str(victim), "STOP")
         pids = job.ranks(size)
         time.sleep(chance.uniform(0.0, 0.5))
         os.kill(pids[victim], signal.SIGSTOP)

@@ -21,6 +21,10 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS
 COMPILE_FAST = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
+JOB_SECONDS = 150  # of one job, which distrun then ends
+TWO_JOBS = 2 * (JOB_SECONDS + 20) + 20  # of a test that runs one after the other
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
@@ -37,8 +41,10 @@ def run_with(default: str | Path) -> RunFramework:
         python: str | Path = default,
         env: Mapping[str, str] = QUIET,
     ) -> Completed:
-        command = [launcher_path(), *options, "--timeout", "150", str(python), str(PROGRAMS / program), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=170, env={**os.environ, **QUIET, **env})
+        distrun = [launcher_path(), *options, "--timeout", str(JOB_SECONDS)]
+        command = [*distrun, str(python), str(PROGRAMS / program), *words]
+        environment = {**os.environ, **QUIET, **env}
+        return subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS + 20, env=environment)
 
     return run
 

@@ -9,7 +9,7 @@ import pytest
 from environments import environment_python
 
 from ..conftest import PROGRAMS, ROOT, StartJob
-from .conftest import COMPILE_FAST, RunFramework, assert_trained, run_with
+from .conftest import COMPILE_FAST, TWO_JOBS, RunFramework, assert_trained, run_with
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,7 @@ def test_several_devices_of_a_rank(run_jax: RunFramework) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(TWO_JOBS)
 def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> None:
     pythons = [environment_python(name) for name in ("jax", "jax-0.6")]
     done = [run_jax("-np", "1", "--tag", "none", program="native_files.py", python=python) for python in pythons]

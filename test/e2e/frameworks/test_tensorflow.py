@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from ..conftest import PROGRAMS, ROOT, StartJob
-from .conftest import RunFramework
+from .conftest import TWO_JOBS, RunFramework
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ def test_workers_of_a_mirrored_strategy(
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] task {task} of 2: 3.0" for rank, task in enumerate(tasks)]
 
 
+@pytest.mark.timeout(TWO_JOBS)
 def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framework_python: str) -> None:
     """Losses, metrics, predictions and weights of three models, after fit(), are those of one process."""
     program = "tf_keras_mwms.py"

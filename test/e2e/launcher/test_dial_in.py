@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import launcher_path
+from ..strangers import assert_no_memory_for, memory, strangers
 
 StartAgent = Callable[..., "subprocess.Popen[str]"]
 
@@ -73,6 +74,20 @@ def test_the_job_starts_when_all_agents_have_come(start: StartAgent, key: Path) 
     assert lines == ["0 of 4 on n2", "1 of 4 on n2", "2 of 4 on n10", "3 of 4 on n10"]
     assert first.wait(30) == 0
     assert second.wait(30) == 0
+
+
+def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> None:
+    """They are turned away, cost the head no memory, and the agents are welcome."""
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
+    first = agent(start, head, key, "n1")
+    before = {head.process.pid: memory(head.process.pid)}
+    with strangers([int(head.address.rpartition(":")[2])]):
+        assert head.process.poll() is None
+        assert_no_memory_for(before)
+        second = agent(start, head, key, "n2")
+        _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    assert [first.wait(30), second.wait(30)] == [0, 0]
 
 
 def test_an_agent_may_come_before_its_head(start: StartAgent, key: Path) -> None:

@@ -70,7 +70,7 @@ SAME_AND_OWN = "echo same; echo mine $RANK; echo end"
 def at_once(ranks: int, folder: Path, script: str) -> str:
     """The script, once all ranks have started: a line waits only a moment for the other ranks' copies."""
     others = " && ".join(f"[ -e {folder}/up{rank} ]" for rank in range(ranks))
-    return f": > {folder}/up$RANK; until {others}; do :; done; {script}"
+    return f": > {folder}/up$RANK; until {others}; do sleep 0.01; done; {script}"
 
 
 def test_equal_lines_are_one_with_fold(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -142,9 +144,13 @@ def sigterm() -> None:
 
 
 def limited() -> None:
-    """No file of this process may grow beyond 64 KiB: shared memory is refused, and training goes on."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    """No file of this process may grow beyond 64 KiB, unless CGROUP has another limit: shared memory is refused, and
+    training goes on."""
+    if cgroup := os.environ.get("CGROUP"):
+        (Path(cgroup) / "cgroup.procs").write_text("0")
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     hvd.init()
     total = hvd.allreduce(np.ones(1 << 20, np.float32), name="x", op=hvd.Sum)
     print(f"sum {total[-1]:g}", flush=True)
@@ -194,20 +200,40 @@ def forks() -> None:
 
 
 def claims() -> None:
-    """Another process claims this rank's place: it is refused, naming both, and the job is unharmed."""
+    """Other processes claim this rank's place, with the job's key and with a wrong one: they are refused, the first by
+    the holder's name, and the job is unharmed."""
     import subprocess
 
+    key = os.pread(int(os.environ["DISTRUN_KEY_FD"]), 32, 0)  # init takes it away
     hvd.init()
     if hvd.rank() == 0:
-        code = "import distrun.numpy as hvd; hvd.init()"
-        key = os.memfd_create("key")  # the true key is gone: whoever claims has to bring one, here a wrong one
-        os.write(key, b"k" * 32)
-        environment = {**os.environ, "DISTRUN_KEY_FD": str(key)}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, pass_fds=[key], capture_output=True, text=True, timeout=60
-        )
-        print(f"claimant ended with {done.returncode}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        variables = {name: value for name, value in os.environ.items() if name != "DISTRUN_KEY_FD"}
+        for kind, content in (("true", key), ("wrong", b"k" * 32)):
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                done = subprocess.run(
+                    [sys.executable, "-c", "import distrun.numpy as hvd; hvd.init()"],
+                    env={**variables, "DISTRUN_KEY_FILE": file.name, "DISTRUN_START_TIMEOUT": "20"},
+                    capture_output=True, text=True, timeout=60,
+                )  # fmt: skip
+            said = done.stderr.strip().splitlines()[-1]
+            print(f"claimant with the {kind} key ended with {done.returncode}: {said}", flush=True)
+        print(f"holder {os.getpid()}", flush=True)
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
+
+
+def works() -> None:
+    """Reduces until the test has seen what it waits for; is ready when it has the memory that it needs."""
+    hvd.init()
+    for step in itertools.count():
+        if step == 20:
+            ready()
+        hvd.allreduce(np.ones(1 << 18, np.float32), name="x")
+        seen = np.array([Path(os.environ["SEEN"]).exists()], np.uint8)
+        if hvd.allreduce(seen, name="seen", op=hvd.Max)[0]:
+            break
+    print(f"done {hvd.rank()}", flush=True)
 
 
 def threads() -> None:
@@ -239,7 +265,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again,
-        forks, claims, threads,
+        forks, claims, works, threads,
     )
 }  # fmt: skip
 

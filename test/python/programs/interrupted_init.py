@@ -20,3 +20,4 @@ if os.environ["DISTRUN_RANK"] == "0":
     marker("interrupted").touch()
 else:
     wait_for(marker("interrupted").exists, "the interrupt", 50.0)
+print("outside", flush=True)

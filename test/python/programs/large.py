@@ -1,4 +1,4 @@
-"""More than 2^31 elements, and more than 4 GiB: every count is a 64-bit one on the way. Needs 10 GiB for two ranks."""
+"""More than 2^31 elements, and more than 4 GiB: every count is a 64-bit one on the way. Needs 5 GiB for each rank."""
 
 from __future__ import annotations
 
@@ -30,10 +30,23 @@ def check_many_bytes() -> None:
     assert data[[0, 1, 2**30, LONG - 1]].tolist() == [total, 0, total, total]
 
 
+def check_blocks_of_many() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    rows = [MANY // size + (MANY % size if each == 0 else 0) for each in range(size)]
+    data = np.zeros(rows[rank], np.uint8)
+    data[[0, -1]] = rank + 1
+    whole = hvd.allgather(data, name="many")
+    assert len(whole) == MANY
+    for each in range(size):
+        begin = sum(rows[:each])
+        edges = whole[[begin, begin + 1, begin + rows[each] - 1]].tolist()
+        assert edges == [each + 1, 0, each + 1], (each, edges)
+
+
 def check_shares_of_many() -> None:
     rank, last = hvd.rank(), hvd.size() - 1
-    rows = 2**28 + 1  # of 8 bytes
-    data = np.zeros((rows, 8), np.uint8)
+    rows = 2**28 + 1  # of 16 bytes
+    data = np.zeros((rows, 16), np.uint8)
     data[rows - 1] = 7
     share = hvd.reducescatter(data, op=hvd.Max, name="many")
     assert share[-1, 0] == (7 if rank == last else 0)

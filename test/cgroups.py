@@ -1,0 +1,38 @@
+"""Limits for jobs under test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def memory_group() -> Path:
+    """Where a group with a memory limit may be made: below this process's own; of version 2, whose groups have either
+    processes or limits below them, at the top."""
+    own = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()}
+    root = Path("/sys/fs/cgroup")
+    return root / "memory" / own["memory"].lstrip("/") if "memory" in own else root
+
+
+@contextmanager
+def limited_memory(limit: int) -> Iterator[Path]:
+    """A cgroup; hosts in a box see it at the same path."""
+    group = memory_group() / "distrun-test-memory"
+    try:
+        group.mkdir(exist_ok=True)
+        name = "memory.limit_in_bytes" if (group / "memory.limit_in_bytes").exists() else "memory.max"
+        (group / name).write_text(str(limit))
+    except OSError as error:
+        pytest.skip(f"no cgroup with a memory limit can be made here: {error}")
+    try:
+        yield group
+    finally:
+        deadline = time.monotonic() + 30
+        while (group / "cgroup.procs").read_text():
+            assert time.monotonic() < deadline, "processes are left in the cgroup"
+            time.sleep(0.02)
+        group.rmdir()

@@ -1,0 +1,114 @@
+"""`phases.py PHASE VICTIM SIGNAL`: the victim sends itself STOP or KILL in that phase; for `sessions` the test does, at
+any moment. SEEN is a folder of the test's in which the ranks leave marks for each other.
+
+Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=.. seconds=..`, `left RANK seconds=..`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import distrun
+import distrun.numpy as hvd
+
+PHASE, VICTIM, SIGNAL = sys.argv[1], int(sys.argv[2]), signal.Signals[f"SIG{sys.argv[3]}"]
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+waiting_since = time.monotonic()
+
+
+def strike() -> None:
+    if RANK == VICTIM:
+        os.kill(os.getpid(), SIGNAL)
+
+
+def begin() -> None:
+    """The next call may wait for others."""
+    global waiting_since
+    waiting_since = time.monotonic()
+
+
+def strike_when_others_wait() -> None:
+    """The victim, a moment after all others have come here; they go on into what they then wait in."""
+    seen = Path(os.environ["SEEN"])
+    (seen / str(RANK)).touch()
+    if RANK != VICTIM:
+        return
+    deadline = time.monotonic() + 60
+    while len(list(seen.iterdir())) < SIZE:
+        assert time.monotonic() < deadline, "the others do not come"
+        time.sleep(0.01)
+    time.sleep(0.5)
+    strike()
+
+
+def reduce() -> None:
+    begin()
+    hvd.allreduce(np.ones(50_000, np.float32), name="x")
+
+
+def sessions() -> None:
+    """init, a few operations and shutdown, again and again."""
+    for turn in range(1000):
+        begin()
+        hvd.init()
+        if turn == 0:
+            print(f"ready {RANK} {os.getpid()}", flush=True)
+        for _ in range(20):
+            reduce()
+        begin()
+        hvd.shutdown()
+
+
+def subset() -> None:
+    """Ranks 1 and 2 work in a process set of their own, while rank 0, which coordinates, is busy elsewhere."""
+    workers = hvd.add_process_set([1, 2])
+    if RANK == 0:
+        time.sleep(60)  # the job ends long before
+        return
+    threading.Timer(0.2, strike).start()
+    while True:
+        hvd.allreduce(np.ones(5_000_000, np.float32), name="in the subset", process_set=workers)
+
+
+def main() -> None:
+    if PHASE == "sessions":
+        return sessions()
+    if PHASE == "init":
+        strike_when_others_wait()
+    begin()
+    hvd.init()
+    reduce()
+    if PHASE == "idle":
+        strike()
+        time.sleep(0.5)
+        reduce()
+    if PHASE == "subset":
+        subset()
+    if PHASE == "should_stop":
+        strike()
+        time.sleep(0.2)
+        hvd.should_stop(request=True)
+    if PHASE == "shutdown":
+        strike_when_others_wait()
+    begin()
+    hvd.shutdown()
+    print(f"left {RANK} seconds={time.monotonic() - waiting_since:.2f}", flush=True)
+
+
+try:
+    main()
+except distrun.DistrunError as error:
+    kind = type(error).__name__
+    print(
+        f"raised {RANK} {kind} ranks={list(error.ranks)} host={error.host} cause={error.cause} "
+        f"seconds={time.monotonic() - waiting_since:.2f} {error}",
+        flush=True,
+    )
+    raise
