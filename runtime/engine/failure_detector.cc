@@ -4,22 +4,11 @@
 #include <utility>
 
 namespace distrun::engine {
-namespace {
-
-constexpr std::size_t kMaxCause = 16 << 10;  // a Python traceback travels as a cause
-
-}  // namespace
 
 ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
   const auto position = static_cast<std::size_t>(rank);
   const std::string where = !host.empty() || rank < 0 || position >= hosts_.size() ? host : hosts_[position];
-  const bool left = has_left(rank);
-  ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = where, .usable = false};
-  error.cause = cause.substr(0, kMaxCause);
-  error.message = "rank " + std::to_string(rank) + " on " + where +
-                  (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
-                  "; the job cannot go on, see that rank's output";
-  return error;
+  return net::loss_of(rank, where, cause, has_left(rank));
 }
 
 void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
@@ -40,11 +29,7 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
       return;
     }
     case net::JobEvent::Kind::kJobAborted:
-      certain_ = ErrorInfo{.code = Errc::kAborted,
-                           .message = "the launcher ended the job: " + event.cause.substr(0, kMaxCause),
-                           .host = event.host,
-                           .cause = event.cause.substr(0, kMaxCause),
-                           .usable = false};
+      certain_ = net::end_of_job(event).info();
   }
 }
 

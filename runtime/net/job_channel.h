@@ -19,6 +19,11 @@ struct JobEvent {
   std::string cause;  // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
 };
 
+// What the others are told of a rank that is gone: dead, or, having `left` in good order, missed.
+ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
+// How a wait for other ranks ends when the event comes; OK if it does not end the job.
+Status end_of_job(const JobEvent& event);
+
 // The wait set watches fd(); the progress-token holder calls receive() when it is readable.
 // Sending is safe from any thread; receive() is for the token holder only.
 class JobChannel {

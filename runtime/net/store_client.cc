@@ -85,6 +85,7 @@ class Client final : public StoreClient {
   std::uint64_t next_id_ DISTRUN_GUARDED_BY(mutex_) = 1;
   std::vector<JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   Status lost_ DISTRUN_GUARDED_BY(mutex_);
+  Status job_ended_ DISTRUN_GUARDED_BY(mutex_);  // by the first event that does so
 };
 
 Status Client::open() {
@@ -132,7 +133,7 @@ Result<StoreReply> Client::call(StoreRequest request, TimePoint deadline) {
   auto reply = wait_for_reply(waiter, request, deadline);
   const MutexLock lock(mutex_);
   waiters_.erase(request.id);
-  if (!reply.ok() && reply.status().code() == Errc::kTimeout) {
+  if (!reply.ok() && reply.status().code() != Errc::kInvalidArgument) {
     // So that the server need not remember it; whatever it answers meanwhile is dropped by dispatch().
     (void)send({.kind = StoreRequest::Kind::kCancel, .id = request.id});
   }
@@ -150,6 +151,8 @@ Result<StoreReply> Client::wait_for_reply(Waiter& waiter, const StoreRequest& re
         return Status(Errc::kInvalidArgument, "store: " + waiter.reply->text);
       }
       DISTRUN_RETURN_IF_ERROR(lost_);
+      // Whoever was to set the key may be the one that is gone, and nobody knows whom the key is for.
+      if (request.kind == StoreRequest::Kind::kGet) DISTRUN_RETURN_IF_ERROR(job_ended_);
       wants_write = socket_->wants_write();
       if (wants_write) (void)socket_->flush();
     }
@@ -208,6 +211,10 @@ void Client::dispatch(const StoreReply& reply) {
   if (reply.kind == StoreReply::Kind::kEvent) {
     events_.push_back(reply.event);
     ring(news_.get());
+    if (!job_ended_.ok()) return;
+    job_ended_ = end_of_job(reply.event);
+    if (job_ended_.ok()) return;
+    for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
     return;
   }
   const auto waiter = waiters_.find(reply.id);

@@ -24,6 +24,7 @@ const std::vector<Target>& targets() {
       {"network", network, network_seeds},
       {"hostlist", hostlist, hostlist_seeds},
       {"hostfile", hostfile, hostfile_seeds},
+      {"ring", ring, ring_seeds},
       {"roles", roles, roles_seeds},
       {"devices", devices, devices_seeds},
       {"spawner", spawner, spawner_seeds},

@@ -18,6 +18,7 @@ from cluster.rig import children_in
 from ..conftest import StartJob, agent_of, needs_backend
 
 PHASES = 10  # per backend
+MOMENTS = 6  # between the start and the end of sessions
 LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 
@@ -54,7 +55,7 @@ def test_killed_in_the_loop(start_job: StartJob, python: str, programs: Path, ba
     assert assert_told(job.text, victim) == all_but(victim, size), job.text
 
 
-@pytest.mark.parametrize("phase", ["idle"])
+@pytest.mark.parametrize("phase", ["init", "idle"])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_killed_while_nothing_runs(
     start_job: StartJob, python: str, programs: Path, tmp_path: Path, phase: str, victim: int
@@ -77,6 +78,26 @@ def test_killed_while_the_others_leave(
     assert sorted(left) == all_but(victim, 3), job.text
     assert all(0.3 < seconds < LIMIT for seconds in left.values()), job.text
     assert re.search(rf"rank {victim} on host \S+ \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.text), job.text
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Path) -> None:
+    """Sessions follow each other, so the moments fall into init, operations and shutdown alike. Whoever is between two
+    sessions is ended at once, and nobody else by force."""
+    for moment in range(MOMENTS):
+        chance = random.Random(moment)
+        size = chance.choice([2, 3])
+        victim = chance.randrange(size)
+        options = ("-np", str(size), "--oversubscribe", "--grace", str(4 * LIMIT))
+        job = start_job(*options, python, programs / "phases.py", "sessions", str(victim), "KILL")
+        pids = job.ranks(size)
+        time.sleep(chance.uniform(0.0, 0.3))
+        before = time.monotonic()
+        os.kill(pids[victim], signal.SIGKILL)
+        assert job.finish() == 137, job.text
+        assert time.monotonic() - before < LIMIT, job.text
+        told = assert_told(job.text, victim)
+        assert told == all_but(victim, size) or "ended by distrun" in job.text, job.text
 
 
 @pytest.mark.parametrize("signals, grace", [(1, "0.5"), (2, "60")])

@@ -142,7 +142,7 @@ TEST_CASE("events that arrive while another thread waits in get() are kept for t
   const auto client = server.connect(0);
   const auto other = server.connect(1);
   auto waiting = std::async(std::launch::async, [&] { return client->get("later", soon()); });
-  for (int i = 0; i < 20; ++i) server.publish({.rank = 1, .exit_code = i, .cause = "exited"});
+  for (int i = 0; i < 20; ++i) server.publish({.kind = JobEvent::Kind::kStopAsked, .exit_code = i, .cause = "asked"});
   // By the time the value is there, the thread in get() has read the events before it from the socket.
   REQUIRE(other->set("later", "now").ok());
   CHECK(*waiting.get() == "now");
@@ -155,6 +155,32 @@ TEST_CASE("events that arrive while another thread waits in get() are kept for t
   for (int i = 0; i < 20; ++i) CHECK(events[static_cast<std::size_t>(i)].exit_code == i);
   pollfd idle{.fd = client->fd(), .events = POLLIN, .revents = 0};
   CHECK(::poll(&idle, 1, 0) == 0);  // nothing is left that would wake an idle rank
+}
+
+TEST_CASE("who waits for a key is told that a rank has gone, and may still tell the others something", "[store]") {
+  StoreThread server(3);
+  const auto a = server.connect(0);
+  const auto b = server.connect(1);
+  std::vector<std::future<Status>> waits;
+  for (StoreClient* client : {a.get(), a.get(), b.get()}) {
+    waits.push_back(std::async(std::launch::async, [client] { return client->get("never", soon()).status(); }));
+  }
+  server.publish({.rank = 2, .signal = 9, .host = "h2", .cause = "killed by signal 9 (SIGKILL)"});
+  server.publish({.kind = JobEvent::Kind::kRankLeft, .rank = 1, .host = "h1"});
+  for (auto& wait : waits) {
+    const Status ended = wait.get();
+    CHECK(ended.code() == Errc::kRankLost);
+    CHECK(ended.info().ranks == std::vector<int>{2});
+    CHECK(ended.info().host == "h2");
+    CHECK(ended.info().cause == "killed by signal 9 (SIGKILL)");
+    CHECK_FALSE(ended.info().usable);
+  }
+  CHECK(a->get("later", soon()).status().code() == Errc::kRankLost);
+  CHECK(a->set("k", "v").ok());
+  CHECK(a->add("k", 1).ok());
+  const auto late = server.connect(2);
+  CHECK(late->get("never", soon()).status().code() == Errc::kRankLost);
+  CHECK(next_events(*a)->size() == 2);
 }
 
 TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {

@@ -1,0 +1,37 @@
+#include "runtime/net/job_channel.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr std::size_t kMaxCause = 16 << 10;  // a Python traceback travels as a cause
+
+}  // namespace
+
+ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left) {
+  ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
+  error.cause = cause.substr(0, kMaxCause);
+  error.message = "rank " + std::to_string(rank) + " on " + host +
+                  (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
+                  "; the job cannot go on, see that rank's output";
+  return error;
+}
+
+Status end_of_job(const JobEvent& event) {
+  switch (event.kind) {
+    case JobEvent::Kind::kStopAsked:
+      return {};
+    case JobEvent::Kind::kRankFailed:
+      return Status(loss_of(event.rank, event.host, event.cause, false));
+    case JobEvent::Kind::kRankLeft:
+      return Status(loss_of(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause, true));
+    case JobEvent::Kind::kJobAborted:
+      break;
+  }
+  return Status(ErrorInfo{.code = Errc::kAborted,
+                          .message = "the launcher ended the job: " + event.cause.substr(0, kMaxCause),
+                          .host = event.host,
+                          .cause = event.cause.substr(0, kMaxCause),
+                          .usable = false});
+}
+
+}  // namespace distrun::net
