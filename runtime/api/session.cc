@@ -31,6 +31,8 @@ std::vector<int> all_ranks(const net::World& world) {
   return ranks;
 }
 
+std::string group_id(int process_set) { return "set" + std::to_string(process_set); }
+
 std::string name_of(int process_set) { return "process set " + std::to_string(process_set); }
 
 }  // namespace
@@ -203,6 +205,7 @@ Status Session::start_engine() {
     return make_backends(process_set, members);
   };
   options.set_gone = [this](int process_set) { forget_choices(process_set); };
+  options.set_settled = [this](int process_set) { clear_store(process_set); };
   auto engine = engine::Engine::create(std::move(options));
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
@@ -239,7 +242,7 @@ std::string Session::own_address() const {
 
 Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(int process_set,
                                                                               const std::vector<int>& members) {
-  backend::GroupSpec group = {.id = "set" + std::to_string(process_set), .members = members, .index = 0};
+  backend::GroupSpec group = {.id = group_id(process_set), .members = members, .index = 0};
   std::vector<std::string> hosts;
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i] == world_.rank) group.index = static_cast<int>(i);
@@ -292,6 +295,15 @@ void Session::forget_choices(int process_set) {
   choices_.erase(process_set);
 }
 
+// What the members have told each other to make the set. Plug-ins keep theirs: they may meet again when they first run.
+void Session::clear_store(int process_set) {
+  if (!store_) return;  // a world of one
+  for (const char* topic : {"offers/", "setup/", "tcp/", "hierarchical/"}) {
+    const Status cleared = store_->erase(topic + group_id(process_set) + "/");
+    if (!cleared.ok()) return log_->debug("the store was not cleared: " + cleared.message());
+  }
+}
+
 Result<std::shared_ptr<void>> Session::mark(Device device, void* stream) {
   const backend::Factory* factory = gpu_factory_.load();
   if (factory == nullptr || device.type != DeviceType::kCuda) return std::shared_ptr<void>();
@@ -317,6 +329,8 @@ Status Session::shutdown() {
   }
   const Status drained = engine_->shutdown(deadline);
   if (!channel_ || !drained.ok()) return drained;
+  // The log has ended, so nobody reads these keys any more; another init has its own.
+  if (world_.rank == 0) (void)store_->erase("");
   const Status left = channel_->leave();
   // All have drained, and their goodbyes are under way.
   if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);

@@ -67,6 +67,7 @@ class Session {
   Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, int process_set,
                                                          Result<ChosenBackend> chosen);
   void forget_choices(int process_set);
+  void clear_store(int process_set);
   // The address at which other ranks reach this one.
   [[nodiscard]] std::string own_address() const;
 

@@ -82,6 +82,8 @@ struct EngineOptions {
   net::JobChannel* job_channel = nullptr;      // null in a world of one
   Log* log = nullptr;                          // null: warnings go nowhere
   BackendMaker make_backends;
+  // May be null; on the first rank of a set that was to be made, with the token held, once all members have tried.
+  std::function<void(int process_set)> set_settled;
   std::function<void(int process_set)> set_gone;  // may be null; called with the token held, once its backends are gone
   bool spin = false;                              // more cores than runnable ranks: spin before blocking
   bool background_thread = true;                  // false: only waiting callers make progress (simulation)

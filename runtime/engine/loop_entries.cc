@@ -88,6 +88,10 @@ void EngineLoop::follow(entry::EndCall& end) {
   if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
     if (const ProcessSet* set = sets_.find(call.set)) shared_.table.open_set(call.set, set->members);
   }
+  if (call.kind == Call::Kind::kAddSet && running && call.ranks.front() == options_.world.rank &&
+      options_.set_settled) {
+    options_.set_settled(end.set);
+  }
   ticket->finish(end.result, end.result.ok() ? end.set : -1);
   shared_.token.news().change_and_wake();
 }

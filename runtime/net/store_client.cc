@@ -47,6 +47,7 @@ class Client final : public StoreClient {
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, TimePoint deadline) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
+  Status erase(const std::string& prefix) override { return tell({.kind = StoreRequest::Kind::kErase, .key = prefix}); }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   Result<std::vector<JobEvent>> receive() override;
   Status leave() override { return tell({.kind = StoreRequest::Kind::kLeave}); }

@@ -43,6 +43,9 @@ std::vector<std::byte> encode(const StoreRequest& request) {
     case Kind::kCancel:
       writer.u64(request.id);
       break;
+    case Kind::kErase:
+      writer.string(request.key);
+      break;
     case Kind::kLeave:
       break;
     case Kind::kFailure:
@@ -63,13 +66,14 @@ Result<StoreRequest> decode_request(std::span<const std::byte> bytes) {
   StoreRequest request;
   request.kind = reader.enumerator<Kind>(StoreRequest::kKinds);
   if (request.kind < Kind::kLeave) request.id = reader.u64();
-  if (request.kind == Kind::kSet || request.kind == Kind::kGet || request.kind == Kind::kAdd) {
+  const bool erases = request.kind == Kind::kErase;
+  if (request.kind == Kind::kSet || request.kind == Kind::kGet || request.kind == Kind::kAdd || erases) {
     request.key = reader.string(kMaxStoreKey);
   }
   if (request.kind == Kind::kSet) request.value = reader.string(kMaxStoreValue);
   if (request.kind == Kind::kAdd) request.delta = reader.i64();
-  if (request.kind >= Kind::kEarlyLeave) request.rank = reader.i32();
-  if (request.kind >= Kind::kFailure) request.value = reader.string(kMaxCause);
+  if (request.kind >= Kind::kEarlyLeave && !erases) request.rank = reader.i32();
+  if (request.kind >= Kind::kFailure && !erases) request.value = reader.string(kMaxCause);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a store request"));
   return request;
 }

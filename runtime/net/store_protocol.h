@@ -17,11 +17,11 @@ inline constexpr std::size_t kMaxCause = 4096;  // longer causes are cut
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {
-  enum class Kind : std::uint8_t { kSet, kGet, kAdd, kCancel, kLeave, kFailure, kStop, kEarlyLeave, kStall };
-  static constexpr int kKinds = 9;
+  enum class Kind : std::uint8_t { kSet, kGet, kAdd, kCancel, kLeave, kFailure, kStop, kEarlyLeave, kStall, kErase };
+  static constexpr int kKinds = 10;
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel
-  std::string key;         // kSet kGet kAdd
+  std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
   std::string value;       // kSet: the value; kFailure kStop kEarlyLeave kStall: the cause
   std::int64_t delta = 0;  // kAdd
   int rank = -1;           // kEarlyLeave kStall: the rank that left or holds the others up, not the one that says so

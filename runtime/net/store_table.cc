@@ -30,6 +30,9 @@ std::vector<StoreTable::Outgoing> StoreTable::handle(int rank, const StoreReques
     case StoreRequest::Kind::kCancel:
       cancel({rank, request.id});
       return {};
+    case StoreRequest::Kind::kErase:
+      erase(request.key);
+      return {};
     case StoreRequest::Kind::kLeave:
     case StoreRequest::Kind::kFailure:
     case StoreRequest::Kind::kStop:
@@ -99,6 +102,18 @@ void StoreTable::cancel(const Wait& wait) {
   waits->second.erase(wait);
   if (waits->second.empty()) waiting_.erase(waits);
   keys_.erase(key);
+}
+
+void StoreTable::erase(const std::string& prefix) {
+  if (prefix.empty()) return;
+  for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.starts_with(prefix);) {
+    bytes_ -= it->first.size() + kEntryCost + it->second.size();
+    it = values_.erase(it);
+  }
+  for (auto it = counters_.lower_bound(prefix); it != counters_.end() && it->first.starts_with(prefix);) {
+    bytes_ -= it->first.size() + kEntryCost;
+    it = counters_.erase(it);
+  }
 }
 
 void StoreTable::forget(int rank) {

@@ -22,7 +22,7 @@ class StoreTable {
     int rank = -1;
     StoreReply reply;
   };
-  // Answers kSet, kGet, kAdd and kCancel of `rank`; a set also answers those who waited for the key.
+  // Does kSet, kGet, kAdd, kCancel and kErase of `rank`; a set also answers those who waited for the key.
   std::vector<Outgoing> handle(int rank, const StoreRequest& request);
   // The rank's connection ended: nobody is to be told anything.
   void forget(int rank);
@@ -36,6 +36,7 @@ class StoreTable {
   std::vector<Outgoing> get(int rank, const StoreRequest& request);
   std::vector<Outgoing> add(int rank, const StoreRequest& request);
   void cancel(const Wait& wait);
+  void erase(const std::string& prefix);
   [[nodiscard]] bool fits(std::size_t more) const { return more <= max_bytes_ - bytes_; }
 
   std::size_t max_bytes_;

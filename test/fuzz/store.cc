@@ -53,7 +53,8 @@ std::vector<Bytes> store_seeds() {
         StoreRequest{.kind = Kind::kFailure, .value = "why"},
         StoreRequest{.kind = Kind::kEarlyLeave, .value = "why", .rank = 3},
         StoreRequest{.kind = Kind::kStop, .value = "why"},
-        StoreRequest{.kind = Kind::kStall, .value = "why", .rank = 3}}) {
+        StoreRequest{.kind = Kind::kStall, .value = "why", .rank = 3},
+        StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));
     row.insert(row.end(), bytes.begin(), bytes.end());

@@ -30,6 +30,7 @@ struct EngineJobOptions {
   bool shut_down = true;                                                      // run() calls shutdown after the body
   std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that the control plane takes
   std::function<Status(int set, const std::vector<int>& members)> meet = {};  // before the backends of a set are made
+  std::function<void(int rank, int set)> settled = {};                        // EngineOptions::set_settled
   // For CUDA tensors, of which rank r has GPU r; none: no such backend.
   std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
       gpu_backend = {};
@@ -72,6 +73,7 @@ class EngineJob {
       if (options_.gpu_backend) backends.push_back(options_.gpu_backend(set, members, rank, *wait_sets_[index(rank)]));
       return Result<Backends>(std::move(backends));
     };
+    if (options_.settled) options.set_settled = [this, rank](int set) { options_.settled(rank, set); };
     auto engine = engine::Engine::create(std::move(options));
     DISTRUN_CHECK(engine.ok(), engine.status().message());
     return *std::move(engine);

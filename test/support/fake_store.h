@@ -38,6 +38,13 @@ class FakeStore : public net::Store {
     return counters_[key] += delta;
   }
 
+  Status erase(const std::string& prefix) override {
+    const MutexLock lock(mutex_);
+    std::erase_if(values_, [&](const auto& one) { return one.first.starts_with(prefix); });
+    std::erase_if(counters_, [&](const auto& one) { return one.first.starts_with(prefix); });
+    return lost_;
+  }
+
   // The server is gone: every call that waits, and every later one, returns `why`.
   void fail(const Status& why) {
     const MutexLock lock(mutex_);

@@ -93,5 +93,24 @@ TEST_CASE("one rank's waits are bounded, others' are not touched by it", "[store
   CHECK(table.handle(1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // an id that is in use
 }
 
+TEST_CASE("what is erased gives its room back, and nothing else goes with it", "[store_table]") {
+  StoreTable table(2000);
+  table.handle(0, set(1, "offers/set1", "stays"));
+  table.handle(0, set(2, "offers/set10/0", "stays"));
+  for (std::uint64_t round = 0; round < 1000; ++round) {
+    CHECK(table.handle(0, set(10, "offers/set1/0", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
+    CHECK(table.handle(0, set(11, "offers/set1/1", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
+    CHECK(table.handle(1, add(12, "offers/set1/n", 1)).at(0).reply.sum == 1);
+    const auto erase = decode_request(encode(StoreRequest{.kind = Request::kErase, .key = "offers/set1/"}));
+    REQUIRE(erase.ok());
+    CHECK(table.handle(0, *erase).empty());
+    CHECK(table.handle(0, get(13, "offers/set1/0")).empty());
+    table.handle(0, {.kind = Request::kCancel, .id = 13});
+  }
+  table.handle(0, {.kind = Request::kErase});
+  CHECK(table.handle(0, get(14, "offers/set1")).at(0).reply.text == "stays");
+  CHECK(table.handle(0, get(15, "offers/set10/0")).at(0).reply.text == "stays");
+}
+
 }  // namespace
 }  // namespace distrun::net
