@@ -16,8 +16,11 @@ namespace {
 struct Registry {
   std::mutex mutex;   // held across fork, so that the child finds the set whole
   std::set<int> fds;  // guarded by mutex
-  // A page of which a child gets a zeroed copy (MADV_WIPEONFORK): 1 here, 0 in a child. Null before arming.
+  // A page of which a child gets a zeroed copy (MADV_WIPEONFORK): 1 here, 0 in a child. Null before arming
+  // and where the kernel refuses.
   std::atomic<const int*> page = nullptr;
+  // The same from the handlers of fork(), where the kernel refuses such a page; a bare clone() runs none of them.
+  std::atomic<bool> forked = false;
 };
 
 Registry& registry() {
@@ -29,16 +32,20 @@ void before_fork() { registry().mutex.lock(); }
 void after_fork_in_parent() { registry().mutex.unlock(); }
 void after_fork_in_child() {
   Registry& all = registry();
+  all.forked.store(true, std::memory_order_relaxed);
   for (const int fd : all.fds) ::close(fd);
   all.fds.clear();
   all.mutex.unlock();
 }
 
-const int* make_page() {
+const int* make_page(Advise advise) {
   const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  ::madvise(memory, size, MADV_WIPEONFORK);
+  if (advise(memory, size, MADV_WIPEONFORK) != 0) {
+    ::munmap(memory, size);
+    return nullptr;
+  }
   auto* const alive = static_cast<int*>(memory);
   *alive = 1;
   return alive;
@@ -47,15 +54,16 @@ const int* make_page() {
 }  // namespace
 
 bool in_forked_child() {
+  if (registry().forked.load(std::memory_order_relaxed)) return true;
   const int* const page = registry().page.load(std::memory_order_acquire);
   return page != nullptr && *page == 0;
 }
 
-void arm_fork_guard() {
+void arm_fork_guard(Advise advise) {
   static std::once_flag armed;
-  std::call_once(armed, [] {
+  std::call_once(armed, [advise] {
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    registry().page.store(make_page(), std::memory_order_release);
+    registry().page.store(make_page(advise == nullptr ? ::madvise : advise), std::memory_order_release);
   });
 }
 

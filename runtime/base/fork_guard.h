@@ -5,13 +5,16 @@
 // The registry is process-wide because fork is: pthread_atfork knows no sessions. Safe from any thread.
 #pragma once
 
+#include <cstddef>
+
 #include "runtime/base/fd.h"
 
 namespace distrun {
 
-// True in a child of a process that called arm_fork_guard() or registered a descriptor. Costs one load.
+// True in a child of a process that called arm_fork_guard() or registered a descriptor. Costs two loads.
 bool in_forked_child();
-void arm_fork_guard();
+using Advise = int (*)(void* memory, std::size_t size, int advice);
+void arm_fork_guard(Advise advise = nullptr);  // madvise; another one for tests, in the first call of the process
 
 // `fd` is closed in every child forked from now on, until forget_in_child(fd), which must come before its close here.
 void close_in_child(int fd);

@@ -5,23 +5,44 @@
 #include <signal.h>
 
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "runtime/base/status.h"
+
 namespace distrun {
 
-// `name` is cut to the kernel's 15 characters. `body` is called as body(std::stop_token) or body().
+// While it lives, the calling thread takes no signals, and threads that it makes never do.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+// `name` is cut to the kernel's 15 characters. `body` is called as body(std::stop_token) or body(). kSystem if there
+// cannot be one more thread.
 template <class Body>
-std::jthread named_thread(const std::string& name, Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
+Result<std::jthread> named_thread(const std::string& name, Body body) {
   // The mask is inherited, so there is no moment in which the new thread could take a signal.
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  std::jthread thread(std::move(body));
-  pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const SignalsBlocked blocked;
+  try {
+    std::jthread thread(std::move(body));
+    pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
+    return thread;
+  } catch (const std::system_error& error) {
+    return Status(Errc::kSystem, "the thread " + name + " cannot be started: " + error.code().message() +
+                                     "; is the limit of processes (ulimit -u, or pids.max of the container) reached?");
+  }
 }
 
 }  // namespace distrun

@@ -39,8 +39,10 @@ class EngineImpl final : public Engine {
 
   Status open() {
     DISTRUN_RETURN_IF_ERROR(loop_.open());
-    if (options_.background_thread) thread_ = named_thread("distrun-engine", [this] { run(); });
-    return {};
+    if (!options_.background_thread) return {};
+    auto thread = named_thread("distrun-engine", [this] { run(); });
+    if (thread.ok()) thread_ = *std::move(thread);
+    return thread.status();
   }
 
   Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) override {

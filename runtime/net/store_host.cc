@@ -19,7 +19,9 @@ Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std
   if (!address.ok()) return address.status();
   std::unique_ptr<StoreHost> host(new StoreHost(*std::move(server), address->port));
   if (!host->stop_.valid()) return Status(Errc::kSystem, "starting the store: eventfd failed");
-  host->thread_ = named_thread("distrun-store", [self = host.get()] { self->serve(); });
+  auto thread = named_thread("distrun-store", [self = host.get()] { self->serve(); });
+  if (!thread.ok()) return thread.status();
+  host->thread_ = *std::move(thread);
   return host;
 }
 

@@ -41,8 +41,10 @@ Lane::~Lane() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Lane::start_thread() {
-  thread_ = named_thread("distrun-cuda" + std::to_string(gpu_->index()), [this] { run(); });
+Status Lane::start_thread() {
+  auto thread = named_thread("distrun-cuda" + std::to_string(gpu_->index()), [this] { run(); });
+  if (thread.ok()) thread_ = *std::move(thread);
+  return thread.status();
 }
 
 void Lane::run() {

@@ -44,7 +44,7 @@ class Lane {
 
   // Any thread.
   [[nodiscard]] Gpu& gpu() { return *gpu_; }
-  void start_thread();
+  Status start_thread();
   // `operation` and the party's group live until the token is complete.
   void submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token);
   void wake() const { gpu_->ring(); }

@@ -15,7 +15,7 @@ Result<Lane*> Lanes::lane(int gpu) {
   auto opened = Gpu::open(libraries_, gpu, image_);
   if (!opened.ok()) return opened.status();
   auto lane = std::make_unique<Lane>(*std::move(opened));
-  lane->start_thread();
+  if (Status started = lane->start_thread(); !started.ok()) return started;
   return (lanes_[gpu] = std::move(lane)).get();
 }
 

@@ -25,11 +25,13 @@ Status Worker::create(TimePoint deadline) {
   if (!bell_.valid()) return errno_status("eventfd for a plug-in's thread", errno);
   std::promise<Status> created;
   std::future<Status> result = created.get_future();
-  thread_ = named_thread("distrun-plugin", [this, deadline, created = std::move(created)]() mutable {
+  auto thread = named_thread("distrun-plugin", [this, deadline, created = std::move(created)]() mutable {
     const Status status = group_.create(deadline);
     created.set_value(status);
     if (status.ok()) run();
   });
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
   const Status status = result.get();
   if (!status.ok()) thread_.join();
   return status;

@@ -554,7 +554,7 @@ TEST_CASE("nccl: device memory comes filled, in the order of our stream", "[nccl
 
 TEST_CASE("nccl: a lane with its thread sleeps until it is rung", "[nccl]") {
   Rig rig(2);
-  for (auto& lane : rig.lanes) lane->start_thread();
+  for (auto& lane : rig.lanes) REQUIRE(lane->start_thread().ok());
   std::vector<Op> ops;
   ops.reserve(2);
   for (int i = 0; i < 2; ++i) ops.push_back(sum_of({2}));

@@ -113,16 +113,17 @@ TEST_CASE("a signal interrupts the wait", "[net]") {
   const pthread_t waiter = ::pthread_self();
   std::atomic<bool> over = false;
   // Again and again, because one signal may arrive before the wait has begun.
-  std::jthread sender = named_thread("sender", [&] {
+  auto sender = named_thread("sender", [&] {
     while (!over.load()) {
       ::pthread_kill(waiter, SIGUSR1);
       std::this_thread::yield();
     }
   });
+  REQUIRE(sender.ok());
   Result<int> result = 0;
   while (result.ok()) result = wait_set->poll(TimePoint::max());
   over = true;
-  sender.join();
+  sender->join();
   CHECK(result.status().code() == Errc::kInterrupted);
   ::sigaction(SIGUSR1, &before, nullptr);
 }
