@@ -251,6 +251,15 @@ void Coordinator::append(Entry entry) {
   ++log_size_;
 }
 
+TensorId Coordinator::new_id() {
+  for (;;) {
+    const TensorId id = cache_.free_id(next_id_);
+    if (std::none_of(evicted_.begin(), evicted_.end(), [id](const Evicted& one) { return one.record.id == id; })) {
+      return id;
+    }
+  }
+}
+
 TensorRef Coordinator::refer(const PendingTensor& tensor) {
   if (tensor.id != kNoId) {
     cache_.touch(tensor.id);
@@ -263,7 +272,7 @@ TensorRef Coordinator::refer(const PendingTensor& tensor) {
   const bool lasting = tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin &&
                        ref.first_dims.size() <= tensor.members->size();
   if (lasting && options_.cache_capacity > 0) {
-    ref.id = next_id_++;
+    ref.id = new_id();
     cache_.define({.id = ref.id,
                    .set = tensor.set,
                    .name = tensor.name,

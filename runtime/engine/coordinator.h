@@ -95,6 +95,7 @@ class Coordinator {
   void join(int rank, int set, TimePoint now);
   void append(Entry entry);
   void append_ready(std::span<const int> busy);
+  TensorId new_id();
   TensorRef refer(const PendingTensor& tensor);
   void run_calls();
   void start_call(CallBoard::Next call);

@@ -14,7 +14,7 @@
 
 namespace distrun::engine {
 
-using TensorId = std::uint32_t;  // never reused within a job
+using TensorId = std::uint32_t;  // stands for one tensor at a time; comes round after 2^32
 inline constexpr TensorId kNoId = 0;
 
 // Where the rows of each pair of members are in the log, so that the entry fits into a frame.

@@ -12,6 +12,11 @@ const ResponseCache::Record* ResponseCache::find(int set, std::string_view name)
   return found == by_name_.end() ? nullptr : &*found->second;
 }
 
+TensorId ResponseCache::free_id(TensorId& next) const {
+  while (next == kNoId || find(next) != nullptr) ++next;
+  return next++;
+}
+
 void ResponseCache::define(Record record) {
   if (const Record* old = find(record.set, record.name)) erase(old->id);
   order_.push_front(std::move(record));

@@ -30,6 +30,8 @@ class ResponseCache {
   [[nodiscard]] const Record* find(int set, std::string_view name) const;
   [[nodiscard]] std::size_t size() const { return by_id_.size(); }
 
+  // An id that stands for nothing here, from `next` on, which moves behind it: a job of days comes round.
+  [[nodiscard]] TensorId free_id(TensorId& next) const;
   // Replaces a record of the same set and name.
   void define(Record record);
   void erase(TensorId id);

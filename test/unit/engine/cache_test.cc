@@ -1,4 +1,5 @@
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
 
 #include "runtime/engine/response_cache.h"
 
@@ -55,6 +56,16 @@ TEST_CASE("erasing a set leaves the others") {
   cache.erase(9);
   cache.erase(1);
   CHECK(cache.size() == 0);
+}
+
+TEST_CASE("ids come round without meeting one that lives, or the one that means none") {
+  ResponseCache cache;
+  cache.define(record(1, "hot"));
+  cache.define(record(3, "warm"));
+  TensorId next = std::numeric_limits<TensorId>::max();
+  for (const TensorId expected : {std::numeric_limits<TensorId>::max(), TensorId{2}, TensorId{4}, TensorId{5}}) {
+    CHECK(cache.free_id(next) == expected);
+  }
 }
 
 }  // namespace
