@@ -282,12 +282,12 @@ TensorRef Coordinator::refer(const PendingTensor& tensor) {
   return ref;
 }
 
-void Coordinator::append_ready(std::span<const int> busy) {
+void Coordinator::append_ready(std::span<const int> busy, bool hold) {
   std::vector<PendingTensor*> go;
   std::vector<PendingTensor*> stay;
   std::vector<FusionCandidate> candidates;
   for (PendingTensor* tensor : ready_) {
-    const bool held = std::find(busy.begin(), busy.end(), tensor->set) != busy.end();
+    const bool held = hold || std::find(busy.begin(), busy.end(), tensor->set) != busy.end();
     (held ? stay : go).push_back(tensor);
     if (!held) candidates.push_back({.set = tensor->set, .signature = &tensor->signature});
   }
@@ -302,9 +302,9 @@ void Coordinator::append_ready(std::span<const int> busy) {
   if (cache_.size() > options_.cache_capacity) evict();
 }
 
-Actions Coordinator::act(std::span<const int> busy) {
+Actions Coordinator::act(std::span<const int> busy, bool hold) {
   if (!finished()) {
-    if (!ready_.empty()) append_ready(busy);
+    if (!ready_.empty()) append_ready(busy, hold);
     run_calls();
     if (left_count_ == options_.world_size && pending_.empty() && making_.empty()) {
       append(entry::Shutdown{});

@@ -52,8 +52,8 @@ class Coordinator {
   void tick(TimePoint now);  // due at next_tick()
 
   // What follows from the events so far. Ready tensors of `busy` sets are kept back, to be fused with what else becomes
-  // ready until the set has room; all else is decided at once.
-  Actions act(std::span<const int> busy = {});
+  // ready until the set has room, and those of all sets if `hold`; all else is decided at once.
+  Actions act(std::span<const int> busy = {}, bool hold = false);
 
   // When tick() has something to report; never while nothing waits.
   [[nodiscard]] std::optional<TimePoint> next_tick() const;
@@ -94,7 +94,7 @@ class Coordinator {
   void excuse_joined(PendingTensor& tensor, TimePoint now);
   void join(int rank, int set, TimePoint now);
   void append(Entry entry);
-  void append_ready(std::span<const int> busy);
+  void append_ready(std::span<const int> busy, bool hold = false);
   TensorId new_id();
   TensorRef refer(const PendingTensor& tensor);
   void run_calls();

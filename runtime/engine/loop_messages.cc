@@ -10,6 +10,9 @@ namespace {
 
 // So many batches of a set may be in flight before its ready tensors wait to be fused with the next ones.
 constexpr int kBusyFlights = 2;
+// Nothing more runs while the log is so far ahead of a member that does not read it (bytes): a stopped one, while sets
+// without it go on, would take all memory here.
+constexpr std::size_t kMostQueued = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -90,7 +93,8 @@ bool EngineLoop::decide() {
   for (const auto& [id, set] : sets_.all()) {
     if (executor_.in_flight(id) >= kBusyFlights) busy.push_back(id);
   }
-  Actions actions = coordinator_->act(busy);
+  const bool hold = options_.control_plane != nullptr && options_.control_plane->most_queued() > kMostQueued;
+  Actions actions = coordinator_->act(busy, hold);
   for (const std::string& warning : actions.warnings) warn(warning);
   for (Entry& entry : actions.entries) log_.push_back(std::move(entry));
   const bool followed = follow_log();

@@ -34,6 +34,8 @@ class ControlPlane {
   virtual bool progress() = 0;
   // True while messages queued here have not been handed to the peer yet.
   [[nodiscard]] virtual bool pending() const = 0;
+  // The most of it, in bytes, that any one peer has still to take, but for those that may go.
+  [[nodiscard]] virtual std::size_t most_queued() const = 0;
   // Leader only: `member` has left in good order. The end of its connection is no loss, and what it does not read any
   // more is dropped.
   virtual void may_go(int member) = 0;

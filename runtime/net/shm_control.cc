@@ -37,6 +37,7 @@ class Outgoing {
     const Header header = header_of(message.size());
     std::vector<std::byte> frame(header.begin(), header.end());
     frame.insert(frame.end(), message.begin(), message.end());
+    queued_ += frame.size();
     waiting_.push_back(std::move(frame));
     return flush();
   }
@@ -50,7 +51,12 @@ class Outgoing {
   }
 
   [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
-  void drop() { waiting_.clear(); }
+  [[nodiscard]] std::size_t queued() const { return queued_; }
+  void drop() {
+    waiting_.clear();
+    queued_ = 0;
+    sent_ = 0;
+  }
 
  private:
   bool push() {
@@ -61,6 +67,7 @@ class Outgoing {
       if (size > 0) ring_.publish();
       moved = moved || size > 0;
       sent_ += size;
+      queued_ -= size;
       if (size < rest.size()) break;
       waiting_.pop_front();
       sent_ = 0;
@@ -71,6 +78,7 @@ class Outgoing {
   RingWriter ring_;
   std::deque<std::vector<std::byte>> waiting_;  // frames, header included
   std::size_t sent_ = 0;                        // of the first one
+  std::size_t queued_ = 0;                      // of all, what has not been sent
 };
 
 // One direction from a peer.
@@ -185,6 +193,12 @@ class ShmControl final : public ControlPlane {
   [[nodiscard]] bool pending() const override {
     return std::any_of(peers_.begin(), peers_.end(),
                        [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
+  }
+  [[nodiscard]] std::size_t most_queued() const override {
+    std::size_t most = 0;
+    for (const Peer& peer : peers_)
+      if (!peer.may_go) most = std::max(most, peer.out.queued());
+    return most;
   }
   void may_go(int member) override { peers_[static_cast<std::size_t>(member - 1)].may_go = true; }
   [[nodiscard]] std::optional<int> lost() const override;

@@ -38,6 +38,7 @@ class TcpControl final : public ControlPlane {
   bool receive(Received& out) override;
   bool progress() override;
   [[nodiscard]] bool pending() const override;
+  [[nodiscard]] std::size_t most_queued() const override;
   void may_go(int member) override;
   [[nodiscard]] std::optional<int> lost() const override { return lost_; }
 
@@ -114,6 +115,15 @@ bool TcpControl::receive(Received& out) {
 }
 
 bool TcpControl::pending() const { return !unsent_.empty(); }
+
+std::size_t TcpControl::most_queued() const {
+  std::size_t most = 0;
+  for (const int member : unsent_) {
+    const Peer& one = peers_[static_cast<std::size_t>(member)];
+    if (!one.may_go) most = std::max(most, one.socket->queued());
+  }
+  return most;
+}
 
 bool TcpControl::progress() {
   bool moved = false;

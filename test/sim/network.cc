@@ -37,6 +37,7 @@ class SimControlPlane final : public net::ControlPlane {
   }
   bool progress() override { return network_.progress(rank_); }
   [[nodiscard]] bool pending() const override { return !network_.at(rank_).outbox.empty(); }
+  [[nodiscard]] std::size_t most_queued() const override { return 0; }
   void may_go(int member) override { network_.may_go(member); }
   [[nodiscard]] std::optional<int> lost() const override {
     if (rank_ != 0) return network_.at(rank_).alone ? std::optional<int>(0) : std::nullopt;

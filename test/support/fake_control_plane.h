@@ -2,6 +2,7 @@
 // progress(), as with a socket, so that an engine that forgets to make progress fails here too.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -46,6 +47,9 @@ class FakeControlGroup {
     }
     for (const auto& wake : wakes) wake();
   }
+
+  // From any thread: what each plane says that a peer has still to take.
+  void report_queued(std::size_t bytes) { queued_.store(bytes); }
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
 
@@ -117,6 +121,7 @@ class FakeControlGroup {
   }
 
   const std::size_t most_;
+  std::atomic<std::size_t> queued_{0};
   Mutex mutex_;
   std::vector<Member> members_;  // the vector itself never changes; each Member is guarded by mutex_
 };
@@ -139,6 +144,7 @@ class FakeControlPlane : public net::ControlPlane {
   bool receive(net::Received& out) override { return group_.take(member_, out); }
   bool progress() override { return group_.deliver(member_); }
   [[nodiscard]] bool pending() const override { return group_.has_outgoing(member_); }
+  [[nodiscard]] std::size_t most_queued() const override { return group_.queued_.load(); }
   void may_go(int member) override { group_.may_go(member); }
   [[nodiscard]] std::optional<int> lost() const override {
     const int member = group_.lost(member_);

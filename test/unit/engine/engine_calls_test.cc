@@ -96,5 +96,25 @@ TEST_CASE("the first member of a set, and it alone, is told when all have made i
   CHECK(settled == std::vector<std::pair<int, int>>{{1, 1}, {0, 2}});
 }
 
+TEST_CASE("nothing runs while a member is far behind with the log, and all of it when it has caught up") {
+  EngineJob job({.ranks = 2});
+  std::atomic<int> late{0};
+  job.control().report_queued((std::size_t{64} << 20) + 1);
+  job.run([&](int rank, Engine& engine) {
+    std::vector<float> memory(1, 1);
+    const Submission one{.name = "x", .shape = {1}, .input = memory.data(), .output = memory.data()};
+    const auto handles = engine.submit(std::span(&one, 1));
+    EXPECT_OK(handles);
+    EXPECT_EQ(engine.wait_all(*handles, deadline_after(0.05)).code(), Errc::kTimeout);
+    if (++late == 2) {
+      job.control().report_queued(0);
+      job.wait_set(0).wake();
+    }
+    EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+    EXPECT_EQ(memory[0], 2.0F);
+    EXPECT(rank >= 0);
+  });
+}
+
 }  // namespace
 }  // namespace distrun::engine

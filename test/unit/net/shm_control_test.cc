@@ -120,6 +120,31 @@ TEST_CASE("the largest message flows through; one byte more is refused", "[shm_c
   });
 }
 
+TEST_CASE("what a reader that stops has still to take is counted, and comes in order when it reads on",
+          "[shm_control]") {
+  FakeHost host(2);
+  std::atomic<bool> read_on{false};
+  constexpr std::size_t kBytes = 50'000;
+  run_ranks(2, [&](int rank) {
+    Rank self(host, rank, 2);
+    if (rank == 1) {
+      read_on.wait(false);
+      for (unsigned i = 0; i < 100; ++i) EXPECT(self.next().bytes == pattern(kBytes, i));
+      return;
+    }
+    for (unsigned i = 0; i < 100; ++i) {
+      EXPECT_OK(self.plane->broadcast(pattern(kBytes, i)));
+      self.plane->progress();
+    }
+    const std::size_t queued = self.plane->most_queued();
+    EXPECT(queued > 100 * kBytes - RingMemory::kBytes && queued < 100 * (kBytes + 4));
+    read_on = true;
+    read_on.notify_all();
+    self.until([&] { return !self.plane->pending(); });
+    EXPECT_EQ(self.plane->most_queued(), 0U);
+  });
+}
+
 TEST_CASE("members do not talk to each other", "[shm_control]") {
   FakeHost host(3);
   run_ranks(3, [&](int rank) {
