@@ -19,14 +19,17 @@ namespace net = distrun::net;
 
 constexpr double kPatience = 60;
 
-// 0 when both have come; every rank knows then that the other has joined.
-Status meet(net::Store& store, const net::World& world) {
-  DISTRUN_RETURN_IF_ERROR(store.set("here" + std::to_string(world.rank), "yes"));
-  for (int rank = 0; rank < world.size; ++rank) {
-    const auto other = store.get("here" + std::to_string(rank), distrun::deadline_after(kPatience));
-    if (!other.ok()) return other.status();
+// Both have joined then, and who is to see what the other does next waits for no key any more: a wait would end with the
+// news of it.
+Status meet(net::Store& store, const net::World& world, bool rank_0_acts) {
+  const int actor = rank_0_acts ? 0 : 1;
+  const auto wait_for = [&](const char* key) { return store.get(key, distrun::deadline_after(kPatience)).status(); };
+  if (world.rank != actor) {
+    DISTRUN_RETURN_IF_ERROR(wait_for("actor"));
+    return store.set("other", "here");
   }
-  return {};
+  DISTRUN_RETURN_IF_ERROR(store.set("actor", "here"));
+  return wait_for("other");
 }
 
 int print_news(net::JobChannel& channel) {
@@ -58,7 +61,7 @@ int run(const std::string& mode) {
   if (!world.ok() || !key.ok()) return 7;
   auto client = net::StoreClient::connect(*world, *key, distrun::deadline_after(kPatience));
   if (!client.ok()) return 8;
-  if (const Status met = meet(**client, *world); !met.ok()) return 8;
+  if (const Status met = meet(**client, *world, mode == "missed"); !met.ok()) return 8;
   if (mode == "leave") return (*client)->leave().ok() ? 0 : 11;
   if (mode == "missed") {
     // Rank 1 leaves in good order, rank 0 needs it, says so, and is the first to exit, with an error.
