@@ -65,14 +65,13 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   // Engines agree on it without their programs, so it takes long only if one does not answer.
   if (stopping_since_) return OldestWork{.what = "should_stop()", .since = *stopping_since_, .running = true};
   const TensorPtr waiting = member_.oldest();
-  const bool joined = waiting && waiting->signature().kind == OpKind::kJoin;
   const CallInFlight* call = oldest_call();
-  if (call != nullptr && (!waiting || joined || call->since < waiting->submitted_at())) {
+  if (call != nullptr && (!waiting || call->since < waiting->submitted_at())) {
     return OldestWork{.what = describe(call->call), .since = call->since, .running = call->running};
   }
-  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .patient = true};
+  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
   if (!waiting) return std::nullopt;
-  return OldestWork{.what = name(*waiting), .since = waiting->submitted_at(), .patient = joined};
+  return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
 }
 
 void EngineLoop::warn(const std::string& text) {

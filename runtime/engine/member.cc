@@ -94,13 +94,10 @@ void Member::evict(const entry::Evict& evict) {
   for (const TensorId id : evict.ids) cache_.erase(id);
 }
 
-// A join only where nothing else waits: it may wait for as long as other ranks have data.
 TensorPtr Member::oldest() const {
-  const auto rank = [](const TensorPtr& tensor) {
-    return std::pair(tensor->signature().kind == OpKind::kJoin, tensor->submitted_at());
-  };
-  const auto found = std::min_element(announced_.begin(), announced_.end(),
-                                      [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); });
+  const auto found = std::min_element(announced_.begin(), announced_.end(), [](const auto& a, const auto& b) {
+    return a.second->submitted_at() < b.second->submitted_at();
+  });
   return found == announced_.end() ? nullptr : found->second;
 }
 

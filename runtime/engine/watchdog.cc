@@ -20,10 +20,7 @@ Watchdog::Watchdog(WatchdogOptions options) : options_(std::move(options)) {
   for (int rank = 1; options_.rank == 0 && rank < size; ++rank) peers_.push_back(rank);
 }
 
-void Watchdog::answered(int rank) {
-  std::erase(silent_, rank);
-  silent_since_.erase(rank);
-}
+void Watchdog::answered(int rank) { std::erase(silent_, rank); }
 
 void Watchdog::asked(TimePoint now, bool overdue) {
   wanted_ = wanted_ || now - last_ >= kAnswerTime;
@@ -38,18 +35,11 @@ void Watchdog::end(const Status& why) {
 void Watchdog::left(int rank) {
   if (rank == 0) return;  // the log is there, and the others need its end
   std::erase(peers_, rank);
-  answered(rank);
+  std::erase(silent_, rank);
 }
 
 bool Watchdog::over(const std::optional<OldestWork>& work, TimePoint now) const {
-  return work && !work->patient && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
-}
-
-// Ranks that have answered nothing for the whole limit.
-std::vector<int> Watchdog::given_up(TimePoint now) const {
-  std::vector<int> ranks = silent_;
-  std::erase_if(ranks, [&](int rank) { return now - silent_since_.at(rank) < options_.shutdown; });
-  return options_.shutdown > Duration::zero() ? ranks : std::vector<int>{};
+  return work && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
 }
 
 std::optional<TimePoint> Watchdog::next_question(const OldestWork& work) const {
@@ -79,7 +69,6 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
   last_ = now;
   asked_at_ = now;
   silent_ = peers_;
-  for (const int rank : peers_) silent_since_.try_emplace(rank, now);
   return {.ping = peers_, .overdue = over(work, now)};
 }
 
@@ -105,7 +94,6 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
 // only and could not say who holds it up. It ends the job itself if the leader is silent, or lets it wait for too long.
 Status Watchdog::judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now) {
   const bool late = over(work, now);
-  const std::vector<int> dead = work && work->patient ? given_up(now) : std::vector<int>{};
   if (!late) answered_overdue_ = 0;
   std::string what = late ? work->what + " has not completed for " + seconds_text(now - work->since) +
                                 ", longer than stall_shutdown_time"
@@ -117,10 +105,7 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, const std::string&
     if (!late || !work->running) return {};
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
-  } else if (!dead.empty()) {
-    silent_ = dead;
-    what = work->what + " waits, and there was no answer for longer than stall_shutdown_time";
-  } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
+  } else if (!(late && (work->running || work->leaving || options_.rank != 0)) && !asked_overdue_) {
     return {};
   }
   ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};

@@ -3,7 +3,6 @@
 // after something has been in flight for the stall warning time, so an idle job sends nothing. Pure.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +24,7 @@ struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
   bool running = false;  // agreed on, and its data moves (or does not)
-  // Nothing else is, and this waits for as long as the others have work: a join, a shutdown. Only a rank that gives no
-  // sign of life for the whole limit ends it.
-  bool patient = false;
+  bool leaving = false;  // nothing else is: the others have not left yet
 };
 
 class Watchdog {
@@ -58,7 +55,6 @@ class Watchdog {
  private:
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
   Actions ask(const std::optional<OldestWork>& work, TimePoint now);
-  [[nodiscard]] std::vector<int> given_up(TimePoint now) const;
   [[nodiscard]] Status judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now);
   [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
@@ -66,7 +62,6 @@ class Watchdog {
   const WatchdogOptions options_;
   std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
   std::vector<int> silent_;
-  std::map<int, TimePoint> silent_since_;  // the first question that the rank has not answered
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   bool wanted_ = false;

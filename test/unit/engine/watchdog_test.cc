@@ -118,33 +118,6 @@ TEST_CASE("the coordinator's end waits for the answers, and names who gives none
   }
 }
 
-TEST_CASE("a join and a shutdown may last: one missed answer is a warning, none for the whole limit the end") {
-  for (const int rank : {0, 2}) {
-    const int other = rank == 0 ? 1 : 0;
-    const OldestWork join{.what = "join 'join'", .since = at(0), .patient = true};
-    Watchdog dog(options(rank, 15));
-    CHECK_FALSE(dog.check(join, at(100)).overdue);
-    dog.answered(0);
-    dog.answered(1);
-    dog.answered(2);
-    CHECK(dog.check(join, at(101)).abort.ok());
-    for (int second = 110; second < 125; second += 10) {
-      CHECK_FALSE(dog.check(join, at(second)).ping.empty());
-      if (rank == 0) dog.answered(2);
-      const Watchdog::Actions hiccup = dog.check(join, at(second + 1));
-      CHECK(hiccup.abort.ok());
-      REQUIRE(hiccup.warnings.size() == 1);
-      CHECK(has(hiccup.warnings[0], "did not answer for 1.0 s"));
-    }
-    dog.check(join, at(130));
-    if (rank == 0) dog.answered(2);
-    const Status abort = dog.check(join, at(131)).abort;
-    REQUIRE_FALSE(abort.ok());
-    CHECK(abort.info().ranks == std::vector<int>{other});
-    CHECK(has(abort.message(), "longer than stall_shutdown_time"));
-  }
-}
-
 TEST_CASE("who has left is not asked") {
   Watchdog dog(options(0, 15));
   dog.left(1);
