@@ -19,8 +19,8 @@ namespace net = distrun::net;
 
 constexpr double kPatience = 60;
 
-// Both have joined then, and who is to see what the other does next waits for no key any more: a wait would end with the
-// news of it.
+// Both have joined then, and who is to see what the other does next waits for no key any more: a wait would end with
+// the news of it.
 Status meet(net::Store& store, const net::World& world, bool rank_0_acts) {
   const int actor = rank_0_acts ? 0 : 1;
   const auto wait_for = [&](const char* key) { return store.get(key, distrun::deadline_after(kPatience)).status(); };
