@@ -124,13 +124,14 @@ std::optional<double> parse_seconds(std::string_view text) {
 std::string show_seconds(double seconds) { return seconds == 0 ? "0" : shortest(seconds) + "s"; }
 
 SettingCheck<std::uint64_t> bytes(std::uint64_t least, std::uint64_t most) {
-  return {.type = "bytes",
-          .allowed = "a size from " + show_bytes(least) + " to " + show_bytes(most) + ", such as 64MiB or 128k",
-          .parse = [=](std::string_view value) -> std::optional<std::uint64_t> {
-            const auto number = parse_bytes(value);
-            return number && *number >= least && *number <= most ? number : std::nullopt;
-          },
-          .show = show_bytes};
+  return {
+      .type = "bytes",
+      .allowed = "a size from " + show_bytes(least) + " to " + show_bytes(most) + ", with a unit, as in 128k or 4MiB",
+      .parse = [=](std::string_view value) -> std::optional<std::uint64_t> {
+        const auto number = parse_bytes(value);
+        return number && *number >= least && *number <= most ? number : std::nullopt;
+      },
+      .show = show_bytes};
 }
 
 SettingCheck<std::uint64_t> count(std::uint64_t least, std::uint64_t most) {

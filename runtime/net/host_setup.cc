@@ -189,7 +189,8 @@ Status Setup::accept_all() {
 Status Setup::reported_failure() {
   const auto failures = options_.store->add(prefix_ + "failures", 0);
   if (!failures.ok()) return failures.status();
-  if (*failures == 0) return {};
+  // Of one that died on its way here the store knows: its answers end with the job.
+  if (*failures == 0) return options_.store->get(prefix_ + "address", options_.deadline).status();
   const auto text = options_.store->get(prefix_ + "failure", options_.deadline);
   return text.ok() ? failure_of(*text) : text.status();
 }

@@ -226,6 +226,16 @@ Result<std::string> bind_address(const World& world) {
   return to_string(Address{.host = *std::move(host)});
 }
 
+// A member that died on its way here is known to the store, whose answers end with the job: it is asked now and then.
+Result<std::unique_ptr<SecureSocket>> accept_one(SecureListener& listener, const SecureListener::AcceptFunction& accept,
+                                                 const TcpControlOptions& options) {
+  for (;;) {
+    auto socket = listener.accept_blocking(accept, std::min(options.deadline, deadline_after(0.2)));
+    if (socket.ok() || socket.status().code() != Errc::kTimeout || Clock::now() >= options.deadline) return socket;
+    if (const auto own = options.store->get(store_key(options), options.deadline); !own.ok()) return own.status();
+  }
+}
+
 Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions& options,
                                                         const std::vector<int>& members) {
   std::vector<std::unique_ptr<SecureSocket>> sockets(members.size());
@@ -245,8 +255,9 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
     return {};
   };
   for (std::size_t missing = members.size() - 1; missing > 0;) {
-    auto socket = (*listener)->accept_blocking(accept, options.deadline);
+    auto socket = accept_one(**listener, accept, options);
     if (!socket.ok()) {
+      if (socket.status().code() != Errc::kTimeout) return socket.status();
       ErrorInfo info = socket.status().info();
       info.ranks = missing_of(members, sockets);
       info.message = "waiting for rank(s) " + text_of(info.ranks) + " on the control plane '" + options.name +

@@ -13,6 +13,7 @@
 #include "runtime/net/wire.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
+#include "test/support/store_thread.h"
 
 namespace distrun::net {
 namespace {
@@ -76,6 +77,19 @@ struct Member {
 
 Bytes text(const std::string& value) { return WireWriter().string(value).take(); }
 std::string text(const Bytes& bytes) { return WireReader(bytes).string(1000); }
+
+TEST_CASE("a leader that waits for members is told that one has died on its way", "[tcp_control]") {
+  test::StoreThread server(3);
+  const auto store = server.connect(0);
+  const World world = server.world(0);
+  auto wait_set = WaitSet::create();
+  REQUIRE(wait_set.ok());
+  server.publish({.rank = 2, .signal = 9, .host = "h2", .cause = "killed by signal 9 (SIGKILL)"});
+  const auto plane = connect_tcp_control(
+      {.world = &world, .key = &server.key(), .store = store.get(), .wait_set = wait_set->get(), .deadline = soon()});
+  CHECK(plane.status().code() == Errc::kRankLost);
+  CHECK(plane.status().info().ranks == std::vector<int>{2});
+}
 
 TEST_CASE("members talk to the leader and the leader to all", "[tcp_control]") {
   for (const int size : {1, 2, 3, 4, 5, 8}) {
