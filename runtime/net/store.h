@@ -1,6 +1,6 @@
 // Rendezvous: a key-value table that all ranks of a job share. Keys and values are bytes; a value is at most 1 MiB.
-// Implementations are safe to call from any thread. Every wait has a deadline and ends early when the server is lost, or
-// says that the job has ended.
+// Implementations are safe to call from any thread. Every wait has a deadline and ends early when the server is lost,
+// or says that the job has ended.
 #pragma once
 
 #include <cstdint>
