@@ -46,6 +46,7 @@ struct Operation {
   std::span<const std::size_t> counts;
   // On a device: places on its streams, of Factory::mark(); the tensors are ready when it has passed them all.
   std::span<void* const> marks;
+  bool alone = false;  // nothing else of this rank's is in flight: start() may keep the thread for a millisecond
 };
 
 // Memory on a device or the host; frees itself.

@@ -140,9 +140,10 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
 void Executor::start(std::unique_ptr<Flight> flight, std::vector<Completion>& done) {
   const std::uint64_t token = next_token_++;
   const backend::Capabilities& can = flight->backend->capabilities();
+  flight->operation.alone = flights_.empty();
+  flight->started = Clock::now();
   const Status status = flight->backend->start(flight->operation, token);
   if (!status.ok()) return finish(*flight, status, done);
-  flight->started = Clock::now();
   flight->moves = &flights_like(can);
   ++*flight->moves;
   if (is_on_device(flight->operation)) ++on_devices_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +78,37 @@ TEST_CASE("gloo faults: a stranger on the port gets no tensor, and nobody waits 
     for (const std::string& outcome : outcomes) CHECK(outcome.find("sum") == std::string::npos);
     CHECK(all_of(stranger).find(kTensor) == std::string::npos);
   }
+}
+
+TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member that is late") {
+  const auto fixture = subject().make(3);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  std::vector<std::string> outcomes(3);
+  std::atomic<int> started{0};
+  const auto run = [&](int index) {
+    auto made = group.create(index, deadline_after(kStarted));
+    if (!made.ok()) return made.status().message();
+    Rank rank(index, 3, **made, group.wait_set(index));
+    for (int number = 0; number < 200; ++number) {
+      std::vector<std::int64_t> data(3, index + number);
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
+      const bool late = index == 2 && number % 100 == 50;
+      while (late && started < 2 * (number / 100 + 1)) std::this_thread::yield();
+      rank.start({.dtype = DType::kI64, .segments = {&segment, 1}});
+      if (index != 2 && number % 100 == 50) ++started;
+      rank.finish();
+      if (data != std::vector<std::int64_t>(3, 3 * number + 3))
+        return "a wrong sum in number " + std::to_string(number);
+    }
+    return std::string();
+  };
+  std::vector<std::thread> threads;
+  for (int index = 0; index < 3; ++index) {
+    threads.emplace_back([&, index] { outcomes[static_cast<std::size_t>(index)] = run(index); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(outcomes == std::vector<std::string>(3));
 }
 
 TEST_CASE("gloo: the program keeps its locks on files") {

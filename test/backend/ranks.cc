@@ -126,7 +126,9 @@ Rank::Rank(int index_in, int size_in, backend::Backend& backend, net::WaitSet* w
 
 std::uint64_t Rank::start(const backend::Operation& operation) {
   const std::uint64_t token = next_token_++;
-  const Status status = backend_.start(operation, token);
+  backend::Operation mine = operation;
+  mine.alone = in_flight_ == 0;
+  const Status status = backend_.start(mine, token);
   if (!status.ok()) {
     fail("start: " + status.message());
     return 0;

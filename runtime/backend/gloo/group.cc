@@ -17,9 +17,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is the engine's to say: it
-// aborts the group.
-constexpr milliseconds kForever = std::chrono::hours(24 * 365);
+// Where it does not do, the members are not in step, or far apart, and the thread that waits has better things to do
+// the next times.
+constexpr std::chrono::microseconds kPatience(500);
+constexpr int kRests = 64;
 
 // Gloo waits five times its timeout for a pair to connect.
 milliseconds connect_timeout(TimePoint deadline) {
@@ -52,6 +53,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
       auto sockets = Sockets::of(*context_);
       if (!sockets.ok()) return sockets.status();
       sockets_ = *std::move(sockets);
+      tiny_ = std::make_unique<Tiny>(context_);
       DISTRUN_RETURN_IF_ERROR(verify_pairs(context_, host_, 5 * connect_timeout(deadline)));
     }
     context_->setTimeout(kForever);
@@ -63,6 +65,21 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   }
 }
 
+bool Group::try_now(const distrun_backend_operation& operation) {
+  if (!tiny_ || !tiny_->takes(operation) || !aborted_.why().ok()) return false;
+  if (rests_ > 0) {
+    --rests_;
+    return false;
+  }
+  try {
+    if (tiny_->try_allreduce(operation, Clock::now() + kPatience)) return true;
+  } catch (const std::exception&) {
+    return false;  // start() meets it again, and may wait for the cause
+  }
+  rests_ = kRests;
+  return false;
+}
+
 void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
   host_.complete(token, outcome(operation));
 }
@@ -70,7 +87,11 @@ void Group::start(const distrun_backend_operation& operation, std::uint64_t toke
 Status Group::outcome(const distrun_backend_operation& operation) {
   if (Status why = aborted_.why(); !why.ok()) return why;
   try {
-    gloo_plugin::run(context_, operation);
+    if (tiny_ && tiny_->takes(operation)) {
+      tiny_->allreduce(operation);
+    } else {
+      gloo_plugin::run(context_, operation);
+    }
     return {};
   } catch (const std::bad_alloc&) {
     return {Errc::kOutOfMemory, "gloo: out of memory"};

@@ -8,6 +8,7 @@
 
 #include "runtime/backend/gloo/mesh.h"
 #include "runtime/backend/gloo/sockets.h"
+#include "runtime/backend/gloo/tiny.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::gloo_plugin {
@@ -18,6 +19,8 @@ class Group {
 
   // Runs the operation to its end and completes the token. On the group's thread.
   void start(const distrun_backend_operation& operation, std::uint64_t token);
+  // True if the operation has ended well within a millisecond; otherwise start() goes on with it. On any thread.
+  bool try_now(const distrun_backend_operation& operation);
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:
@@ -29,6 +32,8 @@ class Group {
   std::vector<int> members_;  // world ranks
   plugin::Host host_;
   std::shared_ptr<Mesh> context_;
+  std::unique_ptr<Tiny> tiny_;  // null in a group of one
+  int rests_ = 0;               // operations that try_now() leaves to start(), since the members are not in step
   Sockets sockets_;
   plugin::AbortGate aborted_;
 };

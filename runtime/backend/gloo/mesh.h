@@ -4,11 +4,16 @@
 
 #include <gloo/rendezvous/context.h>
 
+#include <chrono>
 #include <memory>
 
 namespace distrun::backend::gloo_plugin {
 
 class Waits;
+
+// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is the engine's to say: it
+// aborts the group.
+inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 class Mesh final : public ::gloo::rendezvous::Context {
  public:

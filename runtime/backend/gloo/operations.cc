@@ -57,11 +57,7 @@ void reduce_what_comes(const ContextPtr& context, const distrun_backend_operatio
     parts.clear();
     for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * bytes);
   }
-  if (count == 0) return;
-  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
-                                  .op = plugin::reduce_of(operation),
-                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, members)};
-  kernels::reduce(how, parts, static_cast<std::byte*>(operation.segments->output), count);
+  if (count > 0) reduce_parts(operation, parts, count);
 }
 
 // To everybody at once: one step, in which each member sends all of it n - 1 times.
@@ -168,6 +164,14 @@ void barrier(const ContextPtr& context) {
 }
 
 }  // namespace
+
+void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts,
+                  std::size_t count) {
+  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
+                                  .op = plugin::reduce_of(operation),
+                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, parts.size())};
+  kernels::reduce(how, parts, static_cast<std::byte*>(operation.segments->output), count);
+}
 
 void run(const ContextPtr& context, const distrun_backend_operation& operation) {
   if (operation.num_segments == 0 && operation.kind != DISTRUN_BACKEND_BARRIER) return;

@@ -28,6 +28,10 @@ std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backen
   return Table::hand_over(Group::create(*spec, Table::host_of(host_group)), group, error, error_size);
 }
 
+std::int32_t try_now(distrun_backend_group* group, const distrun_backend_operation* operation) {
+  return Table::group_of(group)->try_now(*operation) ? DISTRUN_BACKEND_OK : DISTRUN_BACKEND_TIMEOUT;
+}
+
 constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_table),
                                           .version = DISTRUN_BACKEND_VERSION,
                                           .name = "gloo",
@@ -37,7 +41,9 @@ constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_
                                           .progress = nullptr,
                                           .wait_fd = nullptr,
                                           .abort = Table::abort,
-                                          .destroy = Table::destroy};
+                                          .destroy = Table::destroy,
+                                          .device = nullptr,
+                                          .try_now = try_now};
 
 }  // namespace
 

@@ -77,6 +77,10 @@ const distrun_backend_device* Library::device() const {
   return table_->struct_size > kLeastTable ? table_->device : nullptr;
 }
 
+decltype(distrun_backend_table::try_now) Library::try_now() const {
+  return table_->struct_size > offsetof(distrun_backend_table, try_now) ? table_->try_now : nullptr;
+}
+
 Library::~Library() {
   if (handle_ != nullptr) ::dlclose(handle_);
 }

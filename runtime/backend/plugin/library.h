@@ -23,7 +23,8 @@ class Library {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const distrun_backend_table& table() const { return *table_; }
-  [[nodiscard]] const distrun_backend_device* device() const;  // null: tensors on the cpu only
+  [[nodiscard]] const distrun_backend_device* device() const;              // null: tensors on the cpu only
+  [[nodiscard]] decltype(distrun_backend_table::try_now) try_now() const;  // may be null
 
  private:
   explicit Library(std::string path) : path_(std::move(path)) {}

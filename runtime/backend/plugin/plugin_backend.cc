@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/backend/abort_state.h"
 #include "runtime/backend/plugin/plugin_group.h"
@@ -58,7 +59,11 @@ class PluginBackend final : public Backend {
     const auto [started, fresh] = operations_.try_emplace(token, operation, members_);
     DISTRUN_CHECK(fresh, "a token is used twice at the same time");
     if (worker_) {
-      worker_->start(started->second, token);
+      if (operation.alone && group_.try_now(started->second)) {
+        ended_here_.push_back(token);
+      } else {
+        worker_->start(started->second, token);
+      }
       return {};
     }
     ready_ = true;
@@ -74,12 +79,13 @@ class PluginBackend final : public Backend {
       moved = group_.progress();
       ready_ = moved;
     }
-    return group_.host().any_completed() || moved;
+    return group_.host().any_completed() || moved || !ended_here_.empty();
   }
 
   void completed(std::vector<Completed>& out) override {
     const std::size_t before = out.size();
     group_.host().take(out);
+    for (const std::uint64_t token : std::exchange(ended_here_, {})) out.push_back({.token = token, .status = {}});
     for (std::size_t i = before; i < out.size(); ++i) {
       operations_.erase(out[i].token);
       // The plug-in has only a code and a text of the cause; here is all of it.
@@ -111,6 +117,7 @@ class PluginBackend final : public Backend {
   const GroupSpec members_;
   AbortState aborted_;
   std::map<std::uint64_t, PluginOperation> operations_;  // in flight; nodes do not move
+  std::vector<std::uint64_t> ended_here_;                // in start(); until completed() tells
   PluginGroup group_;
   std::optional<Worker> worker_;
   int watched_fd_ = -1;

@@ -95,6 +95,11 @@ Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token)
                              " refused the operation; choose another one with --backend.");
 }
 
+bool PluginGroup::try_now(const PluginOperation& operation) {
+  const auto now = library_->try_now();
+  return now != nullptr && now(group_, operation.get()) == DISTRUN_BACKEND_OK;
+}
+
 bool PluginGroup::progress() { return has_progress() && library_->table().progress(group_) != 0; }
 
 Result<Memory> PluginGroup::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {

@@ -43,6 +43,8 @@ class PluginGroup {
 
   Status create(TimePoint deadline);
   Status start(const PluginOperation& operation, std::uint64_t token);
+  // True if the operation has ended; otherwise it is to be started. Any thread, with nothing in flight.
+  bool try_now(const PluginOperation& operation);
   [[nodiscard]] bool has_progress() const { return library_->table().progress != nullptr; }
   bool progress();
   [[nodiscard]] int wait_fd();
