@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Results = dict[str, float]
 Round = dict[str, Results]
@@ -100,15 +100,29 @@ def say(results: Results) -> None:
         print(json.dumps(results), flush=True)
 
 
+def say_all(results: Round) -> None:
+    """The same for a benchmark whose processes run all contenders."""
+    if os.environ["RANK"] == "0":
+        print(json.dumps(results), flush=True)
+
+
+def one_run_of_all(options: argparse.Namespace) -> Round:
+    """A round of such a benchmark."""
+    return _output_of("all", options, {})  # type: ignore[no-any-return]
+
+
 def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Results:
+    return _output_of(who, options, environment)  # type: ignore[no-any-return]
+
+
+def _output_of(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Any:
     command = [options.distrun, "-np", str(options.np), "--oversubscribe", "--tag", "none", "--timeout", "300"]
     command += [sys.executable, sys.argv[0], "--who", who, "--seconds", str(options.seconds)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         sys.exit(f"{who} gave no result:\n{done.stdout}\n{done.stderr}")
-    found: Results = json.loads(lines[-1])
-    return found
+    return json.loads(lines[-1])
 
 
 def finish(rounds: list[Round], targets: Sequence[Target], options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 A gradient is handed over when backward has accumulated it for the last time before the step. Handing over is done for
 several gradients at once, when enough bytes have come together: small ones share one call, big ones leave at once,
-while backward goes on.
+while backward goes on. Where that only slows backward down, all leave together at its end.
 
 Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards the lists. Ranks agree by
 name, so neither the order of the hooks nor the size of the batches need be the same everywhere.
@@ -99,6 +99,7 @@ class Reducer:
         self._sparse: list[_Slot] = []
         self._unsettled: list[_Slot] = []  # the ranks agree on the scale of their gradients
         self._feedback = _feedback_kind(options)
+        self._overlaps = _session.overlaps(_session.world())
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
         self._hooks: list[Any] = []
         self.arrived = 0  # gradients that backward has made so far
@@ -182,7 +183,7 @@ class Reducer:
             slot.passes_left -= 1
             if slot.passes_left <= 0:
                 self._queue(slot)
-                if self._ready_bytes >= _BATCH_BYTES:
+                if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
                     self._flush()
 
     def _queue(self, slot: _Slot) -> None:

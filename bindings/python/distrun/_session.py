@@ -132,6 +132,15 @@ class Session:
             return error
 
 
+def overlaps(world: World) -> bool:
+    """True if it pays to hand operations over while the program computes on the CPU: their data comes over a network,
+    or a core is free to move it. Otherwise each byte that moves, and each switch to the thread that moves it, takes
+    its time from the program.
+    """
+    cores = min(len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // world.local_size)
+    return world.size > world.local_size or cores > 1
+
+
 def _read_world(pointer: int) -> World:
     raw = _abi.WorldStruct(struct_size=ctypes.sizeof(_abi.WorldStruct))
     errors.check(library().distrun_get_world(pointer, ctypes.byref(raw)))

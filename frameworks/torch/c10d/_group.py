@@ -47,7 +47,7 @@ class DistrunProcessGroup(_ProcessGroup):
         self._size = len(channel.members)
         self._store = store
         self._timeout = timeout
-        self._watch = Watch()
+        self._watch = Watch(_session.overlaps(_session.world()))
         self._messages = Messages(channel)
         self._collected: list[DistrunWork] | None = None
 

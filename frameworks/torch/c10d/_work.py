@@ -22,6 +22,9 @@ from torch.futures import Future
 # Any: torch's stubs are for works made in C++.
 _Work: Any = dist.Work
 
+# Seconds. Who waits so long for a peer is ahead of it, and loses nothing; one that is further ahead can use the time.
+_MOMENT = 2e-3
+
 
 class InFlight(Protocol):
     """A Handle, or several works."""
@@ -94,6 +97,15 @@ class DistrunWork(_Work):
             raise expired from None
         return True
 
+    def ends_within(self, seconds: float) -> bool:
+        """True if it has ended by then, well or not."""
+        with contextlib.suppress(Exception):  # wait() raises it
+            self._handle.wait(seconds)
+        return self._handle.poll()
+
+    def is_on_cpu(self) -> bool:
+        return all(tensor.device.type == "cpu" for tensor in self._result)
+
     def synchronize(self) -> None:
         """Like wait()."""
         self.wait()
@@ -137,9 +149,16 @@ class DistrunWork(_Work):
 
 class Watch:
     """Completes the futures of one group, in the order in which they were asked for: a group's operations end in the
-    order of their calls, or it is broken. Its thread starts with the first future and ends with `close`."""
+    order of their calls, or it is broken. Its thread starts with the first future that has to wait and ends with
+    `close`.
 
-    def __init__(self) -> None:
+    `overlaps`: see _session.overlaps. Without, whoever asks for a future of tensors on the CPU first drives the
+    operation himself for a moment: DDP's reducer, who asks, has nothing better to do with its core.
+    """
+
+    def __init__(self, overlaps: bool = True) -> None:
+        self._overlaps = overlaps
+        self._unended = 0  # in the thread's queue
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -152,13 +171,23 @@ class Watch:
             # A callback asks, and may wait for what nobody else would complete (PowerSGD's does).
             _complete(work, ended)
             return outcome
+        if self._drives(work):
+            ended.set_result(None)
+            return outcome
         with self._lock:
+            self._unended += 1
             self._queue.put((work, ended))
             if self._thread is None:
-                arguments = (self._queue,)
-                self._thread = threading.Thread(target=_run, args=arguments, name="distrun-c10d", daemon=True)
+                self._thread = threading.Thread(target=self._run, args=(self._queue,), name="distrun-c10d", daemon=True)
                 self._thread.start()
         return outcome
+
+    def _drives(self, work: DistrunWork) -> bool:
+        """True if `work` has ended."""
+        with self._lock:
+            if self._overlaps or self._unended > 0:
+                return False
+        return work.is_on_cpu() and work.ends_within(_MOMENT)
 
     def close(self) -> None:
         """The thread ends when it has completed what it has. Does not wait for it."""
@@ -166,6 +195,16 @@ class Watch:
             self._thread = None
             self._queue.put(None)
             self._queue = queue.SimpleQueue()
+
+    def _run(self, waiting: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None]) -> None:
+        while (asked := waiting.get()) is not None:
+            work, ended = asked
+            with contextlib.suppress(Exception):  # it is raised again where the future's value is made
+                work.wait()
+            ended.set_result(None)
+            with self._lock:
+                self._unended -= 1
+            del asked, work, ended  # the tensors are the caller's alone again
 
 
 class EachAlone:
@@ -182,9 +221,3 @@ def _complete(work: DistrunWork, ended: Future[None]) -> None:
     with contextlib.suppress(Exception):  # it is raised again where the future's value is made
         work.wait()
     ended.set_result(None)
-
-
-def _run(waiting: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None]) -> None:
-    while (asked := waiting.get()) is not None:
-        _complete(*asked)
-        del asked  # the tensors are the caller's alone again

@@ -395,6 +395,23 @@ def check_schedulers_hooks_and_checkpoints() -> None:
     assert all(torch.equal(weight, weights[0]) for weight in weights)
 
 
+def check_when_gradients_leave() -> None:
+    """During backward where that pays, all together at its end where it does not; with the same result."""
+    weights = []
+    for overlaps in (True, False):
+        torch.manual_seed(1)
+        model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(3)))  # 1 MiB each
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+        optimizer._reducer._overlaps = overlaps
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.full((2, 512), float(hvd.rank()))).sum().backward()
+            assert len(optimizer._reducer._flights) == (3 if overlaps else 0)
+            optimizer.step()
+        weights.append(model)
+    assert_same(*weights, rtol=0.0, atol=0.0)
+
+
 def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
     model = nn.Linear(2 if hvd.rank() == 0 else 3, 1)
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())

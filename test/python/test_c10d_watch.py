@@ -1,0 +1,120 @@
+"""On which thread a future of c10d is completed, and when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from distrun import _session, errors
+from distrun.torch.c10d import _work
+from distrun.torch.c10d._work import DistrunWork, Watch
+
+TENSORS = [torch.ones(2)]
+
+
+class Operation:
+    """In flight until `end` is called."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self.failure: Exception | None = None
+        self.waited_on: list[threading.Thread] = []
+
+    def end(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self._ended.set()
+
+    def poll(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.waited_on.append(threading.current_thread())
+        if not self._ended.wait(timeout):
+            raise errors.Timeout("not yet")
+        if self.failure is not None:
+            raise self.failure
+
+
+@contextmanager
+def watch(overlaps: bool) -> Iterator[Watch]:
+    made = Watch(overlaps)
+    yield made
+    made.close()
+
+
+def work_of(operation: Operation, on: Watch, tensors: list[torch.Tensor] = TENSORS) -> DistrunWork:
+    return DistrunWork(operation, "allreduce", tensors, 60.0, on)
+
+
+def world(size: int, local_size: int) -> _session.World:
+    return _session.World(0, size, 0, local_size, 0, size // local_size, "h", "job", ())
+
+
+def test_what_ends_soon_is_driven_by_who_asks() -> None:
+    with watch(overlaps=False) as ours:
+        operation = Operation()
+        operation.end()
+        future = work_of(operation, ours).get_future()
+        assert future.done()
+        assert future.value() == TENSORS
+        assert set(operation.waited_on) == {threading.current_thread()}
+
+
+def test_what_does_not_is_left_to_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_work, "_MOMENT", 0.01)
+    with watch(overlaps=False) as ours:
+        first, second = Operation(), Operation()
+        asked = work_of(first, ours).get_future()
+        assert not asked.done()
+        # Futures end in the order of the calls: this one is not driven past the first.
+        second.end()
+        later = work_of(second, ours).get_future()
+        assert second.waited_on == []
+        first.end()
+        assert later.wait() == TENSORS
+        assert asked.done()
+        assert first.waited_on[0] is threading.current_thread()
+        assert {thread.name for thread in first.waited_on[1:2] + second.waited_on[:1]} == {"distrun-c10d"}
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_a_failure_is_raised(overlaps: bool) -> None:
+    with watch(overlaps) as ours:
+        operation = Operation()
+        operation.end(errors.RankLost("rank 1 is gone"))
+        with pytest.raises(RuntimeError, match="rank 1 is gone"):
+            work_of(operation, ours).get_future().wait()
+
+
+def test_nobody_waits_where_it_overlaps() -> None:
+    with watch(overlaps=True) as ours:
+        operation = Operation()
+        operation.end()
+        assert work_of(operation, ours).get_future().wait() == TENSORS
+        assert threading.current_thread() not in operation.waited_on[:1]
+
+
+def test_nobody_waits_for_a_device() -> None:
+    with watch(overlaps=False) as ours:
+        operation = Operation()
+        operation.end()
+        elsewhere: list[Any] = [torch.ones(2, device="meta")]
+        work_of(operation, ours, elsewhere).get_future().wait()
+        assert threading.current_thread() not in operation.waited_on[:1]
+
+
+@pytest.mark.parametrize(
+    ("size", "local_size", "cores", "pinned_to", "expected"),
+    [(2, 2, 2, 2, False), (2, 2, 4, 4, True), (4, 4, 8, 1, False), (2, 1, 1, 1, True), (8, 8, 2, 2, False)],
+)
+def test_when_it_pays_to_overlap(
+    monkeypatch: pytest.MonkeyPatch, size: int, local_size: int, cores: int, pinned_to: int, expected: bool
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(pinned_to)))
+    assert _session.overlaps(world(size, local_size)) is expected
