@@ -41,8 +41,9 @@ class EngineImpl final : public Engine {
     DISTRUN_RETURN_IF_ERROR(loop_.open());
     if (!options_.background_thread) return {};
     auto thread = named_thread("distrun-engine", [this] { run(); });
-    if (thread.ok()) thread_ = *std::move(thread);
-    return thread.status();
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+    return {};
   }
 
   Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) override {

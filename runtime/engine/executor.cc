@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 #include <utility>
 
 #include "runtime/engine/joined.h"
@@ -386,9 +385,9 @@ void Executor::abort(const Status& why) {
 }
 
 int Executor::in_flight(int set) const {
-  const auto of_set = [set](const auto& flight) { return flight->set == set; };
-  return static_cast<int>(std::ranges::count_if(flights_ | std::views::values, of_set) +
-                          std::ranges::count_if(waiting_, of_set));
+  return static_cast<int>(
+      std::ranges::count_if(flights_, [set](const auto& entry) { return entry.second->set == set; }) +
+      std::ranges::count_if(waiting_, [set](const auto& flight) { return flight->set == set; }));
 }
 
 const Tensor* Executor::oldest(TimePoint& since) const {

@@ -43,8 +43,9 @@ Lane::~Lane() {
 
 Status Lane::start_thread() {
   auto thread = named_thread("distrun-cuda" + std::to_string(gpu_->index()), [this] { run(); });
-  if (thread.ok()) thread_ = *std::move(thread);
-  return thread.status();
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
+  return {};
 }
 
 void Lane::run() {
