@@ -68,6 +68,8 @@ class _Slot:
         self.group = group
         self.passes_left = passes
         self.queued = False
+        self.was_wanted = True  # when the last step was over, or from the start
+        self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
         self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
         self.struct = _abi.OpStruct()
         self.filled_for: tuple[Any, ...] | None = None
@@ -81,6 +83,12 @@ class _Slot:
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
 
+    def take_back(self) -> None:
+        """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
+        grad, self.lent = self.param.grad, False
+        if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
+            self.param.grad = None
+
 
 class Reducer:
     """Sends the gradients of the parameters it was given; `finish` waits until all of them are reduced."""
@@ -91,6 +99,7 @@ class Reducer:
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
         self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
+        self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
@@ -164,6 +173,10 @@ class Reducer:
             self._forget(slots)
         failure = self._finish_sparse() or failure
         self._forget([slot for slot in self._slots if slot.queued])  # what could not be handed over
+        for slot in self._slots:
+            slot.was_wanted = slot.param.requires_grad
+            if slot.lent:
+                slot.take_back()
         if failure is not None:
             raise failure
 
@@ -205,8 +218,9 @@ class Reducer:
             self.add(param, name, None)  # the rest of its group may be on its way
 
     def _is_wanted(self, slot: _Slot) -> bool:
-        # A gradient that came before the parameter was frozen is still this rank's own.
-        return slot.param.requires_grad or slot.passes_left < self.options.passes
+        # A parameter may be frozen when some ranks have its gradient already, which others cannot know: all of them
+        # send it in this step.
+        return slot.param.requires_grad or slot.was_wanted
 
     def _agree_on_layouts(self) -> errors.DistrunError | None:
         """A rank that does not use a parameter cannot see that its gradient is sparse, which travels otherwise.
@@ -217,17 +231,17 @@ class Reducer:
         options = self.options
         if options.sparse_as_dense:
             return None
-        if _session.current().number(f"{self._prefix}layouts", registered_id(options.process_set)) == 0:
-            self._undecided = list(self._slots)
-        asked = [slot for slot in self._undecided if self._is_wanted(slot)]
-        if not asked:
-            return None
-        own = torch.tensor([_layout(slot) for slot in asked], dtype=torch.uint8)
-        what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
         try:
-            answers = collective.same_size([own], what, in_place=True).wait().tolist()
+            if self._asked is None:
+                self._asked = self._ask_for_layouts()
+            if self._asked is None:
+                return None
+            handle, asked = self._asked  # of an interrupted call too: the other ranks ask but once
+            answers = handle.wait().tolist()
         except errors.DistrunError as error:
+            self._asked = None
             return error
+        self._asked = None
         for slot, (dense, sparse) in zip(asked, answers, strict=True):
             if dense and sparse:
                 raise ValueError(
@@ -238,6 +252,17 @@ class Reducer:
                 slot.layout = sparse
         self._undecided = [slot for slot in self._undecided if slot.layout == _UNKNOWN]
         return None
+
+    def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[_Slot]] | None:
+        options = self.options
+        if _session.current().number(f"{self._prefix}layouts", registered_id(options.process_set)) == 0:
+            self._undecided = list(self._slots)
+        asked = [slot for slot in self._undecided if self._is_wanted(slot)]
+        if not asked:
+            return None
+        own = torch.tensor([_layout(slot) for slot in asked], dtype=torch.uint8)
+        what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
+        return collective.same_size([own], what, in_place=True), asked
 
     def _send_rest_of_groups(self) -> None:
         """Members that are frozen by now do not come any more."""
@@ -310,6 +335,7 @@ class Reducer:
         param = slot.param
         if param.grad is None:
             param.grad = _zeros(param, slot.layout)
+            slot.lent = not param.requires_grad
         elif param.grad.is_sparse:
             if self.options.sparse_as_dense or slot.layout == 0:
                 param.grad = param.grad.to_dense()

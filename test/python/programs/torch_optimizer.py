@@ -412,6 +412,52 @@ def check_when_gradients_leave() -> None:
     assert_same(*weights, rtol=0.0, atol=0.0)
 
 
+def check_freezing_after_backward() -> None:
+    """Some ranks have the gradient by then, others never will; the ranks' weights stay the same."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        hidden = model[0](batch(step, hvd.rank())[0])
+        (model[2](hidden) if hvd.rank() == 0 else hidden).sum().backward()
+        if step == 1:
+            model[2].requires_grad_(False)
+        before = model[2].weight.detach().clone()
+        optimizer.step()
+        assert torch.equal(model[2].weight, before) == (step == 2)  # momentum and decay do not move it either
+        for weight in model.parameters():
+            everybody = hvd.allgather_object(weight.detach())
+            assert all(torch.equal(one, everybody[0]) for one in everybody)
+
+
+def check_an_interrupted_step_can_be_finished() -> None:
+    """A signal comes while rank 0 waits to hear which gradients are sparse."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    loss_of(model, batch(0, hvd.rank())).backward()
+    ask = optimizer._reducer._ask_for_layouts
+
+    class Interrupted:
+        def wait(self) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted() -> Any:
+        optimizer._reducer._asked = ask()
+        handle, asked = optimizer._reducer._asked
+        optimizer._reducer._ask_for_layouts = ask
+        held.append(handle)
+        return Interrupted(), asked
+
+    held: list[Any] = []
+    if hvd.rank() == 0:
+        optimizer._reducer._ask_for_layouts = interrupted
+        with raises(KeyboardInterrupt):
+            optimizer.step()
+        optimizer._reducer._asked = (held[0], optimizer._reducer._asked[1])
+    optimizer.step()
+    assert_same(model, alone(sgd, 1))
+
+
 def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
     model = nn.Linear(2 if hvd.rank() == 0 else 3, 1)
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
