@@ -104,7 +104,8 @@ class DistrunWork(_Work):
         return self._handle.poll()
 
     def is_on_cpu(self) -> bool:
-        return all(tensor.device.type == "cpu" for tensor in self._result)
+        """True if its outputs are known to be there."""
+        return bool(self._result) and all(tensor.device.type == "cpu" for tensor in self._result)
 
     def synchronize(self) -> None:
         """Like wait()."""
