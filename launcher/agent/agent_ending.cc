@@ -122,6 +122,11 @@ void Agent::tell_abandoned(const std::vector<pid_t>& processes) {
 }
 
 void Agent::kill_everything() {
+  // The job goes on elsewhere: what carries its agents is none of what ranks have left here.
+  if (const auto carrying = carriers(); !ending_.ordered() && !carrying.empty()) {
+    signal_processes(rest_of(ranks_, carrying), SIGKILL);
+    return;
+  }
   terminated_ = true;
   for (auto& [number, rank] : ranks_) rank.process().signal_group(SIGKILL);
   cgroup_.kill();

@@ -39,6 +39,7 @@ class Ending {
   // When next() must be called again even if nothing happens.
   [[nodiscard]] std::optional<TimePoint> deadline() const { return wake_; }
   [[nodiscard]] bool stopping() const { return kill_at_.has_value(); }
+  [[nodiscard]] bool ordered() const { return ordered_; }
 
  private:
   void leftovers(const View& view, Actions& out);

@@ -317,7 +317,6 @@ void Job::rendezvous() {
         give_grace(notice.text);
         break;
       case net::StoreNotice::Kind::kDisconnected:
-        verdict_.disconnected(notice.rank);
         break;
     }
   }

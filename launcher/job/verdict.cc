@@ -67,17 +67,12 @@ bool Verdict::any_in_session() const {
 JobActions Verdict::joined(int rank) {
   if (!known(rank)) return {};
   ++at(rank).joins;
-  at(rank).connected = true;
   return look_for_early_leaver();
 }
 
 JobActions Verdict::left(int rank) {
   if (known(rank)) at(rank).leaves = at(rank).joins;
   return {};
-}
-
-void Verdict::disconnected(int rank) {
-  if (known(rank)) at(rank).connected = false;
 }
 
 JobActions Verdict::reported(int rank, const std::string& cause) {

@@ -36,7 +36,6 @@ class Verdict {
   void started(const RankStarted& event);
   JobActions joined(int rank);                                // came to the rendezvous: it uses the runtime
   JobActions left(int rank);                                  // shut its session down in good order
-  void disconnected(int rank);                                // is in no session any more, however that came
   JobActions reported(int rank, const std::string& cause);    // says that it ends because of an uncaught error
   JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
   JobActions stalled(int rank, const std::string& cause);     // other ranks say that it holds them up
@@ -71,9 +70,8 @@ class Verdict {
     int pid = 0;
     int joins = 0;
     int leaves = 0;
-    bool connected = false;  // to the rendezvous
     std::optional<RankExited> end;
-    [[nodiscard]] bool in_session() const { return connected && joins > leaves && !end; }
+    [[nodiscard]] bool in_session() const { return joins > leaves && !end; }
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }

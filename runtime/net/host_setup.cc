@@ -203,19 +203,15 @@ Status Setup::accept_one() {
       return "rank " + std::to_string(peer.from) + " is connected already";
     return "";
   };
-  for (;;) {
-    // A member that cannot connect says so in the store; that is looked at now and then.
-    const TimePoint slice = std::min(options_.deadline, deadline_after(0.2));
-    auto socket = listener_->accept_blocking(accept, slice);
-    if (socket.ok()) return greet(*std::move(socket));
-    if (socket.status().code() != Errc::kTimeout) return socket.status();
-    DISTRUN_RETURN_IF_ERROR(reported_failure());
-    if (Clock::now() < options_.deadline) continue;
-    std::string missing;
-    for (std::size_t i = 1; i < ranks_.size(); ++i)
-      if (!parts_.mail_boxes[i].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(ranks_[i]);
-    return {Errc::kTimeout, "these ranks of host " + world_.host + " did not connect in time: " + missing};
+  // A member that cannot connect says so in the store.
+  auto socket = accept_or_news(*listener_, accept, options_.deadline, [this] { return reported_failure(); });
+  if (socket.ok()) return greet(*std::move(socket));
+  if (socket.status().code() != Errc::kTimeout) return socket.status();
+  std::string missing;
+  for (std::size_t i = 1; i < ranks_.size(); ++i) {
+    if (!parts_.mail_boxes[i].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(ranks_[i]);
   }
+  return {Errc::kTimeout, "these ranks of host " + world_.host + " did not connect in time: " + missing};
 }
 
 Status Setup::greet(std::unique_ptr<SecureSocket> socket) {

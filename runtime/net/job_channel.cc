@@ -10,7 +10,8 @@ constexpr std::size_t kMaxCause = 16 << 10;  // a Python traceback travels as a 
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left) {
   ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
   error.cause = cause.substr(0, kMaxCause);
-  error.message = "rank " + std::to_string(rank) + " on " + host +
+  // Without a launcher of ours nobody knows the host of a rank that ends in init().
+  error.message = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) +
                   (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
                   "; the job cannot go on, see that rank's output";
   return error;

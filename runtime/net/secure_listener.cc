@@ -293,6 +293,16 @@ void Listener::set_timer() {
 
 }  // namespace
 
+Result<std::unique_ptr<SecureSocket>> accept_or_news(SecureListener& listener,
+                                                     const SecureListener::AcceptFunction& accept, TimePoint deadline,
+                                                     const std::function<Status()>& news) {
+  for (;;) {
+    auto socket = listener.accept_blocking(accept, std::min(deadline, deadline_after(0.2)));
+    if (socket.ok() || socket.status().code() != Errc::kTimeout || Clock::now() >= deadline) return socket;
+    DISTRUN_RETURN_IF_ERROR(news());
+  }
+}
+
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self, const Log* log) {
   auto address = parse_address(bind_address);

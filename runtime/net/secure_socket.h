@@ -91,6 +91,12 @@ class SecureListener {
   virtual Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) = 0;
 };
 
+// accept_blocking() that hears of a peer that dies on its way: `news` is asked now and then, and its error ends the
+// wait.
+Result<std::unique_ptr<SecureSocket>> accept_or_news(SecureListener& listener,
+                                                     const SecureListener::AcceptFunction& accept, TimePoint deadline,
+                                                     const std::function<Status()>& news);
+
 // `bind_address`: "127.0.0.1:0", "[::1]:0", "*:0" (all addresses), "unix:@abstract", or "unix:@" for a random abstract
 // name. `self` is what this side says of itself: a peer must name its job_id and version and aim at its `from`; if
 // `purpose` is not empty, a peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the

@@ -32,7 +32,6 @@ constexpr int kKeepIdleSeconds = 2;
 constexpr int kKeepIntervalSeconds = 1;
 constexpr int kKeepCount = 3;
 constexpr int kUserTimeoutMs = 5000;
-constexpr int kBusyTimeoutMs = 60000;
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -328,8 +327,6 @@ void expect_prompt_peer(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
-
-void expect_busy_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kBusyTimeoutMs); }
 
 void allow_slow_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }
 

@@ -43,9 +43,7 @@ Status wait_ready(int fd, short events, TimePoint deadline);
 // way. The second part also ends a connection whose reader stands still with a full window, which bulk data to a slow
 // rank legitimately does: allow_slow_reader() takes it back, the check of idle connections stays.
 void expect_prompt_peer(int fd);
-// A reader whose thread is busy for a while is expect_busy_reader()'s: it has about a minute to read on.
 void allow_slow_reader(int fd);
-void expect_busy_reader(int fd);
 
 // The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
 Result<std::string> local_host_towards(const Address& remote);

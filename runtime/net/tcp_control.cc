@@ -77,9 +77,9 @@ Status TcpControl::open() {
       return errno_status("control plane: epoll_ctl failed", errno);
     }
     peer(member).watched = EPOLLIN;
-    // An engine that makes the backends of a set does not read meanwhile. That its host is gone is seen by the
-    // connections on which nothing is under way: this one mostly, the store's, and the agent's.
-    expect_busy_reader(peer(member).socket->fd());
+    // An engine that makes the backends of a set does not read meanwhile, nor does one that was stopped. That a host is
+    // gone is seen by connections on which nothing is under way: this one mostly, the store's, and the agent's.
+    allow_slow_reader(peer(member).socket->fd());
   }
   DISTRUN_RETURN_IF_ERROR(wait_set_->add(epoll.get(), EPOLLIN, [this](std::uint32_t) { progress(); }));
   epoll_ = std::move(epoll);
@@ -226,16 +226,6 @@ Result<std::string> bind_address(const World& world) {
   return to_string(Address{.host = *std::move(host)});
 }
 
-// A member that died on its way here is known to the store, whose answers end with the job: it is asked now and then.
-Result<std::unique_ptr<SecureSocket>> accept_one(SecureListener& listener, const SecureListener::AcceptFunction& accept,
-                                                 const TcpControlOptions& options) {
-  for (;;) {
-    auto socket = listener.accept_blocking(accept, std::min(options.deadline, deadline_after(0.2)));
-    if (socket.ok() || socket.status().code() != Errc::kTimeout || Clock::now() >= options.deadline) return socket;
-    if (const auto own = options.store->get(store_key(options), options.deadline); !own.ok()) return own.status();
-  }
-}
-
 Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions& options,
                                                         const std::vector<int>& members) {
   std::vector<std::unique_ptr<SecureSocket>> sockets(members.size());
@@ -254,8 +244,10 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
     if (sockets[index]) return "rank " + std::to_string(peer.from) + " is connected already";
     return {};
   };
+  // A member that died on its way here is known to the store, whose answers end with the job.
+  const auto news = [&options] { return options.store->get(store_key(options), options.deadline).status(); };
   for (std::size_t missing = members.size() - 1; missing > 0;) {
-    auto socket = accept_one(**listener, accept, options);
+    auto socket = accept_or_news(**listener, accept, options.deadline, news);
     if (!socket.ok()) {
       if (socket.status().code() != Errc::kTimeout) return socket.status();
       ErrorInfo info = socket.status().info();

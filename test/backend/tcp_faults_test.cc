@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <thread>
@@ -300,6 +301,47 @@ TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, n
   CHECK(texts[0].find("rank 1: ") != std::string::npos);
   CHECK(texts[0].find("192.0.2.1") != std::string::npos);
   CHECK(texts == std::vector<std::string>(3, texts[0]));
+}
+
+namespace {
+
+// Never finds member 0: whose store it is does not come to it.
+class Lost : public net::Store {
+ public:
+  Lost(net::Store& inner, std::atomic<bool>& looked) : inner_(inner), looked_(looked) {}
+  Status set(const std::string& key, const std::string& value) override { return inner_.set(key, value); }
+  Result<std::string> get(const std::string& key, TimePoint deadline) override {
+    if (key != "tcp/0/0") return inner_.get(key, deadline);
+    looked_ = true;
+    return inner_.get("nobody sets this", deadline);
+  }
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override { return inner_.add(key, delta); }
+  Status erase(const std::string& prefix) override { return inner_.erase(prefix); }
+
+ private:
+  net::Store& inner_;
+  std::atomic<bool>& looked_;
+};
+
+}  // namespace
+
+TEST_CASE("tcp faults: who waits for a neighbour's connection hears that it has died on its way") {
+  std::atomic<bool> looked{false};  // member 1 has accepted member 0, which waits for it now
+  ThreadGroup group(2, [&](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
+    Lost lost(*services.store, looked);
+    backend::Services own = services;
+    if (spec.index == 1) own.store = &lost;
+    return make(spec, own, deadline);
+  });
+  std::vector<Status> ends(2);
+  std::vector<std::thread> ranks;
+  for (std::size_t i = 0; i < 2; ++i) {
+    ranks.emplace_back([&, i] { ends[i] = group.create(static_cast<int>(i), deadline_after(600)).status(); });
+  }
+  while (!looked) std::this_thread::yield();
+  group.store().fail({Errc::kRankLost, "rank 1 was lost"});
+  for (std::thread& rank : ranks) rank.join();
+  for (const Status& end : ends) CHECK(end.code() == Errc::kRankLost);
 }
 
 }  // namespace distrun::test

@@ -58,7 +58,11 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   const auto accept = [&seat](const net::Hello& hello) {
     return hello.from == seat.left() ? std::string() : "only rank " + std::to_string(seat.left()) + " belongs here";
   };
-  auto socket = listener.accept_blocking(accept, seat.deadline);
+  // A neighbour that died on its way here is known to the store, whose answers end with the job.
+  const auto news = [&seat] {
+    return seat.services.store->get(seat.key(std::to_string(seat.index())), seat.deadline).status();
+  };
+  auto socket = net::accept_or_news(listener, accept, seat.deadline, news);
   if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
   Result<Fd> fd = (*socket)->release_plain();
   if (!fd.ok()) return fd.status();

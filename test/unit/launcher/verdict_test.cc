@@ -184,19 +184,6 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
     CHECK(quiet(job.exited({.rank = 2})));
     CHECK(job.exit_code() == 0);
   }
-  SECTION("a rank whose init() was given up misses nobody, and is missed itself") {
-    Verdict job = job_of(3);
-    job.joined(0);
-    job.disconnected(0);
-    CHECK(quiet(job.exited({.rank = 1})));
-    job.joined(2);
-    CHECK(job.failure()->rank == 1);
-    Verdict other = job_of(2);
-    other.joined(0);
-    other.disconnected(0);
-    other.joined(1);
-    CHECK_FALSE(quiet(other.exited({.rank = 0})));
-  }
   SECTION("the last one in a session may forget to leave") {
     Verdict job = job_of(2);
     job.joined(0);
