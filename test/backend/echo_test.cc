@@ -1,8 +1,13 @@
 // The conformance suite on a plug-in that runs on distrun's own thread, and what becomes of plug-ins that are broken.
+#include <signal.h>
+
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "runtime/backend/plugin/describe.h"
 #include "runtime/backend/plugin/loader.h"
@@ -91,6 +96,36 @@ TEST_CASE("plug-ins: the same ranks are a group of its own for each kind of devi
     macs.push_back(*made.host().mac({&drawn, 1}));
   }
   CHECK(macs[0] != macs[1]);
+}
+
+TEST_CASE("plug-ins: an operation that is alone is tried where it stands, and a broken connection is no signal") {
+  ThreadGroup group(1, [](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
+    return load(file("now")).factories.at(0)->create(spec, services, deadline);
+  });
+  auto made = group.create(0, deadline_after(10));
+  REQUIRE(made.ok());
+  std::uint64_t token = 0;
+  const auto done_by = [&](bool alone, std::int32_t later) {
+    std::array<std::int32_t, 2> data = {0, later};
+    auto* bytes = reinterpret_cast<std::byte*>(data.data());
+    const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
+    REQUIRE((*made)->start({.dtype = DType::kI32, .segments = {&segment, 1}, .alone = alone}, ++token).ok());
+    std::vector<backend::Completed> done;
+    while (done.empty()) {
+      if (!(*made)->progress()) std::this_thread::yield();
+      (*made)->completed(done);
+    }
+    CHECK(done.size() == 1);
+    CHECK(done[0].token == token);
+    CHECK(done[0].status.ok());
+    return data[0];
+  };
+  CHECK(done_by(true, 0) == TRIED);
+  CHECK(done_by(true, 1) == STARTED);
+  CHECK(done_by(false, 0) == STARTED);
+  sigset_t mask;
+  REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &mask) == 0);
+  CHECK(sigismember(&mask, SIGPIPE) == 0);
 }
 
 TEST_CASE("plug-ins: a broken one is an offer that says what is wrong") {

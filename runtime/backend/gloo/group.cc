@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 // the next times.
 constexpr std::chrono::microseconds kPatience(500);
 constexpr int kRests = 64;
+constexpr int kMostTried = 32;  // members: each costs several calls of the kernel
 
 // Gloo waits five times its timeout for a pair to connect.
 milliseconds connect_timeout(TimePoint deadline) {
@@ -66,7 +67,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
 }
 
 bool Group::try_now(const distrun_backend_operation& operation) {
-  if (!tiny_ || !tiny_->takes(operation) || !aborted_.why().ok()) return false;
+  if (!tiny_ || context_->size > kMostTried || !tiny_->takes(operation) || !aborted_.why().ok()) return false;
   if (rests_ > 0) {
     --rests_;
     return false;

@@ -1,5 +1,7 @@
 #include "runtime/backend/plugin/plugin_group.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -41,6 +43,30 @@ PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& gr
 }
 
 namespace {
+
+// A plug-in's own thread takes no signals. On the program's thread the library below may write to a peer that is gone.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    if (sigpending(&pending) == 0) was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    constexpr timespec kNow{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &kNow);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
 
 // The same ranks may be a group for each kind of device. What has the group's name in it (keys of the store, the secret
 // of the MACs, what a library goes by) is for one of them.
@@ -97,7 +123,9 @@ Status PluginGroup::start(const PluginOperation& operation, std::uint64_t token)
 
 bool PluginGroup::try_now(const PluginOperation& operation) {
   const auto now = library_->try_now();
-  return now != nullptr && now(group_, operation.get()) == DISTRUN_BACKEND_OK;
+  if (now == nullptr) return false;
+  const NoPipeSignal held;
+  return now(group_, operation.get()) == DISTRUN_BACKEND_OK;
 }
 
 bool PluginGroup::progress() { return has_progress() && library_->table().progress(group_) != 0; }

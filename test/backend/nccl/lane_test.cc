@@ -412,12 +412,14 @@ TEST_CASE("nccl: kernels are there before anything is in flight", "[nccl]") {
   CHECK(fake::calls_of({"cuLaunchKernel"}) ==
         "cuLaunchKernel s1 pack_float32 2 pieces; cuLaunchKernel s1 unpack_float32 2 pieces");
   CHECK(fake::faults().empty());
-  CHECK(rig.lanes[0]->gpu().stage(8).ok());
+  const auto staged = rig.lanes[0]->gpu().stage(8);
+  REQUIRE(staged.ok());
   CHECK(fake::faults() == std::vector<std::string>{"cuMemHostAlloc while NCCL's work is on the GPU"});
   fake::forget_faults();
   fake::hold(false);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(2) == "ok");
+  rig.lanes[0]->gpu().unstage(*staged);
 }
 
 TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
