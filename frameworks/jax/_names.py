@@ -50,8 +50,12 @@ def refuse_several_devices() -> None:
         from jax._src import core
 
         mapped = dict(core.get_axis_env().axis_sizes)
-        # vmap names an axis too, and stays on one device.
-        mapped = {} if type(core.trace_ctx.trace).__name__ == "BatchTrace" else mapped
+        # vmap names an axis too, and stays on one device; grad may be between it and the operation.
+        trace: Any = core.trace_ctx.trace
+        while trace is not None:
+            if type(trace).__name__ == "BatchTrace":
+                mapped.pop(trace.axis_data.name, None)
+            trace = getattr(trace, "parent_trace", None)
     except (ImportError, AttributeError):
         return
     if any(size != 1 for size in mapped.values()):

@@ -331,6 +331,9 @@ def check_several_devices_of_a_rank() -> None:
     rows = jnp.ones((jax.local_device_count(), 2))
     same(jax.jit(jax.vmap(hvd.allreduce, axis_name="rows"))(rows), rows)
     same(jax.vmap(hvd.allreduce, axis_name="rows")(rows), rows)
+    slope = jax.grad(lambda row: hvd.allreduce(row * row).sum())
+    for way in (jax.vmap(slope, axis_name="rows"), jax.vmap(jax.jit(slope), axis_name="rows")):
+        same(way(rows), 2 * rows)
     with raises(NotImplementedError, "several devices of this rank", "one rank for each device"):
         jax.pmap(functools.partial(hvd.allreduce, name="mapped"))(rows)
 
