@@ -110,8 +110,8 @@ def test_killed_rank(run_ranks: RunRanks) -> None:
     assert got(result.stdout).startswith("got RankLost ranks=(1,)") and "signal 9" in got(result.stdout)
 
 
-def test_sparse_on_one_rank(run_ranks: RunRanks) -> None:
-    result = run_ranks(2, "sparse_on_one_rank.py", check=False, timeout=60)
+def test_sparse_on_one_rank(run_ranks: RunRanks, tmp_path: Path) -> None:
+    result = run_ranks(2, "sparse_on_one_rank.py", str(tmp_path), check=False, timeout=60)
     assert result.returncode == 1
     assert len(re.findall(r"refused: .*weight is sparse on some ranks.*sparse_as_dense=True", result.stdout)) == 2
 
