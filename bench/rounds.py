@@ -94,28 +94,14 @@ def parse_options(description: str | None, who: Sequence[str], *more: tuple[str,
     return parser.parse_args()
 
 
-def say(results: Results) -> None:
+def say(results: Results | Round) -> None:
     """What a rank ends with; only rank 0 is heard."""
     if os.environ["RANK"] == "0":
         print(json.dumps(results), flush=True)
 
 
-def say_all(results: Round) -> None:
-    """The same for a benchmark whose processes run all contenders."""
-    if os.environ["RANK"] == "0":
-        print(json.dumps(results), flush=True)
-
-
-def one_run_of_all(options: argparse.Namespace) -> Round:
-    """A round of such a benchmark."""
-    return _output_of("all", options, {})  # type: ignore[no-any-return]
-
-
-def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Results:
-    return _output_of(who, options, environment)  # type: ignore[no-any-return]
-
-
-def _output_of(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Any:
+def one_run(who: str, options: argparse.Namespace, environment: Mapping[str, str]) -> Any:
+    """What rank 0 said: the Results of this contender, or the Round of a benchmark whose processes run all of them."""
     command = [options.distrun, "-np", str(options.np), "--oversubscribe", "--tag", "none", "--timeout", "300"]
     command += [sys.executable, sys.argv[0], "--who", who, "--seconds", str(options.seconds)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rounds import Round, Target, as_rank_0, finish, median_time, one_run_of_all, parse_options, say_all
+from rounds import Round, Target, as_rank_0, finish, median_time, one_run, parse_options, say
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WHO = ("optimizer", "ddp distrun", "ddp gloo", "alone", "in step", "ddp nothing")
@@ -125,7 +125,7 @@ def work(seconds: float) -> None:
         steps = {who: training(who, copy.deepcopy(model), loss_of, groups.get(who)) for who in WHO}
         for who, rate in rates(steps, seconds).items():
             results[who][name] = rate
-    say_all(results)
+    say(results)
     dist.destroy_process_group()
     hvd.shutdown()
 
@@ -151,7 +151,7 @@ def main() -> int:
     if options.who:
         work(options.seconds)
         return 0
-    return finish([one_run_of_all(options) for _ in range(options.rounds)], targets(), options)
+    return finish([one_run("all", options, {}) for _ in range(options.rounds)], targets(), options)
 
 
 if __name__ == "__main__":

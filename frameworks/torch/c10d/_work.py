@@ -199,13 +199,10 @@ class Watch:
 
     def _run(self, waiting: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None]) -> None:
         while (asked := waiting.get()) is not None:
-            work, ended = asked
-            with contextlib.suppress(Exception):  # it is raised again where the future's value is made
-                work.wait()
-            ended.set_result(None)
+            _complete(*asked)
+            del asked  # the tensors are the caller's alone again
             with self._lock:
                 self._unended -= 1
-            del asked, work, ended  # the tensors are the caller's alone again
 
 
 class EachAlone:
