@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from checks import marker, wait_for
+from checks import come, marker, wait_for_all
 
 import distrun.torch.c10d  # noqa: F401  # registers the backend
 
@@ -43,10 +43,9 @@ def step(last: bool = False) -> None:
 for _ in range(3):
     step()
 # An operation that has ended on one rank may still be in flight on another.
-marker(f"stepped{rank}").touch()
+come("stepped", rank)
 if rank == 1:
-    everybody = [marker(f"stepped{other}") for other in range(dist.get_world_size())]
-    wait_for(lambda: all(there.exists() for there in everybody), "the steps of all ranks", 50.0)
+    wait_for_all("stepped", dist.get_world_size())
     if way == "ddp":
         model(torch.ones(2, 64))  # forward has been; the others wait in backward
     moment.write_text(repr(time.monotonic()))

@@ -48,3 +48,13 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) 
 def marker(name: str) -> Path:
     """A file in the folder given as the program's first argument, by which ranks signal each other."""
     return Path(sys.argv[1]) / name
+
+
+def come(name: str, rank: int) -> None:
+    """This rank has come to the place `name`, as wait_for_all() sees without the runtime."""
+    marker(f"{name}{rank}").touch()
+
+
+def wait_for_all(name: str, size: int) -> None:
+    """All ranks have come there. What has ended on one rank may still be on its way to another."""
+    wait_for(lambda: all(marker(f"{name}{rank}").exists() for rank in range(size)), f"all ranks at {name}", 50.0)

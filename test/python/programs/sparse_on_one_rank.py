@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from checks import marker, wait_for
+from checks import come, wait_for_all
 
 import distrun.torch as hvd
 
@@ -16,6 +16,6 @@ try:
 except ValueError as error:
     print(f"refused: {error}", flush=True)
     # A rank that ends takes the answer from one that has not had it yet.
-    marker(f"refused{hvd.rank()}").touch()
-    wait_for(lambda: all(marker(f"refused{rank}").exists() for rank in range(hvd.size())), "all ranks", 50.0)
+    come("refused", hvd.rank())
+    wait_for_all("refused", hvd.size())
     raise
