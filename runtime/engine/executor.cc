@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/huge_pages.h"
 #include "runtime/engine/joined.h"
 #include "runtime/engine/parts.h"
 
@@ -129,6 +130,9 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   Status status = check_capabilities(*backend, first);
   if (status.ok()) status = prepare(set, *backend, *flight);
   if (!status.ok()) return finish(*flight, status, done);
+  if (huge_pages_ && !is_on_device(flight->operation)) {
+    for (const RunTensor& one : flight->tensors) advise_on_output(*one.tensor);
+  }
   flight->backend = backend;
   const bool waits = is_on_device(flight->operation) || backend->capabilities().exclusive;
   if (!waits) return start(std::move(flight), done);
@@ -212,6 +216,15 @@ Status Executor::segments_of_allreduce(const backend::Backend& backend, Flight& 
   return backend.capabilities().scatter_gather || direct ? Status() : pack(flight);
 }
 
+// Most outputs are new: a framework makes one for each operation.
+void Executor::advise_on_output(const Tensor& tensor) const {
+  const Output& output = tensor.output();
+  if (output.gathered) return prefer_huge_pages(output.gathered.get(), output.bytes);
+  if (output_of(tensor) == input_of(tensor)) return;
+  const bool share = tensor.signature().kind == OpKind::kReducescatter;
+  prefer_huge_pages(output_of(tensor), share ? output.bytes : payload_bytes(tensor.signature()));
+}
+
 // One buffer for all tensors, scaled on the way in and out.
 Status Executor::pack(Flight& flight) {
   const DType dtype = flight.operation.dtype;
@@ -220,6 +233,7 @@ Status Executor::pack(Flight& flight) {
   auto memory = backend::make_buffer(count * size_of(dtype), "the buffer in which small tensors are reduced together");
   if (!memory.ok()) return memory.status();
   flight.packed = *std::move(memory);
+  if (huge_pages_) prefer_huge_pages(flight.packed.get(), count * size_of(dtype));
   std::byte* to = flight.packed.get();
   for (const backend::Segment& one : flight.segments) {
     backend::scale(dtype, flight.operation.prescale, one.in, to, one.count);

@@ -25,7 +25,8 @@ class ExecutionObserver {
 
 class Executor {
  public:
-  explicit Executor(ProcessSets& sets) : sets_(sets) {}
+  // huge_pages: ask for them where large outputs are about to be written.
+  Executor(ProcessSets& sets, bool huge_pages) : sets_(sets), huge_pages_(huge_pages) {}
 
   // Tensors that run together, of a set that this rank is in. Never blocks.
   void run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done);
@@ -72,6 +73,7 @@ class Executor {
   Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
   void segment_of_broadcast(const ProcessSet& set, Flight& flight);
   Status pack(Flight& flight);
+  void advise_on_output(const Tensor& tensor) const;
   static void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count);
   void unpack(Flight& flight);
   void start(std::unique_ptr<Flight> flight, std::vector<Completion>& done);
@@ -81,6 +83,7 @@ class Executor {
   std::size_t& flights_like(const backend::Capabilities& can);
 
   ProcessSets& sets_;
+  const bool huge_pages_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
   // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
   // their devices, and such a backend's library, the same work in the same order.

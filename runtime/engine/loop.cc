@@ -51,7 +51,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
       leader_(options.world.rank == 0),
       member_(options.world.gpus.empty() ? 0 : options.world.gpus.front()),
       sets_(options.world.rank),
-      executor_(sets_),
+      executor_(sets_, options.settings.huge_pages),
       outbox_(options.control_plane),
       stopping_(leader_ ? options.world.size : 0),
       detector_(options.hosts),

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "test/support/engine_ranks.h"
+#include "test/support/page_advice.h"
 
 namespace distrun::engine {
 namespace {
@@ -192,6 +193,30 @@ TEST_CASE("any order on any rank, some empty, some large, all caches") {
         }
       });
     }
+  }
+}
+
+TEST_CASE("large outputs are asked huge pages for, unless they are the input or the setting says no") {
+  constexpr std::size_t kElements = 2U << 20U;  // 8 MiB: whatever the alignment, the middle lies in a whole huge page
+  for (const bool huge_pages : {false, true}) {
+    EngineJob job({.ranks = 2, .settings = {.huge_pages = huge_pages}});
+    job.run([&](int rank, Engine& engine) {
+      std::vector<float> in(kElements, static_cast<float>(rank + 1));
+      const std::unique_ptr<float[]> out(new float[kElements]);
+      Submission one = allreduce("in place", in);
+      run(engine, one);
+      EXPECT_EQ(test::wants_huge_pages(&in[kElements / 2]), false);
+      one = allreduce("out of place", in);
+      one.output = out.get();
+      run(engine, one);
+      EXPECT_EQ(out[kElements - 1], 6.0F);
+      EXPECT_EQ(test::wants_huge_pages(&out[kElements / 2]), huge_pages);
+      one = allreduce("gathered", in);
+      one.kind = OpKind::kAllgather;
+      const HandlePtr handle = submit(engine, one);
+      wait(engine, handle);
+      EXPECT_EQ(test::wants_huge_pages(handle->output().gathered.get() + 2 * kElements), huge_pages);
+    });
   }
 }
 
