@@ -62,7 +62,8 @@ void add_start(CLI::App& app, RawOptions& raw, Options& options) {
                  "The same from a file (host slots=N, or host:N); - is standard input")
       ->type_name("FILE")
       ->group(kStart);
-  app.add_flag("--no-detect", raw.no_detect, "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in")
+  app.add_flag("--no-detect", raw.no_detect,
+               "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in, nor for other copies of this command")
       ->group(kStart);
   app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);

@@ -15,7 +15,6 @@
 #include "launcher/plan/allocation.h"
 #include "launcher/plan/assign.h"
 #include "launcher/spawn/agent_spawner.h"
-#include "runtime/net/other_launcher.h"
 
 namespace distrun::launcher {
 namespace {
@@ -52,26 +51,11 @@ Status read_hostfile(const std::string& path, HostSource& out) {
   return {};
 }
 
-// srun and mpirun start a command once for each task, as torchrun is started; each would take all GPUs of all hosts.
-Status one_too_many(const Allocation& found, const net::CopyOfCommand& copy) {
-  return {Errc::kInvalidArgument,
-          "this is copy " + std::to_string(copy.rank) + " of " + std::to_string(copy.size) + " of one command (" +
-              copy.told_by + "), and each would start the whole job on all hosts of " + found.source +
-              ". Type distrun once, without srun or mpirun: it starts ranks on all hosts by itself. If each copy is to "
-              "run a job of its own where it is, add --no-detect"};
-}
-
 Status read_allocation(const Environment& environment, HostSource& out) {
   auto found = detect_allocation(environment, read_text);
   if (!found.ok()) return found.status();
   if (!*found) return {};
-  const auto copy = net::copy_of_command(environment);
-  if (copy && copy->rank > 0) return one_too_many(**found, *copy);
   out.found = found_text(**found);
-  if (copy) {
-    out.found += "; of the " + std::to_string(copy->size) + " copies of this command (" + copy->told_by +
-                 ") this one starts the job, and the others end: type distrun once";
-  }
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
   out.launch_with = (*found)->launch_with;

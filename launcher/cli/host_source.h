@@ -22,8 +22,7 @@ struct HostSource {
   std::string more_slots;                             // how to get more of them, a half sentence, or empty
 };
 
-// kSystem: there is an allocation, but it cannot be used. kInvalidArgument too where another copy of this command
-// starts the job on its hosts.
+// kSystem: there is an allocation, but it cannot be used.
 Result<HostSource> find_hosts(const Options& options, const Environment& environment);
 
 // Of several hosts, or one that cannot be read and says so when it is used.

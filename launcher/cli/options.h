@@ -21,7 +21,8 @@ struct Options {
   int ranks_per_host = 0;  // 0: not given
   std::string hosts;
   std::string hostfile;
-  bool detect = true;  // with neither of them: use the allocation that there is
+  // With neither of them: use the allocation that there is. And start one job, if this is one of several copies.
+  bool detect = true;
   bool oversubscribe = false;
   SshOptions ssh;
   int fan_out = 32;  // agents that one host starts

@@ -13,6 +13,7 @@
 
 #include "launcher/agent/preflight.h"
 #include "launcher/agent/scan.h"
+#include "launcher/cli/copies.h"
 #include "launcher/cli/explain.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/program.h"
@@ -303,6 +304,9 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   if (options.timeout > 0) config.end_by = deadline_after(options.timeout);
   take_options(options, environment, config);
   // Before anybody is waited for.
+  const AmongCopies copies = among_copies(options, environment);
+  if (!copies.starts && !copies.text.empty()) refuse({Errc::kInvalidArgument, copies.text}, exit_code::kUsage);
+  if (!copies.starts) return {.refused = exit_code::kUsage};
   const auto reason = take_program(options, environment, invoked_as, config);
   if (!reason.ok()) return refused(reason.status(), exit_code::kUsage);
   auto door = open_door(options);
@@ -310,14 +314,18 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   const auto source = *door ? await_agents(options, **door, config.end_by) : find_hosts(options, environment);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
-  // --explain has it among the reasons.
-  if (!source->found.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", source->found.c_str());
+  // --explain has them among the reasons.
+  for (const std::string& note : {source->found, copies.text}) {
+    if (!note.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", note.c_str());
+  }
   if (options.explain.empty() && must_ask(options, *source)) {
     ask_first(options, *source, config);
   } else if (const Status status = place_and_complete(options, *source, config); !status.ok()) {
     return refused(status, code_of(status));
   }
-  if (!reason->empty()) config.plan.assignment.reasons.push_back(*reason);
+  for (const std::string& why : {copies.text, *reason}) {
+    if (!why.empty()) config.plan.assignment.reasons.push_back(why);
+  }
   config.plan.job_id = new_job_id();
   return out;
 }

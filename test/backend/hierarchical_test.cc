@@ -1,7 +1,11 @@
 // The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
 // by TCP or with DISTRUN_BETWEEN_PLUGIN; and with DISTRUN_NCCL_PLUGIN on GPUs, which are faked too.
+#include <condition_variable>
+#include <set>
+
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/conformance.h"
 #include "test/backend/on_gpu.h"
 #include "test/support/fake_host_link.h"
@@ -22,6 +26,43 @@ std::vector<int> hosts_of(int size) {
   return {3, 2, 3};
 }
 
+// TCP with MPI's condition: the first group that a rank makes comes to be when every rank of the job makes one.
+class StartedByAll final : public backend::Factory {
+ public:
+  explicit StartedByAll(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+  [[nodiscard]] std::string_view name() const override { return "started_by_all"; }
+  [[nodiscard]] backend::Offer offer(const backend::GroupSpec& group,
+                                     const backend::Services& services) const override {
+    backend::Offer offer = tcp_->offer(group, services);
+    offer.backend = name();
+    return offer;
+  }
+  [[nodiscard]] Result<std::unique_ptr<backend::Backend>> create(const backend::GroupSpec& group,
+                                                                 const backend::Services& services,
+                                                                 TimePoint deadline) const override {
+    DISTRUN_RETURN_IF_ERROR(start(group.members[static_cast<std::size_t>(group.index)], deadline));
+    return tcp_->create(group, services, deadline);
+  }
+
+ private:
+  Status start(int rank, TimePoint deadline) const {
+    const MutexLock lock(mutex_);
+    started_.insert(rank);
+    changed_.notify_all();
+    while (started_.size() < ranks_) {
+      if (Clock::now() >= deadline) return {Errc::kTimeout, "not all ranks have started it"};
+      changed_.wait_until(mutex_, deadline);
+    }
+    return {};
+  }
+
+  const std::size_t ranks_;
+  const std::unique_ptr<backend::Factory> tcp_ = backend::make_tcp_factory();
+  mutable Mutex mutex_;
+  mutable std::condition_variable_any changed_;
+  mutable std::set<int> started_ DISTRUN_GUARDED_BY(mutex_);
+};
+
 class Hosts final : public GroupFixture {
  public:
   explicit Hosts(int size) : wait_sets_(static_cast<std::size_t>(size)), links_(static_cast<std::size_t>(size)) {
@@ -34,6 +75,10 @@ class Hosts final : public GroupFixture {
     settings_.plugins = DISTRUN_NCCL_PLUGIN;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
     device_ = DeviceType::kCuda;
+#endif
+#if !defined(DISTRUN_BETWEEN_PLUGIN)
+    plugins_.factories.push_back(std::make_unique<StartedByAll>(size));
+    settings_.between_hosts = plugins_.factories.back()->name();
 #endif
     for (const int here : hosts_of(size)) {
       const int first = static_cast<int>(members_.size());

@@ -160,9 +160,17 @@ class HierarchicalFactory final : public Factory {
     // hears why.
     const Status local = make_inside(parts, group, services, deadline);
     DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "inside"), local, group, *services.store, deadline));
-    // All members together, before the lanes: to start MPI takes every one of them, also those without a lane.
-    const Factory& flat = group.device == DeviceType::kCpu ? chosen_between(services) : inside(group, services);
-    DISTRUN_RETURN_IF_ERROR(make(parts.flat, flat, subgroup_of_all(group), services, deadline));
+    // All members together, before the lanes: to start MPI takes every one of them, also those without a lane. For GPUs
+    // it moves nothing, and is there until all have their lanes.
+    std::unique_ptr<Backend> together;
+    DISTRUN_RETURN_IF_ERROR(
+        make(together, chosen_between(services), subgroup_of_all(group, DeviceType::kCpu), services, deadline));
+    if (group.device == DeviceType::kCpu) {
+      parts.flat = std::move(together);
+    } else {
+      const GroupSpec all = subgroup_of_all(group, group.device);
+      DISTRUN_RETURN_IF_ERROR(make(parts.flat, inside(group, services), all, services, deadline));
+    }
     const Status lane = make_lane(parts, group, services, deadline);
     DISTRUN_RETURN_IF_ERROR(agree(key_of(group, "between"), lane, group, *services.store, deadline));
     return std::unique_ptr<Backend>(std::make_unique<hierarchical::HierarchicalBackend>(std::move(parts)));
@@ -224,9 +232,10 @@ class HierarchicalFactory final : public Factory {
     return *between;
   }
 
-  static GroupSpec subgroup_of_all(const GroupSpec& group) {
+  static GroupSpec subgroup_of_all(const GroupSpec& group, DeviceType device) {
     GroupSpec made = group;
     made.id = id_of(group) + "/flat";
+    made.device = device;
     return made;
   }
 

@@ -81,20 +81,48 @@ def test_a_broken_allocation_names_the_variable(changed: dict[str, str], text: s
     assert run("--no-detect", "-np", "1", "true", env={**SLURM, **changed}).returncode == 0
 
 
-def test_of_several_copies_in_an_allocation_one_starts_the_job() -> None:
-    """As `srun -n2 distrun ...`, the way torchrun is started: two whole jobs would share the same GPUs."""
-    step = {**SLURM, "SLURM_STEP_NUM_TASKS": "2"}
-    second = run("true", env={**step, "SLURM_PROCID": "1"})
+@pytest.mark.parametrize(
+    "hosts",
+    [[], ["-H", "localhost:3"], ["--hostfile", "hosts"], ["-np", "3"]],
+    ids=["found", "-H", "--hostfile", "-np"],
+)
+def test_of_several_copies_one_starts_the_job(hosts: list[str], tmp_path: Path) -> None:
+    """As `srun -n3 distrun ...`, the way torchrun is started: three whole jobs would share the same GPUs."""
+    (tmp_path / "hosts").write_text("localhost slots=3\n")
+    step = {**SLURM, "SLURM_STEP_NUM_TASKS": "3"}
+    second = run(*hosts, "true", env={**step, "SLURM_PROCID": "1"}, cwd=tmp_path)
     assert second.returncode == 64
-    assert "copy 1 of 2 of one command (SLURM_STEP_NUM_TASKS=2)" in second.stderr
+    assert "copy 1 of 3 of one command (SLURM_STEP_NUM_TASKS=3)" in second.stderr
     assert "Type distrun once" in second.stderr
-    first = shell(script="echo $RANK of $WORLD_SIZE", env={**step, "SLURM_PROCID": "0"})
+    third = run(*hosts, "true", env={**step, "SLURM_PROCID": "2"}, cwd=tmp_path)
+    assert (third.returncode, third.stderr) == (64, "")  # said once
+    first = shell(*hosts, script="echo $RANK of $WORLD_SIZE", env={**step, "SLURM_PROCID": "0"}, cwd=tmp_path)
     assert ranks_of(first.stdout) == [f"{rank} of 3" for rank in range(3)], first.stderr
-    assert "this one starts the job" in first.stderr
-    by_mpirun = {**SLURM, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
-    assert run("true", env=by_mpirun).returncode == 64
-    assert run("--no-detect", "-np", "1", "true", env=by_mpirun).returncode == 0
-    assert run("true", env={**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}).stderr.count("copies") == 0
+    assert first.stderr.count("this one starts the job") == 1
+    explained = run(*hosts, "--explain", "true", env={**step, "SLURM_PROCID": "0"}, cwd=tmp_path)
+    assert explained.stdout.count("this one starts the job") == 1 and explained.stderr == ""
+    own = run("--no-detect", "-np", "1", *(hosts if "-H" in hosts else []), "true", env={**step, "SLURM_PROCID": "1"})
+    assert own.returncode == 0, own.stderr
+
+
+def test_copies_of_mpirun_and_what_is_no_copy() -> None:
+    by_mpirun = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    for env in (by_mpirun, {**SLURM, **by_mpirun}):
+        refused = run("-np", "1", "true", env=env)
+        assert refused.returncode == 64 and "OMPI_COMM_WORLD_SIZE=2" in refused.stderr
+        assert run("--no-detect", "-np", "1", "true", env=env).returncode == 0
+    step_of_one = {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    batch_script = {**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+    for env in (step_of_one, {**batch_script, "SLURM_ARRAY_TASK_ID": "2"}):
+        done = run("-H", "localhost:1", "true", env=env)
+        assert done.returncode == 0 and "cop" not in done.stderr, done.stderr
+
+
+def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
+    """srun tells them that they are tasks of a step, as it tells copies of the command."""
+    launch = "env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 sh -c {agent}"
+    done = shell("--launch-with", launch, "--network", "lo", "-H", "far:2", script="echo $RANK", env={}, cwd=tmp_path)
+    assert ranks_of(done.stdout) == ["0", "1"], done.stderr
 
 
 def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(tmp_path: Path) -> None:

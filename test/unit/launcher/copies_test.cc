@@ -1,0 +1,54 @@
+#include "launcher/cli/copies.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::launcher {
+namespace {
+
+Environment step(int task) {
+  return {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", std::to_string(task)}, {"SLURM_STEP_NUM_TASKS", "4"}};
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("of several copies of the command one starts the job, and one of the others says why") {
+  const Options as_it_is;
+  const Options named{.hosts = "h1:2,h2:2"};
+  const Options from_file{.hostfile = "hosts"};
+  const Options dialled{.agents = 2};
+  for (const Options& options : {as_it_is, named, from_file, dialled}) {
+    const AmongCopies first = among_copies(options, step(0));
+    CHECK(first.starts);
+    CHECK(has(first.text, "of the 4 copies of this command (SLURM_STEP_NUM_TASKS=4) this one starts the job"));
+    const AmongCopies second = among_copies(options, step(1));
+    CHECK_FALSE(second.starts);
+    for (const char* part : {"copy 1 of 4", "SLURM_STEP_NUM_TASKS=4", "Type distrun once", "-n 1", "--no-detect"}) {
+      CHECK(has(second.text, part));
+    }
+    const AmongCopies third = among_copies(options, step(2));
+    CHECK_FALSE(third.starts);
+    CHECK(third.text.empty());
+  }
+  const AmongCopies by_mpirun = among_copies(named, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  CHECK_FALSE(by_mpirun.starts);
+  CHECK(has(by_mpirun.text, "OMPI_COMM_WORLD_SIZE=2"));
+  CHECK_FALSE(among_copies(named, {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "5"}}).starts);
+}
+
+TEST_CASE("copies that are meant, and what is no copy") {
+  const auto starts = [](const Options& options, const Environment& environment) {
+    const AmongCopies copies = among_copies(options, environment);
+    CHECK(copies.text.empty());
+    return copies.starts;
+  };
+  CHECK(starts({.hosts = "h1:2", .detect = false}, step(3)));
+  const Options named{.hosts = "h1:2"};
+  CHECK(starts(named, {}));
+  CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  // A batch script, and a job of an array: one process, however many tasks the job has.
+  CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+  CHECK(starts(named, {{"SLURM_JOB_ID", "9"}, {"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_NTASKS", "4"}}));
+}
+
+}  // namespace
+}  // namespace distrun::launcher
