@@ -24,7 +24,7 @@ Status of_group(const PendingTensor& tensor, const Status& why) {
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
-      read_(static_cast<std::size_t>(options_.world_size)),
+      ids_(options_.cache_capacity, options_.world_size),
       calls_(options_.world_size),
       left_(static_cast<std::size_t>(options_.world_size)) {
   std::vector<int> world(static_cast<std::size_t>(options_.world_size));
@@ -54,48 +54,27 @@ void Coordinator::submitted(int rank, const message::Submitted& request, TimePoi
 }
 
 void Coordinator::ready(int rank, TensorId id, TimePoint now) {
-  const ResponseCache::Record* record = cache_.find(id);
-  bool evicted = false;
-  if (record == nullptr) {
-    // The member had not read the eviction when it said this; what the id stood for is kept until it has.
-    const auto found =
-        std::find_if(evicted_.begin(), evicted_.end(), [id](const Evicted& one) { return one.record.id == id; });
-    if (found == evicted_.end()) return protocol_error(rank, "the unknown tensor id " + std::to_string(id));
-    record = &found->record;
-    evicted = true;
+  const auto [record, evicted] = ids_.find(id);
+  if (record == nullptr) return protocol_error(rank, "the unknown tensor id " + std::to_string(id));
+  SubmissionEvent event{.set = record->set,
+                        .name = record->name,
+                        .signature = &record->signature,
+                        .id = evicted ? kNoId : id,
+                        .now = now};
+  if (const auto member = position(rank, record->set)) {
+    const std::span<const std::int64_t> dims = record->first_dims;
+    const std::size_t members = sets_[record->set].size();
+    if (dims.size() > members) {  // as its splits: what it sends to nobody is no part of the agreement
+      event.splits = dims.subspan(*member * members, members);
+      event.first_dim = std::accumulate(event.splits.begin(), event.splits.end(), std::int64_t{0});
+    } else if (!dims.empty()) {
+      event.first_dim = dims[*member];
+    }
   }
-  const auto& dims = record->first_dims;
-  const std::size_t member = position(rank, record->set).value_or(dims.size());
-  add(rank, {.set = record->set,
-             .name = record->name,
-             .signature = &record->signature,
-             .first_dim = member < dims.size() ? dims[member] : 0,
-             .id = evicted ? kNoId : id,
-             .now = now});
+  add(rank, event);
 }
 
-void Coordinator::has_read(int rank, std::uint64_t index) {
-  read_[static_cast<std::size_t>(rank)] = std::max(read_[static_cast<std::size_t>(rank)], index);
-}
-
-// Keeps what ids stood for that some member may still say.
-void Coordinator::evict() {
-  const auto all_read = [&](const Evicted& one) {
-    const auto set = sets_.find(one.record.set);
-    return set == sets_.end() || std::all_of(set->second.begin(), set->second.end(), [&](int rank) {
-             return read_[static_cast<std::size_t>(rank)] > one.index;
-           });
-  };
-  std::erase_if(evicted_, all_read);
-  const auto busy = [&](const ResponseCache::Record& record) { return pending_.contains(record.set, record.name); };
-  entry::Evict evict{.ids = cache_.overflow(options_.cache_capacity, busy)};
-  if (evict.ids.empty()) return;
-  for (const TensorId id : evict.ids) {
-    evicted_.push_back({.index = log_size_, .record = *cache_.find(id)});
-    cache_.erase(id);
-  }
-  append(std::move(evict));
-}
+void Coordinator::has_read(int rank, std::uint64_t index) { ids_.has_read(rank, index); }
 
 void Coordinator::add(int rank, SubmissionEvent event) {
   if (finished()) return;
@@ -251,33 +230,18 @@ void Coordinator::append(Entry entry) {
   ++log_size_;
 }
 
-TensorId Coordinator::new_id() {
-  for (;;) {
-    const TensorId id = cache_.free_id(next_id_);
-    if (std::none_of(evicted_.begin(), evicted_.end(), [id](const Evicted& one) { return one.record.id == id; })) {
-      return id;
-    }
-  }
-}
-
 TensorRef Coordinator::refer(const PendingTensor& tensor) {
   if (tensor.id != kNoId) {
-    cache_.touch(tensor.id);
+    ids_.used(tensor.id);
     return {.id = tensor.id};
   }
   TensorRef ref{.name = tensor.name, .first_dims = tensor.logged_dims()};
   if (!tensor.excused.empty()) ref.signature = tensor.signature;
-  // Not known to all, or never the same again: it gets no id. Nor do the rows of every pair of members, which change
-  // with the data where there are many, and would fill the memory of all ranks.
-  const bool lasting = tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin &&
-                       ref.first_dims.size() <= tensor.members->size();
-  if (lasting && options_.cache_capacity > 0) {
-    ref.id = new_id();
-    cache_.define({.id = ref.id,
-                   .set = tensor.set,
-                   .name = tensor.name,
-                   .signature = tensor.signature,
-                   .first_dims = ref.first_dims});
+  // Else not known to all, or never the same again.
+  if (tensor.excused.empty() && tensor.signature.kind != OpKind::kJoin) {
+    ref.id =
+        ids_.give({.set = tensor.set, .name = tensor.name, .signature = tensor.signature, .first_dims = ref.first_dims},
+                  {.index = log_size_, .sets = sets_, .pending = pending_});
   }
   return ref;
 }
@@ -296,10 +260,10 @@ void Coordinator::append_ready(std::span<const int> busy, bool hold) {
   for (const auto& batch : plan_fusion(candidates, {.bytes = options_.fusion_threshold})) {
     entry::Run run{.set = go[batch.front()]->set};
     for (const std::size_t i : batch) run.tensors.push_back(refer(*go[i]));
+    if (auto displaced = ids_.take_displaced(); !displaced.empty()) append(entry::Evict{.ids = std::move(displaced)});
     append(std::move(run));
   }
   for (const PendingTensor* tensor : go) pending_.erase(*tensor);
-  if (cache_.size() > options_.cache_capacity) evict();
 }
 
 Actions Coordinator::act(std::span<const int> busy, bool hold) {
@@ -427,7 +391,7 @@ void Coordinator::remove_set(const CallBoard::Next& call) {
     fail(*tensor, Status(Errc::kInvalidArgument, "tensor '" + tensor->name + "': its process set was removed before " +
                                                      "the rest of its group was submitted on all members"));
   }
-  cache_.erase_set(set);
+  ids_.erase_set(set);
   joined_.forget(set);
   sets_.erase(set);
   members_only_.erase(set);

@@ -17,7 +17,7 @@
 #include "runtime/engine/joined.h"
 #include "runtime/engine/messages.h"
 #include "runtime/engine/readiness.h"
-#include "runtime/engine/response_cache.h"
+#include "runtime/engine/tensor_ids.h"
 
 namespace distrun::engine {
 
@@ -75,13 +75,7 @@ class Coordinator {
     Status failed;
   };
 
-  struct Evicted {            // an id that some member may still say, because it has not read the eviction
-    std::uint64_t index = 0;  // of the eviction in the log
-    ResponseCache::Record record;
-  };
-
   void add(int rank, SubmissionEvent event);
-  void evict();
   void complete(PendingTensor& tensor);
   void complete_in_group(PendingTensor& tensor);
   void fail(PendingTensor& tensor, const Status& error);
@@ -95,7 +89,6 @@ class Coordinator {
   void join(int rank, int set, TimePoint now);
   void append(Entry entry);
   void append_ready(std::span<const int> busy, bool hold = false);
-  TensorId new_id();
   TensorRef refer(const PendingTensor& tensor);
   void run_calls();
   void start_call(CallBoard::Next call);
@@ -113,11 +106,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   std::map<int, std::vector<int>> sets_;  // id -> world ranks, ascending
   int next_set_ = 1;                      // never reused
-  TensorId next_id_ = 1;
-  ResponseCache cache_;
-  // Bounded by the capacity per set: a member that reads nothing completes nothing, so nothing new is defined.
-  std::vector<Evicted> evicted_;
-  std::vector<std::uint64_t> read_;  // by rank: entries read
+  TensorIds ids_;
   Readiness pending_;
   std::vector<PendingTensor*> ready_;  // complete, not yet appended; owned by pending_
   std::map<GroupKey, Group> groups_;

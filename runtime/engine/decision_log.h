@@ -26,8 +26,7 @@ struct TensorRef {
   TensorId id = kNoId;
   std::string name;  // empty: known by id
   // Allgather: dimension 0 of each member. Alltoall: the same where all send equal shares; else, at i * members + j,
-  // the rows that member i sends to member j (it gets no id). Join: the rank that joined last. Known by id: as when the
-  // id was defined.
+  // the rows that member i sends to member j. Join: the rank that joined last. Known by id: as when the id was defined.
   std::vector<std::int64_t> first_dims;
   std::optional<Signature> signature{};  // where some member has joined and may never have seen the tensor
   friend bool operator==(const TensorRef&, const TensorRef&) = default;

@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint64_t kAlive = 0;
 constexpr std::uint64_t kClock = 1;
 constexpr std::uint64_t kOverdue = 2;  // as kAlive; something at the asking side is past stall_shutdown_time
+constexpr std::uint64_t kPatient = 3;  // the same, but it is a join or a shutdown
 
 }  // namespace
 
@@ -35,7 +36,8 @@ void EngineLoop::run_timers(TimePoint now) {
   if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
   const Watchdog::Actions actions = watchdog_.check(oldest_work(), now);
   for (const int rank : actions.ping) {
-    say(rank, message::Ping{.number = actions.overdue ? kOverdue : kAlive, .sent_ns = nanoseconds(now)});
+    const std::uint64_t purpose = !actions.overdue ? kAlive : actions.patient ? kPatient : kOverdue;
+    say(rank, message::Ping{.number = purpose, .sent_ns = nanoseconds(now)});
   }
   for (const std::string& warning : actions.warnings) warn(warning);
   if (!actions.abort.ok()) {
@@ -69,9 +71,10 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   if (call != nullptr && (!waiting || call->since < waiting->submitted_at())) {
     return OldestWork{.what = describe(call->call), .since = call->since, .running = call->running};
   }
-  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .leaving = true};
+  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .patient = true};
   if (!waiting) return std::nullopt;
-  return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
+  return OldestWork{
+      .what = name(*waiting), .since = waiting->submitted_at(), .patient = waiting->signature().kind == OpKind::kJoin};
 }
 
 void EngineLoop::warn(const std::string& text) {
@@ -88,7 +91,11 @@ void EngineLoop::say(int rank, Message message) {
 void EngineLoop::answer(int from, const message::Ping& ping) {
   const TimePoint now = Clock::now();
   say(from, message::Pong{.number = ping.number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)});
-  if (leader_ && ping.number != kClock) watchdog_.asked(now, ping.number == kOverdue);
+  if (!leader_ || ping.number == kClock) return;
+  using Asked = Watchdog::Asked;
+  watchdog_.asked(now, ping.number == kOverdue   ? Asked::kOverdue
+                       : ping.number == kPatient ? Asked::kPatient
+                                                 : Asked::kAlive);
 }
 
 void EngineLoop::hear_answer(int from, const message::Pong& pong) {

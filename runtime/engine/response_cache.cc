@@ -1,6 +1,13 @@
 #include "runtime/engine/response_cache.h"
 
+#include <algorithm>
+
 namespace distrun::engine {
+
+std::uint64_t ResponseCache::weight_of(const Record& record) {
+  constexpr std::uint64_t kRowsOfOne = 1024;  // 8 KiB
+  return std::max<std::uint64_t>(1, record.first_dims.size() / kRowsOfOne);
+}
 
 const ResponseCache::Record* ResponseCache::find(TensorId id) const {
   const auto found = by_id_.find(id);
@@ -19,6 +26,7 @@ TensorId ResponseCache::free_id(TensorId& next) const {
 
 void ResponseCache::define(Record record) {
   if (const Record* old = find(record.set, record.name)) erase(old->id);
+  weight_ += weight_of(record);
   order_.push_front(std::move(record));
   const auto where = order_.begin();
   by_id_[where->id] = where;
@@ -31,6 +39,7 @@ void ResponseCache::erase(TensorId id) {
   const Order::iterator where = found->second;
   by_name_.erase(TensorKey{.set = where->set, .name = where->name});
   by_id_.erase(found);
+  weight_ -= weight_of(*where);
   order_.erase(where);
 }
 
@@ -43,16 +52,23 @@ void ResponseCache::erase_set(int set) {
   }
 }
 
-void ResponseCache::touch(TensorId id) {
-  if (const auto found = by_id_.find(id); found != by_id_.end()) order_.splice(order_.begin(), order_, found->second);
+void ResponseCache::touch(TensorId id, std::uint64_t now) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return;
+  found->second->used = now;
+  order_.splice(order_.begin(), order_, found->second);
 }
 
-std::vector<TensorId> ResponseCache::overflow(std::size_t capacity,
-                                              const std::function<bool(const Record&)>& busy) const {
+std::vector<TensorId> ResponseCache::unused_since(std::uint64_t since, std::uint64_t weight,
+                                                  const std::function<bool(const Record&)>& busy) const {
   std::vector<TensorId> ids;
-  for (auto where = order_.rbegin(); where != order_.rend() && order_.size() - ids.size() > capacity; ++where) {
-    if (!busy(*where)) ids.push_back(where->id);
+  std::uint64_t found = 0;
+  for (auto where = order_.rbegin(); where != order_.rend() && found < weight && where->used < since; ++where) {
+    if (busy(*where)) continue;
+    ids.push_back(where->id);
+    found += weight_of(*where);
   }
+  if (found < weight) ids.clear();
   return ids;
 }
 

@@ -20,11 +20,15 @@ Watchdog::Watchdog(WatchdogOptions options) : options_(std::move(options)) {
   for (int rank = 1; options_.rank == 0 && rank < size; ++rank) peers_.push_back(rank);
 }
 
-void Watchdog::answered(int rank) { std::erase(silent_, rank); }
+void Watchdog::answered(int rank) {
+  std::erase(silent_, rank);
+  silent_since_.erase(rank);
+}
 
-void Watchdog::asked(TimePoint now, bool overdue) {
+void Watchdog::asked(TimePoint now, Asked why) {
   wanted_ = wanted_ || now - last_ >= kAnswerTime;
-  asked_overdue_ = asked_overdue_ || overdue;
+  asked_overdue_ = asked_overdue_ || why == Asked::kOverdue;
+  asked_patient_ = asked_patient_ || why == Asked::kPatient;
 }
 
 void Watchdog::end(const Status& why) {
@@ -35,7 +39,7 @@ void Watchdog::end(const Status& why) {
 void Watchdog::left(int rank) {
   if (rank == 0) return;  // the log is there, and the others need its end
   std::erase(peers_, rank);
-  std::erase(silent_, rank);
+  answered(rank);
 }
 
 bool Watchdog::over(const std::optional<OldestWork>& work, TimePoint now) const {
@@ -69,15 +73,14 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
   last_ = now;
   asked_at_ = now;
   silent_ = peers_;
-  return {.ping = peers_, .overdue = over(work, now)};
+  for (const int rank : peers_) silent_since_.try_emplace(rank, now);
+  return {.ping = peers_, .overdue = over(work, now), .patient = work && work->patient};
 }
 
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
   asked_at_.reset();
   Actions actions;
-  const std::string silence = silent_.empty() ? ""
-                                              : describe_ranks(silent_, options_.hosts) + " did not answer for " +
-                                                    seconds_text(kAnswerTime) + " (stopped, overloaded or unreachable)";
+  const std::string silence = silence_text();
   const std::string nobody = options_.rank == 0 ? "; all ranks that could be asked answer" : "; rank 0 answers";
   if (work && work->running) {
     actions.warnings.push_back(work->what + " has been running for " + seconds_text(now - work->since) +
@@ -85,14 +88,27 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   } else if (!silent_.empty()) {
     actions.warnings.push_back(silence + (work ? " while " + work->what + " waits" : ""));
   }
-  actions.abort = judge(work, silence, now);
-  asked_overdue_ = false;
+  actions.abort = judge(work, now);
+  asked_overdue_ = asked_patient_ = false;
   return actions;
+}
+
+std::string Watchdog::silence_text() const {
+  if (silent_.empty()) return "";
+  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(kAnswerTime) +
+         " (stopped, overloaded or unreachable)";
+}
+
+// Ranks that have answered nothing for the whole limit.
+std::vector<int> Watchdog::given_up(TimePoint now) const {
+  std::vector<int> ranks = silent_;
+  std::erase_if(ranks, [&](int rank) { return now - silent_since_.at(rank) < options_.shutdown; });
+  return ranks;
 }
 
 // What the ranks have not agreed on is the leader's to end, and so is what only runs too long: a member sees the leader
 // only and could not say who holds it up. It ends the job itself if the leader is silent, or lets it wait for too long.
-Status Watchdog::judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now) {
+Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
   const bool late = over(work, now);
   if (!late) answered_overdue_ = 0;
   std::string what = late ? work->what + " has not completed for " + seconds_text(now - work->since) +
@@ -105,13 +121,18 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, const std::string&
     if (!late || !work->running) return {};
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
-  } else if (!(late && (work->running || work->leaving || options_.rank != 0)) && !asked_overdue_) {
-    return {};
+  } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
+    // What waits is the coordinator's to end, or waits by right for as long as others have work: a rank that is late
+    // once may well be at it. The leader alone can wait and see. It ends the job for all at once, where members whose
+    // leader is silent end it each for itself, and must not be seen to go one after the other.
+    if (!asked_patient_ && !late) return {};
+    silent_ = given_up(now);
+    if (silent_.empty()) return {};
   }
   ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
   if (!ending_.ok()) error.tensor = ending_.info().tensor;
   if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
-  error.message = silence.empty() ? what : silence + ": " + what;
+  error.message = silent_.empty() ? what : silence_text() + ": " + what;
   return Status(std::move(error));
 }
 

@@ -3,6 +3,7 @@
 // after something has been in flight for the stall warning time, so an idle job sends nothing. Pure.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
   bool running = false;  // agreed on, and its data moves (or does not)
-  bool leaving = false;  // nothing else is: the others have not left yet
+  // A join, or a shutdown: it waits for as long as the others have work, and that by right.
+  bool patient = false;
 };
 
 class Watchdog {
@@ -35,7 +37,8 @@ class Watchdog {
 
   struct Actions {
     std::vector<int> ping;  // ranks to ask
-    bool overdue = false;   // of the ping
+    bool overdue = false;   // of the ping: the oldest work is past the limit
+    bool patient = false;   // and that by right
     std::vector<std::string> warnings;
     Status abort;
   };
@@ -44,9 +47,11 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
-  // At the leader: a member asked, so it misses something; look who else is silent. `overdue`: past the limit, so that
-  // a silent rank ends the job although nothing here may be waiting for it.
-  void asked(TimePoint now, bool overdue = false);
+  // At the leader: a member asked, so it misses something; look who else is silent. `why`: it is past the limit, so
+  // that a silent rank ends the job although nothing here may be waiting for it; if by right, one silent for the whole
+  // limit.
+  enum class Asked { kAlive, kOverdue, kPatient };
+  void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
   void end(const Status& why);
   // Nobody waits for this rank any more, unless it is the leader.
@@ -55,17 +60,21 @@ class Watchdog {
  private:
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
   Actions ask(const std::optional<OldestWork>& work, TimePoint now);
-  [[nodiscard]] Status judge(const std::optional<OldestWork>& work, const std::string& silence, TimePoint now);
+  [[nodiscard]] Status judge(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] std::string silence_text() const;
+  [[nodiscard]] std::vector<int> given_up(TimePoint now) const;
   [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
 
   const WatchdogOptions options_;
   std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
   std::vector<int> silent_;
+  std::map<int, TimePoint> silent_since_;  // by rank: the first question that it has not answered
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   bool wanted_ = false;
   bool asked_overdue_ = false;
+  bool asked_patient_ = false;
   int answered_overdue_ = 0;  // at a member: times that the leader answered past the limit and let things be
   Status ending_;             // the coordinator's
 };

@@ -193,7 +193,7 @@ void Caller::collect(TimePoint now) {
     if (state.handles.empty() || !std::all_of(state.handles.begin(), state.handles.end(), done)) continue;
     const Unit& plan = program().units[unit];
     for (std::size_t i = 0; i < plan.slots.size(); ++i) {
-      oracle_.completed(rank_, plan.slots[i], state.moving, state.handles[i]->status(), now);
+      oracle_.completed(rank_, plan.slots[i], state.moving, *state.handles[i], now);
     }
     state.handles.clear();
   }

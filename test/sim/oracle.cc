@@ -5,6 +5,7 @@
 namespace distrun::sim {
 namespace {
 
+using engine::Handle;
 using std::chrono::seconds;
 
 std::string text_of(const Status& status) { return status.ok() ? "ok" : "'" + status.message() + "'"; }
@@ -45,7 +46,8 @@ void Oracle::submitted(int slot, int round, TimePoint now) {
   tensors_[{slot, round}].last = now;
 }
 
-void Oracle::completed(int rank, int slot, int round, const Status& status, TimePoint now) {
+void Oracle::completed(int rank, int slot, int round, const Handle& handle, TimePoint now) {
+  const Status& status = handle.status();
   const Program& program = scenario_.program;
   const Slot& plan = program.slots[static_cast<std::size_t>(slot)];
   const Unit& unit = program.units[static_cast<std::size_t>(plan.unit)];
@@ -65,6 +67,10 @@ void Oracle::completed(int rank, int slot, int round, const Status& status, Time
   if (status.code() != expected && !cut_off) {
     findings_.add(what + " ends with " + text_of(status) + ", not with code " +
                   std::to_string(static_cast<int>(expected)));
+  }
+  const auto rows = received_rows(program, slot, round, rank);
+  if (status.ok() && !rows.empty() && handle.output().first_dims != rows) {
+    findings_.add(what + " does not receive the rows that the members of the set send");
   }
 }
 

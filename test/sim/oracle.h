@@ -20,7 +20,7 @@ class Oracle {
 
   // --- events ---
   void submitted(int slot, int round, TimePoint now);
-  void completed(int rank, int slot, int round, const Status& status, TimePoint now);
+  void completed(int rank, int slot, int round, const engine::Handle& handle, TimePoint now);
   void joined(int set, TimePoint now) { joins_[set].last = now; }
   void join_ended(int rank, int set, const Status& status, int last, TimePoint now);
   void called(int call, TimePoint now);

@@ -18,6 +18,7 @@ constexpr std::size_t kMostAlltoall = 64;
 struct Place {  // of the submitter in the set
   int member = 0;
   int members = 1;
+  int turn = 0;  // counts the changes of this member's rows
 };
 
 void fill_reduction(Submission& one, const std::vector<int>&, Random& random) {
@@ -30,7 +31,9 @@ void fill_allgather(Submission& one, const std::vector<int>&, Random& random) {
   one.shape = {random.between(0, kFirstDims - 1), random.between(0, 3)};
 }
 
-void vary_allgather(Submission& one, Place place) { one.shape[0] = (one.shape[0] + place.member) % kFirstDims; }
+void vary_allgather(Submission& one, Place place) {
+  one.shape[0] = (one.shape[0] + place.member + place.turn) % kFirstDims;
+}
 
 void fill_broadcast(Submission& one, const std::vector<int>& ranks, Random& random) { one.root = random.pick(ranks); }
 
@@ -45,7 +48,7 @@ void vary_alltoall(Submission& one, Place place) {
   if (base % 2 == 0) return;
   one.shape[0] = 0;
   for (int to = 0; to < place.members; ++to) {
-    one.splits.push_back((base + place.member + to) % 3);
+    one.splits.push_back((base + place.member + place.turn + to) % 3);
     one.shape[0] += one.splits.back();
   }
 }
@@ -267,10 +270,13 @@ Submission submission_of(const Program& program, int slot, int round, int rank) 
   const Unit& unit = program.units[static_cast<std::size_t>(plan.unit)];
   const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
   Submission one = plan.first;
-  if (plan.changes > 0 && !one.shape.empty()) one.shape.back() += round / plan.changes;
   if (const auto vary = row_of(one.kind).vary) {
-    const auto member = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
-    vary(one, {.member = static_cast<int>(member), .members = static_cast<int>(ranks.size())});
+    const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    // Every other member changes at a time.
+    const int turn = plan.changes > 0 ? (round / plan.changes + member) / 2 : 0;
+    vary(one, {.member = member, .members = static_cast<int>(ranks.size()), .turn = turn});
+  } else if (plan.changes > 0 && !one.shape.empty()) {
+    one.shape.back() += round / plan.changes;
   }
   const auto found = program.deviations.find({slot, round});
   if (found == program.deviations.end() || found->second.row == kUngrouped) return one;
@@ -325,6 +331,26 @@ Errc outcome_of(const Program& program, const Unit& unit, int round) {
     if (joined && !goes_without(plan.first, has_joined(plan.first.root))) outcome = Errc::kInvalidArgument;
   }
   return outcome;
+}
+
+std::vector<std::int64_t> received_rows(const Program& program, int slot, int round, int rank) {
+  const Slot& plan = program.slots[static_cast<std::size_t>(slot)];
+  const Unit& unit = program.units[static_cast<std::size_t>(plan.unit)];
+  const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
+  std::vector<std::int64_t> rows;
+  if (row_of(plan.first.kind).vary == nullptr || ranks.size() > kMostAlltoall) return rows;
+  const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  for (const int from : ranks) {
+    const Submission one = submission_of(program, slot, round, from);
+    const bool joined = round < unit.rounds && round >= rounds_of(program, unit, from);
+    if (one.kind == OpKind::kAllgather) {
+      rows.push_back(joined ? 0 : one.shape.front());
+    } else {
+      const auto members = static_cast<std::int64_t>(ranks.size());
+      rows.push_back(one.splits.empty() ? one.shape.front() / members : one.splits[static_cast<std::size_t>(own)]);
+    }
+  }
+  return rows;
 }
 
 bool may_be_cut_off(const Program& program, const Unit& unit) {

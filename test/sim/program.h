@@ -19,7 +19,7 @@ namespace distrun::sim {
 struct Slot {  // a tensor that is submitted again and again
   int unit = 0;
   engine::Submission first;  // as in round 0 on rank 0
-  int changes = 0;           // every so many rounds its shape changes; 0: never
+  int changes = 0;           // every so many rounds its shape changes, or some members' rows; 0: never
   int rival = -1;            // 0, 1: only the even, or the odd, ranks submit it, and wait for the others crosswise
 };
 
@@ -83,6 +83,8 @@ int rounds_of(const Program& program, const Unit& unit, int rank);
 // kOk; kMismatch where some rank deviates in some tensor of the unit; kInvalidArgument where one cannot run because
 // some rank has joined.
 Errc outcome_of(const Program& program, const Unit& unit, int round);
+// Of each member, if the operation has rows that differ between them, and there are not too many.
+std::vector<std::int64_t> received_rows(const Program& program, int slot, int round, int rank);
 bool may_be_cut_off(const Program& program, const Unit& unit);  // its set is removed while tensors may be in flight
 long planned_submissions(const Program& program);
 std::span<const std::byte> memory_of(const Program& program);

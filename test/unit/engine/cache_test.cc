@@ -33,16 +33,37 @@ TEST_CASE("a new id for a name replaces the old one") {
   CHECK(cache.find(0, "a")->id == 2);
 }
 
-TEST_CASE("overflow names the least recently used that are not busy") {
+TEST_CASE(
+    "to be evicted are the least recently used, none that is busy or was used since, and all that are needed or none") {
   ResponseCache cache;
-  for (TensorId id = 1; id <= 4; ++id) cache.define(record(id, "t" + std::to_string(id)));
-  CHECK(cache.overflow(4, kNoneBusy).empty());
-  CHECK(cache.overflow(2, kNoneBusy) == std::vector<TensorId>{1, 2});
-  cache.touch(1);
-  CHECK(cache.overflow(2, kNoneBusy) == std::vector<TensorId>{2, 3});
+  for (TensorId id = 1; id <= 4; ++id) {
+    ResponseCache::Record one = record(id, "t" + std::to_string(id));
+    one.used = id;
+    cache.define(one);
+  }
+  using Ids = std::vector<TensorId>;
+  CHECK(cache.unused_since(9, 2, kNoneBusy) == Ids{1, 2});
+  cache.touch(1, 5);
+  CHECK(cache.unused_since(9, 2, kNoneBusy) == Ids{2, 3});
   const auto three_busy = [](const ResponseCache::Record& r) { return r.id == 3; };
-  CHECK(cache.overflow(2, three_busy) == std::vector<TensorId>{2, 4});
-  CHECK(cache.overflow(0, three_busy) == std::vector<TensorId>{2, 4, 1});
+  CHECK(cache.unused_since(9, 2, three_busy) == Ids{2, 4});
+  CHECK(cache.unused_since(9, 3, three_busy) == Ids{2, 4, 1});
+  CHECK(cache.unused_since(5, 3, three_busy) == Ids{});
+  CHECK(cache.unused_since(2, 1, kNoneBusy) == Ids{});
+}
+
+TEST_CASE("records of many rows weigh more, and give it back") {
+  ResponseCache cache;
+  ResponseCache::Record heavy = record(1, "a");
+  heavy.first_dims.resize(3 * 1024);
+  cache.define(heavy);
+  cache.define(record(2, "b"));
+  CHECK(cache.weight() == 4);
+  CHECK(cache.unused_since(9, 3, kNoneBusy) == std::vector<TensorId>{1});
+  cache.define(record(3, "a"));
+  CHECK(cache.weight() == 2);
+  cache.erase_set(0);
+  CHECK(cache.weight() == 0);
 }
 
 TEST_CASE("erasing a set leaves the others") {

@@ -65,7 +65,7 @@ TEST_CASE("alltoall with unequal splits of more members than the log has room fo
   }
 }
 
-TEST_CASE("an alltoall with unequal splits gets no id, so its rows are not kept; one with equal shares gets one") {
+TEST_CASE("an alltoall with unequal splits that come for the first time gets no id; one with equal shares gets one") {
   const message::Submitted equal{.name = "all", .signature = {.kind = OpKind::kAlltoall, .shape = {6, 2}}};
   message::Submitted unequal = equal;
   unequal.signature.splits = {1, 2, 3};

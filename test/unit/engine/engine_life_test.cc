@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "runtime/engine/tensor_key.h"
 #include "test/support/engine_ranks.h"
 #include "test/unit/engine/json_check.h"
 
@@ -21,9 +22,9 @@ using test::EngineJob;
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-Status allreduce(Engine& engine, const std::string& name) {
+Status allreduce(Engine& engine, const std::string& name, int set = 0) {
   std::vector<float> memory(4, 1);
-  const Submission one{.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
+  const Submission one{.name = name, .shape = {4}, .process_set = set, .input = memory.data(), .output = memory.data()};
   const auto handles = engine.submit(std::span(&one, 1));
   if (!handles.ok()) return handles.status();
   EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
@@ -217,6 +218,50 @@ TEST_CASE("whichever rank is silent, in whatever the others do, all of them name
       CHECK(job.channel(teller).stalled() == std::vector<int>{silent});
     }
   }
+}
+
+TEST_CASE("a join past the limit is not ended by a rank that does not answer for a while") {
+  const auto data_ends = deadline_after(4);  // rank 2 has data until then, and is asked at 2.5 s
+  EngineJob job({.ranks = 3,
+                 .settings = {.stall_warning_time = 0, .stall_shutdown_time = 2.5},
+                 .background_thread = false});  // so a rank that does not wait is as good as stopped
+  job.run([&](int rank, Engine& engine) {
+    if (rank == 2) std::this_thread::sleep_until(data_ends);
+    const Submission one{.kind = OpKind::kJoin, .name = std::string(kJoinName)};
+    const auto handles = engine.submit(std::span(&one, 1));
+    EXPECT_OK(handles.status());
+    EXPECT_OK(engine.wait_all(*handles, deadline_after(20)));
+    EXPECT_OK(handles->front()->status());
+  });
+}
+
+TEST_CASE("who stays silent while another rank has joined ends the job, also if rank 0 waits for nobody") {
+  EngineJob job({.ranks = 3,
+                 .settings = {.stall_warning_time = 0, .stall_shutdown_time = 0.3},
+                 .background_thread = false,  // so a rank that does not wait is as good as stopped
+                 .shut_down = false});
+  std::atomic<bool> over{false};
+  job.run([&](int rank, Engine& engine) {
+    const auto alone = engine.add_process_set({0}, false, deadline_after(40));
+    const auto both = engine.add_process_set({1, 2}, false, deadline_after(40));
+    EXPECT_OK(alone.status());
+    EXPECT_OK(both.status());
+    if (rank == 0) {
+      Status ended;
+      while (ended.ok() && !over.load()) ended = allreduce(engine, "busy", *alone);
+      EXPECT_EQ(ended.code(), Errc::kTimeout);
+      if (!ended.ok()) EXPECT_EQ(ended.info().ranks, std::vector<int>{2});
+    } else if (rank == 1) {
+      const Submission one{.kind = OpKind::kJoin, .name = std::string(kJoinName), .process_set = *both};
+      const auto handles = engine.submit(std::span(&one, 1));
+      const Status waited = engine.wait_all(*handles, deadline_after(20));
+      over.store(true);
+      EXPECT_OK(waited);
+      EXPECT_EQ(handles->front()->status().code(), Errc::kTimeout);
+    } else {
+      while (!over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
 }
 
 TEST_CASE("a rank that is silent while the others make a call with it ends the job with its name") {

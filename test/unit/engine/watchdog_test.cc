@@ -94,7 +94,7 @@ TEST_CASE("a member whose leader answers leaves it to the leader to say who is s
 
 TEST_CASE("at the leader a member that is past the limit is enough, where somebody is silent") {
   Watchdog dog(options(0, 15));
-  dog.asked(at(20), true);
+  dog.asked(at(20), Watchdog::Asked::kOverdue);
   CHECK(dog.check(std::nullopt, at(20)).ping.size() == 2);
   dog.answered(2);
   const Status abort = dog.check(std::nullopt, at(21)).abort;
@@ -116,6 +116,43 @@ TEST_CASE("the coordinator's end waits for the answers, and names who gives none
     CHECK(abort.info().ranks == (all_answer ? std::vector<int>{1, 2} : std::vector<int>{2}));
     CHECK(has(abort.message(), "'x' waits"));
   }
+}
+
+TEST_CASE(
+    "at the leader a join, a shutdown or a call is not ended by one missed answer, but by none for the whole limit") {
+  const OldestWork join{.what = "join 'distrun.join'", .since = at(0), .patient = true};
+  // Whose turn does not come, because a call before it hangs at a silent rank.
+  const OldestWork call{.what = "adding a process set", .since = at(0)};
+  for (const std::optional<OldestWork>& waiting : {std::optional(join), std::optional(call), {}}) {
+    const bool here = waiting.has_value();
+    Watchdog dog(options(0, 15));
+    const auto late_by_a_second = [&](int second, bool answers) {
+      if (!here) dog.asked(at(second), Watchdog::Asked::kPatient);
+      CHECK(dog.check(waiting, at(second)).ping.size() == 2);
+      dog.answered(2);
+      const Watchdog::Actions actions = dog.check(waiting, at(second + 1));
+      CHECK(has(actions.warnings.at(0), "rank 1 (node0) did not answer"));
+      if (answers) dog.answered(1);
+      return actions.abort;
+    };
+    for (int second = 100; second < 150; second += 10) CHECK(late_by_a_second(second, true).ok());
+    for (int second = 150; second < 165; second += 10) CHECK(late_by_a_second(second, false).ok());
+    const Status abort = late_by_a_second(170, false);
+    REQUIRE_FALSE(abort.ok());
+    CHECK(abort.info().ranks == std::vector<int>{1});
+    CHECK_FALSE(abort.info().usable);
+  }
+}
+
+TEST_CASE("a member in a join ends with a silent leader when those do that have stalled") {
+  Watchdog dog(options(1, 15));
+  const OldestWork join{.what = "join 'distrun.join'", .since = at(0), .patient = true};
+  const Watchdog::Actions asks = dog.check(join, at(15));
+  CHECK(asks.overdue);
+  CHECK(asks.patient);
+  const Status abort = dog.check(join, at(16)).abort;
+  REQUIRE_FALSE(abort.ok());
+  CHECK(abort.info().ranks == std::vector<int>{0});
 }
 
 TEST_CASE("who has left is not asked") {
