@@ -404,6 +404,8 @@ void Coordinator::end_call(const CallBoard::Next& call, const Status& result, in
   calls_.end(call.number);
 }
 
+void Coordinator::end_timeline() { append(entry::Timeline{}); }
+
 // --- leaving and dying ---
 
 void Coordinator::leave(int rank) {

@@ -48,6 +48,7 @@ class Coordinator {
   void called(int rank, Call call, TimePoint now, const Status& refused = {});
   void set_made(int rank, int set, const Status& result);
   void leave(int rank);
+  void end_timeline();  // it cannot be written any more: all stop recording
   void died(const Status& why);
   void tick(TimePoint now);  // due at next_tick()
 

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/annotations.h"
+#include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/engine/loop.h"
 #include "runtime/engine/mismatch.h"
@@ -15,6 +17,8 @@ namespace {
 
 // So long may the leader take to confirm that this rank has left; one that is alive needs milliseconds.
 constexpr double kConfirmSeconds = 5;
+// So long may a disk take to have the rest of the timeline, before it is stuck.
+constexpr double kTimelineSeconds = 5;
 constexpr int kSpinsForToken = 4000;  // about as long as the engine's thread needs to wake up and give the token back
 
 EngineOptions completed(EngineOptions options) {
@@ -35,6 +39,7 @@ class EngineImpl final : public Engine {
     loop_.poke();
     if (thread_.joinable()) thread_.join();
     loop_.close({Errc::kAborted, "the session was closed without shutdown; operations in flight did not complete"});
+    finish_timeline();
   }
 
   Status open() {
@@ -105,8 +110,10 @@ class EngineImpl final : public Engine {
   Status go_before_others();
   Status wait_for_stop_point();
   [[nodiscard]] Status check_members(const Call& add) const;
-  std::shared_ptr<CallTicket> ask(Call call);
-  Status call(Call call, TimePoint deadline, int* set);
+  std::shared_ptr<CallTicket> ask(Request request);
+  Status call(Request request, TimePoint deadline, int* set);
+  Result<TimelineWriterPtr> open_timeline(const std::string& path);
+  void finish_timeline();
   [[nodiscard]] Status outcome_or(const std::string& shut_down) const;
   Result<int> add_set(Call add, TimePoint deadline);
 
@@ -118,6 +125,8 @@ class EngineImpl final : public Engine {
   EngineLoop loop_;
   std::atomic<bool> left_{false};
   std::atomic<bool> stopping_{false};
+  Mutex timeline_mutex_;
+  TimelineWriterPtr timeline_ DISTRUN_GUARDED_BY(timeline_mutex_);  // at the leader: to be finished
   std::jthread thread_;
 };
 
@@ -166,7 +175,9 @@ Status EngineImpl::shutdown(TimePoint deadline) {
   }
   Status waited = wait_until([this] { return loop_.over(); }, deadline);
   if (waited.code() == Errc::kTimeout) waited = go_before_others();
-  return waited.ok() ? loop_.outcome() : waited;
+  if (!waited.ok()) return waited;
+  finish_timeline();
+  return loop_.outcome();
 }
 
 Status EngineImpl::go_before_others() {
@@ -189,17 +200,18 @@ Status EngineImpl::outcome_or(const std::string& shut_down) const {
   return loop_.outcome().ok() ? Status(Errc::kShutDown, shut_down) : loop_.outcome();
 }
 
-std::shared_ptr<CallTicket> EngineImpl::ask(Call call) {
+std::shared_ptr<CallTicket> EngineImpl::ask(Request request) {
   auto ticket = std::make_shared<CallTicket>();
-  requests_.put({.kind = Request::Kind::kCall, .call = std::move(call), .ticket = ticket});
+  request.ticket = ticket;
+  requests_.put(std::move(request));
   loop_.poke();
   return ticket;
 }
 
-Status EngineImpl::call(Call call, TimePoint deadline, int* set) {
+Status EngineImpl::call(Request request, TimePoint deadline, int* set) {
   if (const Status closed = table_.closed(); !closed.ok()) return closed;
-  const std::string what = describe(call);
-  const std::shared_ptr<CallTicket> ticket = ask(std::move(call));
+  const std::string what = describe(request.call);
+  const std::shared_ptr<CallTicket> ticket = ask(std::move(request));
   Status waited;
   do {
     // A signal does not take a call back that the other ranks already count on.
@@ -261,29 +273,65 @@ Result<int> EngineImpl::add_set(Call add, TimePoint deadline) {
   std::sort(add.ranks.begin(), add.ranks.end());
   if (add.members_only) DISTRUN_RETURN_IF_ERROR(check_members(add));
   int set = -1;
-  const Status status = call(std::move(add), deadline, &set);
+  const Status status = call({.call = std::move(add)}, deadline, &set);
   if (!status.ok()) return status;
   return set;
 }
 
 Status EngineImpl::remove_process_set(int id, TimePoint deadline) {
   DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
-  return call({.kind = Call::Kind::kRemoveSet, .set = id}, deadline, nullptr);
+  return call({.call = {.kind = Call::Kind::kRemoveSet, .set = id}}, deadline, nullptr);
 }
 
 Status EngineImpl::drop_process_set(int id) {
   DISTRUN_RETURN_IF_ERROR(table_.closed());
   DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
-  ask({.kind = Call::Kind::kRemoveSet, .set = id, .apart = true});
+  ask({.call = {.kind = Call::Kind::kRemoveSet, .set = id, .apart = true}});
   return {};
+}
+
+// Files are opened and finished on a caller's thread, which waits for the disk, while the engine goes on.
+Result<TimelineWriterPtr> EngineImpl::open_timeline(const std::string& path) {
+  bool replaced = false;
+  {
+    const MutexLock lock(timeline_mutex_);
+    replaced = timeline_ != nullptr && timeline_->path() == path;
+  }
+  if (replaced) finish_timeline();
+  auto opened = TimelineWriter::create(path, options_.hosts, options_.settings.timeline_max_size);
+  if (!opened.ok()) return opened.status().with_context("rank 0 on " + options_.hosts.front());
+  return opened;
+}
+
+void EngineImpl::finish_timeline() {
+  TimelineWriterPtr timeline;
+  {
+    const MutexLock lock(timeline_mutex_);
+    timeline = std::exchange(timeline_, nullptr);
+  }
+  if (!timeline) return;
+  const Status finished = timeline->finish(deadline_after(kTimelineSeconds));
+  if (!finished.ok() && options_.log != nullptr) options_.log->warning(finished.message() + "; the timeline ends here");
 }
 
 Status EngineImpl::start_timeline(const std::string& path) {
   if (path.empty() || path.size() > 4000) return {Errc::kInvalidArgument, "the timeline needs a path"};
-  return call({.kind = Call::Kind::kStartTimeline, .path = path}, TimePoint::max(), nullptr);
+  DISTRUN_RETURN_IF_ERROR(table_.closed());  // before a file is emptied
+  Request request{.call = {.kind = Call::Kind::kStartTimeline, .path = path}};
+  if (options_.world.rank == 0) request.timeline = open_timeline(path);
+  const TimelineWriterPtr opened = request.timeline.ok() ? *request.timeline : nullptr;
+  DISTRUN_RETURN_IF_ERROR(call(std::move(request), TimePoint::max(), nullptr));
+  finish_timeline();  // the one before
+  const MutexLock lock(timeline_mutex_);
+  timeline_ = opened;
+  return {};
 }
 
-Status EngineImpl::stop_timeline() { return call({.kind = Call::Kind::kStopTimeline}, TimePoint::max(), nullptr); }
+Status EngineImpl::stop_timeline() {
+  const Status stopped = call({.call = {.kind = Call::Kind::kStopTimeline}}, TimePoint::max(), nullptr);
+  if (stopped.ok()) finish_timeline();
+  return stopped;
+}
 
 }  // namespace
 

@@ -93,7 +93,8 @@ class Engine {
  public:
   // Makes the global process set's backends and starts the background thread.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
-  virtual ~Engine() = default;  // joins the background thread; handles in flight complete with kAborted
+  // Joins the background thread and finishes the timeline; handles in flight complete with kAborted.
+  virtual ~Engine() = default;
 
   // All or none; a refusal (bad argument, duplicate name, unknown set, shut down, job failed) is returned here.
   virtual Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions) = 0;
@@ -134,7 +135,9 @@ class Engine {
   virtual Status drop_process_set(int id) = 0;
   [[nodiscard]] virtual Result<std::vector<int>> process_set_ranks(int id) const = 0;
 
-  // Collective over all ranks. A file that rank 0 cannot write is an error on every rank.
+  // Collective over all ranks. A file that rank 0 cannot open is an error on every rank; one that it cannot write any
+  // more is a warning, and ends the timeline. Rank 0's call waits for the disk, no other thread does. stop and shutdown
+  // return there when the file is complete, or with a warning when its disk is stuck.
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
 };

@@ -34,6 +34,10 @@ Duration seconds_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+bool is_of_timeline(const Call& call) {
+  return call.kind == Call::Kind::kStartTimeline || call.kind == Call::Kind::kStopTimeline;
+}
+
 CoordinatorOptions coordinator_options(const EngineOptions& options) {
   return {.world_size = options.world.size,
           .hosts = options.hosts,
@@ -107,12 +111,21 @@ void EngineLoop::take_local() {
       request.ticket->finish(failed_, -1);
       shared_.token.news().change_and_wake();
     } else {
-      messages.emplace_back(message::Called{.call = request.call});
-      auto& calls = request.call.apart ? apart_ : calls_;
-      calls.push_back({.call = std::move(request.call), .ticket = std::move(request.ticket), .since = Clock::now()});
+      take_call_of(request, messages);
     }
   }
   if (failed_.ok()) announce(std::move(messages));
+}
+
+void EngineLoop::take_call_of(Request& request, std::vector<Message>& messages) {
+  // The file is finished when all have called, so the leader has the events of each by then.
+  if (is_of_timeline(request.call)) ship_events();
+  messages.emplace_back(message::Called{.call = request.call, .refused = request.timeline.status()});
+  auto& calls = request.call.apart ? apart_ : calls_;
+  calls.push_back({.call = std::move(request.call),
+                   .ticket = std::move(request.ticket),
+                   .timeline = request.timeline.ok() ? *std::move(request.timeline) : nullptr,
+                   .since = Clock::now()});
 }
 
 // The leader is a member too; it hears itself without a wire between.

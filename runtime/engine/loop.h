@@ -26,6 +26,7 @@
 #include "runtime/engine/stop_point.h"
 #include "runtime/engine/tensor_table.h"
 #include "runtime/engine/timeline.h"
+#include "runtime/engine/timeline_writer.h"
 #include "runtime/engine/watchdog.h"
 
 namespace distrun::engine {
@@ -69,6 +70,7 @@ class EngineLoop {
   struct CallInFlight {
     Call call;
     std::shared_ptr<CallTicket> ticket;
+    TimelineWriterPtr timeline;  // at the leader, of one that starts it
     TimePoint since;
     bool running = false;  // agreed on: the set is being made; one apart knows its number (call.set) by then
   };
@@ -77,6 +79,7 @@ class EngineLoop {
   Status turn_until(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
   bool turn();
   void take_local();
+  void take_call_of(Request& request, std::vector<Message>& messages);
   void announce(std::vector<Message> messages);
   void complete_done();
   Status block(const std::function<bool()>& enough, TimePoint until);
@@ -118,11 +121,10 @@ class EngineLoop {
   void warn(const std::string& text);
   void answer(int from, const message::Ping& ping);
   void hear_answer(int from, const message::Pong& pong);
-  Status open_timeline(const std::string& path);
   void start_timeline();
   void stop_timeline();
   void ship_events();
-  void write_events(int rank, const std::vector<TimelineEvent>& events);
+  void write_events(int rank, std::vector<TimelineEvent> events);
   void ask_clock(int rank);
   // loop_stop.cc
   void ask_to_stop(const std::string& cause);
@@ -154,9 +156,9 @@ class EngineLoop {
   FailureDetector detector_;
   Watchdog watchdog_;
   TimelineRecorder recorder_;
-  std::unique_ptr<TimelineFile> opened_;    // at the leader; waits for the other ranks to make the call
-  std::unique_ptr<TimelineFile> timeline_;  // at the leader; stays open for events that arrive after the stop
-  std::vector<ClockOffset> clocks_;         // at the leader, by rank
+  TimelineWriterPtr timeline_;       // at the leader; who made the calls finishes it
+  bool recording_in_vain_ = false;   // at the leader: the file has ended, so the ranks are to stop
+  std::vector<ClockOffset> clocks_;  // at the leader, by rank
 
   std::vector<TensorPtr> fresh_;    // scratch
   std::vector<Completion> done_;    // to be completed at the end of the turn

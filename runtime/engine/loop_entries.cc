@@ -76,7 +76,7 @@ void EngineLoop::follow(entry::EndCall& end) {
   if (!end.ranks.empty() && !std::binary_search(end.ranks.begin(), end.ranks.end(), options_.world.rank)) return;
   const auto taken = take_call(end);
   if (!taken) return fail({Errc::kProtocol, "a collective call ended that this rank never made"}, true);
-  const auto& [call, ticket, since, running] = *taken;
+  const auto& [call, ticket, timeline, since, running] = *taken;
   if (call.kind == Call::Kind::kAddSet && running) {
     if (end.result.ok()) {
       shared_.table.open_set(end.set, call.ranks);

@@ -51,16 +51,13 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
   } else if (const auto* submitted = std::get_if<message::Submitted>(&message)) {
     coordinator_->submitted(rank, *submitted, now);
   } else if (auto* called = std::get_if<message::Called>(&message)) {
-    // Before anybody records: a file that cannot be written is an error of the call, on every rank.
-    const bool opens = rank == 0 && called->call.kind == Call::Kind::kStartTimeline;
-    const Status refused = opens ? open_timeline(called->call.path) : Status();
-    coordinator_->called(rank, std::move(called->call), now, refused);
+    coordinator_->called(rank, std::move(called->call), now, called->refused);
   } else if (const auto* made = std::get_if<message::SetMade>(&message)) {
     coordinator_->set_made(rank, made->set, made->result);
   } else if (std::holds_alternative<message::Leaving>(message)) {
     coordinator_->leave(rank);
-  } else if (const auto* events = std::get_if<message::Events>(&message)) {
-    write_events(rank, events->events);
+  } else if (auto* events = std::get_if<message::Events>(&message)) {
+    write_events(rank, std::move(events->events));
   } else if (const auto* asked = std::get_if<message::StopAsked>(&message)) {
     hear_stop(rank, *asked);
   } else if (const auto* count = std::get_if<message::StopCount>(&message)) {
@@ -94,6 +91,8 @@ bool EngineLoop::decide() {
     if (executor_.in_flight(id) >= kBusyFlights) busy.push_back(id);
   }
   const bool hold = options_.control_plane != nullptr && options_.control_plane->most_queued() > kMostQueued;
+  // What the log has for the timeline and is not followed yet decides first.
+  if (log_.empty() && std::exchange(recording_in_vain_, false)) coordinator_->end_timeline();
   Actions actions = coordinator_->act(busy, hold);
   for (const std::string& warning : actions.warnings) warn(warning);
   for (Entry& entry : actions.entries) log_.push_back(std::move(entry));

@@ -111,18 +111,10 @@ void EngineLoop::ask_clock(int rank) {
   outbox_.say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
 }
 
-Status EngineLoop::open_timeline(const std::string& path) {
-  if (timeline_ && timeline_->path() == path) timeline_.reset();  // the new file replaces it
-  auto file = TimelineFile::create(path, options_.hosts);
-  if (!file.ok()) return file.status().with_context("rank 0 on " + options_.hosts.front());
-  opened_ = *std::move(file);
-  return {};
-}
-
 void EngineLoop::start_timeline() {
   executor_.observe(&recorder_);
   if (!leader_) return;
-  timeline_ = std::move(opened_);
+  timeline_ = calls_.front().timeline;
   // Each answer brings the next question, until the offset is known well enough.
   for (int rank = 1; rank < options_.world.size; ++rank) {
     clocks_[static_cast<std::size_t>(rank)] = {};
@@ -130,28 +122,34 @@ void EngineLoop::start_timeline() {
   }
 }
 
+// What the others have recorded since they made the call belongs to no file.
 void EngineLoop::stop_timeline() {
-  ship_events();
+  if (leader_) ship_events();
   executor_.observe(nullptr);
+  recorder_ = {};
+  timeline_.reset();
+  recording_in_vain_ = false;
 }
 
 void EngineLoop::ship_events() {
   while (!recorder_.empty()) {
     std::vector<TimelineEvent> events = recorder_.take();
     if (leader_) {
-      write_events(0, events);
+      write_events(0, std::move(events));
     } else {
       say(0, message::Events{.events = std::move(events)});
     }
   }
 }
 
-void EngineLoop::write_events(int rank, const std::vector<TimelineEvent>& events) {
+void EngineLoop::write_events(int rank, std::vector<TimelineEvent> events) {
   if (!timeline_) return;
-  const Status written = timeline_->write(rank, events, clocks_.at(static_cast<std::size_t>(rank)).value());
+  const std::int64_t offset_ns = clocks_.at(static_cast<std::size_t>(rank)).value();
+  const Status written = timeline_->write(rank, std::move(events), offset_ns);
   if (written.ok()) return;
   warn(written.message() + "; the timeline ends here");
   timeline_.reset();
+  recording_in_vain_ = true;
 }
 
 }  // namespace distrun::engine

@@ -48,6 +48,7 @@ struct Ready {  // cached: each id is submitted once more
 };
 struct Called {
   Call call;
+  Status refused;  // the leader's own call, which crosses no wire: it could not do its part
 };
 struct SetMade {
   int set = 0;

@@ -11,6 +11,7 @@
 #include "runtime/base/annotations.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/messages.h"
+#include "runtime/engine/timeline_writer.h"
 
 namespace distrun::engine {
 
@@ -35,7 +36,9 @@ class CallTicket {
 struct Request {
   enum class Kind { kCall, kLeave, kGo, kAbort, kStop };
   Kind kind = Kind::kCall;
-  Call call;                           // kCall
+  Call call;  // kCall
+  // kCall that starts one, at the leader: the caller has opened it, or could not.
+  Result<TimelineWriterPtr> timeline = TimelineWriterPtr();
   std::shared_ptr<CallTicket> ticket;  // kCall kGo
   Status why;                          // kAbort
   std::string cause{};                 // kStop

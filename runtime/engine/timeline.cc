@@ -1,16 +1,23 @@
 #include "runtime/engine/timeline.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
+#include <string_view>
+
+#include "runtime/base/setting_values.h"
 
 namespace distrun::engine {
 namespace {
 
-constexpr int kMaxLanes = 4096;        // per rank and file; more tensors share lanes
-constexpr const char* kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
-constexpr const char* kStart = "[";
+constexpr int kMaxLanes = 4096;             // per rank and file; more tensors share lanes
+constexpr std::string_view kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
+constexpr std::string_view kStart = "[";
 
 // Length of the valid UTF-8 sequence at `at`, 0 if there is none.
 std::size_t utf8_length(const std::string& text, std::size_t at) {
@@ -98,10 +105,10 @@ std::vector<TimelineEvent> TimelineRecorder::take() {
 // --- the file ---
 
 Result<std::unique_ptr<TimelineFile>> TimelineFile::create(const std::string& path,
-                                                           const std::vector<std::string>& hosts) {
-  File file(std::fopen(path.c_str(), "w"));
-  if (!file) return errno_status("timeline: cannot write '" + path + "'", errno);
-  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file)));
+                                                           const std::vector<std::string>& hosts, std::uint64_t limit) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid()) return errno_status("timeline: cannot write '" + path + "'", errno);
+  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file), limit));
   std::string objects;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const std::string name = "rank " + std::to_string(rank) + " (" + hosts[rank] + ")";
@@ -126,23 +133,53 @@ int TimelineFile::lane(int rank, const std::string& tensor, std::string& objects
 Status TimelineFile::write(int rank, const std::vector<TimelineEvent>& events, std::int64_t offset_ns) {
   std::string objects;
   for (const TimelineEvent& event : events) {
-    const int tid = lane(rank, event.tensor, objects);
-    objects += ",\n{\"name\":" + json_string(event.phase) + ",\"ph\":\"X\",\"pid\":" + std::to_string(rank) +
-               ",\"tid\":" + std::to_string(tid) + ",\"ts\":" + microseconds(event.start_ns - offset_ns) +
-               ",\"dur\":" + microseconds(event.duration_ns) + ",\"args\":{\"tensor\":" + json_string(event.tensor) +
-               "}}";
+    std::string one;
+    const int tid = lane(rank, event.tensor, one);
+    one += ",\n{\"name\":" + json_string(event.phase) + ",\"ph\":\"X\",\"pid\":" + std::to_string(rank) +
+           ",\"tid\":" + std::to_string(tid) + ",\"ts\":" + microseconds(event.start_ns - offset_ns) +
+           ",\"dur\":" + microseconds(event.duration_ns) + ",\"args\":{\"tensor\":" + json_string(event.tensor) + "}}";
+    if (limit_ > 0 && size_ + objects.size() + one.size() + kEnd.size() > limit_) {
+      DISTRUN_RETURN_IF_ERROR(append(objects));
+      return end_at_limit(event.start_ns - offset_ns);
+    }
+    objects += one;
   }
   return append(objects);
 }
 
+Status TimelineFile::end_at_limit(std::int64_t at_ns) {
+  const std::string why = "has reached timeline_max_size (" + show_bytes(limit_) +
+                          "); --timeline-max-size sets another size, or 0 for no limit";
+  DISTRUN_RETURN_IF_ERROR(mark("THE TIMELINE ENDS HERE", "the file " + why, at_ns));
+  return {Errc::kSystem, "timeline: '" + path_ + "' " + why};
+}
+
+Status TimelineFile::mark(const std::string& name, const std::string& why, std::int64_t at_ns) {
+  return append(",\n{\"name\":" + json_string(name) + ",\"ph\":\"i\",\"s\":\"g\",\"pid\":0,\"tid\":0,\"ts\":" +
+                microseconds(at_ns) + ",\"args\":{\"why\":" + json_string(why) + "}}");
+}
+
 // `objects` begin with a comma, but for the first ones of the file.
 Status TimelineFile::append(const std::string& objects) {
-  std::string text = empty_ ? kStart + objects.substr(std::min<std::size_t>(1, objects.size())) : objects;
+  std::string text =
+      size_ > 0 ? objects : std::string(kStart) + objects.substr(std::min<std::size_t>(1, objects.size()));
   text += kEnd;
-  if (!empty_) std::fseek(file_.get(), -static_cast<long>(std::char_traits<char>::length(kEnd)), SEEK_CUR);
-  empty_ = false;
-  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
-  if (!written || std::fflush(file_.get()) != 0) return errno_status("timeline: cannot write '" + path_ + "'", errno);
+  const auto end = static_cast<off_t>(size_);
+  ::lseek(file_.get(), end, SEEK_SET);  // not in a pipe, where everything stays
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(file_.get(), left.data(), left.size());
+    if (written >= 0) {
+      left.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const Status failed = errno_status("timeline: cannot write '" + path_ + "'", errno);
+      // There is room for the end where it was before.
+      if (::pwrite(file_.get(), kEnd.data(), kEnd.size(), end) == static_cast<ssize_t>(kEnd.size())) {
+        [[maybe_unused]] const int cut = ::ftruncate(file_.get(), end + static_cast<off_t>(kEnd.size()));
+      }
+      return failed;
+    }
+  }
+  size_ += text.size() - kEnd.size();
   return {};
 }
 

@@ -1,9 +1,9 @@
 // The timeline: what happened to each tensor when, of all ranks, in one file that chrome://tracing and Perfetto open.
-// Every rank records; the leader writes, and the others ship their events to it in batches. For the token holder.
+// Every rank records; the leader's writer (timeline_writer.h) has the file, and the others ship their events to it in
+// batches. For the token holder, but for the file.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/executor.h"
 #include "runtime/engine/messages.h"
@@ -38,28 +39,31 @@ class TimelineRecorder final : public ExecutionObserver {
   TimePoint first_;  // recorded since the last take()
 };
 
-// The file. Valid JSON after every call, so that it can be opened while the job runs and after it was killed.
+// The file. Valid JSON after every call, also one that failed, so that it can be opened while the job runs and after it
+// was killed. For one thread, which may have to wait for a disk in every call.
 class TimelineFile {
  public:
-  static Result<std::unique_ptr<TimelineFile>> create(const std::string& path, const std::vector<std::string>& hosts);
+  // `limit`: bytes that it may have, 0 for no limit.
+  static Result<std::unique_ptr<TimelineFile>> create(const std::string& path, const std::vector<std::string>& hosts,
+                                                      std::uint64_t limit);
 
-  [[nodiscard]] const std::string& path() const { return path_; }
-
-  // `offset_ns`: the rank's clock minus ours.
+  // `offset_ns`: the rank's clock minus ours. The last call is the one that fails: the disk is full, or the limit is
+  // reached, which the file says at its end.
   Status write(int rank, const std::vector<TimelineEvent>& events, std::int64_t offset_ns);
+  // A mark over all ranks, for whoever looks at the timeline.
+  Status mark(const std::string& name, const std::string& why, std::int64_t at_ns);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  using File = std::unique_ptr<std::FILE, Close>;
-  TimelineFile(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
+  TimelineFile(std::string path, Fd file, std::uint64_t limit)
+      : path_(std::move(path)), file_(std::move(file)), limit_(limit) {}
   Status append(const std::string& objects);
+  Status end_at_limit(std::int64_t at_ns);
   int lane(int rank, const std::string& tensor, std::string& objects);
 
   std::string path_;
-  File file_;
-  bool empty_ = true;
+  Fd file_;  // no std::FILE: the exit of the process would wait for one that a stuck disk holds
+  std::uint64_t limit_;
+  std::uint64_t size_ = 0;                            // without what completes it
   std::map<std::pair<int, std::string>, int> lanes_;  // by rank and tensor
 };
 

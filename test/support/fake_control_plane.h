@@ -52,6 +52,11 @@ class FakeControlGroup {
   void report_queued(std::size_t bytes) { queued_.store(bytes); }
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
+  // That `member` has sent so far.
+  [[nodiscard]] std::size_t bytes_from(int member) {
+    const MutexLock lock(mutex_);
+    return at(member).sent;
+  }
 
  private:
   friend class FakeControlPlane;
@@ -62,7 +67,8 @@ class FakeControlGroup {
     std::function<void()> wake;
     bool dead = false;
     bool may_go = false;
-    int lost = -1;  // what lost() returns, -1 for nothing
+    int lost = -1;         // what lost() returns, -1 for nothing
+    std::size_t sent = 0;  // bytes
   };
   Member& at(int member) DISTRUN_REQUIRES(mutex_) { return members_.at(static_cast<std::size_t>(member)); }
 
@@ -74,6 +80,7 @@ class FakeControlGroup {
     if (at(from).dead || at(to).dead) {
       return {Errc::kRankLost, "control plane: the connection to member " + std::to_string(to) + " has ended"};
     }
+    at(from).sent += bytes.size();
     at(from).outbox.push_back({to, {.from = from, .bytes = {bytes.begin(), bytes.end()}}});
     return {};
   }

@@ -233,6 +233,6 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> None:
-    """Ends the trace; no effect if there is none."""
+    """Ends the trace, which is complete when this returns on rank 0; no effect if there is none."""
     with _session.current().calling() as pointer:
         errors.check(library().distrun_timeline_stop(pointer))

@@ -1,4 +1,4 @@
-// The engine as a good citizen: threads, descriptors, wake-ups, signals, silent ranks, the timeline.
+// The engine as a good citizen: threads, descriptors, wake-ups, signals, silent ranks.
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +13,6 @@
 
 #include "runtime/engine/tensor_key.h"
 #include "test/support/engine_ranks.h"
-#include "test/unit/engine/json_check.h"
 
 namespace distrun::engine {
 namespace {
@@ -302,41 +301,6 @@ TEST_CASE("a rank that is silent while the others agree where to stop ends the j
       if (!stop.ok()) EXPECT_EQ(stop.status().info().ranks, std::vector<int>{silent});
     });
   }
-}
-
-TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
-  char path[] = "/tmp/distrun-timeline-XXXXXX";
-  ::close(::mkstemp(path));
-  EngineJob job({.ranks = 3});
-  job.run([&](int, Engine& engine) {
-    EXPECT_OK(allreduce(engine, "before"));
-    for (int round = 0; round < 2; ++round) {
-      EXPECT_OK(engine.start_timeline(path));
-      for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "during"));
-      EXPECT_OK(engine.stop_timeline());
-      EXPECT_OK(allreduce(engine, "after"));
-    }
-  });
-  const std::string text = slurp(path);
-  ::unlink(path);
-  CHECK(JsonCheck::valid(text));
-  for (const char* part : {"rank 2 (node1)", "NEGOTIATE", "QUEUE", "ALLREDUCE", "during"}) CHECK(has(text, part));
-  CHECK_FALSE(has(text, "before"));
-  CHECK_FALSE(has(text, "after"));
-  std::size_t events = 0;
-  for (std::size_t at = 0; (at = text.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
-  CHECK(events == 3 * 3 * 5);  // phases, ranks, operations; the second file replaced the first
-}
-
-TEST_CASE("a timeline that cannot be written is an error on every rank, and the job goes on") {
-  EngineJob job({.ranks = 3});
-  job.run([&](int, Engine& engine) {
-    const Status started = engine.start_timeline("/does/not/exist.json");
-    EXPECT_EQ(started.code(), Errc::kSystem);
-    EXPECT_OK(has(started.message(), "/does/not/exist.json") ? Status() : started);
-    EXPECT_OK(allreduce(engine, "goes on"));
-    EXPECT_OK(engine.stop_timeline());
-  });
 }
 
 }  // namespace

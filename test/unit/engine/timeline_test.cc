@@ -1,5 +1,7 @@
 #include "runtime/engine/timeline.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -30,7 +32,7 @@ class TemporaryFile {
 
 TEST_CASE("the file is JSON after every write, whatever the names are") {
   const TemporaryFile temporary;
-  auto file = TimelineFile::create(temporary.path(), {"node0", "a \"host\""});
+  auto file = TimelineFile::create(temporary.path(), {"node0", "a \"host\""}, 0);
   REQUIRE(file.ok());
   CHECK(JsonCheck::valid(slurp(temporary.path())));
   const std::string names[] = {"plain", "quote \" backslash \\", "new\nline", "caf\xC3\xA9", "\xFF\xFE broken", ""};
@@ -46,9 +48,54 @@ TEST_CASE("the file is JSON after every write, whatever the names are") {
 }
 
 TEST_CASE("a timeline that cannot be written says why") {
-  const auto file = TimelineFile::create("/does/not/exist.json", {"h"});
+  const auto file = TimelineFile::create("/does/not/exist.json", {"h"}, 0);
   REQUIRE_FALSE(file.ok());
   CHECK(file.status().message().find("'/does/not/exist.json'") != std::string::npos);
+}
+
+TEST_CASE("the file ends at its greatest size, and says so and how to have more") {
+  const TemporaryFile temporary;
+  constexpr std::uint64_t kLimit = 5000;
+  auto file = TimelineFile::create(temporary.path(), {"h"}, kLimit);
+  REQUIRE(file.ok());
+  Status written;
+  std::int64_t ns = 0;
+  while (written.ok() && ns < 1'000'000) {
+    ns += 1000;
+    // Part of a batch may fit.
+    written = (*file)->write(0, {20, {.start_ns = ns, .duration_ns = 1, .tensor = "x", .phase = "QUEUE"}}, 500);
+  }
+  REQUIRE_FALSE(written.ok());
+  CHECK(written.message().find(temporary.path() + "' has reached timeline_max_size (5000)") != std::string::npos);
+  const std::string text = slurp(temporary.path());
+  CHECK(JsonCheck::valid(text));
+  CHECK(text.size() > kLimit);  // with the mark
+  CHECK(text.size() < kLimit + 500);
+  const std::size_t end = text.find("\"THE TIMELINE ENDS HERE\",\"ph\":\"i\"");
+  REQUIRE(end != std::string::npos);
+  CHECK(text.find("--timeline-max-size", end) != std::string::npos);
+  CHECK(text.find("\"ph\":\"X\"", end) == std::string::npos);
+}
+
+TEST_CASE("a file on a full disk keeps what it has, as JSON") {
+  const TemporaryFile temporary;
+  auto file = TimelineFile::create(temporary.path(), {"h"}, 0);
+  REQUIRE(file.ok());
+  const std::vector<TimelineEvent> events(10, {.start_ns = 1, .duration_ns = 1, .tensor = "x", .phase = "QUEUE"});
+  REQUIRE((*file)->write(0, events, 0).ok());
+  const std::string before = slurp(temporary.path());
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit all{};
+  ::getrlimit(RLIMIT_FSIZE, &all);
+  rlimit full = all;
+  full.rlim_cur = before.size() + 100;
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  const Status written = (*file)->write(0, events, 0);
+  ::setrlimit(RLIMIT_FSIZE, &all);
+  REQUIRE_FALSE(written.ok());
+  CHECK(written.message().find("cannot write '" + temporary.path() + "'") != std::string::npos);
+  CHECK(JsonCheck::valid(slurp(temporary.path())));
+  CHECK(slurp(temporary.path()) == before);
 }
 
 TEST_CASE("the checker itself refuses what is not JSON") {

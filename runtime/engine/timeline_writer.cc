@@ -1,0 +1,165 @@
+#include "runtime/engine/timeline_writer.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/thread.h"
+#include "runtime/engine/timeline.h"
+
+namespace distrun::engine {
+namespace {
+
+struct Batch {
+  int rank = 0;
+  std::vector<TimelineEvent> events;
+  std::int64_t offset_ns = 0;
+  std::size_t bytes = 0;
+};
+
+struct Dropped {
+  std::size_t events = 0;
+  std::int64_t at_ns = 0;  // the first of them
+};
+
+std::size_t bytes_of(const std::vector<TimelineEvent>& events) {
+  std::size_t bytes = events.size() * sizeof(TimelineEvent);
+  for (const TimelineEvent& event : events) bytes += event.tensor.size() + event.phase.size();
+  return bytes;
+}
+
+// A timeline that needs more memory than there is ends; the job goes on.
+Status write(TimelineFile& file, const Batch& batch, const Dropped& dropped) {
+  try {
+    DISTRUN_RETURN_IF_ERROR(file.write(batch.rank, batch.events, batch.offset_ns));
+    if (dropped.events == 0) return {};
+    return file.mark(std::to_string(dropped.events) + " EVENTS DROPPED", "they came faster than the disk took them",
+                     dropped.at_ns);
+  } catch (const std::exception& error) {
+    return {Errc::kOutOfMemory, std::string("timeline: ") + error.what()};
+  }
+}
+
+}  // namespace
+
+struct TimelineWriter::State {
+  std::unique_ptr<TimelineFile> file;  // the thread's
+  Mutex mutex;
+  std::condition_variable_any changed;
+  std::deque<Batch> queue DISTRUN_GUARDED_BY(mutex);
+  std::size_t bytes DISTRUN_GUARDED_BY(mutex) = 0;  // queued, or in the thread's hand
+  Dropped dropped DISTRUN_GUARDED_BY(mutex);        // not yet told in the file
+  Status failure DISTRUN_GUARDED_BY(mutex);         // not yet told
+  bool ending DISTRUN_GUARDED_BY(mutex) = false;    // nothing more is put
+  bool done DISTRUN_GUARDED_BY(mutex) = false;      // the thread has closed the file
+
+  bool wait_and_take(Batch& batch, Dropped& lost);
+  void written(const Batch& batch, const Status& status);
+  void close();
+};
+
+// False when there is nothing left to write and nothing more will come.
+bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
+  const MutexLock lock(mutex);
+  while (queue.empty() && dropped.events == 0 && !ending) changed.wait(mutex);
+  if (queue.empty() && dropped.events == 0) return false;
+  batch = {};
+  if (!queue.empty()) {
+    batch = std::move(queue.front());
+    queue.pop_front();
+  }
+  lost = std::exchange(dropped, {});
+  return true;
+}
+
+void TimelineWriter::State::written(const Batch& batch, const Status& status) {
+  const MutexLock lock(mutex);
+  bytes -= batch.bytes;
+  if (status.ok()) return;
+  failure = status;
+  ending = true;
+  queue.clear();
+  dropped = {};
+}
+
+// Closing may wait for the disk too.
+void TimelineWriter::State::close() {
+  file.reset();
+  const MutexLock lock(mutex);
+  done = true;
+  changed.notify_all();
+}
+
+void TimelineWriter::run(State& state) {
+  Batch batch;
+  Dropped dropped;
+  while (state.wait_and_take(batch, dropped)) state.written(batch, engine::write(*state.file, batch, dropped));
+  state.close();
+}
+
+Result<TimelineWriterPtr> TimelineWriter::create(const std::string& path, const std::vector<std::string>& hosts,
+                                                 std::uint64_t limit) {
+  auto file = TimelineFile::create(path, hosts, limit);
+  if (!file.ok()) return file.status();
+  auto state = std::make_shared<State>();
+  state->file = *std::move(file);
+  auto thread = named_thread("distrun-trace", [state] { run(*state); });
+  if (!thread.ok()) return thread.status();
+  return TimelineWriterPtr(new TimelineWriter(path, std::move(state), *std::move(thread)));
+}
+
+TimelineWriter::~TimelineWriter() {
+  if (!thread_.joinable()) return;
+  {
+    const MutexLock lock(state_->mutex);
+    state_->ending = true;
+    state_->changed.notify_all();
+  }
+  thread_.detach();
+}
+
+Status TimelineWriter::write(int rank, std::vector<TimelineEvent> events, std::int64_t offset_ns) {
+  if (events.empty()) return {};
+  const std::size_t bytes = bytes_of(events);
+  const MutexLock lock(state_->mutex);
+  if (!state_->failure.ok()) return std::exchange(state_->failure, {});
+  if (state_->ending) return {};
+  if (state_->bytes + bytes > kMostQueued) {
+    if (state_->dropped.events == 0) state_->dropped.at_ns = events.front().start_ns - offset_ns;
+    state_->dropped.events += events.size();
+    return {};
+  }
+  state_->bytes += bytes;
+  state_->queue.push_back({.rank = rank, .events = std::move(events), .offset_ns = offset_ns, .bytes = bytes});
+  state_->changed.notify_all();
+  return {};
+}
+
+Status TimelineWriter::finish(TimePoint deadline) {
+  Status status;
+  bool done = false;
+  {
+    const MutexLock lock(state_->mutex);
+    state_->ending = true;
+    state_->changed.notify_all();
+    while (!state_->done) {
+      if (state_->changed.wait_until(state_->mutex, deadline) == std::cv_status::timeout) break;
+    }
+    done = state_->done;
+    status = std::exchange(state_->failure, {});
+    if (!done) {
+      state_->queue.clear();
+      state_->dropped = {};
+    }
+  }
+  if (done) {
+    thread_.join();
+    return status;
+  }
+  thread_.detach();
+  return {Errc::kTimeout,
+          "timeline: '" + path_ + "' is not complete: its disk (is it reachable?) has not taken the rest in time"};
+}
+
+}  // namespace distrun::engine

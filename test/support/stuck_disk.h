@@ -1,0 +1,54 @@
+// A file that takes a few bytes and no more, until somebody reads them: a pipe with a name, as a disk that is stuck.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "runtime/base/fd.h"
+#include "runtime/base/status.h"
+
+namespace distrun::test {
+
+class StuckDisk {
+ public:
+  StuckDisk() {
+    const bool made = ::mkdtemp(folder_) != nullptr && ::mkfifo(path().c_str(), 0600) == 0;
+    DISTRUN_CHECK(made, "a pipe with a name");
+    reader_.reset(::open(path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    DISTRUN_CHECK(::fcntl(reader_.get(), F_SETPIPE_SZ, 4096) >= 4096, "a small pipe");
+  }
+  // Who still writes gets an error, and so ends.
+  ~StuckDisk() {
+    ::unlink(path().c_str());
+    ::rmdir(folder_);
+  }
+  StuckDisk(const StuckDisk&) = delete;
+  StuckDisk& operator=(const StuckDisk&) = delete;
+
+  [[nodiscard]] std::string path() const { return std::string(folder_) + "/t.json"; }
+
+  // What is written until the writer closes it.
+  std::string read_all() {
+    std::string text;
+    std::array<char, 65536> part;
+    for (;;) {
+      pollfd watched{.fd = reader_.get(), .events = POLLIN, .revents = 0};
+      ::poll(&watched, 1, -1);
+      const ssize_t got = ::read(reader_.get(), part.data(), part.size());
+      if (got <= 0) return text;
+      text.append(part.data(), static_cast<std::size_t>(got));
+    }
+  }
+
+ private:
+  char folder_[64] = "/tmp/distrun-test-XXXXXX";
+  Fd reader_;
+};
+
+}  // namespace distrun::test

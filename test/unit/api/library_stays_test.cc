@@ -1,0 +1,11 @@
+// A thread of the library may be stuck in a write when the program is done with it, so the library stays.
+#include <dlfcn.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+TEST_CASE("the library stays loaded when nobody uses it any more") {
+  void* library = ::dlopen(DISTRUN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  REQUIRE(::dlclose(library) == 0);
+  CHECK(::dlopen(DISTRUN_LIBRARY, RTLD_NOW | RTLD_NOLOAD) != nullptr);
+}

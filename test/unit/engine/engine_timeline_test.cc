@@ -1,0 +1,161 @@
+// The timeline of a job: all ranks in one file, and a disk that is none of the other ranks' business.
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "test/support/engine_ranks.h"
+#include "test/support/stuck_disk.h"
+#include "test/unit/engine/json_check.h"
+
+namespace distrun::engine {
+namespace {
+
+using test::EngineJob;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Status allreduce(Engine& engine, const std::string& name) {
+  std::vector<float> memory(4, 1);
+  const Submission one{.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
+  const auto handles = engine.submit(std::span(&one, 1));
+  if (!handles.ok()) return handles.status();
+  EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+  return handles->front()->status();
+}
+
+// Whether one of the ranks says so.
+bool any(Engine& engine, bool mine) {
+  std::vector<float> memory(1, mine ? 1 : 0);
+  const Submission one{.name = "any", .shape = {1}, .input = memory.data(), .output = memory.data()};
+  const auto handles = engine.submit(std::span(&one, 1));
+  EXPECT_OK(handles.status());
+  EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+  EXPECT_OK(handles->front()->status());
+  return memory.front() > 0;
+}
+
+class TemporaryFile {
+ public:
+  TemporaryFile() { ::close(::mkstemp(path_)); }
+  ~TemporaryFile() { ::unlink(path_); }
+  [[nodiscard]] std::string path() const { return path_; }
+  [[nodiscard]] std::string text() const {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+  // Phases, ranks and operations together.
+  [[nodiscard]] int events() const {
+    const std::string all = text();
+    int events = 0;
+    for (std::size_t at = 0; (at = all.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
+    return events;
+  }
+
+ private:
+  char path_[64] = "/tmp/distrun-timeline-XXXXXX";
+};
+
+TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
+  const TemporaryFile file;
+  EngineJob job({.ranks = 3});
+  job.run([&](int rank, Engine& engine) {
+    EXPECT_OK(allreduce(engine, "before"));
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_OK(engine.start_timeline(file.path()));
+      for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "during"));
+      EXPECT_OK(engine.stop_timeline());
+      if (rank == 0) EXPECT_EQ(file.events(), 3 * 3 * 5);  // complete; the second file replaced the first
+      EXPECT_OK(allreduce(engine, "after"));
+    }
+  });
+  const std::string text = file.text();
+  CHECK(JsonCheck::valid(text));
+  for (const char* part : {"rank 2 (node1)", "NEGOTIATE", "QUEUE", "ALLREDUCE", "during"}) CHECK(has(text, part));
+  CHECK_FALSE(has(text, "before"));
+  CHECK_FALSE(has(text, "after"));
+  CHECK(file.events() == 3 * 3 * 5);
+}
+
+TEST_CASE("a timeline that is started while one is on ends that one, and so does the end of the job") {
+  const TemporaryFile first;
+  const TemporaryFile second;
+  EngineJob job({.ranks = 3});
+  job.run([&](int rank, Engine& engine) {
+    for (const TemporaryFile* file : {&first, &second, &second}) {
+      EXPECT_OK(engine.start_timeline(file->path()));
+      if (rank == 0 && file == &second) EXPECT_EQ(first.events(), 3 * 3 * 5);
+      for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "x"));
+    }
+    EXPECT_OK(engine.shutdown(deadline_after(30)));
+    EXPECT_EQ(engine.start_timeline(second.path()).code(), Errc::kShutDown);  // and leaves the file as it is
+  });
+  for (const TemporaryFile* file : {&first, &second}) {
+    CHECK(JsonCheck::valid(file->text()));
+    CHECK(file->events() == 3 * 3 * 5);
+  }
+}
+
+TEST_CASE("a timeline that cannot be written is an error on every rank, and the job goes on") {
+  EngineJob job({.ranks = 3});
+  job.run([&](int, Engine& engine) {
+    const Status started = engine.start_timeline("/does/not/exist.json");
+    EXPECT_EQ(started.code(), Errc::kSystem);
+    EXPECT_OK(has(started.message(), "/does/not/exist.json") ? Status() : started);
+    EXPECT_OK(allreduce(engine, "goes on"));
+    EXPECT_OK(engine.stop_timeline());
+  });
+}
+
+TEST_CASE("a job with a stuck disk under its timeline goes on and ends") {
+  const test::StuckDisk disk;
+  EngineJob job({.ranks = 3});
+  job.run([&](int, Engine& engine) {
+    EXPECT_OK(engine.start_timeline(disk.path()));
+    for (int i = 0; i < 1000; ++i) EXPECT_OK(allreduce(engine, "goes on"));
+    const TimePoint before = Clock::now();
+    EXPECT_OK(engine.shutdown(deadline_after(30)));
+    if (Clock::now() - before > std::chrono::seconds(10)) EXPECT_OK(Status(Errc::kTimeout, "the end took too long"));
+  });
+  const auto warnings = job.warnings();
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings.front(), "'" + disk.path() + "' is not complete"));
+}
+
+TEST_CASE("a timeline ends at its greatest size: the file says so, the user hears of it, the ranks stop recording") {
+  const TemporaryFile file;
+  const TemporaryFile other;
+  Settings settings;
+  settings.timeline_max_size = 100'000;
+  EngineJob job({.ranks = 3, .settings = settings});
+  // Events of so many operations would be 200 KB.
+  const auto bytes_of_run = [&job](int rank, Engine& engine) {
+    EXPECT_OK(allreduce(engine, "x"));  // whatever was to be read in the log has been
+    const std::size_t before = job.control().bytes_from(rank);
+    for (int i = 0; i < 2000; ++i) EXPECT_OK(allreduce(engine, "x"));
+    return job.control().bytes_from(rank) - before;
+  };
+  job.run([&](int rank, Engine& engine) {
+    const std::size_t without = bytes_of_run(rank, engine);
+    EXPECT_OK(engine.start_timeline(file.path()));
+    while (any(engine, rank == 0 && job.warnings().empty())) {
+    }
+    const std::size_t after = bytes_of_run(rank, engine);
+    if (after > without + 50'000) EXPECT_OK(Status(Errc::kInternal, "this rank still sends events"));
+    EXPECT_OK(engine.stop_timeline());
+    EXPECT_OK(engine.start_timeline(other.path()));
+    for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "x"));
+  });
+  CHECK(JsonCheck::valid(file.text()));
+  CHECK(file.text().size() < 100'000 + 500);
+  CHECK(has(file.text(), "THE TIMELINE ENDS HERE"));
+  CHECK(other.events() == 3 * 3 * 5);
+  const auto warnings = job.warnings();
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings.front(), "has reached timeline_max_size (100000); --timeline-max-size sets another size"));
+}
+
+}  // namespace
+}  // namespace distrun::engine

@@ -1,0 +1,127 @@
+// The timeline's own thread: what a slow disk, a stuck one and none at all cost the engine.
+#include "runtime/engine/timeline_writer.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "test/support/stuck_disk.h"
+#include "test/unit/engine/json_check.h"
+
+namespace distrun::engine {
+namespace {
+
+constexpr std::size_t kBatch = 1000;
+
+std::vector<TimelineEvent> batch() {
+  return std::vector<TimelineEvent>(
+      kBatch, {.start_ns = 7'000, .duration_ns = 1, .tensor = std::string(2000, 'x'), .phase = "QUEUE"});
+}
+
+std::string slurp(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+// Of the writers' threads in this process: how often they have gone to sleep; -1 if there is none.
+long sleeps() {
+  long total = -1;
+  DIR* tasks = ::opendir("/proc/self/task");
+  while (const dirent* task = ::readdir(tasks)) {
+    const std::string folder = std::string("/proc/self/task/") + task->d_name;
+    if (slurp(folder + "/comm") != "distrun-trace\n") continue;
+    const std::string status = slurp(folder + "/status");
+    total = std::max(total, 0L) + std::stol(status.substr(status.find("\nvoluntary_ctxt_switches:") + 25));
+  }
+  ::closedir(tasks);
+  return total;
+}
+
+TEST_CASE("a stuck disk holds nobody up, and what it does not take is given up at the deadline") {
+  const test::StuckDisk disk;
+  auto writer = TimelineWriter::create(disk.path(), {"h"}, 0);
+  REQUIRE(writer.ok());
+  for (int i = 0; i < 100; ++i) REQUIRE((*writer)->write(0, batch(), 0).ok());
+  const TimePoint before = Clock::now();
+  const Status finished = (*writer)->finish(before + std::chrono::milliseconds(100));
+  CHECK(Clock::now() - before < std::chrono::seconds(5));
+  REQUIRE(finished.code() == Errc::kTimeout);
+  CHECK(finished.message().find(disk.path()) != std::string::npos);
+}
+
+TEST_CASE("what a slow disk has no time for is dropped and counted in the file") {
+  test::StuckDisk disk;
+  auto writer = TimelineWriter::create(disk.path(), {"h"}, 0);
+  REQUIRE(writer.ok());
+  constexpr std::size_t kBatches = 50;  // of 2 MB: more than may wait
+  for (std::size_t i = 0; i < kBatches; ++i) REQUIRE((*writer)->write(0, batch(), 1000).ok());
+  Status finished;
+  std::thread finisher([&] { finished = (*writer)->finish(deadline_after(60)); });
+  std::string text = disk.read_all();
+  finisher.join();
+  CHECK(finished.ok());
+  // A pipe keeps every end of the file that the next events would have replaced.
+  for (std::size_t end = 0; (end = text.find("\n]\n,")) != std::string::npos;) text.erase(end, 3);
+  CHECK(JsonCheck::valid(text));
+  const std::size_t kept = count(text, "\"ph\":\"X\"");
+  CHECK(kept * 2000 > TimelineWriter::kMostQueued / 2);
+  CHECK(kept * 2000 <= TimelineWriter::kMostQueued);
+  CHECK(count(text, "EVENTS DROPPED") == 1);
+  CHECK(count(text, "\"" + std::to_string(kBatches * kBatch - kept) + " EVENTS DROPPED\"") == 1);
+  CHECK(count(text, "\"ph\":\"i\",\"s\":\"g\",\"pid\":0,\"tid\":0,\"ts\":6.000") == 1);
+}
+
+TEST_CASE("the writer's thread sleeps while there is nothing to write, and goes with the file") {
+  char path[] = "/tmp/distrun-timeline-XXXXXX";
+  ::close(::mkstemp(path));
+  auto writer = TimelineWriter::create(path, {"h"}, 0);
+  REQUIRE(writer.ok());
+  REQUIRE((*writer)->write(0, batch(), 0).ok());
+  while (count(slurp(path), "\"ph\":\"X\"") < kBatch) std::this_thread::yield();
+  CHECK(JsonCheck::valid(slurp(path)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has written, and goes to sleep
+  const long before = sleeps();
+  CHECK(before >= 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(sleeps() == before);
+  CHECK((*writer)->finish(deadline_after(10)).ok());
+  const TimePoint deadline = deadline_after(10);  // a joined thread may still be on its way out of the kernel's list
+  while (sleeps() >= 0 && Clock::now() < deadline) std::this_thread::yield();
+  CHECK(sleeps() == -1);
+  ::unlink(path);
+}
+
+TEST_CASE("a failure to write is told once, by the next write or by the end") {
+  for (const bool writes_again : {true, false}) {
+    auto writer = TimelineWriter::create("/dev/full", {}, 0);
+    CHECK_FALSE(writer.ok());
+    char path[] = "/tmp/distrun-timeline-XXXXXX";
+    ::close(::mkstemp(path));
+    writer = TimelineWriter::create(path, {"h"}, 1000);
+    REQUIRE(writer.ok());
+    REQUIRE((*writer)->write(0, batch(), 0).ok());
+    Status told;
+    const TimePoint deadline = deadline_after(10);
+    while (writes_again && told.ok() && Clock::now() < deadline) told = (*writer)->write(0, batch(), 0);
+    const Status finished = (*writer)->finish(deadline_after(10));
+    CHECK(finished.ok() == writes_again);
+    if (!writes_again) told = finished;
+    REQUIRE_FALSE(told.ok());
+    CHECK(told.message().find("timeline_max_size (1000)") != std::string::npos);
+    ::unlink(path);
+  }
+}
+
+}  // namespace
+}  // namespace distrun::engine
