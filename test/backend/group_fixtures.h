@@ -2,8 +2,10 @@
 // memory, and ranks as processes around a store server in another one.
 #pragma once
 
+#include <catch2/catch_test_macros.hpp>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,6 +49,23 @@ class ThreadGroup final : public GroupFixture {
   FakeStore store_;
   std::vector<std::unique_ptr<net::WaitSet>> wait_sets_;  // [i] is touched by rank i's thread only
 };
+
+using Backends = std::vector<std::unique_ptr<backend::Backend>>;
+
+// All members' backends, for a test that drives them from one thread.
+inline Backends create_all(ThreadGroup& group, int size) {
+  Backends backends(static_cast<std::size_t>(size));
+  std::vector<std::thread> ranks;
+  for (int index = 0; index < size; ++index) {
+    ranks.emplace_back([&group, &backends, index] {
+      auto made = group.create(index, deadline_after(60));
+      if (made.ok()) backends[static_cast<std::size_t>(index)] = *std::move(made);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& backend : backends) REQUIRE(backend != nullptr);
+  return backends;
+}
 
 class ProcessGroup final : public GroupFixture {
  public:

@@ -35,6 +35,7 @@ class Rank {
   std::map<std::uint64_t, Status> finish();
   // start() and finish() of one operation that must succeed.
   void run(const backend::Operation& operation, const std::string& what);
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_; }  // started and not seen to be complete
   // One look, without blocking; true if anything moved.
   bool look();
   // Looks until `done`, blocking in between as the engine does; false when that never came.

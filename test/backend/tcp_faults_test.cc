@@ -74,21 +74,6 @@ Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, 
   return backend::make_tcp_factory()->create(group, services, deadline);
 }
 
-// All members' backends, for a test that drives them from one thread.
-std::vector<std::unique_ptr<backend::Backend>> create_all(ThreadGroup& group, int size) {
-  std::vector<std::unique_ptr<backend::Backend>> backends(static_cast<std::size_t>(size));
-  std::vector<std::thread> ranks;
-  for (int index = 0; index < size; ++index) {
-    ranks.emplace_back([&, index] {
-      auto made = group.create(index, deadline_after(kPatience));
-      if (made.ok()) backends[static_cast<std::size_t>(index)] = *std::move(made);
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-  for (const auto& backend : backends) REQUIRE(backend != nullptr);
-  return backends;
-}
-
 // Member 1 of a ring whose other members are the test, at the other ends of `left` and `right`.
 struct Member {
   explicit Member(std::size_t size, const backend::tcp::Tuning& tuning = {}) {
@@ -106,7 +91,7 @@ struct Member {
                                                              .right_rank = size == 2 ? 0 : 2,
                                                              .left = GuardedFd(Fd(pairs[0][0])),
                                                              .right = GuardedFd(Fd(pairs[1][0]))},
-                                                    .wait_set = wait_set.get(),
+                                                    .services = {.wait_set = wait_set.get()},
                                                     .tuning = tuning});
     REQUIRE(member.ok());
     backend = *std::move(member);
@@ -259,16 +244,14 @@ TEST_CASE("tcp faults: members that do not run the same operations get a protoco
 }
 
 TEST_CASE("tcp faults: an operation for which there is no memory is an error, and nothing runs after it") {
-  constexpr std::size_t kTooMuch = std::size_t{1} << 46;  // bytes of a block; no address space has room for two
-  Member member(3, {.chunk_bytes = kTooMuch});
+  constexpr std::size_t kTooMuch = std::size_t{1} << 46;  // bytes; no address space has room for three times that
+  Member member(3, {.gather_bytes = 3 * kTooMuch});
   Flight earlier(10);
   REQUIRE(member.backend->start(earlier.operation(), 1).ok());
-  const std::vector<std::size_t> counts(9, kTooMuch);
-  const Segment segment{.in = earlier.bytes(), .out = earlier.bytes(), .count = 3 * kTooMuch};
-  const Status status = member.backend->start(
-      {.kind = OpKind::kAlltoall, .dtype = DType::kU8, .segments = {&segment, 1}, .counts = counts}, 2);
+  const Segment segment{.in = earlier.bytes(), .out = earlier.bytes(), .count = kTooMuch};
+  const Status status = member.backend->start({.dtype = DType::kU8, .segments = {&segment, 1}}, 2);
   CHECK(status.code() == Errc::kOutOfMemory);
-  CHECK(status.message().find("140737488355328 bytes") != std::string::npos);
+  CHECK(status.message().find("211106232532992 bytes") != std::string::npos);
   std::vector<Completed> completed;
   member.backend->completed(completed);
   REQUIRE(completed.size() == 1);

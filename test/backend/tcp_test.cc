@@ -15,7 +15,8 @@ Result<std::unique_ptr<backend::Backend>> make_small(const backend::GroupSpec& g
                                                      TimePoint deadline) {
   auto ring = backend::tcp::make_ring(group, services, deadline);
   if (!ring.ok()) return ring.status();
-  return backend::tcp::TcpBackend::create({.ring = *std::move(ring), .wait_set = services.wait_set, .tuning = kTuning});
+  return backend::tcp::TcpBackend::create(
+      {.ring = *std::move(ring), .group = group, .services = services, .tuning = kTuning});
 }
 
 Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,

@@ -51,13 +51,10 @@ Job::Job(const Operation& operation, const JobArgs& args)
 
 Status Job::reserve() {
   if (size_ == 1) return {};
-  const bool gathers = schedule_->gathers_blocks();
-  const std::size_t elements = gathers ? layout_.count() * size_ : schedule_->passing();
-  if (elements == 0) return {};
-  auto blocks = make_buffer(elements * layout_.element_bytes(), "what the ring's other members send through this one");
+  if (!schedule_->gathers_blocks()) return {};
+  auto blocks = make_buffer(layout_.count() * size_ * layout_.element_bytes(), "all members' inputs");
   if (!blocks.ok()) return blocks.status();
   blocks_ = *std::move(blocks);
-  if (!gathers) return {};
   std::byte* own = blocks_.get() + layout_.count() * layout_.element_bytes() * index_;
   layout_.for_each(0, layout_.count(), [&](const std::byte* in, std::byte*, std::size_t count) {
     kernels::scale(operation_.dtype, operation_.prescale, in, own, count);
@@ -69,7 +66,7 @@ Status Job::reserve() {
 bool Job::reduces() const { return operation_.kind == OpKind::kAllreduce || operation_.kind == OpKind::kReducescatter; }
 
 // The output is a row of blocks of its own, not the input's elements at other addresses.
-bool Job::in_blocks() const { return operation_.kind == OpKind::kAllgather || operation_.kind == OpKind::kAlltoall; }
+bool Job::in_blocks() const { return operation_.kind == OpKind::kAllgather; }
 
 std::size_t Job::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }
 
@@ -143,7 +140,6 @@ void Job::keep_input(const Transfer& transfer) {
 
 bool Job::add_receive(Pieces& pieces) {
   const Transfer transfer = schedule_->receive(received_);
-  if (sent_ < transfer.after) return false;
   const std::size_t bytes = layout_.element_bytes();
   switch (transfer.place) {
     case Place::kNothing:
@@ -206,23 +202,11 @@ void Job::combine(bool last) {
   });
 }
 
-void Job::keep_own_block() {
-  const auto& counts = operation_.counts;
-  std::size_t from = 0, to = 0;
-  for (std::size_t i = 0; i < index_; ++i) {
-    from += counts[index_ * size_ + i];
-    to += counts[i * size_ + index_];
-  }
-  const std::size_t bytes = layout_.element_bytes();
-  const Segment& segment = operation_.segments[0];
-  copy(segment.out + to * bytes, segment.in + from * bytes, counts[index_ * size_ + index_] * bytes);
-}
-
 void Job::finish() {
   const std::size_t bytes = layout_.element_bytes();
   if (operation_.kind == OpKind::kBarrier) return;
   if (!reduces()) {
-    if (size_ > 1) return operation_.kind == OpKind::kAlltoall ? keep_own_block() : void();
+    if (size_ > 1) return;
     return layout_.for_each(0, layout_.count(), [&](const std::byte* in, std::byte* out, std::size_t count) {
       if (out != nullptr) copy(out, in, count * bytes);
     });

@@ -43,7 +43,7 @@ struct JobArgs {
 class Job {
  public:
   Job(const Operation& operation, const JobArgs& args);
-  // Before anything else: memory for what the others send through this member. kOutOfMemory.
+  // Before anything else: memory for all members' inputs, where it takes that. kOutOfMemory.
   Status reserve();
 
   [[nodiscard]] std::uint64_t token() const { return token_; }
@@ -74,7 +74,6 @@ class Job {
   void keep_input(const Transfer& transfer);
   [[nodiscard]] bool reduces() const;
   [[nodiscard]] bool in_blocks() const;
-  void keep_own_block();
   [[nodiscard]] std::size_t bytes_of(const Transfer& transfer) const;
   [[nodiscard]] Header header(const Transfer& transfer, std::size_t index) const;
   const std::byte* prescaled(const std::byte* in, std::size_t count, std::byte* scratch) const;

@@ -37,7 +37,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   header.bytes = in.u32();
   header.rank = in.i32();
   if (in.u32() != 0) in.fail("reserved bytes are set");
-  DISTRUN_RETURN_IF_ERROR(in.finish("tcp ring message"));
+  DISTRUN_RETURN_IF_ERROR(in.finish("tcp message"));
   return header;
 }
 
@@ -53,6 +53,13 @@ std::string to_string(const Header& header) {
   return "message " + std::to_string(header.index) + " of " + std::string(name_of(header.op)) + " " +
          std::to_string(header.sequence) + " (" + std::string(name_of(header.dtype)) + ", " +
          std::to_string(header.bytes) + " bytes)";
+}
+
+Status wrong_message(int rank, const Header& got, const Header& expected) {
+  return {Errc::kProtocol, "tcp: rank " + std::to_string(rank) + " sent " + to_string(got) + " where " +
+                               to_string(expected) +
+                               " was expected: the ranks do not run the same operations in the same order. This is a "
+                               "bug in distrun; please report it."};
 }
 
 }  // namespace distrun::backend::tcp

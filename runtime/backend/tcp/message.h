@@ -1,4 +1,4 @@
-// What travels on a ring's sockets: a fixed header, then for kData the payload. Docs: docs/wire.md.
+// What travels between the members of a group: a fixed header, then for kData the payload. Docs: docs/wire.md.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct Header {
   OpKind op = OpKind::kAllreduce;
   DType dtype = DType::kU8;
   std::uint64_t sequence = 0;  // operations started on this group before this one
-  std::uint32_t index = 0;     // message number of the operation on this link
+  std::uint32_t index = 0;     // message number of the operation in this direction of this link
   std::uint32_t bytes = 0;     // of payload; the receiver knows how many there must be
   std::int32_t rank = -1;
   friend bool operator==(const Header&, const Header&) = default;
@@ -35,5 +35,7 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 HeaderBytes encode(const Header& header);
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 std::string to_string(const Header& header);  // "message 3 of allreduce 17 (float32, 4096 bytes)"
+// World rank `rank` sent `got`.
+Status wrong_message(int rank, const Header& got, const Header& expected);
 
 }  // namespace distrun::backend::tcp

@@ -10,8 +10,6 @@
 namespace distrun::backend::tcp {
 namespace {
 
-constexpr const char* kVersion = "tcp ring 1";
-
 struct Seat {
   const GroupSpec& group;
   const Services& services;
@@ -25,14 +23,13 @@ struct Seat {
   [[nodiscard]] int right() const { return member(index() + 1); }
   [[nodiscard]] std::string key(const std::string& what) const { return "tcp/" + group.id + "/" + what; }
   [[nodiscard]] net::Hello hello(int from, int to) const {
-    return {
-        .purpose = "tcp:" + group.id, .job_id = services.world->job_id, .from = from, .to = to, .version = kVersion};
+    return {.purpose = "tcp:" + group.id,
+            .job_id = services.world->job_id,
+            .from = from,
+            .to = to,
+            .version = kRingVersion};
   }
 };
-
-std::string any_port_of(const std::string& host) {
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":0";
-}
 
 Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
   const std::string address = any_port_of(seat.services.local_host);
@@ -81,6 +78,10 @@ Status join(const Seat& seat, net::SecureListener& listener, Ring& ring) {
 }
 
 }  // namespace
+
+std::string any_port_of(const std::string& host) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":0";
+}
 
 Result<Ring> make_ring(const GroupSpec& group, const Services& services, TimePoint deadline) {
   const Seat seat{.group = group, .services = services, .deadline = deadline};

@@ -2,10 +2,18 @@
 // left one. Blocks until the deadline at most.
 #pragma once
 
+#include <string>
+
 #include "runtime/backend/factory.h"
 #include "runtime/base/fork_guard.h"
 
 namespace distrun::backend::tcp {
+
+// What members tell each other in the handshake; a change of how they talk changes the number.
+inline constexpr const char* kRingVersion = "tcp ring 2";
+
+// Where to listen on this host: "10.0.0.7:0".
+std::string any_port_of(const std::string& host);
 
 struct Ring {
   std::size_t size = 1;

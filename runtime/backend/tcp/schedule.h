@@ -1,6 +1,7 @@
-// What one member sends and receives for one operation, as numbers only: pure, so that a whole ring can be checked in
-// a unit test. Message i that a member sends to its right neighbour is message i that the neighbour receives from its
-// left. Messages go out in order; a message may wait for something that has to be received first.
+// What one member sends and receives for one operation on the ring (all but alltoall), as numbers only: pure, so that a
+// whole ring can be checked in a unit test. Message i that a member sends to its right neighbour is message i that the
+// neighbour receives from its left. Messages go out in order; a message may wait for something that has to be received
+// first.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,15 @@ enum class Place {
   kOutput,   // the operation's output
   kPartial,  // a partial sum: received, combined with the own input, sent on
   kFinal,    // receive only: the last partial sum, combined with the own input and finished into the output
-  kBlock,  // scratch that holds every member's whole (prescaled) input, in member order; alltoall: what passes through
+  kBlock,    // scratch that holds every member's whole (prescaled) input, in member order
 };
 
 struct Transfer {
   Place place = Place::kNothing;
   std::size_t begin = 0;  // elements
   std::size_t count = 0;
-  // So many messages must have gone the other way before this one can: a send carries what has been received, and a
-  // receive may need memory that is still being sent.
-  std::size_t after = 0;
-  bool keep = false;       // send from kInput only: the output needs a copy, at element out_at
+  std::size_t after = 0;  // of a send: so many messages must have been received before, for it carries what was in them
+  bool keep = false;      // send from kInput only: the output needs a copy, at element out_at
   std::size_t out_at = 0;  // also of kFinal
 };
 
@@ -40,8 +39,6 @@ class Schedule {
   [[nodiscard]] virtual Transfer receive(std::size_t i) const = 0;
   // True when the inputs of all members are gathered in scratch first and each member reduces them for itself.
   [[nodiscard]] virtual bool gathers_blocks() const { return false; }
-  // Elements of scratch that kBlock means, where it is not gathers_blocks().
-  [[nodiscard]] virtual std::size_t passing() const { return 0; }
 };
 
 // The same on all members, or they would not understand each other (the handshake compares versions).
@@ -57,7 +54,7 @@ struct Task {
   std::size_t size = 1;   // members
   std::size_t index = 0;  // this one
   std::size_t element_bytes = 1;
-  std::size_t count = 0;  // elements (allgather, alltoall, reducescatter: see counts)
+  std::size_t count = 0;  // elements (allgather, reducescatter: see counts)
   std::size_t root = 0;
   std::span<const std::size_t> counts;  // as in Operation
 };

@@ -14,6 +14,9 @@ namespace {
 // Messages that one progress() moves at most, so that the engine gets to its other work in between.
 constexpr int kMaxRounds = 64;
 
+// Of the all-gather that an all-to-all's connections need; the engine counts up from 1.
+constexpr std::uint64_t kOwnToken = ~std::uint64_t{0};
+
 }  // namespace
 
 const Capabilities& tcp_capabilities() {
@@ -33,8 +36,10 @@ Result<std::unique_ptr<Backend>> TcpBackend::create(TcpOptions options) {
 TcpBackend::TcpBackend(TcpOptions options)
     : size_(options.ring.size),
       index_(options.ring.index),
+      group_(std::move(options.group)),
+      services_(std::move(options.services)),
       tuning_(options.tuning),
-      wait_set_(options.wait_set),
+      wait_set_(services_.wait_set),
       pool_(options.tuning.chunk_bytes, 2 * options.tuning.window) {
   left_.fd = std::move(options.ring.left);
   left_.peer = options.ring.left_rank;
@@ -68,18 +73,42 @@ Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
   if (operation.device.type != DeviceType::kCpu) {
     return {Errc::kUnsupported, "The backend tcp works on CPU memory only; copy the tensor to the CPU first."};
   }
+  const bool exchanges = operation.kind == OpKind::kAlltoall && size_ > 1;
+  const Status status = exchanges ? start_exchange(operation, token) : start_on_ring(operation, token);
+  if (status.ok()) return {};
+  // The others have this operation in their order, so none that was started here later would meet its own there.
+  fail(status.with_context("tcp"));
+  return failed_;
+}
+
+Status TcpBackend::start_on_ring(const Operation& operation, std::uint64_t token) {
   jobs_.emplace_back(operation, JobArgs{.token = token,
                                         .sequence = next_sequence_++,
                                         .size = size_,
                                         .index = index_,
                                         .tuning = tuning_,
                                         .pool = &pool_});
-  const Status status = jobs_.back().reserve();
-  if (status.ok()) return {};
-  // The others have this operation in their order, so none that was started here later would meet its own there.
-  jobs_.pop_back();
-  fail(status.with_context("tcp"));
-  return failed_;
+  Status status = jobs_.back().reserve();
+  if (!status.ok()) jobs_.pop_back();
+  return status;
+}
+
+Status TcpBackend::start_exchange(const Operation& operation, std::uint64_t token) {
+  if (exchange_ == nullptr) DISTRUN_RETURN_IF_ERROR(make_mesh());
+  exchange_->start(operation, token, next_sequence_++);
+  return {};
+}
+
+// All members get here together: at the first all-to-all in their common order.
+Status TcpBackend::make_mesh() {
+  exchange_ = std::make_unique<Exchange>(group_.members, index_, tuning_.chunk_bytes, *wait_set_);
+  auto mesh =
+      Mesh::open(group_, services_,
+                 {.connected = [this](std::size_t peer, Fd fd) { exchange_->connected(peer, std::move(fd)); },
+                  .failed = [this](std::size_t peer, const Status& why) { exchange_->unreachable(peer, why); }});
+  if (!mesh.ok()) return mesh.status();
+  mesh_ = *std::move(mesh);
+  return start_on_ring(mesh_->addresses(), kOwnToken);
 }
 
 bool TcpBackend::progress() {
@@ -97,6 +126,13 @@ bool TcpBackend::progress() {
   }
   if (!failed_.ok()) return true;
   moved = retire_jobs() || moved;
+  if (exchange_ != nullptr) {
+    moved = exchange_->progress(completed_) || moved;
+    if (!exchange_->failure().ok()) {
+      fail(exchange_->failure());
+      return true;
+    }
+  }
   find_lost_peer();
   update_interest();
   return moved;
@@ -183,10 +219,7 @@ bool TcpBackend::accept_header() {
   } else if (header->kind != MessageKind::kData) {
     on_farewell(*header, left_);
   } else {
-    fail({Errc::kProtocol, "tcp: rank " + std::to_string(left_.peer) + " sent " + to_string(*header) + " where " +
-                               to_string(*expected_) +
-                               " was expected: the ranks do not run the same operations in the same order. This is a "
-                               "bug in distrun; please report it."});
+    fail(wrong_message(left_.peer, *header, *expected_));
   }
   return false;
 }
@@ -211,7 +244,12 @@ bool TcpBackend::retire_jobs() {
   bool any = false;
   while (!jobs_.empty() && jobs_.front().complete()) {
     jobs_.front().finish();
-    completed_.push_back({.token = jobs_.front().token(), .status = {}});
+    if (jobs_.front().token() == kOwnToken) {
+      mesh_->connect();
+      exchange_->open();
+    } else {
+      completed_.push_back({.token = jobs_.front().token(), .status = {}});
+    }
     jobs_.pop_front();
     if (sending_ > 0) --sending_;
     if (receiving_ > 0) --receiving_;
@@ -266,6 +304,11 @@ void TcpBackend::find_lost_peer() {
   if (lost_ >= 0) return;
   if (left_.gone && !left_.aborted && receiving_ < jobs_.size()) lost_ = left_.peer;
   if (right_.gone && !right_.aborted && sending_ < jobs_.size()) lost_ = right_.peer;
+  if (lost_ >= 0 || exchange_ == nullptr) return;
+  lost_ = exchange_->lost();
+  // It has not connected, and will not.
+  const bool awaited = left_.gone && !left_.aborted && mesh_->awaits(left_.peer);
+  if (lost_ < 0 && awaited && exchange_->needs(left_.peer)) lost_ = left_.peer;
 }
 
 // After this no byte of any operation is read or written here: the system has its own copy of what was sent.
@@ -273,13 +316,18 @@ void TcpBackend::fail(const Status& why) {
   failed_ = why;
   const ErrorInfo& info = why.info();
   const bool names_rank = info.code == Errc::kRankLost && !info.ranks.empty();
-  tell_neighbours({.kind = MessageKind::kAbort, .rank = names_rank ? info.ranks.front() : lost_});
+  const Header farewell{.kind = MessageKind::kAbort, .rank = names_rank ? info.ranks.front() : lost_};
+  mesh_.reset();
+  if (exchange_ != nullptr) exchange_->fail(farewell, why, completed_);
+  tell_neighbours(farewell);
   for (Link* link : {&left_, &right_}) {
     unwatch(*link);
     link->gone = true;
     if (link->fd.valid()) ::shutdown(link->fd.get(), SHUT_RDWR);
   }
-  for (const Job& job : jobs_) completed_.push_back({.token = job.token(), .status = why});
+  for (const Job& job : jobs_) {
+    if (job.token() != kOwnToken) completed_.push_back({.token = job.token(), .status = why});
+  }
   jobs_.clear();
   sending_ = receiving_ = 0;
 }

@@ -1,10 +1,10 @@
-// The ring: tensors between ranks over authenticated TCP connections, to the right neighbour and from the left one.
-// Used by the holder of the progress token, except abort(). Operations run first in, first out: on every link all
-// messages of an operation come before those of the next, so that members may be a different number of operations
-// ahead without locking each other up.
-// When an operation needs a neighbour that is gone, lost_peer() names it and the operations stand still until abort()
-// gives the cause. Only what nobody else sees fails them from here: a protocol error, or memory that an operation needs
-// and does not get.
+// Tensors between ranks over authenticated TCP connections: around a ring, to the right neighbour and from the left
+// one. All-to-alls alone go straight from each member to each other one (exchange.h), over connections that the first
+// of them makes. Used by the holder of the progress token, except abort(). Operations run first in, first out: on every
+// link all messages of an operation come before those of the next, so that members may be a different number of
+// operations ahead without locking each other up. When an operation needs a member that is gone, lost_peer() names it
+// and the operations stand still until abort() gives the cause. Only what nobody else sees fails them from here: a
+// protocol error, a member that cannot be reached, or memory or descriptors that an operation needs and does not get.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,9 @@
 
 #include "runtime/backend/abort_state.h"
 #include "runtime/backend/backend.h"
+#include "runtime/backend/tcp/exchange.h"
 #include "runtime/backend/tcp/job.h"
+#include "runtime/backend/tcp/mesh.h"
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/stream.h"
 #include "runtime/base/fork_guard.h"
@@ -26,7 +28,8 @@ const Capabilities& tcp_capabilities();
 
 struct TcpOptions {
   Ring ring;
-  net::WaitSet* wait_set = nullptr;  // not owned, outlives the backend
+  GroupSpec group;
+  Services services;
   Tuning tuning;
 };
 
@@ -47,7 +50,7 @@ class TcpBackend final : public Backend {
   [[nodiscard]] int lost_peer() const override { return lost_; }
 
  private:
-  // One of the two connections. Data flows from left to right; against the stream go only goodbye and abort.
+  // One of the ring's two connections. Data flows from left to right; against the stream go only goodbye and abort.
   struct Link {
     GuardedFd fd;
     int peer = -1;               // world rank
@@ -60,6 +63,9 @@ class TcpBackend final : public Backend {
 
   explicit TcpBackend(TcpOptions options);
   Status watch_links();
+  Status start_on_ring(const Operation& operation, std::uint64_t token);
+  Status start_exchange(const Operation& operation, std::uint64_t token);
+  Status make_mesh();
 
   bool send_some();
   bool receive_some();
@@ -82,8 +88,10 @@ class TcpBackend final : public Backend {
 
   const std::size_t size_;
   const std::size_t index_;
+  const GroupSpec group_;
+  const Services services_;
   const Tuning tuning_;
-  net::WaitSet* wait_set_;
+  net::WaitSet* const wait_set_;
   Link left_, right_;
   MessageReader reader_;         // from the left
   MessageReader answer_reader_;  // from the right, against the stream
@@ -96,6 +104,8 @@ class TcpBackend final : public Backend {
   std::optional<Header> expected_;  // of the message that reader_ has the memory for
   bool stalled_ = false;            // no memory is free for what comes from the left
   std::uint64_t next_sequence_ = 0;
+  std::unique_ptr<Exchange> exchange_;  // null until the first all-to-all, like the next
+  std::unique_ptr<Mesh> mesh_;
   std::vector<Completed> completed_;
   Status failed_;
   int lost_ = -1;

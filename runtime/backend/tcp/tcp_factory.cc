@@ -35,7 +35,7 @@ class TcpFactory final : public Factory {
                                                         TimePoint deadline) const override {
     auto ring = tcp::make_ring(group, services, deadline);
     if (!ring.ok()) return ring.status();
-    return tcp::TcpBackend::create({.ring = *std::move(ring), .wait_set = services.wait_set, .tuning = {}});
+    return tcp::TcpBackend::create({.ring = *std::move(ring), .group = group, .services = services, .tuning = {}});
   }
 };
 

@@ -150,38 +150,6 @@ void check_allreduce(std::size_t size, std::size_t count, bool in_place, std::si
   }
 }
 
-// What member i sends to member j are elements of value 100 i + j, with their number in the block behind the point.
-void check_alltoall(std::size_t size, std::size_t block, bool even, std::size_t capacity) {
-  SimulatedRing ring(size, kTuning, static_cast<unsigned>(size * 1000 + block));
-  std::vector<std::size_t> counts;
-  for (std::size_t i = 0; i < size * size; ++i) counts.push_back(even ? block : block * (i * 7 % 5) / 2);
-  const auto element = [](std::size_t from, std::size_t to, std::size_t i) {
-    return static_cast<float>(from * 100 + to) + static_cast<float>(i % 64) / 64.0F;
-  };
-  const auto bytes = [](std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); };
-  std::vector<std::vector<float>> expected(size);
-  for (std::size_t from = 0; from < size; ++from) {
-    for (std::size_t to = 0; to < size; ++to) {
-      for (std::size_t i = 0; i < counts[from * size + to]; ++i) {
-        ring.members()[from].in.push_back(element(from, to, i));
-        expected[to].push_back(element(from, to, i));
-      }
-    }
-  }
-  for (std::size_t m = 0; m < size; ++m) {
-    Member& member = ring.members()[m];
-    member.out.assign(expected[m].size(), -1.0F);
-    member.segments = {{.in = bytes(member.in), .out = bytes(member.out), .count = member.in.size()}};
-    // Twice: the second one begins while the first is on its way.
-    for (int i = 0; i < 2; ++i) {
-      ring.start(m, {.kind = OpKind::kAlltoall, .segments = member.segments, .counts = counts});
-    }
-  }
-  CAPTURE(size, block, even, capacity);
-  REQUIRE(ring.run(capacity));
-  for (std::size_t m = 0; m < size; ++m) REQUIRE(ring.members()[m].out == expected[m]);
-}
-
 }  // namespace
 
 TEST_CASE("tcp schedule: all-reduce is right and never locks up, in any order of events") {
@@ -225,22 +193,6 @@ TEST_CASE("tcp schedule: operations of all kinds follow each other without waiti
       for (std::size_t k = 0; k < size; ++k) {
         for (std::size_t i = 0; i < counts[k]; ++i) REQUIRE(gathered[m][at++] == value(k, i));
       }
-    }
-  }
-}
-
-TEST_CASE("tcp schedule: what an alltoall has on its way lies in bounded memory, and is right in any order of events") {
-  constexpr std::size_t kWindow = kTuning.window * kTuning.chunk_bytes / sizeof(float);
-  for (const std::size_t size : {2U, 3U, 4U, 5U, 8U}) {
-    for (const std::size_t block : {std::size_t{0}, std::size_t{1}, kWindow - 1, 2 * kWindow + 3}) {
-      for (const bool even : {true, false}) check_alltoall(size, block, even, 1 + block % 3);
-    }
-    const std::vector<std::size_t> counts(size * size, 1000 * kWindow);
-    for (std::size_t index = 0; index < size; ++index) {
-      const auto schedule = make_schedule(
-          {.kind = OpKind::kAlltoall, .size = size, .index = index, .element_bytes = sizeof(float), .counts = counts},
-          kTuning);
-      CHECK(schedule->passing() == 2 * (size - 2) * kWindow);
     }
   }
 }

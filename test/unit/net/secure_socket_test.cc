@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/net/secure_connector.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/wire.h"
 
@@ -65,6 +66,47 @@ TEST_CASE("both ends know who the other is", "[secure_socket]") {
     CHECK(pair.client->peer().to == 3);
     CHECK(pair.client->peer().pid == ::getpid());
   }
+}
+
+TEST_CASE("a connector and a listener get through with each other on one thread", "[secure_socket]") {
+  const JobKey key = JobKey::generate();
+  auto listener = listen_secure("127.0.0.1:0", key, listener_hello());
+  REQUIRE(listener.ok());
+  const auto connector_to = [&](const Hello& hello) {
+    auto fd = begin_connect(*parse_address((*listener)->address()));
+    REQUIRE(fd.ok());
+    return SecureConnector(*std::move(fd), false, key, hello);
+  };
+  // Until both ends are there, or the connector has failed.
+  const auto shake_hands = [&](SecureConnector& connector, const SecureListener::AcceptFunction& accept) {
+    Connection pair;
+    Result<Socket> client{Socket()};
+    const TimePoint deadline = soon();
+    while (client.ok() && (pair.server == nullptr || pair.client == nullptr) && Clock::now() < deadline) {
+      (*listener)->progress(Clock::now(), accept, [&](Socket socket) { pair.server = std::move(socket); });
+      if (pair.client != nullptr) continue;
+      client = connector.progress();
+      if (client.ok()) pair.client = *std::move(client);
+    }
+    if (!client.ok()) return client.status();
+    CHECK(pair.server->peer().from == 3);
+    CHECK(pair.client->peer().from == 0);
+    return Status();
+  };
+  SecureConnector welcome = connector_to(client_hello(3));
+  CHECK(shake_hands(welcome, {}).ok());
+  SecureConnector refused = connector_to(client_hello(3));
+  const Status status = shake_hands(refused, [](const Hello&) { return std::string("not you"); });
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.message().find("not you") != std::string::npos);
+  CHECK_FALSE(refused.dropped());
+  SecureConnector dropped = connector_to(client_hello(3));
+  Result<Socket> end = dropped.progress();
+  while (!dropped.connected()) end = dropped.progress();
+  listener->reset();
+  while (end.ok() && *end == nullptr) end = dropped.progress();
+  CHECK_FALSE(end.ok());
+  CHECK(dropped.dropped());
 }
 
 TEST_CASE("an IPv6 listener's address can be connected to", "[secure_socket]") {

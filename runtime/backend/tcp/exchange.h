@@ -1,0 +1,112 @@
+// All-to-alls of one group over direct connections between all pairs, by pairwise exchange: in round k a member sends
+// to the one k places after it and receives from the one k places before it (Thakur, Rabenseifner and Gropp,
+// Optimization of Collective Communication Operations in MPICH, 2005). Every byte travels once, and straight between
+// the two tensors. Some rounds are under way together; blocks of no element take no message.
+// Operations run first in, first out. Receiving needs no memory but the outputs, so a member sends until the others'
+// sockets are full and waits for nobody but those who have not started the operation yet: it cannot lock up.
+// For the holder of the progress token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/tcp/message.h"
+#include "runtime/backend/tcp/stream.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/wait_set.h"
+
+namespace distrun::backend::tcp {
+
+class Exchange {
+ public:
+  // `members` are world ranks; this one is at `index`.
+  Exchange(const std::vector<int>& members, std::size_t index, std::size_t chunk_bytes, net::WaitSet& wait_set);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // What may complete does so only after open(): until then this member is needed for the others' connections.
+  void start(const Operation& operation, std::uint64_t token, std::uint64_t sequence);
+  void open() { open_ = true; }
+  // Of member `peer`: its connection, or that there will be none, which matters to the operations that need it.
+  void connected(std::size_t peer, Fd fd);
+  void unreachable(std::size_t peer, const Status& why);
+
+  bool progress(std::vector<Completed>& completed);
+  // What nobody else sees: a protocol error, or a member that cannot be reached. The owner then calls fail().
+  [[nodiscard]] const Status& failure() const { return failure_; }
+  // World rank of a member whose connection has ended and that an operation needs; -1 if none.
+  [[nodiscard]] int lost() const { return lost_; }
+  // Whether an operation has something to send to that world rank or to receive from it.
+  [[nodiscard]] bool needs(int rank) const;
+  // Tells the others as far as the sockets take it. After this no byte of any operation is read or written here.
+  void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
+
+ private:
+  // To and from one member. Jobs are counted from the first one that was ever started.
+  struct Link {
+    int rank = -1;
+    GuardedFd fd;                // invalid until it is connected
+    bool gone = false;           // no byte will be moved any more
+    bool aborted = false;        // gone because the member gave up, which is not its death
+    bool watched = false;        // in the wait set
+    std::uint32_t interest = 0;  // what the wait set was told
+    bool readable = true;        // until the socket says no, and again when the wait set says so
+    bool writable = true;
+    Status why;  // not ok: it could not be made
+    MessageReader reader;
+    MessageWriter writer;
+    std::uint64_t sending = 0, receiving = 0;  // the jobs it is at
+    std::size_t sent = 0, received = 0;        // bytes of those jobs' blocks
+    std::optional<Header> expected;            // of the message that `reader` has the memory for
+  };
+
+  struct Job {
+    Operation operation;
+    std::uint64_t token = 0;
+    std::uint64_t sequence = 0;
+    // Bytes: [i] is where member i's block begins, in the input and in the output.
+    std::vector<std::size_t> in, out;
+    std::size_t sends = 0, receives = 0;  // blocks that are not through yet
+    [[nodiscard]] std::size_t bytes_to(std::size_t peer) const { return in[peer + 1] - in[peer]; }
+    [[nodiscard]] std::size_t bytes_from(std::size_t peer) const { return out[peer + 1] - out[peer]; }
+  };
+
+  [[nodiscard]] std::uint64_t end() const { return first_ + jobs_.size(); }
+  [[nodiscard]] Job& job(std::uint64_t number) { return jobs_[number - first_]; }
+  [[nodiscard]] const Job& job(std::uint64_t number) const { return jobs_[number - first_]; }
+  [[nodiscard]] std::size_t member_after(std::size_t places) const { return (index_ + places) % links_.size(); }
+  [[nodiscard]] Header header(const Job& job, std::size_t done, std::size_t block) const;
+
+  bool send_some();
+  bool send_to(std::size_t peer);
+  bool receive_from(std::size_t peer);
+  bool receive_idle(Link& link);
+  bool receive_expected(Link& link, std::size_t peer);
+  bool accept_header(Link& link);
+  void skip_empty(Link& link, std::size_t peer);
+  bool retire(std::vector<Completed>& completed);
+  [[nodiscard]] bool needed(std::size_t peer) const;
+  void find_lost();
+  void on_event(Link& link);
+  void update_interest(Link& link);
+  void unwatch(Link& link);
+  void link_gone(Link& link, bool between_messages);
+
+  const std::size_t index_;
+  const std::size_t chunk_bytes_;
+  net::WaitSet& wait_set_;
+  std::vector<Link> links_;  // by member; this one's own is never used
+  std::deque<Job> jobs_;     // in the order of start()
+  std::uint64_t first_ = 0;  // the number of jobs_.front()
+  bool open_ = false;
+  bool news_ = false;  // something happened to a link since the last look
+  Status failure_;
+  int lost_ = -1;
+};
+
+}  // namespace distrun::backend::tcp

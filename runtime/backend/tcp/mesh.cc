@@ -1,0 +1,195 @@
+#include "runtime/backend/tcp/mesh.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/backend/tcp/ring.h"
+#include "runtime/net/socket.h"
+
+namespace distrun::backend::tcp {
+namespace {
+
+constexpr std::size_t kAddressBytes = 64;  // "[v6]:port" and zero bytes
+// A listener that is full or was stopped for seconds may drop a peer. Whoever comes again waits in its backlog, so no
+// pause is needed.
+constexpr int kAttempts = 8;
+
+// Of each pair the member that has the other at most half the circle ahead.
+bool connects(std::size_t from, std::size_t to, std::size_t size) {
+  const std::size_t ahead = (to + size - from) % size;
+  return 2 * ahead < size || (2 * ahead == size && from < to);
+}
+
+// The process planned its limit without these; so they come on top of it. A listener that runs out of descriptors would
+// leave the others waiting, so they are counted before anybody is told the address.
+Status make_room(int fd, std::size_t connections) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return errno_status("getrlimit failed", errno);
+  limit.rlim_cur = limit.rlim_max - limit.rlim_cur > connections ? limit.rlim_cur + connections : limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  std::vector<Fd> places;
+  for (std::size_t i = 0; i < connections; ++i) {
+    places.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (places.back().valid()) continue;
+    return {Errc::kSystem, "an alltoall needs a connection to each of the group's other " +
+                               std::to_string(connections) + " members, and only " + std::to_string(i) +
+                               " more files may be opened; raise `ulimit -Hn`, which is " +
+                               std::to_string(limit.rlim_max)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Mesh>> Mesh::open(const GroupSpec& group, const Services& services, Events events) {
+  std::unique_ptr<Mesh> mesh(new Mesh(group, services, std::move(events)));  // the constructor is private
+  DISTRUN_RETURN_IF_ERROR(mesh->listen(services.local_host));
+  return mesh;
+}
+
+Mesh::Mesh(const GroupSpec& group, const Services& services, Events events)
+    : group_(group),
+      size_(group.members.size()),
+      index_(static_cast<std::size_t>(group.index)),
+      key_(*services.key),
+      job_id_(services.world->job_id),
+      wait_set_(*services.wait_set),
+      events_(std::move(events)),
+      here_(size_, false),
+      attempts_(size_),
+      own_(kAddressBytes),
+      all_(kAddressBytes * size_),
+      counts_(size_, kAddressBytes),
+      segment_{.in = own_.data(), .out = all_.data(), .count = kAddressBytes} {
+  for (std::size_t peer = 0; peer < size_; ++peer) {
+    if (peer != index_ && connects(peer, index_, size_)) ++awaited_;
+  }
+}
+
+Mesh::~Mesh() {
+  for (std::size_t peer = 0; peer < size_; ++peer) forget(peer);
+  if (listener_ != nullptr) wait_set_.remove(listener_->fd());
+}
+
+net::Hello Mesh::hello(int to) const {
+  return {.purpose = "tcp pair:" + group_.id,
+          .job_id = job_id_,
+          .from = group_.members[index_],
+          .to = to,
+          .version = kRingVersion};
+}
+
+Status Mesh::listen(const std::string& local_host) {
+  auto listener = net::listen_secure(any_port_of(local_host), key_, hello(-1));
+  if (!listener.ok()) return listener.status();
+  const std::string& address = (*listener)->address();
+  if (address.size() > kAddressBytes) return {Errc::kInvalidArgument, address + " is not a numeric address"};
+  DISTRUN_RETURN_IF_ERROR(make_room((*listener)->fd(), size_ - 1));
+  std::memcpy(own_.data(), address.data(), address.size());
+  DISTRUN_RETURN_IF_ERROR(wait_set_.add((*listener)->fd(), EPOLLIN, [this](std::uint32_t) { on_listener(); }));
+  listener_ = *std::move(listener);
+  return {};
+}
+
+Operation Mesh::addresses() const {
+  return {.kind = OpKind::kAllgather, .dtype = DType::kU8, .segments = {&segment_, 1}, .counts = counts_};
+}
+
+void Mesh::connect() {
+  close_if_complete();  // of two members one is not connected to
+  for (std::size_t peer = 0; peer < size_; ++peer) {
+    if (peer != index_ && connects(index_, peer, size_)) try_connect(peer);
+  }
+}
+
+std::string Mesh::address_of(std::size_t peer) const {
+  const auto* text = reinterpret_cast<const char*>(all_.data() + peer * kAddressBytes);
+  return {text, ::strnlen(text, kAddressBytes)};
+}
+
+std::size_t Mesh::member(int rank) const {
+  const auto found = std::ranges::find(group_.members, rank);
+  return static_cast<std::size_t>(found - group_.members.begin());
+}
+
+// Why `rank` may not connect to this member; empty when it may.
+std::string Mesh::refusal(int rank) const {
+  const std::size_t peer = member(rank);
+  if (peer == size_ || peer == index_ || !connects(peer, index_, size_)) {
+    return "rank " + std::to_string(rank) + " does not belong here";
+  }
+  return here_[peer] ? "rank " + std::to_string(rank) + " has come already" : std::string();
+}
+
+void Mesh::on_listener() {
+  listener_->progress(
+      Clock::now(), [this](const net::Hello& hello) { return refusal(hello.from); },
+      [this](std::unique_ptr<net::SecureSocket> socket) {
+        const std::size_t peer = member(socket->peer().from);
+        here_[peer] = true;
+        --awaited_;
+        came(peer, *socket);
+      });
+  close_if_complete();
+}
+
+void Mesh::close_if_complete() {
+  if (awaited_ > 0 || listener_ == nullptr) return;
+  wait_set_.remove(listener_->fd());
+  listener_.reset();
+}
+
+void Mesh::try_connect(std::size_t peer) {
+  const auto address = net::parse_address(address_of(peer));
+  if (!address.ok()) return give_up(peer, address.status());
+  auto fd = net::begin_connect(*address);
+  if (!fd.ok()) return give_up(peer, fd.status());
+  Attempt& attempt = attempts_[peer];
+  ++attempt.made;
+  const int watched = fd->get();
+  const Status status = wait_set_.add(watched, EPOLLOUT, [this, peer](std::uint32_t) { on_connector(peer); });
+  if (!status.ok()) return give_up(peer, status);
+  attempt.watched = watched;
+  attempt.connector = std::make_unique<net::SecureConnector>(*std::move(fd), false, key_, hello(group_.members[peer]));
+}
+
+void Mesh::on_connector(std::size_t peer) {
+  Attempt& attempt = attempts_[peer];
+  auto socket = attempt.connector->progress();
+  if (socket.ok() && *socket == nullptr) {
+    if (!attempt.connector->connected()) return;
+    const Status status = wait_set_.modify(attempt.watched, EPOLLIN);
+    if (status.ok()) return;
+    socket = status;
+  }
+  const bool again = attempt.connector->dropped() && attempt.made < kAttempts;
+  forget(peer);
+  if (socket.ok()) return came(peer, **socket);
+  again ? try_connect(peer) : give_up(peer, socket.status());
+}
+
+void Mesh::forget(std::size_t peer) {
+  Attempt& attempt = attempts_[peer];
+  if (attempt.connector == nullptr) return;
+  wait_set_.remove(attempt.watched);
+  attempt.connector.reset();
+}
+
+void Mesh::came(std::size_t peer, net::SecureSocket& socket) {
+  Result<Fd> fd = socket.release_plain();
+  if (!fd.ok()) return give_up(peer, fd.status());
+  events_.connected(peer, *std::move(fd));
+}
+
+void Mesh::give_up(std::size_t peer, const Status& why) {
+  events_.failed(peer, why.with_context("tcp: connecting to rank " + std::to_string(group_.members[peer]) + " at " +
+                                        address_of(peer) + " for an alltoall"));
+}
+
+}  // namespace distrun::backend::tcp

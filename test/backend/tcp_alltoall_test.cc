@@ -1,0 +1,292 @@
+// The direct connections of the backend `tcp`, which a group's first all-to-all makes: when, for whom, and what happens
+// when that does not go well.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/backend/tcp/tcp_factory.h"
+#include "test/backend/group_fixtures.h"
+#include "test/backend/ranks.h"
+
+namespace distrun::test {
+namespace {
+
+using backend::Completed;
+using backend::Operation;
+
+constexpr double kPatience = 60;  // only a hang reaches it
+
+// An all-to-all of equal blocks that owns its memory. What member i sends to member j is 100 i + j.
+struct Blocks {
+  Blocks(int index, int size, std::size_t block_in)
+      : me(index), block(block_in), counts(static_cast<std::size_t>(size * size), block_in) {
+    for (int to = 0; to < size; ++to) in.insert(in.end(), block, static_cast<float>(100 * me + to));
+    out.assign(in.size(), -1.0F);
+    segment = {.in = reinterpret_cast<const std::byte*>(in.data()),
+               .out = reinterpret_cast<std::byte*>(out.data()),
+               .count = in.size()};
+  }
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+  [[nodiscard]] Operation operation() const {
+    return {.kind = OpKind::kAlltoall, .segments = {&segment, 1}, .counts = counts};
+  }
+  [[nodiscard]] bool right() const {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (out[i] != static_cast<float>(100 * (i / block) + static_cast<std::size_t>(me))) return false;
+    }
+    return true;
+  }
+
+  int me;
+  std::size_t block;
+  std::vector<std::size_t> counts;
+  std::vector<float> in, out;
+  backend::Segment segment;
+};
+
+std::size_t open_files() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// A number that ranks in processes share.
+class SharedCount {
+ public:
+  SharedCount() {
+    void* memory = ::mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    count_ = new (memory) std::atomic<int>(0);
+  }
+  ~SharedCount() { ::munmap(count_, sizeof(*count_)); }
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  void arrive() const { ++*count_; }
+  // False when not so many came.
+  [[nodiscard]] bool wait_for(int arrivals) const {
+    const TimePoint deadline = deadline_after(kPatience);
+    while (*count_ < arrivals && Clock::now() < deadline) std::this_thread::yield();
+    return *count_ >= arrivals;
+  }
+
+ private:
+  std::atomic<int>* count_ = nullptr;
+};
+
+// Ends rank `victim` by SIGKILL when it has looked `looks` times after the start of an all-to-all, which is the first
+// one or a later one. Every other rank reports what it saw.
+void kill_one(int size, int victim, bool in_setup, int looks) {
+  const SharedCount count;
+  const auto outcomes = run_ranks(RanksAs::kProcesses, size, [&](Rank& rank) {
+    Blocks before(rank.index, size, 10);
+    if (!in_setup) rank.run(before.operation(), "before");
+    Blocks large(rank.index, size, std::size_t{1} << 20);
+    rank.start(large.operation());
+    if (rank.index == victim) {
+      for (int i = 0; i < looks; ++i) rank.look();
+      ::raise(SIGKILL);
+    }
+    // Nobody but the engine knows the cause; here the connections' own news serves as the news. In the set-up that may
+    // be a connection that cannot be made.
+    const auto noticed = [&] { return rank.backend().lost_peer() >= 0 || rank.in_flight() == 0; };
+    rank.expect(rank.look_until(noticed), "nobody was reported lost");
+    if (!in_setup) {
+      // Everybody sees it for itself: nobody gives up, which would look like a death too, before all have.
+      rank.expect(rank.backend().lost_peer() == victim, "the wrong rank was reported lost");
+      count.arrive();
+      rank.expect(count.wait_for(size - 1), "somebody did not notice");
+    }
+    rank.backend().abort(Status(ErrorInfo{.code = Errc::kRankLost, .message = "rank was killed", .ranks = {victim}}));
+    for (const auto& [token, status] : rank.finish()) {
+      const bool cause = status.code() == Errc::kRankLost && status.message() == "rank was killed";
+      const bool unreached = in_setup && !status.ok() && status.message().find("tcp: connecting to") == 0;
+      rank.expect(cause || unreached, "not the cause: " + (status.ok() ? std::string() : status.message()));
+    }
+  });
+  for (int r = 0; r < size; ++r) {
+    CAPTURE(size, victim, in_setup, looks, r);
+    const std::vector<std::string> dead{"the child ended without an outcome"};
+    CHECK(outcomes[static_cast<std::size_t>(r)].failures == (r == victim ? dead : std::vector<std::string>{}));
+  }
+}
+
+Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
+                                               TimePoint deadline) {
+  return backend::make_tcp_factory()->create(group, services, deadline);
+}
+
+template <class Make>
+void run_all(ThreadGroup& group, const Backends& backends, Make operation) {
+  for (std::size_t i = 0; i < backends.size(); ++i) REQUIRE(backends[i]->start(operation(i), 1).ok());
+  std::vector<Completed> completed;
+  const TimePoint deadline = deadline_after(kPatience);
+  while (completed.size() < backends.size() && Clock::now() < deadline) {
+    for (std::size_t i = 0; i < backends.size(); ++i) {
+      REQUIRE(group.wait_set(static_cast<int>(i))->poll(Clock::now()).ok());
+      backends[i]->progress();
+      backends[i]->completed(completed);
+    }
+  }
+  REQUIRE(completed.size() == backends.size());
+  for (const Completed& one : completed) REQUIRE(one.status.ok());
+}
+
+// One rank of a job with several groups, on one thread.
+struct Groups {
+  struct Member {
+    std::unique_ptr<backend::Backend> backend;
+    std::unique_ptr<Blocks> blocks;
+    std::vector<Completed> completed;
+  };
+
+  Groups(int rank, net::Store& store, const net::JobKey& key, const std::map<std::string, std::vector<int>>& sets)
+      : wait_set(*net::WaitSet::create()) {
+    for (const auto& [id, members] : sets) {
+      const auto found = std::ranges::find(members, rank);
+      if (found == members.end()) continue;
+      const int index = static_cast<int>(found - members.begin());
+      auto made =
+          make({.id = id, .members = members, .index = index},
+               {.world = &world, .key = &key, .store = &store, .wait_set = wait_set.get()}, deadline_after(kPatience));
+      if (!made.ok()) continue;
+      const int size = static_cast<int>(members.size());
+      groups.push_back({.backend = *std::move(made), .blocks = std::make_unique<Blocks>(index, size, 50000)});
+    }
+  }
+
+  // Starts the all-to-alls of all groups, in one order or the other, and waits for them.
+  bool run(bool backwards) {
+    if (backwards) std::ranges::reverse(groups);
+    for (Member& one : groups) {
+      if (!one.backend->start(one.blocks->operation(), 1).ok()) return false;
+    }
+    const TimePoint deadline = deadline_after(kPatience);
+    const auto ended = [](const Member& one) { return !one.completed.empty(); };
+    while (!std::ranges::all_of(groups, ended) && Clock::now() < deadline) {
+      bool moved = false;
+      for (Member& one : groups) {
+        moved = one.backend->progress() || moved;
+        one.backend->completed(one.completed);
+      }
+      if (!moved && !wait_set->poll(std::min(deadline, deadline_after(1))).ok()) continue;
+    }
+    return std::ranges::all_of(groups, [](const Member& one) {
+      return one.completed.size() == 1 && one.completed[0].status.ok() && one.blocks->right();
+    });
+  }
+
+  net::World world;
+  std::unique_ptr<net::WaitSet> wait_set;
+  std::vector<Member> groups;
+};
+
+}  // namespace
+
+TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls it pays nothing") {
+  for (const int size : {2, 3, 4, 5, 8}) {
+    CAPTURE(size);
+    ThreadGroup group(size, make);
+    const auto backends = create_all(group, size);
+    const std::size_t before = open_files();
+    std::vector<float> values(backends.size(), 1.0F);
+    std::vector<backend::Segment> segments;
+    for (float& value : values) {
+      auto* bytes = reinterpret_cast<std::byte*>(&value);
+      segments.push_back({.in = bytes, .out = bytes, .count = 1});
+    }
+    run_all(group, backends, [&](std::size_t i) { return Operation{.segments = {&segments[i], 1}}; });
+    CHECK(open_files() == before);
+    for (int times = 0; times < 2; ++times) {
+      std::vector<std::unique_ptr<Blocks>> blocks;
+      for (int i = 0; i < size; ++i) blocks.push_back(std::make_unique<Blocks>(i, size, 1000));
+      run_all(group, backends, [&](std::size_t i) { return blocks[i]->operation(); });
+      for (const auto& one : blocks) CHECK(one->right());
+      // One connection to each other, and nobody listens any more.
+      CHECK(open_files() == before + backends.size() * (backends.size() - 1));
+    }
+  }
+}
+
+TEST_CASE("tcp alltoall: a killed member is noticed by all in the middle of one") {
+  for (const int size : {2, 3, 5}) {
+    kill_one(size, 0, false, 1);  // which moves no more than half of a block
+    kill_one(size, size - 1, false, 1);
+  }
+}
+
+TEST_CASE("tcp alltoall: a killed member is noticed by all while the connections are made") {
+  for (const int size : {2, 3, 5}) {
+    for (const int looks : {0, 1, 2, 4}) kill_one(size, size / 2, true, looks);
+  }
+}
+
+TEST_CASE("tcp alltoall: a member that comes late is waited for") {
+  expect_success(run_ranks(RanksAs::kProcesses, 4, [](Rank& rank) {
+    Blocks blocks(rank.index, 4, 100000);
+    Blocks small(rank.index, 4, 1);
+    // The others are in the middle of the set-up by then: nothing of theirs is left to be moved.
+    const TimePoint later = deadline_after(0.2);
+    while (rank.index == 2 && Clock::now() < later) rank.look();
+    rank.start(blocks.operation());
+    rank.start(small.operation());
+    for (const auto& [token, status] : rank.finish()) rank.expect(status.ok(), "an operation failed");
+    rank.expect(blocks.right() && small.right(), "wrong blocks");
+  }));
+}
+
+TEST_CASE("tcp alltoall: process sets connect on their own, several at once and in any order") {
+  const std::map<std::string, std::vector<int>> sets = {
+      {"all", {0, 1, 2, 3, 4}}, {"some", {1, 3, 4}}, {"others", {0, 1, 2, 4}}, {"two", {0, 3}}};
+  const net::JobKey key = net::JobKey::generate();
+  FakeStore store;
+  std::vector<int> right(5);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 5; ++rank) {
+    ranks.emplace_back([&, rank] {
+      right[static_cast<std::size_t>(rank)] = Groups(rank, store, key, sets).run(rank % 2 == 0) ? 1 : 0;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(right == std::vector<int>(5, 1));
+}
+
+TEST_CASE("tcp alltoall: a connection to everybody raises the limit of open files, and too low a one is told") {
+  for (const bool can_be_raised : {true, false}) {
+    expect_success(run_ranks(RanksAs::kProcesses, 3, [can_be_raised](Rank& rank) {
+      if (rank.index == 1) {
+        const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+        ::close(next);
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = static_cast<rlim_t>(next) + 4;  // three of them the listener's
+        if (!can_be_raised) limit.rlim_max = limit.rlim_cur;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+      }
+      Blocks blocks(rank.index, 3, 10);
+      if (can_be_raised) {
+        rank.run(blocks.operation(), "alltoall");
+        rank.expect(blocks.right(), "wrong blocks");
+      } else if (rank.index == 1) {
+        const Status status = rank.backend().start(blocks.operation(), 1);
+        const bool told = !status.ok() && status.message().find("other 2 members") != std::string::npos &&
+                          status.message().find("only 1 more files may be opened") != std::string::npos;
+        rank.expect(told, status.ok() ? "it was started" : status.message());
+      }
+    }));
+  }
+}
+
+}  // namespace distrun::test
