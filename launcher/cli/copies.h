@@ -11,11 +11,11 @@ namespace distrun::launcher {
 
 struct AmongCopies {
   bool starts = true;  // else this one ends as for a wrong command line
-  std::string text;    // what the user should know; empty where there is nothing, or where another copy says it
+  std::string text;    // what the user should know; empty where there is nothing
 };
 
 // Copy 0 starts the job: in the shell of `srun -n 4 --pty` distrun was typed once, though its variables are those of a
-// copy. Of the others the first speaks for all.
+// copy. Of the others the first says all, the rest a line.
 AmongCopies among_copies(const Options& options, const Environment& environment);
 
 }  // namespace distrun::launcher

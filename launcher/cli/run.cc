@@ -305,8 +305,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   take_options(options, environment, config);
   // Before anybody is waited for.
   const AmongCopies copies = among_copies(options, environment);
-  if (!copies.starts && !copies.text.empty()) refuse({Errc::kInvalidArgument, copies.text}, exit_code::kUsage);
-  if (!copies.starts) return {.refused = exit_code::kUsage};
+  if (!copies.starts) return refused({Errc::kInvalidArgument, copies.text}, exit_code::kUsage);
   const auto reason = take_program(options, environment, invoked_as, config);
   if (!reason.ok()) return refused(reason.status(), exit_code::kUsage);
   auto door = open_door(options);

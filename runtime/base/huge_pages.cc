@@ -12,10 +12,10 @@ constexpr std::uintptr_t kHugePage = 2U << 20U;  // of x86-64, and of 64-bit Arm
 }  // namespace
 
 void prefer_huge_pages(std::byte* memory, std::size_t bytes) {
+  if (bytes <= kOwnMapping) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
   const std::uintptr_t last = (begin + bytes) / kHugePage * kHugePage;
-  if (first >= last) return;
   // An error means that this kernel has none: advice it was, and stays.
   static_cast<void>(::madvise(memory + (first - begin), last - first, MADV_HUGEPAGE));
 }

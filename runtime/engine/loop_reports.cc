@@ -117,7 +117,7 @@ void EngineLoop::start_timeline() {
   timeline_ = calls_.front().timeline;
   // Each answer brings the next question, until the offset is known well enough.
   for (int rank = 1; rank < options_.world.size; ++rank) {
-    clocks_[static_cast<std::size_t>(rank)] = {};
+    clocks_[static_cast<std::size_t>(rank)].measure_again();
     ask_clock(rank);
   }
 }
@@ -147,7 +147,8 @@ void EngineLoop::write_events(int rank, std::vector<TimelineEvent> events) {
   const std::int64_t offset_ns = clocks_.at(static_cast<std::size_t>(rank)).value();
   const Status written = timeline_->write(rank, std::move(events), offset_ns);
   if (written.ok()) return;
-  warn(written.message() + "; the timeline ends here");
+  // Finished, for the next one to have its place, which then did not come: its caller knows.
+  if (written.code() != Errc::kShutDown) warn(written.message() + "; the timeline ends here");
   timeline_.reset();
   recording_in_vain_ = true;
 }

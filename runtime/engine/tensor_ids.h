@@ -37,8 +37,9 @@ class TensorIds {
       : capacity_(capacity), read_(static_cast<std::size_t>(world_size)) {}
 
   struct Meaning {
-    const ResponseCache::Record* record = nullptr;  // null: it stands for nothing; valid until the next call of give
-    bool evicted = false;                           // the member that says it has not read the eviction
+    const ResponseCache::Record* record =
+        nullptr;           // null: it stands for nothing; valid until the next call that changes this
+    bool evicted = false;  // the member that says it has not read the eviction
   };
   [[nodiscard]] Meaning find(TensorId id) const;
   void has_read(int rank, std::uint64_t index);  // log entries

@@ -15,7 +15,7 @@
 namespace distrun::engine {
 namespace {
 
-constexpr int kMaxLanes = 4096;             // per rank and file; more tensors share lanes
+constexpr std::size_t kMaxLanes = 4096;     // of a rank; more tensors share one
 constexpr std::string_view kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
 constexpr std::string_view kStart = "[";
 
@@ -108,7 +108,7 @@ Result<std::unique_ptr<TimelineFile>> TimelineFile::create(const std::string& pa
                                                            const std::vector<std::string>& hosts, std::uint64_t limit) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.valid()) return errno_status("timeline: cannot write '" + path + "'", errno);
-  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file), limit));
+  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file), limit, hosts.size()));
   std::string objects;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const std::string name = "rank " + std::to_string(rank) + " (" + hosts[rank] + ")";
@@ -120,11 +120,12 @@ Result<std::unique_ptr<TimelineFile>> TimelineFile::create(const std::string& pa
 }
 
 int TimelineFile::lane(int rank, const std::string& tensor, std::string& objects) {
-  const auto known = lanes_.find({rank, tensor});
-  if (known != lanes_.end()) return known->second;
-  const int number = static_cast<int>(lanes_.size());
-  if (number >= kMaxLanes) return kMaxLanes;
-  lanes_[{rank, tensor}] = number;
+  auto& lanes = lanes_.at(static_cast<std::size_t>(rank));
+  const auto known = lanes.find(tensor);
+  if (known != lanes.end()) return known->second;
+  const int number = static_cast<int>(lanes.size());
+  if (lanes.size() == kMaxLanes) return number;
+  lanes.emplace(tensor, number);
   objects += ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":" + std::to_string(rank) +
              ",\"tid\":" + std::to_string(number) + ",\"args\":{\"name\":" + json_string(tensor) + "}}";
   return number;

@@ -54,8 +54,8 @@ class TimelineFile {
   Status mark(const std::string& name, const std::string& why, std::int64_t at_ns);
 
  private:
-  TimelineFile(std::string path, Fd file, std::uint64_t limit)
-      : path_(std::move(path)), file_(std::move(file)), limit_(limit) {}
+  TimelineFile(std::string path, Fd file, std::uint64_t limit, std::size_t ranks)
+      : path_(std::move(path)), file_(std::move(file)), limit_(limit), lanes_(ranks) {}
   Status append(const std::string& objects);
   Status end_at_limit(std::int64_t at_ns);
   int lane(int rank, const std::string& tensor, std::string& objects);
@@ -63,20 +63,23 @@ class TimelineFile {
   std::string path_;
   Fd file_;  // no std::FILE: the exit of the process would wait for one that a stuck disk holds
   std::uint64_t limit_;
-  std::uint64_t size_ = 0;                            // without what completes it
-  std::map<std::pair<int, std::string>, int> lanes_;  // by rank and tensor
+  std::uint64_t size_ = 0;                         // without what completes it
+  std::vector<std::map<std::string, int>> lanes_;  // by rank: of each tensor
 };
 
 // The difference between a member's clock and the leader's, from pings: the shortest round trip is the best measure.
 class ClockOffset {
  public:
   static constexpr int kRounds = 5;
+  explicit ClockOffset(std::int64_t offset_ns = 0) : offset_(offset_ns) {}
   // All in nanoseconds: sent and received on this clock, `there` on the other. False when enough is known.
   bool measured(std::int64_t sent, std::int64_t there, std::int64_t received);
   [[nodiscard]] std::int64_t value() const { return offset_; }
+  // From here on it is measured anew; until then the old value is the best there is.
+  void measure_again() { *this = ClockOffset(offset_); }
 
  private:
-  std::int64_t offset_ = 0;
+  std::int64_t offset_;
   std::int64_t shortest_ = -1;
   int rounds_ = 0;
 };

@@ -52,6 +52,7 @@ struct TimelineWriter::State {
   Dropped dropped DISTRUN_GUARDED_BY(mutex);        // not yet told in the file
   Status failure DISTRUN_GUARDED_BY(mutex);         // not yet told
   bool ending DISTRUN_GUARDED_BY(mutex) = false;    // nothing more is put
+  bool finished DISTRUN_GUARDED_BY(mutex) = false;  // by its owner
   bool done DISTRUN_GUARDED_BY(mutex) = false;      // the thread has closed the file
 
   bool wait_and_take(Batch& batch, Dropped& lost);
@@ -61,10 +62,10 @@ struct TimelineWriter::State {
 
 // False when there is nothing left to write and nothing more will come.
 bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
+  batch = {};  // its memory is given back without the mutex, which the engine's turn takes
   const MutexLock lock(mutex);
   while (queue.empty() && dropped.events == 0 && !ending) changed.wait(mutex);
   if (queue.empty() && dropped.events == 0) return false;
-  batch = {};
   if (!queue.empty()) {
     batch = std::move(queue.front());
     queue.pop_front();
@@ -74,12 +75,13 @@ bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
 }
 
 void TimelineWriter::State::written(const Batch& batch, const Status& status) {
+  std::deque<Batch> given_up;  // freed without the mutex
   const MutexLock lock(mutex);
   bytes -= batch.bytes;
   if (status.ok()) return;
   failure = status;
   ending = true;
-  queue.clear();
+  given_up.swap(queue);
   dropped = {};
 }
 
@@ -104,9 +106,11 @@ Result<TimelineWriterPtr> TimelineWriter::create(const std::string& path, const 
   if (!file.ok()) return file.status();
   auto state = std::make_shared<State>();
   state->file = *std::move(file);
+  TimelineWriterPtr writer(new TimelineWriter(path, state));  // the constructor is private
   auto thread = named_thread("distrun-trace", [state] { run(*state); });
   if (!thread.ok()) return thread.status();
-  return TimelineWriterPtr(new TimelineWriter(path, std::move(state), *std::move(thread)));
+  writer->thread_ = *std::move(thread);
+  return writer;
 }
 
 TimelineWriter::~TimelineWriter() {
@@ -123,6 +127,7 @@ Status TimelineWriter::write(int rank, std::vector<TimelineEvent> events, std::i
   if (events.empty()) return {};
   const std::size_t bytes = bytes_of(events);
   const MutexLock lock(state_->mutex);
+  if (state_->finished) return {Errc::kShutDown, "timeline: '" + path_ + "' has been finished"};
   if (!state_->failure.ok()) return std::exchange(state_->failure, {});
   if (state_->ending) return {};
   if (state_->bytes + bytes > kMostQueued) {
@@ -139,9 +144,10 @@ Status TimelineWriter::write(int rank, std::vector<TimelineEvent> events, std::i
 Status TimelineWriter::finish(TimePoint deadline) {
   Status status;
   bool done = false;
+  std::deque<Batch> given_up;  // freed without the mutex
   {
     const MutexLock lock(state_->mutex);
-    state_->ending = true;
+    state_->ending = state_->finished = true;
     state_->changed.notify_all();
     while (!state_->done) {
       if (state_->changed.wait_until(state_->mutex, deadline) == std::cv_status::timeout) break;
@@ -149,7 +155,7 @@ Status TimelineWriter::finish(TimePoint deadline) {
     done = state_->done;
     status = std::exchange(state_->failure, {});
     if (!done) {
-      state_->queue.clear();
+      given_up.swap(state_->queue);
       state_->dropped = {};
     }
   }

@@ -30,8 +30,8 @@ class TimelineWriter {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // Any thread; never waits for the disk. Not ok: an earlier write failed and nothing more is written. It is told once,
-  // here or by finish().
+  // Any thread; never waits for the disk. Not ok: an earlier write failed and nothing more is written, which is told
+  // once, here or by finish(); or, kShutDown, finish() has been called.
   Status write(int rank, std::vector<TimelineEvent> events, std::int64_t offset_ns);
 
   // Once, on a caller's thread: writes what is queued and closes the file. kTimeout: the disk has not taken it by then;
@@ -40,8 +40,7 @@ class TimelineWriter {
 
  private:
   struct State;
-  TimelineWriter(std::string path, std::shared_ptr<State> state, std::jthread thread)
-      : path_(std::move(path)), state_(std::move(state)), thread_(std::move(thread)) {}
+  TimelineWriter(std::string path, std::shared_ptr<State> state) : path_(std::move(path)), state_(std::move(state)) {}
   static void run(State& state);
 
   const std::string path_;

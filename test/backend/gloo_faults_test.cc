@@ -112,7 +112,7 @@ TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member tha
 }
 
 TEST_CASE("gloo: the program keeps its locks on files") {
-  char path[] = "/tmp/distrun-locks-XXXXXX";
+  char path[] = "/tmp/distrun-test-XXXXXX";
   const Fd file(::mkstemp(path));
   REQUIRE(file.valid());
   // Sees the lock without being a process of its own, and is not closed before: that would end the lock too.

@@ -1,12 +1,39 @@
 // What the kernel has been told about memory of this process.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
 
+#include "runtime/base/status.h"
+
 namespace distrun::test {
+
+// Whether this kernel has huge pages of that kind.
+inline bool has_huge_pages() { return ::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0; }
+
+// Memory that nothing has touched or spoken of, in a mapping of its own.
+class Fresh {
+ public:
+  explicit Fresh(std::size_t bytes)
+      : bytes_(bytes), all_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    DISTRUN_CHECK(all_ != MAP_FAILED, "memory for a test");
+  }
+  ~Fresh() { ::munmap(all_, bytes_); }
+  Fresh(const Fresh&) = delete;
+  Fresh& operator=(const Fresh&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(all_); }
+
+ private:
+  std::size_t bytes_;
+  void* all_;
+};
 
 // Whether the mapping that `address` lies in is marked for huge pages ("hg" in /proc/self/smaps).
 inline bool wants_huge_pages(const void* address) {

@@ -140,7 +140,8 @@ Status Process::initialised_by_program(std::uint64_t members) {
 }
 
 std::string Process::description() const {
-  return library_->file + ", CPU tensors" + (library_->gpu_aware ? "; that it is GPU-aware is not used (see nccl)" : "");
+  return library_->file + ", CPU tensors" +
+         (library_->gpu_aware ? "; that it is GPU-aware is not used (see nccl)" : "");
 }
 
 Result<Place> Process::enter() {

@@ -1,4 +1,5 @@
 // The timeline of a job: all ranks in one file, and a disk that is none of the other ranks' business.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -55,8 +56,20 @@ class TemporaryFile {
   }
 
  private:
-  char path_[64] = "/tmp/distrun-timeline-XXXXXX";
+  char path_[64] = "/tmp/distrun-test-XXXXXX";
 };
+
+// What a rank sends for so many operations. Their events would be 200 KB.
+std::size_t bytes_of_run(EngineJob& job, int rank, Engine& engine) {
+  EXPECT_OK(allreduce(engine, "x"));  // whatever was to be read in the log has been
+  const std::size_t before = job.control().bytes_from(rank);
+  for (int i = 0; i < 2000; ++i) EXPECT_OK(allreduce(engine, "x"));
+  return job.control().bytes_from(rank) - before;
+}
+
+void expect_no_events(std::size_t bytes, std::size_t without) {
+  if (bytes > without + 50'000) EXPECT_OK(Status(Errc::kInternal, "this rank still sends events"));
+}
 
 TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
   const TemporaryFile file;
@@ -109,6 +122,28 @@ TEST_CASE("a timeline that cannot be written is an error on every rank, and the 
   });
 }
 
+TEST_CASE("after a second start that fails in the place of the first, nobody records any more") {
+  char folder[] = "/tmp/distrun-test-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const std::string path = std::string(folder) + "/t.json";
+  EngineJob job({.ranks = 3});
+  job.run([&](int rank, Engine& engine) {
+    const std::size_t without = bytes_of_run(job, rank, engine);
+    EXPECT_OK(engine.start_timeline(path));
+    EXPECT_OK(allreduce(engine, "x"));
+    if (rank == 0) {
+      ::unlink(path.c_str());
+      ::mkdir(path.c_str(), 0700);
+    }
+    EXPECT_EQ(engine.start_timeline(path).code(), Errc::kSystem);
+    bytes_of_run(job, rank, engine);  // rank 0 hears of it with the first events that it cannot write
+    expect_no_events(bytes_of_run(job, rank, engine), without);
+  });
+  CHECK(job.warnings().empty());
+  ::rmdir(path.c_str());
+  ::rmdir(folder);
+}
+
 TEST_CASE("a job with a stuck disk under its timeline goes on and ends") {
   const test::StuckDisk disk;
   EngineJob job({.ranks = 3});
@@ -130,20 +165,12 @@ TEST_CASE("a timeline ends at its greatest size: the file says so, the user hear
   Settings settings;
   settings.timeline_max_size = 100'000;
   EngineJob job({.ranks = 3, .settings = settings});
-  // Events of so many operations would be 200 KB.
-  const auto bytes_of_run = [&job](int rank, Engine& engine) {
-    EXPECT_OK(allreduce(engine, "x"));  // whatever was to be read in the log has been
-    const std::size_t before = job.control().bytes_from(rank);
-    for (int i = 0; i < 2000; ++i) EXPECT_OK(allreduce(engine, "x"));
-    return job.control().bytes_from(rank) - before;
-  };
   job.run([&](int rank, Engine& engine) {
-    const std::size_t without = bytes_of_run(rank, engine);
+    const std::size_t without = bytes_of_run(job, rank, engine);
     EXPECT_OK(engine.start_timeline(file.path()));
     while (any(engine, rank == 0 && job.warnings().empty())) {
     }
-    const std::size_t after = bytes_of_run(rank, engine);
-    if (after > without + 50'000) EXPECT_OK(Status(Errc::kInternal, "this rank still sends events"));
+    expect_no_events(bytes_of_run(job, rank, engine), without);
     EXPECT_OK(engine.stop_timeline());
     EXPECT_OK(engine.start_timeline(other.path()));
     for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "x"));

@@ -18,7 +18,7 @@ struct Said {
 
 class Ranks {
  public:
-  Ranks(int ranks, std::uint64_t capacity) : coordinator_(options(ranks, capacity)) {
+  Ranks(int ranks, std::uint64_t capacity) : capacity_(capacity), coordinator_(options(ranks, capacity)) {
     members_.resize(static_cast<std::size_t>(ranks));
   }
 
@@ -76,12 +76,13 @@ class Ranks {
           REQUIRE(tensors.ok());
           rows = tensors->front().first_dims;
         }
-        CHECK(member.known() <= members_.front().known());
+        CHECK(member.known() <= capacity_);
       }
     }
     return rows;
   }
 
+  const std::uint64_t capacity_;
   Coordinator coordinator_;
   std::vector<Member> members_;
 };

@@ -27,7 +27,7 @@ class TemporaryFile {
   [[nodiscard]] std::string path() const { return path_; }
 
  private:
-  char path_[64] = "/tmp/distrun-timeline-XXXXXX";
+  char path_[64] = "/tmp/distrun-test-XXXXXX";
 };
 
 TEST_CASE("the file is JSON after every write, whatever the names are") {
@@ -75,6 +75,32 @@ TEST_CASE("the file ends at its greatest size, and says so and how to have more"
   REQUIRE(end != std::string::npos);
   CHECK(text.find("--timeline-max-size", end) != std::string::npos);
   CHECK(text.find("\"ph\":\"X\"", end) == std::string::npos);
+}
+
+TEST_CASE("every rank has lanes of its own; only what is beyond 4096 tensors of one shares a lane") {
+  const TemporaryFile temporary;
+  auto file = TimelineFile::create(temporary.path(), {"h", "h"}, 0);
+  REQUIRE(file.ok());
+  const auto write = [&](int rank, const std::string& name) {
+    REQUIRE((*file)->write(rank, {{.start_ns = 0, .duration_ns = 1, .tensor = name, .phase = "QUEUE"}}, 0).ok());
+  };
+  std::vector<TimelineEvent> many;
+  for (int i = 0; i < 4096; ++i) {
+    many.push_back({.start_ns = 0, .duration_ns = 1, .tensor = "t" + std::to_string(i), .phase = "QUEUE"});
+  }
+  REQUIRE((*file)->write(0, many, 0).ok());
+  write(0, "one more");
+  write(0, "and another");
+  write(1, "first of rank 1");
+  const std::string text = slurp(temporary.path());
+  const auto named = [&](const std::string& where, const std::string& name) {
+    return text.find(where + ",\"args\":{\"name\":\"" + name + "\"}") != std::string::npos;
+  };
+  CHECK(named("\"pid\":0,\"tid\":4095", "t4095"));
+  CHECK(named("\"pid\":1,\"tid\":0", "first of rank 1"));
+  CHECK(text.find("\"name\":\"one more\"") == std::string::npos);
+  CHECK(text.find("\"tid\":4096,\"ts\":0.000,\"dur\":0.001,\"args\":{\"tensor\":\"and another\"}") !=
+        std::string::npos);
 }
 
 TEST_CASE("a file on a full disk keeps what it has, as JSON") {
@@ -132,6 +158,10 @@ TEST_CASE("the shortest round trip measures the clocks best") {
   CHECK(offset.value() == 4800);
   CHECK(offset.measured(5000, 9805, 5010));
   CHECK_FALSE(offset.measured(6000, 9805, 6010));  // enough
+  offset.measure_again();
+  CHECK(offset.value() == 4800);  // until it is known better, however long that trip is
+  CHECK(offset.measured(100, 5000, 700));
+  CHECK(offset.value() == 4600);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_CASE("what a slow disk has no time for is dropped and counted in the file")
 }
 
 TEST_CASE("the writer's thread sleeps while there is nothing to write, and goes with the file") {
-  char path[] = "/tmp/distrun-timeline-XXXXXX";
+  char path[] = "/tmp/distrun-test-XXXXXX";
   ::close(::mkstemp(path));
   auto writer = TimelineWriter::create(path, {"h"}, 0);
   REQUIRE(writer.ok());
@@ -106,7 +106,7 @@ TEST_CASE("a failure to write is told once, by the next write or by the end") {
   for (const bool writes_again : {true, false}) {
     auto writer = TimelineWriter::create("/dev/full", {}, 0);
     CHECK_FALSE(writer.ok());
-    char path[] = "/tmp/distrun-timeline-XXXXXX";
+    char path[] = "/tmp/distrun-test-XXXXXX";
     ::close(::mkstemp(path));
     writer = TimelineWriter::create(path, {"h"}, 1000);
     REQUIRE(writer.ok());
@@ -116,6 +116,7 @@ TEST_CASE("a failure to write is told once, by the next write or by the end") {
     while (writes_again && told.ok() && Clock::now() < deadline) told = (*writer)->write(0, batch(), 0);
     const Status finished = (*writer)->finish(deadline_after(10));
     CHECK(finished.ok() == writes_again);
+    CHECK((*writer)->write(0, batch(), 0).code() == Errc::kShutDown);
     if (!writes_again) told = finished;
     REQUIRE_FALSE(told.ok());
     CHECK(told.message().find("timeline_max_size (1000)") != std::string::npos);

@@ -19,15 +19,18 @@ TEST_CASE("of several copies of the command one starts the job, and one of the o
   for (const Options& options : {as_it_is, named, from_file, dialled}) {
     const AmongCopies first = among_copies(options, step(0));
     CHECK(first.starts);
-    CHECK(has(first.text, "of the 4 copies of this command (SLURM_STEP_NUM_TASKS=4) this one starts the job"));
+    CHECK(
+        has(first.text, "of 4 copies of this command, if there are so many (SLURM_STEP_NUM_TASKS=4), this one starts"));
     const AmongCopies second = among_copies(options, step(1));
     CHECK_FALSE(second.starts);
-    for (const char* part : {"copy 1 of 4", "SLURM_STEP_NUM_TASKS=4", "Type distrun once", "-n 1", "--no-detect"}) {
+    for (const char* part : {"copy 1 of 4", "SLURM_STEP_NUM_TASKS=4", "Type distrun once", "-n 1", "--no-detect",
+                             "env -u SLURM_STEP_NUM_TASKS"}) {
       CHECK(has(second.text, part));
     }
     const AmongCopies third = among_copies(options, step(2));
     CHECK_FALSE(third.starts);
-    CHECK(third.text.empty());
+    CHECK(has(third.text, "copy 2 of 4"));
+    CHECK(has(third.text, "--no-detect"));
   }
   const AmongCopies by_mpirun = among_copies(named, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
   CHECK_FALSE(by_mpirun.starts);
@@ -45,6 +48,8 @@ TEST_CASE("copies that are meant, and what is no copy") {
   const Options named{.hosts = "h1:2"};
   CHECK(starts(named, {}));
   CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+  // What a rank of ours starts, of a job that shows its program another launcher's variables.
+  CHECK(starts(named, {{"DISTRUN_RANK", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}}));
   // A batch script, and a job of an array: one process, however many tasks the job has.
   CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
   CHECK(starts(named, {{"SLURM_JOB_ID", "9"}, {"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_NTASKS", "4"}}));

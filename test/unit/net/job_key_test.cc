@@ -37,7 +37,7 @@ class KeyFile {
   [[nodiscard]] Environment environment() const { return {{"DISTRUN_KEY_FILE", path_}}; }
 
  private:
-  std::string path_ = "/tmp/distrun-key-test-XXXXXX";
+  std::string path_ = "/tmp/distrun-test-XXXXXX";
 };
 
 TEST_CASE("every job has another key", "[job_key]") { CHECK_FALSE(same(JobKey::generate(), JobKey::generate())); }
