@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kAlive = 0;
 constexpr std::uint64_t kClock = 1;
 constexpr std::uint64_t kOverdue = 2;  // as kAlive; something at the asking side is past stall_shutdown_time
-constexpr std::uint64_t kPatient = 3;  // the same, but it is a join or a shutdown
+constexpr std::uint64_t kPatient = 3;  // the same, but it only waits
 
 }  // namespace
 
@@ -71,10 +71,9 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   if (call != nullptr && (!waiting || call->since < waiting->submitted_at())) {
     return OldestWork{.what = describe(call->call), .since = call->since, .running = call->running};
   }
-  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_, .patient = true};
+  if (!waiting && left_at_) return OldestWork{.what = "shutdown", .since = *left_at_};
   if (!waiting) return std::nullopt;
-  return OldestWork{
-      .what = name(*waiting), .since = waiting->submitted_at(), .patient = waiting->signature().kind == OpKind::kJoin};
+  return OldestWork{.what = name(*waiting), .since = waiting->submitted_at()};
 }
 
 void EngineLoop::warn(const std::string& text) {

@@ -74,13 +74,13 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
   asked_at_ = now;
   silent_ = peers_;
   for (const int rank : peers_) silent_since_.try_emplace(rank, now);
-  return {.ping = peers_, .overdue = over(work, now), .patient = work && work->patient};
+  return {.ping = peers_, .overdue = over(work, now), .patient = work && !work->running};
 }
 
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
   asked_at_.reset();
   Actions actions;
-  const std::string silence = silence_text();
+  const std::string silence = silence_text(now);
   const std::string nobody = options_.rank == 0 ? "; all ranks that could be asked answer" : "; rank 0 answers";
   if (work && work->running) {
     actions.warnings.push_back(work->what + " has been running for " + seconds_text(now - work->since) +
@@ -93,9 +93,12 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
   return actions;
 }
 
-std::string Watchdog::silence_text() const {
+// As long as all of them have been silent.
+std::string Watchdog::silence_text(TimePoint now) const {
   if (silent_.empty()) return "";
-  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(kAnswerTime) +
+  Duration silence = Duration::max();
+  for (const int rank : silent_) silence = std::min(silence, now - silent_since_.at(rank));
+  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(silence) +
          " (stopped, overloaded or unreachable)";
 }
 
@@ -132,7 +135,7 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
   ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
   if (!ending_.ok()) error.tensor = ending_.info().tensor;
   if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
-  error.message = silent_.empty() ? what : silence_text() + ": " + what;
+  error.message = silent_.empty() ? what : silence_text(now) + ": " + what;
   return Status(std::move(error));
 }
 

@@ -25,8 +25,6 @@ struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
   bool running = false;  // agreed on, and its data moves (or does not)
-  // A join, or a shutdown: it waits for as long as the others have work, and that by right.
-  bool patient = false;
 };
 
 class Watchdog {
@@ -38,7 +36,7 @@ class Watchdog {
   struct Actions {
     std::vector<int> ping;  // ranks to ask
     bool overdue = false;   // of the ping: the oldest work is past the limit
-    bool patient = false;   // and that by right
+    bool patient = false;   // but only waits: it is the coordinator's to end, or waits by right (a join, a shutdown)
     std::vector<std::string> warnings;
     Status abort;
   };
@@ -48,8 +46,8 @@ class Watchdog {
 
   void answered(int rank);
   // At the leader: a member asked, so it misses something; look who else is silent. `why`: it is past the limit, so
-  // that a silent rank ends the job although nothing here may be waiting for it; if by right, one silent for the whole
-  // limit.
+  // that a silent rank ends the job although nothing here may be waiting for it; if what it misses only waits, one that
+  // is silent for the whole limit.
   enum class Asked { kAlive, kOverdue, kPatient };
   void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
@@ -61,7 +59,7 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
   Actions ask(const std::optional<OldestWork>& work, TimePoint now);
   [[nodiscard]] Status judge(const std::optional<OldestWork>& work, TimePoint now);
-  [[nodiscard]] std::string silence_text() const;
+  [[nodiscard]] std::string silence_text(TimePoint now) const;
   [[nodiscard]] std::vector<int> given_up(TimePoint now) const;
   [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);

@@ -120,7 +120,7 @@ TEST_CASE("the coordinator's end waits for the answers, and names who gives none
 
 TEST_CASE(
     "at the leader a join, a shutdown or a call is not ended by one missed answer, but by none for the whole limit") {
-  const OldestWork join{.what = "join 'distrun.join'", .since = at(0), .patient = true};
+  const OldestWork join{.what = "join 'distrun.join'", .since = at(0)};
   // Whose turn does not come, because a call before it hangs at a silent rank.
   const OldestWork call{.what = "adding a process set", .since = at(0)};
   for (const std::optional<OldestWork>& waiting : {std::optional(join), std::optional(call), {}}) {
@@ -141,18 +141,28 @@ TEST_CASE(
     REQUIRE_FALSE(abort.ok());
     CHECK(abort.info().ranks == std::vector<int>{1});
     CHECK_FALSE(abort.info().usable);
+    CHECK(has(abort.message(), "did not answer for 21.0 s"));  // since 150, which is why
   }
 }
 
 TEST_CASE("a member in a join ends with a silent leader when those do that have stalled") {
   Watchdog dog(options(1, 15));
-  const OldestWork join{.what = "join 'distrun.join'", .since = at(0), .patient = true};
+  const OldestWork join{.what = "join 'distrun.join'", .since = at(0)};
   const Watchdog::Actions asks = dog.check(join, at(15));
   CHECK(asks.overdue);
   CHECK(asks.patient);
   const Status abort = dog.check(join, at(16)).abort;
   REQUIRE_FALSE(abort.ok());
   CHECK(abort.info().ranks == std::vector<int>{0});
+}
+
+TEST_CASE("a member tells the leader whether what is past the limit runs or only waits") {
+  for (const bool running : {true, false}) {
+    Watchdog dog(options(1, 15));
+    const Watchdog::Actions asks = dog.check(work(running), at(15));
+    CHECK(asks.overdue);
+    CHECK(asks.patient == !running);
+  }
 }
 
 TEST_CASE("who has left is not asked") {
