@@ -88,6 +88,7 @@ class EngineLoop {
   bool receive();
   void hear(int from, std::uint64_t index, Message& message);
   void hear_member(int rank, Message& message, TimePoint now);
+  void hear_drained(int rank);
   void hear_leader(std::uint64_t index, Message& message);
   bool decide();
   bool follow_log();
@@ -137,6 +138,7 @@ class EngineLoop {
   void fail_by_exception(Errc code, const std::string& what);
   void end_all(const Status& why);
   void tell_launcher(const Status& why);
+  bool drain();
   bool end_if_done();
   void go_if_confirmed();
 
@@ -172,6 +174,7 @@ class EngineLoop {
   std::shared_ptr<CallTicket> going_;        // a caller waits for leave to go before the others
   std::optional<TimePoint> stopping_since_;  // the ranks agree where to stop
   std::optional<TimePoint> left_at_;         // this rank has said that it leaves
+  bool drained_ = false;                     // and that nothing of it is in flight any more
   bool stays_ = false;                       // at the leader: the warning that it waits has been given
   Status failed_;                            // the job ends with it
 
