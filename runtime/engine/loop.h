@@ -133,6 +133,7 @@ class EngineLoop {
   // loop_failure.cc
   bool check_health();
   void suspect_lost_peers(TimePoint now);
+  void suspect_peer(int rank, const std::string& sign, TimePoint now);
   void on_launcher(std::uint32_t epoll_events);
   void fail(const Status& why, bool tell);
   void fail_by_exception(Errc code, const std::string& what);

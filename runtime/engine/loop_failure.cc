@@ -96,7 +96,7 @@ void EngineLoop::suspect_lost_peers(TimePoint now) {
         gone.insert(rank);
       } else {
         missed.insert(rank);
-        detector_.suspect(rank, "its " + std::string(backend->name()) + " connection ended", now);
+        suspect_peer(rank, "its " + std::string(backend->name()) + " connection ended", now);
       }
     }
   }
@@ -104,6 +104,15 @@ void EngineLoop::suspect_lost_peers(TimePoint now) {
     if (!missed.contains(rank)) detector_.forgive(rank);
   }
   if (!executor_.failure().ok()) detector_.suspect_operation(executor_.failure(), now);
+}
+
+// Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
+void EngineLoop::suspect_peer(int rank, const std::string& sign, TimePoint now) {
+  if (!leader_ && rank != 0 && !detector_.suspects(rank)) {
+    detector_.suspect_silent_leader(rank, now);
+    ask_clock(0);  // any answer will do
+  }
+  detector_.suspect(rank, sign, now);
 }
 
 // Backends first, so that nothing touches a tensor's memory when its handle completes (end_if_done).
