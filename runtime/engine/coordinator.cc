@@ -270,7 +270,9 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
   if (!finished()) {
     if (!ready_.empty()) append_ready(busy, hold);
     run_calls();
-    if (left_count_ == options_.world_size && pending_.empty() && making_.empty()) {
+    // Here, for a rank that has left is missed by others only when the call that it was in has ended.
+    if (left_count_ > 0) tick_calls(TimePoint{});
+    if (drained_.size() == left_.size()) {
       append(entry::Shutdown{});
       shut_down_ = true;
     }
@@ -289,7 +291,6 @@ void Coordinator::called(int rank, Call call, TimePoint now, const Status& refus
     return protocol_error(rank, describe(call) + ", of which it is no member");
   }
   calls_.add(rank, std::move(call), std::move(takers), now, refused);
-  if (left_count_ > 0) tick_calls(now);
 }
 
 // Who makes the call together; empty: all ranks.
@@ -418,7 +419,13 @@ void Coordinator::leave(int rank) {
     check_left(*tensor);
     if (finished()) return;
   }
-  tick_calls(TimePoint{});
+}
+
+void Coordinator::drained(int rank) {
+  if (finished()) return;
+  if (!left_[static_cast<std::size_t>(rank)] || !drained_.insert(rank).second) {
+    protocol_error(rank, "that nothing is in flight there any more, before it left or twice");
+  }
 }
 
 // A rank that left submits nothing more, so what waits for it fails now. If nobody is left to care, only the tensor.

@@ -48,6 +48,7 @@ class Coordinator {
   void called(int rank, Call call, TimePoint now, const Status& refused = {});
   void set_made(int rank, int set, const Status& result);
   void leave(int rank);
+  void drained(int rank);  // has left, and takes part in nothing any more
   void end_timeline();  // it cannot be written any more: all stop recording
   void died(const Status& why);
   void tick(TimePoint now);  // due at next_tick()
@@ -118,6 +119,7 @@ class Coordinator {
   std::set<int> members_only_;       // sets that their members alone know of
   std::vector<bool> left_;           // by rank
   int left_count_ = 0;
+  std::set<int> drained_;  // ranks; the log ends with the last one
   std::uint64_t log_size_ = 0;
   bool shut_down_ = false;
   bool dead_ = false;

@@ -137,8 +137,7 @@ class Engine {
 
   // Collective over all ranks. A file that rank 0 cannot open is an error on every rank; one that it cannot write any
   // more is a warning, and ends the timeline. Rank 0's call waits for the disk, no other thread does. stop and shutdown
-  // return there when the file is complete, or with a warning when its disk is stuck. What runs on the other ranks
-  // while they leave may be missing.
+  // return there when the file is complete, or with a warning when its disk is stuck.
   virtual Status start_timeline(const std::string& path) = 0;
   virtual Status stop_timeline() = 0;
 };

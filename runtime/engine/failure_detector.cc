@@ -1,7 +1,11 @@
 #include "runtime/engine/failure_detector.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+
+#include "runtime/engine/mismatch.h"
+#include "runtime/engine/stall.h"
 
 namespace distrun::engine {
 
@@ -47,14 +51,29 @@ void FailureDetector::launcher_gone(const Status& why) {
 }
 
 void FailureDetector::suspect_until(Suspicion suspicion) {
-  const bool known = std::any_of(suspicions_.begin(), suspicions_.end(),
-                                 [&](const Suspicion& one) { return one.rank == suspicion.rank; });
-  if (!known) suspicions_.push_back(std::move(suspicion));
+  const auto known = std::find_if(suspicions_.begin(), suspicions_.end(),
+                                  [&](const Suspicion& one) { return one.rank == suspicion.rank; });
+  if (known == suspicions_.end()) {
+    suspicions_.push_back(std::move(suspicion));
+  } else if (known->silent && !suspicion.silent) {
+    *known = std::move(suspicion);
+  }
 }
 
 void FailureDetector::suspect(int rank, const std::string& sign, TimePoint now) {
   if (certain_) return;
   suspect_until({.rank = rank, .error = lost(rank, "", sign), .until = now + kGrace});
+}
+
+void FailureDetector::suspect_silent_leader(int gone, TimePoint now) {
+  if (certain_) return;
+  const int leader = 0;
+  ErrorInfo error{.code = Errc::kTimeout, .ranks = {leader, gone}, .cause = "stalled", .usable = false};
+  error.host = hosts_.empty() ? "" : hosts_.front();
+  error.message = describe_ranks(std::span(&leader, 1), hosts_) + " did not answer for " + seconds_text(kGrace) +
+                  " (stopped, overloaded or unreachable), and " + describe_ranks(std::span(&gone, 1), hosts_) +
+                  " has gone, perhaps for that reason";
+  suspect_until({.rank = leader, .error = std::move(error), .until = now + kGrace, .silent = true});
 }
 
 void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
@@ -76,6 +95,10 @@ void FailureDetector::forgive(int rank) {
 
 bool FailureDetector::has_left(int rank) const {
   return rank >= 0 && static_cast<std::size_t>(rank) < left_.size() && left_[static_cast<std::size_t>(rank)];
+}
+
+bool FailureDetector::suspects(int rank) const {
+  return std::any_of(suspicions_.begin(), suspicions_.end(), [&](const Suspicion& one) { return one.rank == rank; });
 }
 
 std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {

@@ -23,6 +23,9 @@ class FailureDetector {
   void launcher_gone(const Status& why);
   // This rank's connection ended: "its connection to rank 0 ended".
   void suspect(int rank, const std::string& sign, TimePoint now);
+  // A member's peer has gone, and the leader is asked whether it is there: where it is silent, that may be why the peer
+  // ended, and it is named first. forgive() when it answers.
+  void suspect_silent_leader(int gone, TimePoint now);
   // An operation failed in its backend, and no rank is known to be the reason.
   void suspect_operation(const Status& failure, TimePoint now);
   void left(int rank);  // in good order, and told so by the log
@@ -30,6 +33,7 @@ class FailureDetector {
   void forgive(int rank);
 
   [[nodiscard]] bool has_left(int rank) const;
+  [[nodiscard]] bool suspects(int rank) const;
   // The error that ends the job, once it is certain; the first one stays.
   [[nodiscard]] std::optional<ErrorInfo> verdict(TimePoint now) const;
   // When a suspicion becomes the verdict.
@@ -40,6 +44,7 @@ class FailureDetector {
     int rank = -1;
     ErrorInfo error;
     TimePoint until;
+    bool silent = false;  // only that; the end of its connection says more
   };
   [[nodiscard]] ErrorInfo lost(int rank, const std::string& host, const std::string& cause) const;
   void suspect_until(Suspicion suspicion);

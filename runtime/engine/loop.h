@@ -91,6 +91,7 @@ class EngineLoop {
   bool receive();
   void hear(int from, std::uint64_t index, Message& message);
   void hear_member(int rank, Message& message, TimePoint now);
+  void hear_drained(int rank);
   void hear_leader(std::uint64_t index, Message& message);
   bool decide();
   bool follow_log();
@@ -134,11 +135,13 @@ class EngineLoop {
   // loop_failure.cc
   bool check_health();
   void suspect_lost_peers(TimePoint now);
+  void suspect_peer(int rank, const std::string& sign, TimePoint now);
   void on_launcher(std::uint32_t epoll_events);
   void fail(const Status& why, bool tell);
   void fail_by_exception(Errc code, const std::string& what);
   void end_all(const Status& why);
   void tell_launcher(const Status& why);
+  bool drain();
   bool end_if_done();
   void go_if_confirmed();
 
@@ -174,6 +177,7 @@ class EngineLoop {
   std::shared_ptr<CallTicket> going_;        // a caller waits for leave to go before the others
   std::optional<TimePoint> stopping_since_;  // the ranks agree where to stop
   std::optional<TimePoint> left_at_;         // this rank has said that it leaves
+  bool drained_ = false;                     // and that nothing of it is in flight any more
   bool stays_ = false;                       // at the leader: the warning that it waits has been given
   Status failed_;                            // the job ends with it
 

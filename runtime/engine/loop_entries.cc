@@ -103,11 +103,9 @@ void EngineLoop::follow(entry::Timeline& timeline) {
 
 void EngineLoop::follow(entry::Left& left) {
   detector_.left(left.rank);
-  watchdog_.left(left.rank);
   if (!leader_) return;
   stopping_.left(left.rank);
   decide_stop();
-  if (left.rank != 0) options_.control_plane->may_go(left.rank);
 }
 
 void EngineLoop::follow(entry::Shutdown&) { log_ended_ = true; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "runtime/base/log.h"
@@ -84,19 +85,34 @@ void EngineLoop::suspect_lost_peers(TimePoint now) {
   const auto* plane = options_.control_plane;
   const int lost = plane == nullptr ? -1 : plane->lost().value_or(-1);
   if (lost >= 0) detector_.suspect(lost, "its control connection ended", now);
+  std::set<int> missed;
+  std::set<int> gone;  // by right, as far as their sets tell; another may miss them
   for (auto& [id, set] : sets_.all()) {
     for (const auto& backend : set.backends) {
       const int rank = backend ? backend->lost_peer() : -1;
       if (rank < 0) continue;
       // What the control plane misses is needed: the leader, before the log has ended.
       if (detector_.has_left(rank) && executor_.in_flight(id) == 0 && lost != rank) {
-        detector_.forgive(rank);
+        gone.insert(rank);
       } else {
-        detector_.suspect(rank, "its " + std::string(backend->name()) + " connection ended", now);
+        missed.insert(rank);
+        suspect_peer(rank, "its " + std::string(backend->name()) + " connection ended", now);
       }
     }
   }
+  for (const int rank : gone) {
+    if (!missed.contains(rank)) detector_.forgive(rank);
+  }
   if (!executor_.failure().ok()) detector_.suspect_operation(executor_.failure(), now);
+}
+
+// Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
+void EngineLoop::suspect_peer(int rank, const std::string& sign, TimePoint now) {
+  if (!leader_ && rank != 0 && !detector_.suspects(rank)) {
+    detector_.suspect_silent_leader(rank, now);
+    ask_clock(0);  // any answer will do
+  }
+  detector_.suspect(rank, sign, now);
 }
 
 // Backends first, so that nothing touches a tensor's memory when its handle completes (end_if_done).
@@ -131,6 +147,20 @@ void EngineLoop::fail_by_exception(Errc code, const std::string& what) {
        true);
 }
 
+// Of a rank that has left: nothing that it submitted or called is in flight, nor what it stands in for after a join; so
+// nothing ever will be. The log ends when all are so far, so that until then every rank is there to be told of a
+// failure, and is missed if it dies.
+bool EngineLoop::drain() {
+  if (!left_at_ || drained_ || !failed_.ok()) return false;
+  if (!executor_.idle() || oldest_call() != nullptr || !shared_.table.all_in_flight().empty()) return false;
+  drained_ = true;
+  ship_events();
+  std::vector<Message> messages;
+  messages.emplace_back(message::Drained{});
+  announce(std::move(messages));
+  return true;
+}
+
 // shutdown_timeout has passed. Nobody needs a member that the log says has left and that has nothing in flight. The
 // leader is needed until the last one has left, for the log is here.
 void EngineLoop::go_if_confirmed() {
@@ -148,6 +178,13 @@ void EngineLoop::go_if_confirmed() {
                                               "submit it on every rank, or wait for it before shutdown",
                                    .tensor = name}));
   }
+  if (const CallInFlight* call = oldest_call()) {
+    return answer(
+        {Errc::kTimeout, "shutdown: " + describe(call->call) +
+                             " was called here and has not ended within shutdown_timeout; make the same calls "
+                             "on every rank that takes part, before shutdown"});
+  }
+  if (!drained_) return;  // what it stands in for is on its way
   std::vector<int> working;
   for (int rank = 0; rank < options_.world.size; ++rank) {
     if (!detector_.has_left(rank)) working.push_back(rank);
@@ -167,6 +204,7 @@ void EngineLoop::go_if_confirmed() {
 
 bool EngineLoop::end_if_done() {
   if (!retiring_.empty()) retire_sets();
+  if (drain()) return true;
   if (going_) go_if_confirmed();
   if ((failed_.ok() && !log_ended_) || over_.load(std::memory_order_relaxed)) return false;
   if (!executor_.idle()) return false;

@@ -56,6 +56,8 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
     coordinator_->set_made(rank, made->set, made->result);
   } else if (std::holds_alternative<message::Leaving>(message)) {
     coordinator_->leave(rank);
+  } else if (std::holds_alternative<message::Drained>(message)) {
+    hear_drained(rank);
   } else if (auto* events = std::get_if<message::Events>(&message)) {
     write_events(rank, std::move(events->events));
   } else if (const auto* asked = std::get_if<message::StopAsked>(&message)) {
@@ -64,6 +66,15 @@ void EngineLoop::hear_member(int rank, Message& message, TimePoint now) {
     stopping_.counted(rank, count->calls);
     decide_stop();
   }
+}
+
+// It may go before the log has ended.
+void EngineLoop::hear_drained(int rank) {
+  coordinator_->drained(rank);
+  watchdog_.left(rank);
+  if (rank == 0) return;
+  options_.control_plane->may_go(rank);
+  detector_.forgive(rank);
 }
 
 void EngineLoop::hear_leader(std::uint64_t index, Message& message) {

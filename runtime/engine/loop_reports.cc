@@ -98,6 +98,7 @@ void EngineLoop::answer(int from, const message::Ping& ping) {
 }
 
 void EngineLoop::hear_answer(int from, const message::Pong& pong) {
+  if (!leader_) detector_.forgive(from);
   if (pong.number != kClock) return watchdog_.answered(from);
   if (!leader_) return;
   auto& clock = clocks_.at(static_cast<std::size_t>(from));
@@ -107,7 +108,7 @@ void EngineLoop::hear_answer(int from, const message::Pong& pong) {
 // --- the timeline ---
 
 void EngineLoop::ask_clock(int rank) {
-  outbox_.say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
+  say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
 }
 
 void EngineLoop::start_timeline() {

@@ -10,7 +10,7 @@ namespace {
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 4;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 5;  // of this file; a change of format is a new number
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
@@ -175,6 +175,8 @@ void read_body(WireReader& r, message::SetMade& m) {
 }
 void write_body(WireWriter&, const message::Leaving&) {}
 void read_body(WireReader&, message::Leaving&) {}
+void write_body(WireWriter&, const message::Drained&) {}
+void read_body(WireReader&, message::Drained&) {}
 void write_body(WireWriter& w, const message::Events& m) {
   w.list(m.events, [](WireWriter& writer, const TimelineEvent& event) {
     writer.i64(event.start_ns).i64(event.duration_ns).string(event.tensor).string(event.phase);

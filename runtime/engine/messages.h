@@ -54,8 +54,9 @@ struct SetMade {
   int set = 0;
   Status result;
 };
-struct Leaving {};
-struct Events {  // for the timeline
+struct Leaving {};  // nothing more is submitted; what is in flight goes on
+struct Drained {};  // it has left, and nothing is in flight there nor will be: nobody needs it any more
+struct Events {     // for the timeline
   std::vector<TimelineEvent> events;
 };
 
@@ -93,9 +94,10 @@ struct StopAt {
 
 }  // namespace message
 
-using Message = std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
-                             message::Events, message::Append, message::Ping, message::Pong, message::Abort,
-                             message::StopAsked, message::StopCount, message::StopHold, message::StopAt>;
+using Message =
+    std::variant<message::Submitted, message::Ready, message::Called, message::SetMade, message::Leaving,
+                 message::Events, message::Append, message::Ping, message::Pong, message::Abort, message::StopAsked,
+                 message::StopCount, message::StopHold, message::StopAt, message::Drained>;
 
 // What an engine can do beyond this version's minimum, so that later ones can agree on more. Nothing is defined yet;
 // the leader uses the intersection.

@@ -22,6 +22,8 @@ void hear(Coordinator& coordinator, int rank, const Message& message, TimePoint 
     coordinator.set_made(rank, made->set, made->result);
   } else if (std::holds_alternative<message::Leaving>(message)) {
     coordinator.leave(rank);
+  } else if (std::holds_alternative<message::Drained>(message)) {
+    coordinator.drained(rank);
   }
 }
 
@@ -83,7 +85,7 @@ std::vector<Bytes> engine_seeds() {
   const message::Called drop{.call = {.kind = Call::Kind::kRemoveSet, .set = 1, .apart = true}};
   const message::Called remove{.call = {.kind = Call::Kind::kRemoveSet, .set = 1}};
   const message::Append append{.entries = {entry::Run{.tensors = {{.id = 1, .name = "x"}}}, entry::Shutdown{}}};
-  return {seed(1, {x, x, x, message::Ready{.ids = {1}}, message::Leaving{}}),
+  return {seed(1, {x, x, x, message::Ready{.ids = {1}}, message::Leaving{}, message::Drained{}}),
           seed(0, {x, g, message::Ready{.ids = {1, 2}}, message::Leaving{}}),
           seed(1, {g, g, message::Ready{.ids = {1}}, g, x, x}),
           seed(1, {grouped, grouped, other, other}),

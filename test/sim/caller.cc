@@ -36,11 +36,13 @@ void Caller::skip_calls() {
 
 // --- what there is to do ---
 
-bool Caller::finished(std::size_t unit) const {
+bool Caller::submitted_all(std::size_t unit) const {
   const UnitState& state = units_[unit];
   const Unit& plan = program().units[unit];
-  return state.handles.empty() && (state.dropped || state.round >= plan.rounds + plan.after);
+  return state.dropped || state.round >= plan.rounds + plan.after;
 }
+
+bool Caller::finished(std::size_t unit) const { return units_[unit].handles.empty() && submitted_all(unit); }
 
 bool Caller::can_submit(std::size_t unit) const {
   const UnitState& state = units_[unit];
@@ -76,7 +78,7 @@ bool Caller::done() const {
   if (ticket_ || next_call_ < program().calls.size()) return false;
   if (!std::all_of(sets_.begin(), sets_.end(), [](const SetState& set) { return set.joined; })) return false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (!finished(unit)) return false;
+    if (!finished(unit) && !(scenario_.hasty && submitted_all(unit))) return false;
   }
   return true;
 }

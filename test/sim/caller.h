@@ -24,7 +24,7 @@ class Caller {
   void stop_submitting() { stopped_ = true; }
   void leave();
 
-  [[nodiscard]] bool done() const;  // everything was submitted and has completed
+  [[nodiscard]] bool done() const;  // everything was submitted and, unless it is hasty, has completed
   [[nodiscard]] bool left() const { return left_; }
   [[nodiscard]] std::string missing() const;  // what is in flight here; empty: nothing
 
@@ -40,6 +40,7 @@ class Caller {
     bool joined = false;     // or never will
   };
   [[nodiscard]] const Program& program() const { return scenario_.program; }
+  [[nodiscard]] bool submitted_all(std::size_t unit) const;
   [[nodiscard]] bool finished(std::size_t unit) const;
   [[nodiscard]] bool can_submit(std::size_t unit) const;
   [[nodiscard]] bool can_join(std::size_t set) const;

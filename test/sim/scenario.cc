@@ -75,6 +75,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   const ProgramSize size = size_of_program(s, many, random);
   if (size.rivals) s.settings.stall_warning_time = 10;
   s.program = make_program(size, random);
+  s.hasty = !size.rivals && random.chance(25);
   return s;
 }
 

@@ -42,6 +42,7 @@ struct Scenario {
   bool sees_ends = true;   // backends notice that a peer is gone
   bool launcher = true;    // tells the ranks of deaths
   bool impatient = false;  // ranks do not wait for the others in shutdown
+  bool hasty = false;      // ranks shut down with operations in flight
   Fault fault = Fault::kNone;
   std::vector<int> culprits;
   int fault_at = 0;  // per cent of the planned submissions

@@ -32,6 +32,29 @@ TEST_CASE("each fault with 5 ranks") {
   }
 }
 
+// What they found: a rank that leaves in the middle of a call, and one that goes with a call in flight; a device that
+// fails a rank which has joined and goes; a silent leader that one member finds out about before another.
+TEST_CASE("seeds that have failed before") {
+  struct Found {
+    std::uint64_t seed;
+    int ranks;
+    Fault fault;
+  };
+  for (const auto& [seed, ranks, fault] : std::vector<Found>{{959, 2, Fault::kEarlyLeave},
+                                                             {1071, 2, Fault::kEarlyLeave},
+                                                             {702, 5, Fault::kEarlyLeave},
+                                                             {1679, 8, Fault::kEarlyLeave},
+                                                             {289, 5, Fault::kDevice},
+                                                             {2894, 5, Fault::kDevice},
+                                                             {5958, 5, Fault::kDevice},
+                                                             {2936, 3, Fault::kFreeze},
+                                                             {2964, 5, Fault::kFreeze}}) {
+    const RunResult result = run_seed(seed, {.scenario = {.ranks = ranks, .fault = fault}});
+    INFO(result.text());
+    CHECK(result.ok());
+  }
+}
+
 TEST_CASE("the same seed gives the same run") {
   const RunWishes wishes{.scenario = {.ranks = 9}};
   std::vector<std::string> lines[2];

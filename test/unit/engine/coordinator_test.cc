@@ -340,46 +340,6 @@ TEST_CASE("a join may wait as long as the others have data: it is no stall") {
   CHECK(*c.next_tick() == at(1010));
 }
 
-TEST_CASE("shutdown is the entry after the last leave") {
-  Coordinator c(options(2));
-  c.leave(1);
-  CHECK(only<entry::Left>(c.act()).size() == 1);
-  c.leave(0);
-  const auto end = c.act();
-  REQUIRE(end.entries.size() == 2);
-  CHECK(std::holds_alternative<entry::Shutdown>(end.entries[1]));
-  CHECK(c.finished());
-}
-
-TEST_CASE("what waits for a rank that left fails, whichever comes first") {
-  for (const bool leave_first : {true, false}) {
-    Coordinator c(options(3));
-    if (leave_first) c.leave(2);
-    c.submitted(0, request("a"), at(0));
-    if (!leave_first) c.leave(2);
-    const Status abort = c.act().abort;
-    REQUIRE_FALSE(abort.ok());
-    CHECK(abort.code() == Errc::kRankLeft);
-    CHECK(abort.info().ranks == std::vector<int>{2});
-    CHECK(abort.info().host == "node1");
-    CHECK(abort.info().tensor == "a");
-    CHECK_FALSE(abort.info().usable);
-  }
-}
-
-TEST_CASE("a tensor that only ranks that left wait for fails alone, and shutdown goes on") {
-  Coordinator c(options(2));
-  c.submitted(0, request("forgotten"), at(0));
-  c.leave(0);
-  CHECK(c.act().abort.ok());
-  c.leave(1);
-  const auto end = c.act();
-  CHECK(end.abort.ok());
-  REQUIRE(only<entry::Fail>(end).size() == 1);
-  CHECK(only<entry::Fail>(end)[0].error.code() == Errc::kRankLeft);
-  CHECK(only<entry::Shutdown>(end).size() == 1);
-}
-
 TEST_CASE("process sets: made by all, used by members, removed by all, ids not reused") {
   Coordinator c(options(3));
   const Call add{.kind = Call::Kind::kAddSet, .ranks = {0, 2}};
@@ -569,6 +529,12 @@ TEST_CASE("what no sound member says ends the job") {
   ends([](Coordinator& c) {
     c.leave(1);
     c.submitted(1, request("a"), at(0));
+  });
+  ends([](Coordinator& c) { c.drained(1); });
+  ends([](Coordinator& c) {
+    c.leave(1);
+    c.drained(1);
+    c.drained(1);
   });
   ends([](Coordinator& c) { c.set_made(1, 1, {}); });
   ends([](Coordinator& c) { c.called(1, alone({0}), at(0)); });

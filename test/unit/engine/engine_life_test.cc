@@ -219,6 +219,34 @@ TEST_CASE("whichever rank is silent, in whatever the others do, all of them name
   }
 }
 
+TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may have gone because of the other") {
+  EngineJob job({.ranks = 3,
+                 .background_thread = false,  // so a rank that does not wait is as good as stopped
+                 .backend = {.hangs = 1},
+                 .shut_down = false});
+  std::atomic<bool> silent{false};
+  std::atomic<bool> over{false};
+  job.run([&](int rank, Engine& engine) {
+    std::vector<float> memory(4, 1);
+    const Submission one{.name = "x", .shape = {4}, .input = memory.data(), .output = memory.data()};
+    const auto handles = *engine.submit(std::span(&one, 1));
+    if (rank != 2) {
+      // Long enough to agree on it, and then no more.
+      (void)engine.wait_all(handles, deadline_after(0.15));
+      if (rank == 0) silent.store(true);
+      while (!silent.load()) std::this_thread::yield();
+      if (rank == 1) job.kill(1);
+      while (!over.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    (void)engine.wait_all(handles, deadline_after(20));
+    over.store(true);
+    const Status& status = handles.front()->status();
+    EXPECT_EQ(status.code(), Errc::kTimeout);
+    EXPECT_EQ(status.info().ranks, (std::vector<int>{0, 1}));
+  });
+}
+
 TEST_CASE("a join past the limit is not ended by a rank that does not answer for a while") {
   const auto data_ends = deadline_after(4);  // rank 2 has data until then, and is asked at 2.5 s
   EngineJob job({.ranks = 3,

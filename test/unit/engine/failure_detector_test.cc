@@ -91,6 +91,29 @@ TEST_CASE("a rank that left is missed only while something needs it") {
   CHECK(has(error->message, "left the job while others still needed it"));
 }
 
+TEST_CASE("a silent leader is named before the peer that may have gone because of it, unless it answers or has ended") {
+  FailureDetector detector(kHosts);
+  detector.suspect_silent_leader(2, kStart);
+  detector.suspect(2, "its shm connection ended", kStart);
+  const TimePoint due = kStart + FailureDetector::kGrace;
+  SECTION("it stays silent") {
+    CHECK(detector.verdict(due)->code == Errc::kTimeout);
+    CHECK(detector.verdict(due)->ranks == std::vector<int>{0, 2});
+    CHECK(has(detector.verdict(due)->message, "did not answer for 1.0 s"));
+  }
+  SECTION("it answers") {
+    detector.forgive(0);
+    CHECK(detector.suspects(2));
+    CHECK(detector.verdict(due)->code == Errc::kRankLost);
+    CHECK(detector.verdict(due)->ranks == std::vector<int>{2});
+  }
+  SECTION("its connection ends") {
+    detector.suspect(0, "its control connection ended", kStart);
+    CHECK(detector.verdict(due)->code == Errc::kRankLost);
+    CHECK(detector.verdict(due)->ranks == std::vector<int>{0});
+  }
+}
+
 TEST_CASE("a rank that is named wins over the operation that failed because of it") {
   FailureDetector detector(kHosts);
   detector.suspect_operation({Errc::kSystem, "connection reset"}, kStart);

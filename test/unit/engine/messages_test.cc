@@ -51,6 +51,7 @@ Frame full_frame() {
       message::StopCount{.calls = 1ULL << 40U},
       message::StopHold{},
       message::StopAt{.call = 7},
+      message::Drained{},
   };
   return frame;
 }

@@ -141,6 +141,7 @@ class Simulation {
         for (const TensorId id : ready->ids) coordinator_.ready(r, id, now_);
       } else {
         coordinator_.leave(r);
+        coordinator_.drained(r);
       }
     }
   }

@@ -261,8 +261,7 @@ DISTRUN_API int32_t distrun_process_set_ranks(distrun_session* session, int32_t 
 
 /* Chrome trace of all ranks in one file. Collective: every rank calls with the same path. If rank 0 cannot open it,
  * every rank gets the error. The file can be opened at any time, and is complete when stop or shutdown returns on rank
- * 0 (but for what ran on other ranks while they called shutdown); these wait a few seconds for a disk that is stuck,
- * then warn. */
+ * 0; these wait a few seconds for a disk that is stuck, then warn. */
 DISTRUN_API int32_t distrun_timeline_start(distrun_session* session, const char* path);
 DISTRUN_API int32_t distrun_timeline_stop(distrun_session* session);
 
