@@ -49,7 +49,7 @@ class Coordinator {
   void set_made(int rank, int set, const Status& result);
   void leave(int rank);
   void drained(int rank);  // has left, and takes part in nothing any more
-  void end_timeline();  // it cannot be written any more: all stop recording
+  void end_timeline();     // it cannot be written any more: all stop recording
   void died(const Status& why);
   void tick(TimePoint now);  // due at next_tick()
 
