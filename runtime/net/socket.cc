@@ -32,6 +32,7 @@ constexpr int kKeepIdleSeconds = 2;
 constexpr int kKeepIntervalSeconds = 1;
 constexpr int kKeepCount = 3;
 constexpr int kUserTimeoutMs = 5000;
+constexpr int kSynRetries = 4;  // no answer for 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four times 1 s come before
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -96,16 +97,18 @@ bool connected_to_itself(int fd) {
   return local.size == remote.size && std::memcmp(local.get(), remote.get(), local.size) == 0;
 }
 
-Result<Fd> begin_connect(const addrinfo& info) {
+// `syn_retries`: 0 leaves it to the system.
+Result<Fd> begin_connect(const addrinfo& info, int syn_retries) {
   auto fd = new_socket(info.ai_family);
   if (!fd.ok()) return fd;
+  if (syn_retries > 0) set_option(fd->get(), IPPROTO_TCP, TCP_SYNCNT, syn_retries);
   const bool refused = ::connect(fd->get(), info.ai_addr, info.ai_addrlen) != 0;
   if (refused && errno != EINPROGRESS && errno != EINTR) return errno_status("connecting failed", errno);
   return fd;
 }
 
 Result<Fd> connect_tcp(const addrinfo& info, TimePoint deadline) {
-  auto fd = begin_connect(info);
+  auto fd = begin_connect(info, 0);  // the deadline is the limit
   if (!fd.ok()) return fd;
   DISTRUN_RETURN_IF_ERROR(wait_ready(fd->get(), POLLOUT, deadline));
   DISTRUN_RETURN_IF_ERROR(finish_connect(fd->get()));
@@ -282,7 +285,7 @@ Result<Fd> connect_stream(const Address& address, TimePoint deadline) {
 Result<Fd> begin_connect(const Address& address) {
   auto list = resolve(address, AI_NUMERICHOST);
   if (!list.ok()) return list.status();
-  return begin_connect(**list);
+  return begin_connect(**list, kSynRetries);
 }
 
 Status finish_connect(int fd) {

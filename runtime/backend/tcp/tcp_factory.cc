@@ -21,7 +21,7 @@ class TcpFactory final : public Factory {
     const bool alone = group.members.size() == 1;
     return {.backend = "tcp",
             .available = true,
-            .reason = alone ? "one rank: nothing to send" : "a ring of TCP connections works between any hosts",
+            .reason = alone ? "one rank: nothing to send" : "TCP works between any hosts that reach each other",
             .score = alone ? kScoreAlone : kScore,
             .capabilities = tcp::tcp_capabilities()};
   }

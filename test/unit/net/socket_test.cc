@@ -120,6 +120,10 @@ TEST_CASE("connecting in two steps does not wait", "[socket]") {
   REQUIRE(listener.ok());
   const auto good = begin_connect(address);
   REQUIRE(good.ok());
+  int retries = 0;
+  socklen_t size = sizeof(retries);
+  REQUIRE(::getsockopt(good->get(), IPPROTO_TCP, TCP_SYNCNT, &retries, &size) == 0);
+  CHECK(retries == 4);  // half a minute
   REQUIRE(wait_ready(good->get(), POLLOUT, deadline_after(30)).ok());
   CHECK(finish_connect(good->get()).ok());
   listener->reset();
