@@ -170,6 +170,10 @@ std::map<std::uint64_t, Status> Rank::finish() {
   return std::exchange(finished_, {});
 }
 
+void Rank::hear() {
+  if (wait_set_ != nullptr) expect(wait_set_->poll(Clock::now()).ok(), "poll");
+}
+
 bool Rank::must_look() const {
   return wait_set_ == nullptr || (in_flight_ > 0 && backend_.capabilities().must_be_asked);
 }

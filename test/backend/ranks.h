@@ -38,6 +38,7 @@ class Rank {
   [[nodiscard]] std::size_t in_flight() const { return in_flight_; }  // started and not seen to be complete
   // One look, without blocking; true if anything moved.
   bool look();
+  void hear();  // what the wait set has, without blocking
   // Looks until `done`, blocking in between as the engine does; false when that never came.
   bool look_until(const std::function<bool()>& done);
 

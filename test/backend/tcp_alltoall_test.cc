@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/backend/tcp/mesh.h"
 #include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/ranks.h"
@@ -75,6 +76,7 @@ class SharedCount {
   SharedCount(const SharedCount&) = delete;
   SharedCount& operator=(const SharedCount&) = delete;
   void arrive() const { ++*count_; }
+  [[nodiscard]] int count() const { return *count_; }
   // False when not so many came.
   [[nodiscard]] bool wait_for(int arrivals) const {
     const TimePoint deadline = deadline_after(kPatience);
@@ -86,9 +88,29 @@ class SharedCount {
   std::atomic<int>* count_ = nullptr;
 };
 
+// Looks until somebody has noticed something, and for some time after that, in which nobody may hear of any other loss.
+void look_around(Rank& rank, int victim, const SharedCount& noticed) {
+  const TimePoint deadline = deadline_after(kPatience);
+  TimePoint end = deadline;
+  bool told = false;
+  while (Clock::now() < end) {
+    rank.hear();
+    if (!rank.look()) std::this_thread::yield();
+    if (!told && (rank.backend().lost_peer() >= 0 || rank.in_flight() == 0)) {
+      told = true;
+      noticed.arrive();
+    }
+    if (end == deadline && noticed.count() > 0) end = deadline_after(0.2);
+  }
+  rank.expect(end < deadline, "nobody was reported lost");
+  const int lost = rank.backend().lost_peer();
+  rank.expect(lost == -1 || lost == victim, "rank " + std::to_string(lost) + " was reported lost");
+}
+
 // Ends rank `victim` by SIGKILL when it has looked `looks` times after the start of an all-to-all, which is the first
 // one or a later one. Every other rank reports what it saw.
 void kill_one(int size, int victim, bool in_setup, int looks) {
+  const SharedCount noticed;
   const SharedCount count;
   const auto outcomes = run_ranks(RanksAs::kProcesses, size, [&](Rank& rank) {
     Blocks before(rank.index, size, 10);
@@ -100,19 +122,21 @@ void kill_one(int size, int victim, bool in_setup, int looks) {
       ::raise(SIGKILL);
     }
     // Nobody but the engine knows the cause; here the connections' own news serves as the news. In the set-up that may
-    // be a connection that cannot be made.
-    const auto noticed = [&] { return rank.backend().lost_peer() >= 0 || rank.in_flight() == 0; };
-    rank.expect(rank.look_until(noticed), "nobody was reported lost");
-    if (!in_setup) {
-      // Everybody sees it for itself: nobody gives up, which would look like a death too, before all have.
+    // be a connection that cannot be made, and who waits for the victim's hears nothing.
+    if (in_setup) {
+      look_around(rank, victim, noticed);
+    } else {
+      rank.expect(rank.look_until([&] { return rank.backend().lost_peer() >= 0; }), "nobody was reported lost");
       rank.expect(rank.backend().lost_peer() == victim, "the wrong rank was reported lost");
-      count.arrive();
-      rank.expect(count.wait_for(size - 1), "somebody did not notice");
     }
+    // Nobody ends, which would look like a death too, before all have looked.
+    count.arrive();
+    rank.expect(count.wait_for(size - 1), "somebody did not notice");
     rank.backend().abort(Status(ErrorInfo{.code = Errc::kRankLost, .message = "rank was killed", .ranks = {victim}}));
     for (const auto& [token, status] : rank.finish()) {
       const bool cause = status.code() == Errc::kRankLost && status.message() == "rank was killed";
-      const bool unreached = in_setup && !status.ok() && status.message().find("tcp: connecting to") == 0;
+      const std::string whom = "tcp: connecting to rank " + std::to_string(victim) + " at ";
+      const bool unreached = in_setup && !status.ok() && status.message().starts_with(whom);
       rank.expect(cause || unreached, "not the cause: " + (status.ok() ? std::string() : status.message()));
     }
   });
@@ -142,6 +166,15 @@ void run_all(ThreadGroup& group, const Backends& backends, Make operation) {
   }
   REQUIRE(completed.size() == backends.size());
   for (const Completed& one : completed) REQUIRE(one.status.ok());
+}
+
+// Whether nothing of an idle backend keeps the wait set from sleeping.
+bool falls_silent(backend::Backend& idle, net::WaitSet& wait_set) {
+  for (int looks = 0; looks < 100; ++looks) {
+    if (*wait_set.poll(Clock::now()) == 0) return true;
+    idle.progress();
+  }
+  return false;
 }
 
 // One rank of a job with several groups, on one thread.
@@ -216,6 +249,8 @@ TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls i
       for (const auto& one : blocks) CHECK(one->right());
       // One connection to each other, and nobody listens any more.
       CHECK(open_files() == before + backends.size() * (backends.size() - 1));
+      for (std::size_t i = 0; i < backends.size(); ++i)
+        CHECK(falls_silent(*backends[i], *group.wait_set(static_cast<int>(i))));
     }
   }
 }
@@ -233,6 +268,33 @@ TEST_CASE("tcp alltoall: a killed member is noticed by all while the connections
   }
 }
 
+TEST_CASE("tcp alltoall: a member that cannot connect fails by itself, and the others take it for no loss") {
+  for (const int size : {3, 5, 8}) {
+    const SharedCount noticed;
+    const SharedCount count;
+    expect_success(run_ranks(RanksAs::kProcesses, size, [&](Rank& rank) {
+      const bool fails = rank.index == size / 2;
+      Blocks large(rank.index, size, std::size_t{1} << 20);
+      rank.start(large.operation());
+      if (fails) {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = 3;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+      }
+      look_around(rank, -1, noticed);
+      rank.expect(rank.in_flight() == (fails ? 0 : 1), "the wrong member failed");
+      count.arrive();
+      rank.expect(count.wait_for(size), "somebody did not look");
+      rank.backend().abort({Errc::kAborted, "the engine's word"});
+      for (const auto& [token, status] : rank.finish()) {
+        const std::string& text = status.ok() ? "success" : status.message();
+        rank.expect(text.find(fails ? "Too many open files" : "the engine's word") != std::string::npos, text);
+      }
+    }));
+  }
+}
+
 TEST_CASE("tcp alltoall: a member that comes late is waited for") {
   expect_success(run_ranks(RanksAs::kProcesses, 4, [](Rank& rank) {
     Blocks blocks(rank.index, 4, 100000);
@@ -245,6 +307,48 @@ TEST_CASE("tcp alltoall: a member that comes late is waited for") {
     for (const auto& [token, status] : rank.finish()) rank.expect(status.ok(), "an operation failed");
     rank.expect(blocks.right() && small.right(), "wrong blocks");
   }));
+}
+
+TEST_CASE("tcp alltoall: between the ring's operations it keeps their order, and each its own data") {
+  expect_success(run_ranks(RanksAs::kThreads, 4, [](Rank& rank) {
+    std::vector<std::unique_ptr<Blocks>> blocks;
+    std::vector<std::vector<float>> sums;
+    std::vector<backend::Segment> segments(6);
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      blocks.push_back(std::make_unique<Blocks>(rank.index, 4, i % 2 == 0 ? 50000 : 3));
+      std::vector<float>& sum = sums.emplace_back(i % 2 == 0 ? 7 : 100000, static_cast<float>(rank.index));
+      auto* bytes = reinterpret_cast<std::byte*>(sum.data());
+      segments[i] = {.in = bytes, .out = bytes, .count = sum.size()};
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (i != 2) rank.start(blocks[i]->operation());
+      rank.start({.segments = {&segments[i], 1}});
+      if (i == 2) rank.start(blocks[i]->operation());
+      if (rank.index % 2 == 1) rank.look();
+    }
+    for (const auto& [token, status] : rank.finish()) rank.expect(status.ok(), "an operation failed");
+    for (const auto& one : blocks) rank.expect(one->right(), "wrong blocks");
+    for (const auto& sum : sums) rank.expect(std::ranges::count(sum, 6.0F) == std::ssize(sum), "a wrong sum");
+  }));
+}
+
+TEST_CASE("tcp alltoall: abort ends it from another thread while the connections are made") {
+  for (const int looks : {0, 1, 2, 4}) {
+    const SharedCount count;
+    expect_success(run_ranks(RanksAs::kThreads, 4, [&](Rank& rank) {
+      Blocks large(rank.index, 4, std::size_t{1} << 20);
+      rank.start(large.operation());
+      for (int i = 0; i < looks && rank.index == 2; ++i, rank.hear()) rank.look();
+      // The others look on, in sleep where there is nothing to move: for one does not.
+      std::thread other([&] { rank.backend().abort({Errc::kAborted, "enough"}); });
+      for (const auto& [token, status] : rank.finish()) {
+        rank.expect(status.code() == Errc::kAborted && status.message() == "enough", "not the cause");
+      }
+      other.join();
+      count.arrive();
+      rank.expect(count.wait_for(4), "somebody did not end");
+    }));
+  }
 }
 
 TEST_CASE("tcp alltoall: process sets connect on their own, several at once and in any order") {
@@ -287,6 +391,28 @@ TEST_CASE("tcp alltoall: a connection to everybody raises the limit of open file
       }
     }));
   }
+}
+
+TEST_CASE("tcp alltoall: two that connect at the same time do not count the same descriptors") {
+  expect_success(run_ranks(RanksAs::kProcesses, 1, [](Rank& rank) {
+    const net::World world;
+    const net::JobKey key = net::JobKey::generate();
+    const auto wait_set = *net::WaitSet::create();
+    const auto open = [&](const std::string& id) {
+      return backend::tcp::Mesh::open({.id = id, .members = {0, 1, 2}, .index = 0},
+                                      {.world = &world, .key = &key, .wait_set = wait_set.get()}, {});
+    };
+    const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+    ::close(next);
+    const auto most = static_cast<rlim_t>(next) + 9;  // of each three are the listener's
+    const rlimit limit{.rlim_cur = most, .rlim_max = most};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const auto first = open("first");
+    rank.expect(first.ok(), "the first one does not fit");
+    const auto second = open("second");
+    const bool told = !second.ok() && second.status().message().find("only 1 more files") != std::string::npos;
+    rank.expect(told, second.ok() ? "the second one fits" : second.status().message());
+  }));
 }
 
 }  // namespace distrun::test

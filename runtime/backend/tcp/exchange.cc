@@ -1,7 +1,6 @@
 #include "runtime/backend/tcp/exchange.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -31,6 +30,7 @@ Exchange::~Exchange() {
 
 void Exchange::start(const Operation& operation, std::uint64_t token, std::uint64_t sequence) {
   const std::size_t size = links_.size();
+  DISTRUN_CHECK(operation.counts.size() == size * size, "an alltoall needs the counts of all pairs");
   const std::size_t unit = size_of(operation.dtype);
   Job job{.operation = operation, .token = token, .sequence = sequence, .in = {0}, .out = {0}};
   for (std::size_t peer = 0; peer < size; ++peer) {
@@ -48,8 +48,9 @@ void Exchange::connected(std::size_t peer, Fd fd) {
   link.fd = GuardedFd(std::move(fd));
   link.interest = EPOLLIN;
   news_ = true;
-  failure_ = wait_set_.add(link.fd.get(), link.interest, [this, &link](std::uint32_t) { on_event(link); });
-  link.watched = failure_.ok();
+  const Status status = wait_set_.add(link.fd.get(), link.interest, [this, &link](std::uint32_t) { on_event(link); });
+  link.watched = status.ok();
+  set_failure(status);
 }
 
 void Exchange::unreachable(std::size_t peer, const Status& why) {
@@ -186,13 +187,14 @@ bool Exchange::accept_header(Link& link) {
   const Result<Header> header = link.reader.header();
   if (header.ok() && link.expected && *header == *link.expected) return true;
   if (!header.ok()) {
-    failure_ = header.status();
+    set_failure(header.status());
   } else if (header->kind != MessageKind::kData) {
     link.aborted = header->kind == MessageKind::kAbort;
+    if (link.aborted) others_gave_up();
     if (link.aborted && header->rank >= 0 && lost_ < 0) lost_ = header->rank;
     link_gone(link, true);
   } else {
-    failure_ = wrong_message(link.rank, *header, *link.expected);
+    set_failure(wrong_message(link.rank, *header, *link.expected));
   }
   return false;
 }
@@ -230,11 +232,8 @@ void Exchange::find_lost() {
   for (std::size_t peer = 0; peer < links_.size() && lost_ < 0; ++peer) {
     const Link& link = links_[peer];
     if (!link.gone || link.aborted || !needed(peer)) continue;
-    if (!link.why.ok()) {
-      failure_ = link.why;
-      return;
-    }
-    lost_ = link.rank;
+    if (link.why.ok()) lost_ = link.rank;
+    if (!link.why.ok() && !others_gave_up_) set_failure(link.why);
   }
 }
 
@@ -255,7 +254,7 @@ void Exchange::update_interest(Link& link) {
   if (!link.writer.idle() && !link.writable) interest |= static_cast<std::uint32_t>(EPOLLOUT);
   if (interest == link.interest) return;
   link.interest = interest;
-  if (const Status status = wait_set_.modify(link.fd.get(), interest); !status.ok()) failure_ = status;
+  if (const Status status = wait_set_.modify(link.fd.get(), interest); !status.ok()) set_failure(status);
 }
 
 void Exchange::unwatch(Link& link) {
@@ -270,6 +269,10 @@ void Exchange::link_gone(Link& link, bool between_messages) {
   if (!between_messages && lost_ < 0) lost_ = link.rank;
 }
 
+void Exchange::set_failure(const Status& why) {
+  if (failure_.ok()) failure_ = why;
+}
+
 void Exchange::fail(const Header& farewell, const Status& why, std::vector<Completed>& completed) {
   for (Link& link : links_) {
     unwatch(link);
@@ -279,7 +282,6 @@ void Exchange::fail(const Header& farewell, const Status& why, std::vector<Compl
       link.writer.write(link.fd.get());
     }
     link.gone = true;
-    ::shutdown(link.fd.get(), SHUT_RDWR);
   }
   for (const Job& job : jobs_) completed.push_back({.token = job.token, .status = why});
   jobs_.clear();

@@ -35,6 +35,8 @@ class Exchange {
   // Of member `peer`: its connection, or that there will be none, which matters to the operations that need it.
   void connected(std::size_t peer, Fd fd);
   void unreachable(std::size_t peer, const Status& why);
+  // A member has given up, whose engine tells everybody why. From now on nobody who cannot be reached is the cause.
+  void others_gave_up() { others_gave_up_ = true; }
 
   bool progress(std::vector<Completed>& completed);
   // What nobody else sees: a protocol error, or a member that cannot be reached. The owner then calls fail().
@@ -43,7 +45,9 @@ class Exchange {
   [[nodiscard]] int lost() const { return lost_; }
   // Whether an operation has something to send to that world rank or to receive from it.
   [[nodiscard]] bool needs(int rank) const;
-  // Tells the others as far as the sockets take it. After this no byte of any operation is read or written here.
+  // Tells the others as far as the sockets take it; who is in the middle of a message waits for its engine's news.
+  // After this no byte of any operation is read or written here. The connections end with this object, for an end of
+  // file would look like this member's death.
   void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
 
  private:
@@ -96,6 +100,7 @@ class Exchange {
   void update_interest(Link& link);
   void unwatch(Link& link);
   void link_gone(Link& link, bool between_messages);
+  void set_failure(const Status& why);
 
   const std::size_t index_;
   const std::size_t chunk_bytes_;
@@ -105,7 +110,8 @@ class Exchange {
   std::uint64_t first_ = 0;  // the number of jobs_.front()
   bool open_ = false;
   bool news_ = false;  // something happened to a link since the last look
-  Status failure_;
+  bool others_gave_up_ = false;
+  Status failure_;  // the first one
   int lost_ = -1;
 };
 

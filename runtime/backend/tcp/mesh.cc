@@ -16,9 +16,10 @@ namespace distrun::backend::tcp {
 namespace {
 
 constexpr std::size_t kAddressBytes = 64;  // "[v6]:port" and zero bytes
-// A listener that is full or was stopped for seconds may drop a peer. Whoever comes again waits in its backlog, so no
+// A full listener drops a peer when it has heard nothing of it for 100 ms, so that it takes more than a minute to use
+// them up; a stranger on the port of a member that has died, a moment. Whoever comes again waits in the backlog, so no
 // pause is needed.
-constexpr int kAttempts = 8;
+constexpr int kAttempts = 1000;
 
 // Of each pair the member that has the other at most half the circle ahead.
 bool connects(std::size_t from, std::size_t to, std::size_t size) {
@@ -27,8 +28,8 @@ bool connects(std::size_t from, std::size_t to, std::size_t size) {
 }
 
 // The process planned its limit without these; so they come on top of it. A listener that runs out of descriptors would
-// leave the others waiting, so they are counted before anybody is told the address.
-Status make_room(int fd, std::size_t connections) {
+// leave the others waiting, so they are taken before anybody is told the address.
+Result<std::vector<Fd>> make_room(int fd, std::size_t connections) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return errno_status("getrlimit failed", errno);
   limit.rlim_cur = limit.rlim_max - limit.rlim_cur > connections ? limit.rlim_cur + connections : limit.rlim_max;
@@ -37,12 +38,12 @@ Status make_room(int fd, std::size_t connections) {
   for (std::size_t i = 0; i < connections; ++i) {
     places.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (places.back().valid()) continue;
-    return {Errc::kSystem, "an alltoall needs a connection to each of the group's other " +
-                               std::to_string(connections) + " members, and only " + std::to_string(i) +
-                               " more files may be opened; raise `ulimit -Hn`, which is " +
-                               std::to_string(limit.rlim_max)};
+    return Status(Errc::kSystem, "an alltoall needs a connection to each of the group's other " +
+                                     std::to_string(connections) + " members, and only " + std::to_string(i) +
+                                     " more files may be opened; raise `ulimit -Hn`, which is " +
+                                     std::to_string(limit.rlim_max));
   }
-  return {};
+  return places;
 }
 
 }  // namespace
@@ -72,9 +73,15 @@ Mesh::Mesh(const GroupSpec& group, const Services& services, Events events)
   }
 }
 
-Mesh::~Mesh() {
-  for (std::size_t peer = 0; peer < size_; ++peer) forget(peer);
+Mesh::~Mesh() { stop(); }
+
+void Mesh::stop() {
+  for (const Attempt& attempt : attempts_) {
+    if (attempt.connector != nullptr) wait_set_.remove(attempt.watched);
+  }
   if (listener_ != nullptr) wait_set_.remove(listener_->fd());
+  places_to_accept_.clear();
+  places_to_connect_.clear();
 }
 
 net::Hello Mesh::hello(int to) const {
@@ -89,8 +96,14 @@ Status Mesh::listen(const std::string& local_host) {
   auto listener = net::listen_secure(any_port_of(local_host), key_, hello(-1));
   if (!listener.ok()) return listener.status();
   const std::string& address = (*listener)->address();
-  if (address.size() > kAddressBytes) return {Errc::kInvalidArgument, address + " is not a numeric address"};
-  DISTRUN_RETURN_IF_ERROR(make_room((*listener)->fd(), size_ - 1));
+  if (address.size() > kAddressBytes) return {Errc::kSystem, address + " is not a numeric address"};
+  auto places = make_room((*listener)->fd(), size_ - 1);
+  if (!places.ok()) return places.status();
+  places_to_connect_ = *std::move(places);
+  for (std::size_t i = 0; i < awaited_; ++i) {
+    places_to_accept_.push_back(std::move(places_to_connect_.back()));
+    places_to_connect_.pop_back();
+  }
   std::memcpy(own_.data(), address.data(), address.size());
   DISTRUN_RETURN_IF_ERROR(wait_set_.add((*listener)->fd(), EPOLLIN, [this](std::uint32_t) { on_listener(); }));
   listener_ = *std::move(listener);
@@ -128,6 +141,7 @@ std::string Mesh::refusal(int rank) const {
 }
 
 void Mesh::on_listener() {
+  places_to_accept_.clear();  // they come all at once
   listener_->progress(
       Clock::now(), [this](const net::Hello& hello) { return refusal(hello.from); },
       [this](std::unique_ptr<net::SecureSocket> socket) {
@@ -147,7 +161,8 @@ void Mesh::close_if_complete() {
 
 void Mesh::try_connect(std::size_t peer) {
   const auto address = net::parse_address(address_of(peer));
-  if (!address.ok()) return give_up(peer, address.status());
+  if (!address.ok()) return give_up(peer, {Errc::kInternal, address.status().message()});
+  if (!places_to_connect_.empty()) places_to_connect_.pop_back();
   auto fd = net::begin_connect(*address);
   if (!fd.ok()) return give_up(peer, fd.status());
   Attempt& attempt = attempts_[peer];

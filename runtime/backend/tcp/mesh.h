@@ -36,6 +36,9 @@ class Mesh {
   // The all-gather of everybody's address; once per mesh, before connect(). The mesh owns its memory.
   [[nodiscard]] Operation addresses() const;
   void connect();
+  // Connects and accepts no more. What is half made stays until the mesh is destroyed, and so does the port: the others
+  // wait for the cause, and do not take a refused connection or the end of one for it.
+  void stop();
   // Whether that world rank is to connect to this member and has not come.
   [[nodiscard]] bool awaits(int rank) const { return refusal(rank).empty(); }
 
@@ -67,6 +70,8 @@ class Mesh {
   const std::string job_id_;
   net::WaitSet& wait_set_;
   const Events events_;
+  // Descriptors held for the connections to come, so that nobody else in this process counts on them.
+  std::vector<Fd> places_to_accept_, places_to_connect_;
   std::unique_ptr<net::SecureListener> listener_;  // null once everybody has come
   std::size_t awaited_ = 0;                        // members that connect to this one and have not come yet
   std::vector<bool> here_;                         // those that have

@@ -287,6 +287,7 @@ void TcpBackend::update_interest() {
 
 void TcpBackend::on_farewell(const Header& header, Link& link) {
   link.aborted = header.kind == MessageKind::kAbort;
+  if (link.aborted && exchange_ != nullptr) exchange_->others_gave_up();
   if (link.aborted && header.rank >= 0 && lost_ < 0) lost_ = header.rank;
   link_gone(link, true);
 }
@@ -317,7 +318,7 @@ void TcpBackend::fail(const Status& why) {
   const ErrorInfo& info = why.info();
   const bool names_rank = info.code == Errc::kRankLost && !info.ranks.empty();
   const Header farewell{.kind = MessageKind::kAbort, .rank = names_rank ? info.ranks.front() : lost_};
-  mesh_.reset();
+  if (mesh_ != nullptr) mesh_->stop();
   if (exchange_ != nullptr) exchange_->fail(farewell, why, completed_);
   tell_neighbours(farewell);
   for (Link* link : {&left_, &right_}) {

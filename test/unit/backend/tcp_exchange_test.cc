@@ -1,5 +1,6 @@
 // All members of an exchange in one thread, over socket pairs that hold little. They take turns in random order, and
 // their connections come one by one in between.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -207,6 +209,58 @@ TEST_CASE("tcp exchange: who gives up tells the others whose loss it was, and it
   while (members[0]->turn()) continue;
   CHECK(members[0]->exchange->lost() == 99);
   CHECK(members[0]->completed.empty());
+}
+
+TEST_CASE("tcp exchange: who gives up in the middle of a message is not lost before it is gone") {
+  const auto members = make_members(2);
+  connect(*members[0], 0, *members[1], 1);
+  const std::vector<std::size_t> counts{0, 0, 100000, 0};  // from member 1 to member 0
+  members[0]->out.resize(100000);
+  members[1]->in.resize(100000);
+  for (const auto& member : members) member->start(counts, 1);
+  while (members[1]->turn()) continue;  // until the socket is full
+  members[1]->exchange->fail({.kind = MessageKind::kAbort}, {Errc::kSystem, "no way"}, members[1]->completed);
+  while (members[0]->turn()) continue;
+  CHECK(members[0]->exchange->lost() == -1);
+  CHECK(members[0]->exchange->failure().ok());
+  members[1]->exchange.reset();
+  while (members[0]->turn()) continue;
+  CHECK(members[0]->exchange->lost() == 17);
+}
+
+TEST_CASE("tcp exchange: once a member has given up, nobody who cannot be reached is the cause") {
+  for (const bool heard_here : {true, false}) {
+    const auto members = make_members(3);
+    connect(*members[0], 0, *members[1], 1);
+    const std::vector<std::size_t> counts(9, 1);
+    members[0]->in = members[0]->out = {0.0F, 0.0F, 0.0F};
+    members[0]->start(counts, 1);
+    if (heard_here) {
+      members[1]->exchange->fail({.kind = MessageKind::kAbort}, {Errc::kSystem, "no way"}, members[1]->completed);
+      while (members[0]->turn()) continue;
+    } else {
+      members[0]->exchange->others_gave_up();
+    }
+    members[0]->exchange->unreachable(2, {Errc::kSystem, "connecting failed"});
+    while (members[0]->turn()) continue;
+    CHECK(members[0]->exchange->failure().ok());
+    CHECK(members[0]->exchange->lost() == -1);
+    CHECK(members[0]->completed.empty());
+  }
+}
+
+TEST_CASE("tcp exchange: the first failure stays") {
+  const auto members = make_members(3);
+  members[0]->exchange->connected(1, Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)));  // which nobody can watch
+  auto [mine, theirs] = make_pair();
+  members[0]->exchange->connected(2, std::move(mine));
+  CHECK_FALSE(members[0]->exchange->failure().ok());
+}
+
+TEST_CASE("tcp exchange: without the counts of all pairs nothing starts") {
+  const auto members = make_members(2);
+  const std::vector<std::size_t> counts(2, 1);
+  CHECK_THROWS_AS(members[0]->start(counts, 1), std::logic_error);
 }
 
 TEST_CASE("tcp exchange: members that do not run the same operations get a protocol error, not wrong blocks") {
