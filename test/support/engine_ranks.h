@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,5 +124,19 @@ class EngineJob {
              warnings_.push_back(line);
            }};
 };
+
+// In place.
+inline engine::Submission allreduce(const std::string& name, std::vector<float>& memory) {
+  return {.name = name,
+          .shape = {static_cast<std::int64_t>(memory.size())},
+          .input = memory.data(),
+          .output = memory.data()};
+}
+
+inline engine::HandlePtr submit(engine::Engine& engine, const engine::Submission& one) {
+  auto handles = engine.submit(std::span(&one, 1));
+  EXPECT_OK(handles);
+  return handles->front();
+}
 
 }  // namespace distrun::test

@@ -8,15 +8,6 @@ namespace {
 
 message::Submitted request(const std::string& name) { return {.name = name, .signature = {.shape = {4}}}; }
 
-template <class T>
-std::vector<T> only(const Actions& actions) {
-  std::vector<T> found;
-  for (const Entry& entry : actions.entries) {
-    if (const auto* one = std::get_if<T>(&entry)) found.push_back(*one);
-  }
-  return found;
-}
-
 TEST_CASE("shutdown is the entry after all have left and the last one has nothing in flight") {
   Coordinator c(plain_options(2));
   c.leave(1);

@@ -37,15 +37,6 @@ message::Submitted grouped(const std::string& name, std::uint64_t digest, std::u
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-template <class T>
-std::vector<T> only(const Actions& actions) {
-  std::vector<T> found;
-  for (const Entry& entry : actions.entries) {
-    if (const auto* one = std::get_if<T>(&entry)) found.push_back(*one);
-  }
-  return found;
-}
-
 // The tensor's id after all ranks have submitted it cold.
 TensorId make_known(Coordinator& c, int ranks, const message::Submitted& what) {
   for (int r = 0; r < ranks; ++r) c.submitted(r, what, at(0));

@@ -11,14 +11,8 @@
 namespace distrun::engine {
 namespace {
 
+using test::allreduce;
 using test::EngineJob;
-
-Submission allreduce(std::vector<float>& memory) {
-  return {.name = "x",
-          .shape = {static_cast<std::int64_t>(memory.size())},
-          .input = memory.data(),
-          .output = memory.data()};
-}
 
 struct Fault {
   int rank;
@@ -43,7 +37,7 @@ void run_with(const Fault& fault) {
   EngineJob job({.ranks = 3, .backend = {.hangs = fault.rank, .meddle = meddle}, .shut_down = false});
   job.run([&](int, Engine& engine) {
     std::vector<float> memory(4, 1);
-    const Submission one = allreduce(memory);
+    const Submission one = allreduce("x", memory);
     const auto handles = engine.submit(std::span(&one, 1));
     EXPECT_OK(handles);
     while (fault.polled && !handles->front()->done()) std::this_thread::yield();
@@ -71,7 +65,7 @@ TEST_CASE("an engine that can do nothing without an exception gives it to whoeve
                    .shut_down = false});
     std::vector<float> memory(4, 1);
     auto engine = job.make(0);
-    const Submission one = allreduce(memory);
+    const Submission one = allreduce("x", memory);
     const auto handles = engine->submit(std::span(&one, 1));
     REQUIRE(handles.ok());
     for (int again = 0; again < 3; ++again) {

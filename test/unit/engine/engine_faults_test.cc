@@ -11,6 +11,7 @@ namespace distrun::engine {
 namespace {
 
 using test::EngineJob;
+using test::submit;
 
 struct Floats {
   explicit Floats(std::size_t count, float value = 1) : memory(count, value) {}
@@ -22,12 +23,6 @@ struct Floats {
   }
   std::vector<float> memory;
 };
-
-HandlePtr submit(Engine& engine, const Submission& one) {
-  auto handles = engine.submit(std::span(&one, 1));
-  EXPECT_OK(handles);
-  return handles->front();
-}
 
 const Status& wait(Engine& engine, const HandlePtr& handle) {
   EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(40)));

@@ -9,20 +9,9 @@
 namespace distrun::engine {
 namespace {
 
+using test::allreduce;
 using test::EngineJob;
-
-Submission allreduce(std::vector<float>& memory) {
-  return {.name = "x",
-          .shape = {static_cast<std::int64_t>(memory.size())},
-          .input = memory.data(),
-          .output = memory.data()};
-}
-
-HandlePtr submit(Engine& engine, const Submission& one) {
-  auto handles = engine.submit(std::span(&one, 1));
-  EXPECT_OK(handles);
-  return handles->front();
-}
+using test::submit;
 
 // Who finds out may have heard that the rank leaves, or not yet.
 bool is_missed(const Status& status) { return status.code() == Errc::kRankLeft || status.code() == Errc::kRankLost; }
@@ -32,7 +21,7 @@ TEST_CASE("a rank that dies when all have left, while something runs, is missed"
   std::atomic<int> leaving{0};
   job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(4, 1);
-    const HandlePtr handle = submit(engine, allreduce(memory));
+    const HandlePtr handle = submit(engine, allreduce("x", memory));
     leaving.fetch_add(1);
     if (rank == 2) {
       while (leaving.load() < 3) std::this_thread::yield();
@@ -54,7 +43,7 @@ TEST_CASE("a rank that stands in for data after its join goes when that has ende
   job.run([&](int rank, Engine& engine) {
     const Submission join{.kind = OpKind::kJoin, .name = std::string(kJoinName)};
     std::vector<float> memory(4, 1);
-    if (rank != 1) (void)submit(engine, allreduce(memory));
+    if (rank != 1) (void)submit(engine, allreduce("x", memory));
     const HandlePtr joined = submit(engine, join);
     EXPECT_OK(engine.wait_all(std::span(&joined, 1), deadline_after(20)));
     const TimePoint start = Clock::now();

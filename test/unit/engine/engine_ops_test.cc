@@ -11,22 +11,11 @@
 namespace distrun::engine {
 namespace {
 
+using test::allreduce;
 using test::EngineJob;
+using test::submit;
 
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
-
-Submission allreduce(const std::string& name, std::vector<float>& memory) {
-  return {.name = name,
-          .shape = {static_cast<std::int64_t>(memory.size())},
-          .input = memory.data(),
-          .output = memory.data()};
-}
-
-HandlePtr submit(Engine& engine, const Submission& one) {
-  auto handles = engine.submit(std::span(&one, 1));
-  EXPECT_OK(handles);
-  return handles->front();
-}
 
 void wait(Engine& engine, const HandlePtr& handle) {
   EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(30)));

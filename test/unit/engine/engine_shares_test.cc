@@ -15,6 +15,7 @@
 namespace distrun::engine {
 namespace {
 
+using test::allreduce;
 using test::EngineJob;
 
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
@@ -29,13 +30,6 @@ HandlePtr finish(Engine& engine, const Submission& one) {
 void run(Engine& engine, const Submission& one) { EXPECT_OK(finish(engine, one)->status()); }
 
 Submission join(int set = 0) { return {.kind = OpKind::kJoin, .name = std::string(kJoinName), .process_set = set}; }
-
-Submission allreduce(const std::string& name, std::vector<float>& memory) {
-  return {.name = name,
-          .shape = {static_cast<std::int64_t>(memory.size())},
-          .input = memory.data(),
-          .output = memory.data()};
-}
 
 // Rows that rank i sends to rank j.
 std::int64_t sent(int i, int j, int step) { return (i + 2 * j + step / 2) % 3; }
