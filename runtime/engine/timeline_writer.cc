@@ -64,7 +64,8 @@ struct TimelineWriter::State {
 bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
   batch = {};  // its memory is given back without the mutex, which the engine's turn takes
   const MutexLock lock(mutex);
-  while (queue.empty() && dropped.events == 0 && !ending) changed.wait(mutex);
+  // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+  while (queue.empty() && dropped.events == 0 && !ending) changed.wait_until(mutex, TimePoint::max());
   if (queue.empty() && dropped.events == 0) return false;
   if (!queue.empty()) {
     batch = std::move(queue.front());
