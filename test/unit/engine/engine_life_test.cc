@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "runtime/engine/tensor_key.h"
 #include "test/support/engine_ranks.h"
+#include "test/support/temporary_file.h"
 
 namespace distrun::engine {
 namespace {
 
 using test::EngineJob;
+using test::slurp;
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -36,12 +36,6 @@ int entries_of(const char* folder) {
   while (::readdir(directory) != nullptr) ++count;
   ::closedir(directory);
   return count;
-}
-
-std::string slurp(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 // Of the engines' own threads, of all engines in this process.

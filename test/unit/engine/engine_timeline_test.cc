@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <fstream>
-#include <sstream>
+#include <string>
 
 #include "test/support/engine_ranks.h"
 #include "test/support/stuck_disk.h"
+#include "test/support/temporary_file.h"
 #include "test/unit/engine/json_check.h"
 
 namespace distrun::engine {
@@ -37,16 +37,8 @@ bool any(Engine& engine, bool mine) {
   return memory.front() > 0;
 }
 
-class TemporaryFile {
+class Trace : public test::TemporaryFile {
  public:
-  TemporaryFile() { ::close(::mkstemp(path_)); }
-  ~TemporaryFile() { ::unlink(path_); }
-  [[nodiscard]] std::string path() const { return path_; }
-  [[nodiscard]] std::string text() const {
-    std::ostringstream text;
-    text << std::ifstream(path_).rdbuf();
-    return text.str();
-  }
   // Phases, ranks and operations together.
   [[nodiscard]] int events() const {
     const std::string all = text();
@@ -54,9 +46,6 @@ class TemporaryFile {
     for (std::size_t at = 0; (at = all.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
     return events;
   }
-
- private:
-  char path_[64] = "/tmp/distrun-test-XXXXXX";
 };
 
 // What a rank sends for so many operations. Their events would be 200 KB.
@@ -72,7 +61,7 @@ void expect_no_events(std::size_t bytes, std::size_t without) {
 }
 
 TEST_CASE("the timeline has all ranks, all phases, and can be started and stopped while the job runs") {
-  const TemporaryFile file;
+  const Trace file;
   EngineJob job({.ranks = 3});
   job.run([&](int rank, Engine& engine) {
     EXPECT_OK(allreduce(engine, "before"));
@@ -93,11 +82,11 @@ TEST_CASE("the timeline has all ranks, all phases, and can be started and stoppe
 }
 
 TEST_CASE("a timeline that is started while one is on ends that one, and so does the end of the job") {
-  const TemporaryFile first;
-  const TemporaryFile second;
+  const Trace first;
+  const Trace second;
   EngineJob job({.ranks = 3});
   job.run([&](int rank, Engine& engine) {
-    for (const TemporaryFile* file : {&first, &second, &second}) {
+    for (const Trace* file : {&first, &second, &second}) {
       EXPECT_OK(engine.start_timeline(file->path()));
       if (rank == 0 && file == &second) EXPECT_EQ(first.events(), 3 * 3 * 5);
       for (int i = 0; i < 5; ++i) EXPECT_OK(allreduce(engine, "x"));
@@ -105,7 +94,7 @@ TEST_CASE("a timeline that is started while one is on ends that one, and so does
     EXPECT_OK(engine.shutdown(deadline_after(30)));
     EXPECT_EQ(engine.start_timeline(second.path()).code(), Errc::kShutDown);  // and leaves the file as it is
   });
-  for (const TemporaryFile* file : {&first, &second}) {
+  for (const Trace* file : {&first, &second}) {
     CHECK(JsonCheck::valid(file->text()));
     CHECK(file->events() == 3 * 3 * 5);
   }
@@ -160,8 +149,8 @@ TEST_CASE("a job with a stuck disk under its timeline goes on and ends") {
 }
 
 TEST_CASE("a timeline ends at its greatest size: the file says so, the user hears of it, the ranks stop recording") {
-  const TemporaryFile file;
-  const TemporaryFile other;
+  const Trace file;
+  const Trace other;
   Settings settings;
   settings.timeline_max_size = 100'000;
   EngineJob job({.ranks = 3, .settings = settings});

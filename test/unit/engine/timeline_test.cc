@@ -6,29 +6,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
+#include "test/support/temporary_file.h"
 #include "test/unit/engine/json_check.h"
 
 namespace distrun::engine {
 namespace {
 
-std::string slurp(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-class TemporaryFile {
- public:
-  TemporaryFile() { ::close(::mkstemp(path_)); }
-  ~TemporaryFile() { ::unlink(path_); }
-  [[nodiscard]] std::string path() const { return path_; }
-
- private:
-  char path_[64] = "/tmp/distrun-test-XXXXXX";
-};
+using test::slurp;
+using test::TemporaryFile;
 
 TEST_CASE("the file is JSON after every write, whatever the names are") {
   const TemporaryFile temporary;

@@ -5,27 +5,24 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <fstream>
-#include <sstream>
+#include <string>
 #include <thread>
 
 #include "test/support/stuck_disk.h"
+#include "test/support/temporary_file.h"
 #include "test/unit/engine/json_check.h"
 
 namespace distrun::engine {
 namespace {
+
+using test::slurp;
+using test::TemporaryFile;
 
 constexpr std::size_t kBatch = 1000;
 
 std::vector<TimelineEvent> batch() {
   return std::vector<TimelineEvent>(
       kBatch, {.start_ns = 7'000, .duration_ns = 1, .tensor = std::string(2000, 'x'), .phase = "QUEUE"});
-}
-
-std::string slurp(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -83,8 +80,8 @@ TEST_CASE("what a slow disk has no time for is dropped and counted in the file")
 }
 
 TEST_CASE("the writer's thread sleeps while there is nothing to write, and goes with the file") {
-  char path[] = "/tmp/distrun-test-XXXXXX";
-  ::close(::mkstemp(path));
+  const TemporaryFile file;
+  const std::string path = file.path();
   auto writer = TimelineWriter::create(path, {"h"}, 0);
   REQUIRE(writer.ok());
   REQUIRE((*writer)->write(0, batch(), 0).ok());
@@ -99,15 +96,14 @@ TEST_CASE("the writer's thread sleeps while there is nothing to write, and goes 
   const TimePoint deadline = deadline_after(10);  // a joined thread may still be on its way out of the kernel's list
   while (sleeps() >= 0 && Clock::now() < deadline) std::this_thread::yield();
   CHECK(sleeps() == -1);
-  ::unlink(path);
 }
 
 TEST_CASE("a failure to write is told once, by the next write or by the end") {
   for (const bool writes_again : {true, false}) {
     auto writer = TimelineWriter::create("/dev/full", {}, 0);
     CHECK_FALSE(writer.ok());
-    char path[] = "/tmp/distrun-test-XXXXXX";
-    ::close(::mkstemp(path));
+    const TemporaryFile file;
+    const std::string path = file.path();
     writer = TimelineWriter::create(path, {"h"}, 1000);
     REQUIRE(writer.ok());
     REQUIRE((*writer)->write(0, batch(), 0).ok());
@@ -120,7 +116,6 @@ TEST_CASE("a failure to write is told once, by the next write or by the end") {
     if (!writes_again) told = finished;
     REQUIRE_FALSE(told.ok());
     CHECK(told.message().find("timeline_max_size (1000)") != std::string::npos);
-    ::unlink(path);
   }
 }
 
