@@ -51,6 +51,10 @@ void FailureDetector::launcher_gone(const Status& why) {
 }
 
 void FailureDetector::suspect_until(Suspicion suspicion) {
+  // An operation that failed before must not end the job without this name.
+  for (const Suspicion& one : suspicions_) {
+    if (one.rank < 0) suspicion.until = std::min(suspicion.until, one.until);
+  }
   const auto known = std::find_if(suspicions_.begin(), suspicions_.end(),
                                   [&](const Suspicion& one) { return one.rank == suspicion.rank; });
   if (known == suspicions_.end()) {

@@ -118,9 +118,12 @@ TEST_CASE("a rank that is named wins over the operation that failed because of i
   FailureDetector detector(kHosts);
   detector.suspect_operation({Errc::kSystem, "connection reset"}, kStart);
   CHECK(detector.verdict(kStart + FailureDetector::kGrace)->code == Errc::kSystem);
-  detector.suspect(1, "its tcp connection ended", kStart + milliseconds(1));
-  const auto error = detector.verdict(kStart + FailureDetector::kGrace + milliseconds(1));
+  // However long this rank was kept from looking: the operation alone would not say who is the cause.
+  detector.suspect(1, "its tcp connection ended", kStart + milliseconds(200));
+  CHECK(detector.deadline() == kStart + FailureDetector::kGrace);
+  const auto error = detector.verdict(kStart + FailureDetector::kGrace);
   CHECK(error->code == Errc::kRankLost);
+  CHECK(error->ranks == std::vector<int>{1});
   CHECK_FALSE(error->usable);
 }
 
