@@ -24,6 +24,7 @@ Round = dict[str, Results]
 Agree = Callable[[int], int]
 
 STEPS = ("MLP", "CNN", "ResNet-18", "transformer")  # cases that are steps/s; all others are seconds
+STEPS_AT_A_TIME = 4  # the first is not counted
 
 
 class Target(NamedTuple):
@@ -55,6 +56,26 @@ def as_rank_0(count: int) -> int:
     import distrun
 
     return int(distrun.broadcast_object(count, 0))
+
+
+def rates(steps: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """Of each, steps per second: medians of what they make in turn."""
+    for once in steps.values():
+        for _ in range(3):
+            once()
+    begin = time.perf_counter()
+    for once in steps.values():
+        once()
+    each = (time.perf_counter() - begin) / len(steps)
+    found: dict[str, list[float]] = {who: [] for who in steps}
+    for _ in range(as_rank_0(max(5, int(seconds * 3 / each / STEPS_AT_A_TIME)))):
+        for who, once in steps.items():
+            once()
+            for _ in range(STEPS_AT_A_TIME - 1):
+                begin = time.perf_counter()
+                once()
+                found[who].append(time.perf_counter() - begin)
+    return {who: 1.0 / statistics.median(times) for who, times in found.items()}
 
 
 def c_api(seconds: float) -> float:

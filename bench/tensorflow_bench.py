@@ -2,26 +2,40 @@
 
     python bench/tensorflow_bench.py [--np 2] [--rounds 3] [--seconds 1] [--json FILE]
 
-with a Python that has TensorFlow and distrun. Every round runs each of them once, in turn; the table has medians over
-the rounds, the ratios are medians of each round's ratio. Exit code 1 when a target is missed. One TensorFlow thread for
-each purpose in each process, so that processes do not fight for cores.
+with a Python that has TensorFlow and distrun. Every round runs both, in turn; the table has medians over the rounds,
+the ratios are medians of each round's ratio. Exit code 1 when a target is missed. One TensorFlow thread for each
+purpose in each process, so that processes do not fight for cores. distrun's processes also train `alone`, and `in
+step`: alone, but for 4 bytes after each step for which the ranks wait for each other; nobody can get below that.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rounds import Agree, Results, Round, Target, as_rank_0, c_api, finish, median_time, one_run, parse_options, say
+from rounds import (
+    Agree,
+    Results,
+    Round,
+    Target,
+    as_rank_0,
+    c_api,
+    finish,
+    median_time,
+    one_run,
+    parse_options,
+    rates,
+    say,
+)
 
 MIB = 1 << 20
 SIZES = (4, 16 * MIB, 64 * MIB)
-WHO = ("distrun", "mwms", "alone")
+WHO = ("distrun", "mwms")  # each in processes of its own
+MWMS_REPEATS = 30  # it has no cheap way to agree on a number
 CHAIN = 50  # operations in one function: what the call of a function costs must not count
-# For each: how many times a measurement is repeated. MultiWorkerMirroredStrategy has no cheap way to agree.
-AGREE: dict[str, Agree] = {"distrun": as_rank_0, "mwms": lambda count: 30, "alone": lambda count: 30}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -114,32 +128,58 @@ def allreduces(seconds: float, strategy: Any, reduce: Callable[[Any], Any], agre
     return found
 
 
+def work_distrun(seconds: float) -> Round:
+    """One rank, and the two that show what is possible."""
+    import tensorflow as tf
+
+    begin = time.perf_counter()
+    import distrun.tensorflow as hvd
+
+    results: Results = {"import": time.perf_counter() - begin}
+    hvd.init()
+    strategy = tf.distribute.get_strategy()
+    results |= distrun_latencies(seconds)
+    results |= allreduces(seconds, strategy, lambda value: hvd.allreduce(value, op=hvd.Sum), as_rank_0)
+    found: Round = {"distrun": results, "alone": {}, "in step": {}}
+    nothing = tf.zeros([1])
+
+    def in_step(once: Callable[[], Any]) -> None:
+        once()
+        hvd.allreduce(nothing, name="in step")
+
+    for name, (make, batch) in models().items():
+        ours = training(make, batch, strategy, hvd.DistributedGradientTape)
+        alone = training(make, batch, strategy, lambda tape: tape)
+        waiting = functools.partial(in_step, training(make, batch, strategy, lambda tape: tape))
+        for who, rate in rates({"distrun": ours, "alone": alone, "in step": waiting}, seconds).items():
+            found[who][name] = rate
+    return found
+
+
+def work_mwms(seconds: float) -> Round:
+    """One worker."""
+    import tensorflow as tf
+
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    def agree(_: int) -> int:
+        return MWMS_REPEATS
+
+    results = allreduces(seconds, strategy, lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x), agree)
+    for name, (make, batch) in models().items():
+        results[name] = 1.0 / median_time(seconds * 3, training(make, batch, strategy, lambda tape: tape), agree)
+    return {"mwms": results}
+
+
 def work(who: str, seconds: float) -> None:
     """One rank of one of them; rank 0 prints the results as one JSON line."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    results: Results = {}
-    strategy, reduce, distribute = tf.distribute.get_strategy(), lambda value: value, lambda tape: tape
-    if who == "distrun":
-        begin = time.perf_counter()
-        import distrun.tensorflow as hvd
-
-        results["import"] = time.perf_counter() - begin
-        hvd.init()
-        results |= distrun_latencies(seconds)
-        reduce, distribute = lambda value: hvd.allreduce(value, op=hvd.Sum), hvd.DistributedGradientTape
-    elif who == "mwms":
-        ring = tf.distribute.experimental.CommunicationImplementation.RING
-        options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-        reduce = lambda value: tf.distribute.get_replica_context().all_reduce("SUM", value)  # noqa: E731
-    if who != "alone":
-        results |= allreduces(seconds, strategy, reduce, AGREE[who])
-    for name, (make, batch) in models().items():
-        results[name] = 1.0 / median_time(seconds * 3, training(make, batch, strategy, distribute), AGREE[who])
-    say(results)
+    say(work_distrun(seconds) if who == "distrun" else work_mwms(seconds))
 
 
 def targets() -> list[Target]:
@@ -178,7 +218,7 @@ def main() -> int:
     if options.who:
         work(options.who, options.seconds)
         return 0
-    rounds = [{who: one_run(who, options, QUIET) for who in WHO} for _ in range(options.rounds)]
+    rounds = [one_run("distrun", options, QUIET) | one_run("mwms", options, QUIET) for _ in range(options.rounds)]
     return finish(rounds, targets(), options)
 
 

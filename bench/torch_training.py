@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import copy
 import functools
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rounds import Round, Target, as_rank_0, finish, median_time, one_run, parse_options, say
+from rounds import Round, Target, as_rank_0, finish, median_time, one_run, parse_options, rates, say
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WHO = ("optimizer", "ddp distrun", "ddp gloo", "alone", "in step", "ddp nothing")
-STEPS_AT_A_TIME = 4  # the first is not counted
 MODELS = ("MLP", "ResNet-18", "transformer")
 SMALL = "4 B"
 
@@ -82,26 +79,6 @@ def made(value: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(value)
     return future
-
-
-def rates(steps: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Of each, steps per second: medians of what they make in turn."""
-    for once in steps.values():
-        for _ in range(3):
-            once()
-    begin = time.perf_counter()
-    for once in steps.values():
-        once()
-    each = (time.perf_counter() - begin) / len(steps)
-    found: dict[str, list[float]] = {who: [] for who in steps}
-    for _ in range(as_rank_0(max(5, int(seconds * 3 / each / STEPS_AT_A_TIME)))):
-        for who, once in steps.items():
-            once()
-            for _ in range(STEPS_AT_A_TIME - 1):
-                begin = time.perf_counter()
-                once()
-                found[who].append(time.perf_counter() - begin)
-    return {who: 1.0 / statistics.median(times) for who, times in found.items()}
 
 
 def work(seconds: float) -> None:
