@@ -10,6 +10,7 @@
 #include "distrun/distrun.h"
 #include "runtime/api/c_error.h"
 #include "runtime/api/c_handles.h"
+#include "runtime/base/fork_guard.h"
 #include "runtime/base/types.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/tensor_key.h"
@@ -250,7 +251,9 @@ int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double 
   });
 }
 
-int32_t distrun_poll(distrun_handle* handle) { return handle != nullptr && handle->operation->done() ? 1 : 0; }
+int32_t distrun_poll(distrun_handle* handle) {
+  return handle != nullptr && (handle->operation->done() || distrun::in_forked_child()) ? 1 : 0;
+}
 
 int32_t distrun_get_error(distrun_handle* handle, distrun_error* error) {
   return guarded([&]() -> Status {

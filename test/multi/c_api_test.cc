@@ -1,12 +1,14 @@
 // The C API as a program uses it, with as many ranks as the launcher starts.
 #include <distrun/distrun.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <distrun/distrun.hpp>
@@ -38,6 +40,27 @@ distrun_error last_error() {
   distrun_last_error(&error);
   return error;
 }
+
+// Signals all the time, as of a profiler.
+class Alarms {
+ public:
+  Alarms() {
+    std::signal(SIGALRM, [](int) {});
+    set({.tv_sec = 0, .tv_usec = 20'000});
+  }
+  ~Alarms() {
+    set({});
+    std::signal(SIGALRM, SIG_IGN);
+  }
+  Alarms(const Alarms&) = delete;
+  Alarms& operator=(const Alarms&) = delete;
+
+ private:
+  static void set(timeval each) {
+    const itimerval times{.it_interval = each, .it_value = each};
+    ::setitimer(ITIMER_REAL, &times, nullptr);
+  }
+};
 
 }  // namespace
 
@@ -382,25 +405,56 @@ TEST_CASE("questions have answers") {
 }
 
 TEST_CASE("a forked child is refused, and its parent goes on") {
+  float value = 0;
+  const int64_t shape[1] = {1};
+  const distrun_op op = make_op(DISTRUN_ALLREDUCE, "forked", &value, shape);
+  distrun_handle* in_flight = nullptr;
+  const bool first = g_session->rank() == 0;
+  if (first) REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &in_flight) == DISTRUN_OK);
   const pid_t child = fork();
   if (child == 0) {
-    float value = 0;
-    const int64_t shape[1] = {1};
-    const distrun_op op = make_op(DISTRUN_ALLREDUCE, "child", &value, shape);
     distrun_handle* handle = nullptr;
     const int32_t code = distrun_enqueue(g_session->get(), &op, 1, &handle);
-    _exit(code == DISTRUN_NOT_INITIALIZED && std::strstr(last_error().message, "forked child") != nullptr ? 7 : 1);
+    if (code != DISTRUN_NOT_INITIALIZED || std::strstr(last_error().message, "forked child") == nullptr) _exit(1);
+    const bool ends = !first || (distrun_poll(in_flight) == 1 && distrun_wait(in_flight, -1.0) != DISTRUN_INTERRUPTED);
+    _exit(ends ? 7 : 2);
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(WEXITSTATUS(status) == 7);
+  if (first && g_session->size() > 1) CHECK(distrun_poll(in_flight) == 0);
   g_session->barrier();
+  if (!first) REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &in_flight) == DISTRUN_OK);
+  CHECK(distrun_wait(in_flight, -1.0) == DISTRUN_OK);
+  distrun_release(in_flight);
+}
+
+TEST_CASE("signals do not prolong a wait") {
+  if (g_session->size() == 1) return;
+  const Alarms alarms;
+  float value = 1;
+  if (g_session->rank() == 0) {
+    auto operation = g_session->allreduce_async("alarmed", &value, 1, DISTRUN_SUM);
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(operation.wait(0.3), distrun::Error);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+    CHECK_FALSE(operation.done());
+    g_session->barrier();
+    operation.wait();
+  } else {
+    g_session->barrier();
+    g_session->allreduce("alarmed", &value, 1, DISTRUN_SUM);
+  }
+  CHECK(value == static_cast<float>(g_session->size()));
 }
 
 int main(int argc, char** argv) {
   distrun::Session session;
   g_session = &session;
   const int failures = Catch::Session().run(argc, argv);
+  // The others wait meanwhile, and signals do not end their leaving.
+  const Alarms alarms;
+  if (session.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   session.shutdown();
   return failures;
 }

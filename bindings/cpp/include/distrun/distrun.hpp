@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -68,7 +69,8 @@ constexpr std::int32_t dtype_of() {
 
 }  // namespace detail
 
-// One operation in flight. The memory it was given must stay valid until wait() has returned or thrown.
+// One operation in flight. The memory it was given must stay valid until wait() has returned, or thrown anything but
+// DISTRUN_TIMEOUT while done() is false: after that it still runs.
 class Operation {
  public:
   Operation() = default;
@@ -80,10 +82,15 @@ class Operation {
   }
   ~Operation() { distrun_release(handle_); }
 
-  // Waits at most `seconds` (negative: no limit). A signal that arrives does not end the wait.
+  // Waits at most `seconds` in all (negative: no limit). A signal that arrives does not end the wait.
   void wait(double seconds = -1.0) {
-    std::int32_t code = DISTRUN_INTERRUPTED;
-    while (code == DISTRUN_INTERRUPTED) code = distrun_wait(handle_, seconds);
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    std::int32_t code = distrun_wait(handle_, seconds);
+    while (code == DISTRUN_INTERRUPTED) {
+      const double left = seconds - std::chrono::duration<double>(Clock::now() - start).count();
+      code = distrun_wait(handle_, seconds < 0 ? seconds : std::max(left, 0.0));
+    }
     detail::check(code);
   }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
@@ -117,7 +124,7 @@ class Session {
   // Leaves in good order; call shutdown() first where its errors matter.
   ~Session() {
     if (session_ == nullptr) return;
-    distrun_shutdown(session_);
+    leave();
     distrun_close(session_);
   }
 
@@ -129,7 +136,8 @@ class Session {
     detail::check(code);
     return stop != 0;
   }
-  void shutdown() { detail::check(distrun_shutdown(session_)); }
+  // Waits for the other ranks (distrun.h). A signal that arrives does not end the wait.
+  void shutdown() { detail::check(leave()); }
   [[nodiscard]] int rank() const { return world().rank; }
   [[nodiscard]] int size() const { return world().size; }
   [[nodiscard]] distrun_world world() const {
@@ -223,6 +231,11 @@ class Session {
   [[nodiscard]] distrun_session* get() const { return session_; }
 
  private:
+  std::int32_t leave() {
+    std::int32_t code = DISTRUN_INTERRUPTED;
+    while (code == DISTRUN_INTERRUPTED) code = distrun_shutdown(session_);
+    return code;
+  }
   // The op refers to `name`, which must outlive submit().
   template <class T>
   static distrun_op make_op(distrun_kind kind, const std::string& name, T* data, int process_set) {

@@ -180,9 +180,11 @@ DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
  * the same, except on rank 0, which the others need until they have left and which waits for them without a limit
- * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. May be called again. */
+ * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. DISTRUN_INTERRUPTED (a
+ * signal handler ran while it waited): it has not left yet, call again. May be called again in any case. */
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
-/* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait. */
+/* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0 itself
+ * stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
 /* Every rank calls it once per step. `stop` becomes 1 on all ranks from the same call (the same number of calls,
  * counted on each rank) on, once a rank got SIGTERM or SIGUSR1, passed request = 1, or the launcher was asked
@@ -206,13 +208,14 @@ DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, ch
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
 /* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
- * signal handler ran) leave the handle as it was: wait again. Otherwise the operation's own result. */
+ * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0. Otherwise the operation's
+ * own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
 /* All handles; the first that failed is reported and its index stored (may be NULL). */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
 /* Any handle: the index of a completed one is stored; returns that operation's result. */
 DISTRUN_API int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* index);
-/* 1 if complete, 0 if not. */
+/* 1 if complete, 0 if not; 1 in a forked child, where distrun_wait() says why. */
 DISTRUN_API int32_t distrun_poll(distrun_handle* handle);
 /* Of a completed handle. Both stay valid until release. */
 DISTRUN_API int32_t distrun_get_error(distrun_handle* handle, distrun_error* error);
