@@ -42,10 +42,12 @@ std::string upper(std::string_view text) {
   return result;
 }
 
+// Whatever the program's locale takes for a decimal point.
 std::string microseconds(std::int64_t ns) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3f", static_cast<double>(ns) / 1000);
-  return text.data();
+  std::string text = std::to_string(ns);
+  const std::size_t sign = ns < 0 ? 1 : 0;
+  if (text.size() < sign + 4) text.insert(sign, sign + 4 - text.size(), '0');
+  return text.insert(text.size() - 3, ".");
 }
 
 }  // namespace
