@@ -1,4 +1,5 @@
-"""C calls that block on other ranks and do not return when a signal comes: init, and the making of process sets."""
+"""C calls that block on other ranks and do not return when a signal comes: init, the making of process sets,
+the timeline's start and end."""
 
 from __future__ import annotations
 

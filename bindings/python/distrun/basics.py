@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from distrun import _hooks, _operations, _session, errors, process_sets
+from distrun import _blocking, _hooks, _operations, _session, errors, process_sets
 from distrun._abi import DType, Kind, ReduceOp
 from distrun._library import library, native_version
 from distrun._session import query
@@ -228,11 +228,21 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
     mark_cycles is accepted and has no effect: there are no cycles here.
     """
-    with _session.current().calling() as pointer:
-        errors.check(library().distrun_timeline_start(pointer, file_path.encode()))
+    session = _session.current()
+    _blocking.call(lambda: _start_timeline(session, file_path.encode()))
+
+
+def _start_timeline(session: _session.Session, path: bytes) -> None:
+    with session.calling() as pointer:
+        errors.check(library().distrun_timeline_start(pointer, path))
 
 
 def stop_timeline() -> None:
     """Ends the trace, which is complete when this returns on rank 0; no effect if there is none."""
-    with _session.current().calling() as pointer:
+    session = _session.current()
+    _blocking.call(lambda: _stop_timeline(session))
+
+
+def _stop_timeline(session: _session.Session) -> None:
+    with session.calling() as pointer:
         errors.check(library().distrun_timeline_stop(pointer))

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 from checks import marker, wait_for
@@ -43,6 +44,28 @@ def check_keyboard_interrupt() -> None:
     assert hvd.allreduce(np.ones(1), op=hvd.Sum).tolist() == [hvd.size()]
 
 
+def check_interrupted_call() -> None:
+    """Of all ranks, which one makes alone; the others count on it all the same."""
+    path = str(marker("timeline"))
+    if hvd.rank() == 0:
+        sent: list[float] = []
+        try:
+            signal_myself_soon(signal.SIGINT, sent)
+            hvd.start_timeline(path)
+        except KeyboardInterrupt:
+            assert time.monotonic() - sent[0] < LIMIT
+        else:
+            raise AssertionError("no KeyboardInterrupt")
+        marker("interrupted.call").touch()
+    else:
+        wait_for(marker("interrupted.call").exists, "the interrupt")
+        hvd.start_timeline(path)
+    hvd.allreduce(np.ones(1), name="recorded")
+    hvd.stop_timeline()
+    if hvd.rank() == 0:
+        assert "recorded" in Path(path).read_text()
+
+
 def check_handler_that_returns() -> None:
     if hvd.rank() == 0:
         sent: list[float] = []
@@ -76,6 +99,7 @@ def check_should_stop_after_sigterm() -> None:
 if __name__ == "__main__":
     hvd.init()
     check_keyboard_interrupt()
+    check_interrupted_call()
     check_handler_that_returns()
     check_should_stop_after_sigterm()
     hvd.shutdown()
