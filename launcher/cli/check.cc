@@ -13,6 +13,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/plan/text.h"
 #include "launcher/version.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::launcher {
 namespace {
@@ -25,6 +26,8 @@ struct Answer {
   std::string text;   // the lines, or
   std::string fault;  // why there is none
 };
+
+using Row = std::vector<std::string>;
 
 Answer ask_library(const char* what) {
   const std::string path = library_path();
@@ -44,8 +47,11 @@ Answer ask_library(const char* what) {
   return {.text = text};
 }
 
-std::vector<std::vector<std::string>> backend_rows(const std::string& text) {
-  std::vector<std::vector<std::string>> rows;
+bool is_warning(const Row& row) { return row.front() == "warning"; }
+
+// Name and state of each backend, and what is said of files that are none.
+std::vector<Row> backend_rows(const std::string& text) {
+  std::vector<Row> rows;
   std::string_view rest = text;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -80,7 +86,14 @@ std::string as_text(const Topology& topology, const Answer& backends, bool build
 
 std::string as_json(const Topology& topology, const Answer& backends) {
   std::vector<std::string> items;
-  for (const auto& row : backend_rows(backends.text)) items.push_back(json_quote(row[0]) + ": " + json_quote(row[1]));
+  std::vector<std::string> warnings;
+  for (const Row& row : backend_rows(backends.text)) {
+    if (is_warning(row)) {
+      warnings.push_back(json_quote(row[1]));
+    } else {
+      items.push_back(json_quote(row[0]) + ": " + json_quote(row[1]));
+    }
+  }
   std::vector<std::string> gpus;
   for (const Gpu& gpu : topology.gpus) {
     gpus.push_back("{\"bus\": " + json_quote(gpu.bus) + ", \"model\": " + json_quote(gpu.model) +
@@ -89,7 +102,8 @@ std::string as_json(const Topology& topology, const Answer& backends) {
   return std::string("{\"version\": ") + json_quote(kVersion) + ", \"program\": " + json_quote(own_program()) +
          ", \"library\": " + json_quote(library_path()) + ", \"cpus\": " + std::to_string(topology.cpus.size()) +
          ", \"cores\": " + std::to_string(count_cores(topology.cpus)) + ", \"gpus\": [" + join(gpus, ", ") +
-         "], \"backends\": {" + join(items, ", ") + "}, \"fault\": " + json_quote(backends.fault) + "}\n";
+         "], \"backends\": {" + join(items, ", ") + "}, \"warnings\": [" + join(warnings, ", ") + "], \"fault\": " + json_quote(backends.fault) +
+         "}\n";
 }
 
 // The Python beside this program (a virtual environment's), else the first one on PATH.
@@ -130,7 +144,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   return outcome;
 }
 
-int check_main(const std::vector<std::string>& arguments) {
+int check_main(const std::vector<std::string>& arguments, const Environment& environment) {
   bool build = false;
   bool json = false;
   for (const std::string& word : arguments) {
@@ -157,6 +171,11 @@ int check_main(const std::vector<std::string>& arguments) {
       std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
       return exit_code::kUsage;
     }
+  }
+  // The library would answer with the text of the error.
+  if (const auto settings = read_settings(environment, {}); !settings.ok()) {
+    std::fprintf(stderr, "distrun: check: %s\n", settings.status().message().c_str());
+    return exit_code::kUsage;
   }
   const Topology topology = scan_topology("/");
   const Answer backends = ask_library("backends");

@@ -10,7 +10,7 @@
 namespace distrun::launcher {
 
 // `arguments` behind the word check. Prints; returns the exit code.
-int check_main(const std::vector<std::string>& arguments);
+int check_main(const std::vector<std::string>& arguments, const Environment& environment);
 
 // Whether they are about hosts: those that they name, or without any word about this machine alone (--build,
 // --no-detect) those of the allocation.

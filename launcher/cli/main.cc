@@ -44,7 +44,7 @@ int run(int argc, char** argv) {
   const bool check = first == "check";
   if (check) arguments.erase(arguments.begin());
   if (check && !launcher::checks_hosts(arguments, distrun::process_environment())) {
-    return launcher::check_main(arguments);
+    return launcher::check_main(arguments, distrun::process_environment());
   }
   const launcher::ParseOutcome outcome =
       check ? launcher::host_check_job(arguments) : launcher::parse_arguments(arguments);

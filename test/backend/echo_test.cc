@@ -165,6 +165,7 @@ TEST_CASE("plug-ins: a file that is no library, and names that are taken or none
 TEST_CASE("plug-ins: the list of backends tells the truth about each") {
   Settings settings;
   settings.plugins = file("echo") + ":" + file("moody");
+  settings.plugins += ":/tmp/other.so";
   const std::string text = backend::describe_backends(settings, "/nonexistent");
   CHECK(contains(text, "self: ok (built in)\n"));
   CHECK(contains(text, "tcp: ok (built in)\n"));
@@ -172,6 +173,7 @@ TEST_CASE("plug-ins: the list of backends tells the truth about each") {
   CHECK(contains(text, "moody: not available (not today)\n"));
   CHECK(contains(text, "mpi: not available (no plug-in libdistrun_backend_mpi.so in /nonexistent)\n"));
   CHECK(contains(text, "nccl: not available"));
+  CHECK(contains(text, "warning: The plug-in file '/tmp/other.so'"));
   CHECK(std::filesystem::path(backend::plugin::default_folder()).filename() == "plugins");
 }
 

@@ -36,7 +36,7 @@ std::string describe_backends(const Settings& settings, const std::string& plugi
     if (found.contains(name)) continue;
     text += line(name, false, "no plug-in libdistrun_backend_" + std::string(name) + ".so in " + plugin_folder);
   }
-  for (const std::string& warning : plugins.warnings) text += warning + "\n";
+  for (const std::string& warning : plugins.warnings) text += "warning: " + warning + "\n";
   return text;
 }
 

@@ -65,6 +65,17 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     assert text in done.stderr
 
 
+def test_check_lists_backends_and_says_what_is_wrong_apart_from_them() -> None:
+    told = json.loads(run("check", "--json", env={"DISTRUN_PLUGINS": "/tmp/other.so"}).stdout)
+    assert told["backends"]["self"] == "ok (built in)" and told["backends"]["tcp"] == "ok (built in)"
+    assert {"self", "shm", "tcp", "gloo", "mpi", "nccl"} <= set(told["backends"])
+    assert all(state.startswith(("ok", "not available")) for state in told["backends"].values())
+    assert len(told["warnings"]) == 1 and "'/tmp/other.so' of DISTRUN_PLUGINS is ignored" in told["warnings"][0]
+    refused = run("check", "--build", "--json", env={"DISTRUN_FUSION_THRESHOLD": "lots"})
+    assert refused.returncode == 64 and refused.stdout == ""
+    assert "DISTRUN_FUSION_THRESHOLD" in refused.stderr and "'lots'" in refused.stderr.replace('"', "'")
+
+
 @pytest.mark.parametrize("module", ["namespace.inner.train", "package.train", "package", "train", "json.tool"])
 def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: Path, module: str) -> None:
     files = ("namespace/inner/train.py", "package/__init__.py", "package/train.py", "package/__main__.py", "train.py")
