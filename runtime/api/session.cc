@@ -285,9 +285,19 @@ Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType devic
   }
   const std::string line = name_of(process_set) + ": " + to_text(device, chosen->selection);
   log_->info(line);
+  if (process_set == 0 && world_.rank == 0) warn_of_between_hosts(device, chosen->selection);
   const MutexLock lock(mutex_);
   choices_[process_set] += line + "\n";
   return std::move(chosen->backend);
+}
+
+// Somebody asked for it, and the job does without: the reason that select() gives begins with the setting's name.
+void Session::warn_of_between_hosts(DeviceType device, const backend::Selection& selection) {
+  if (device != DeviceType::kCpu || settings().between_hosts == Settings().between_hosts) return;
+  for (const backend::Loser& loser : selection.losers) {
+    if (loser.reason.find("between_hosts=") == std::string::npos) continue;
+    log_->warning(loser.backend + " is not used, " + loser.reason + "; " + selection.backend + " is used instead");
+  }
 }
 
 void Session::forget_choices(int process_set) {

@@ -66,6 +66,7 @@ class Session {
                                                                        const std::vector<int>& members);
   Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, int process_set,
                                                          Result<ChosenBackend> chosen);
+  void warn_of_between_hosts(DeviceType device, const backend::Selection& selection);
   void forget_choices(int process_set);
   void clear_store(int process_set);
   // The address at which other ranks reach this one.
