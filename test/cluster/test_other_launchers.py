@@ -56,6 +56,16 @@ def run(head: Host, *command: str) -> subprocess.CompletedProcess[str]:
     return head.run(words, env=OPEN_MPI | job_environment() | {"OMP_NUM_THREADS": "1"}, timeout=90)
 
 
+UNASKED = "import distrun; distrun.init(); print('loaded', 'libmpi' in open('/proc/self/maps').read(), flush=True)"
+
+
+def test_mpi_is_not_loaded_unasked(pair: Cluster, way: list[str]) -> None:
+    """Its symbols are global, and in the way of another MPI that the program imports after init()."""
+    done = run(pair.head, *way, sys.executable, "-c", UNASKED)
+    assert done.stdout.count("loaded False") == 4, done.stdout + done.stderr
+    assert_nothing_left(*pair.hosts)
+
+
 def told(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("world "))
 

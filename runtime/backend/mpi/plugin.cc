@@ -22,7 +22,8 @@ Process& process() {
 }
 
 void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabilities* out) {
-  const Status usable = process().usable(distrun::process_environment(), spec->num_members);
+  const bool asked_for = spec->struct_size < sizeof(*spec) || spec->asked_for != 0;  // an older distrun always asks
+  const Status usable = process().usable(distrun::process_environment(), spec->num_members, asked_for);
   out->available = usable.ok() ? 1 : 0;
   out->score = kScore;
   out->ops = distrun::backend::mpi_plugin::kKinds;

@@ -80,11 +80,11 @@ Status too_few(int tasks, std::uint64_t members) {
 
 }  // namespace
 
-Status Process::usable(const Environment& environment, std::uint64_t members) {
+Status Process::usable(const Environment& environment, std::uint64_t members, bool may_load) {
   const std::lock_guard<std::mutex> lock(setup_);
   if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot go on after that"};
   if (!refused_.ok()) return refused_;
-  if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment));
+  if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment, may_load));
   int flag = 0;
   library_->call.Finalized(&flag);
   if (flag != 0) return {Errc::kUnsupported, "the program has finalised MPI"};
@@ -101,7 +101,7 @@ Status Process::usable(const Environment& environment, std::uint64_t members) {
 
 // A process that merely inherited the variables of one of MPI's tasks is none: ranks of distrun keep them under --mpi
 // alone, where each is the only process of its task that calls MPI.
-Status Process::find(const Environment& environment) {
+Status Process::find(const Environment& environment, bool may_load) {
   auto loaded = loaded_library();
   if (!loaded.ok() && loaded.status().code() != Errc::kNotInitialized) return loaded.status();
   const std::optional<Task> task = task_of(environment);
@@ -118,6 +118,7 @@ Status Process::find(const Environment& environment) {
             "distrun --mpi"};
   }
   if (library_) return {};
+  if (!may_load) return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi"};
   std::vector<Abi> order = {Abi::kOpenMpi, Abi::kStandard};
   if (environment.contains("OMPI_COMM_WORLD_SIZE")) order = {Abi::kOpenMpi};
   if (task->pmi) order = {Abi::kStandard, Abi::kOpenMpi};

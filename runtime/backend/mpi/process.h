@@ -24,8 +24,9 @@ struct Place {
 
 class Process {
  public:
-  // Whether MPI could serve `members` ranks of this process's job. Loads the library, initialises nothing.
-  Status usable(const Environment& environment, std::uint64_t members);
+  // Whether MPI could serve `members` ranks of this process's job. Initialises nothing, and loads the library if it may:
+  // its symbols are global, and in the way of another MPI that the program loads later.
+  Status usable(const Environment& environment, std::uint64_t members, bool may_load);
   [[nodiscard]] std::string description() const;  // after usable()
 
   // Initialises MPI unless the program has. Collective over MPI's world where it has not.
@@ -49,7 +50,7 @@ class Process {
   void never_finalize() { finalize_ = false; }
 
  private:
-  Status find(const Environment& environment);
+  Status find(const Environment& environment, bool may_load);
   Status initialised_by_program(std::uint64_t members);
   void finalize();
 

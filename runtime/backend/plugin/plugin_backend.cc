@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -124,10 +125,24 @@ class PluginBackend final : public Backend {
   bool ready_ = false;  // progress() may have something to do
 };
 
+// In "mpi", "cpu:mpi,cuda:nccl", or as what the hierarchical backend has between hosts.
+bool is_named(const Settings& settings, const std::string& name) {
+  if (settings.between_hosts == name) return true;
+  std::string_view rest = settings.backend;
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view item = rest.substr(0, comma);
+    if (item == name || item.ends_with(":" + name)) return true;
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return false;
+}
+
 }  // namespace
 
 Offer offer_of(const Library& library, const GroupSpec& group, const Services& services) {
-  const distrun_backend_group_spec spec = spec_of(group, services, Clock::now(), DISTRUN_BACKEND_ANY_DEVICE);
+  distrun_backend_group_spec spec = spec_of(group, services, Clock::now(), DISTRUN_BACKEND_ANY_DEVICE);
+  spec.asked_for = services.settings == nullptr || is_named(*services.settings, library.table().name) ? 1 : 0;
   distrun_backend_capabilities answer{};
   answer.struct_size = sizeof(answer);
   library.table().capabilities(&spec, &answer);

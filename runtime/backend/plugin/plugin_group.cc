@@ -89,7 +89,8 @@ distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& servi
           .local_host = services.local_host.c_str(),
           .seconds = std::max(seconds, 0.0),
           .store = nullptr,
-          .device_type = device_type};
+          .device_type = device_type,
+          .asked_for = 1};
 }
 
 PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,

@@ -52,7 +52,7 @@ constexpr double kPatience = 30;
 
 TEST_CASE("mpi: no call that a member does not come to is made, and who is missing is named by the deadline") {
   fake_mpi_tasks = 2;
-  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "4"}}, 1).ok());
+  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "4"}}, 1, true).ok());
   const auto fails = [](Member& member, double seconds, const std::string& text) {
     const auto made = member.create(seconds);
     REQUIRE_FALSE(made.ok());
@@ -84,7 +84,7 @@ TEST_CASE("mpi: no call that a member does not come to is made, and who is missi
 
 TEST_CASE("mpi: a member that is not the first goes by the first one's word") {
   fake_mpi_tasks = 2;
-  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "7"}}, 1).ok());
+  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "7"}}, 1, true).ok());
   const int before = fake_mpi_communicators;
   Member refused;
   refused.peer_says("init/verdict", "rank 4: no MPI here");

@@ -21,13 +21,13 @@ TEST_CASE("mpi process: a thread level that is too low stays refused, and MPI is
   });
   const Environment task = {{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "0"}};
   auto& process = *new Process();  // as in the plug-in: there until the process has ended
-  REQUIRE(process.usable(task, 1).ok());
+  REQUIRE(process.usable(task, 1, true).ok());
   const auto first = process.enter();
   REQUIRE(first.status().code() == Errc::kUnsupported);
   CHECK(first.status().message().find("lets only one thread call it") != std::string::npos);
   // The next process set asks again.
-  CHECK(process.usable(task, 1).code() == Errc::kUnsupported);
-  CHECK(process.usable(task, 1).message() == first.status().message());
+  CHECK(process.usable(task, 1, true).code() == Errc::kUnsupported);
+  CHECK(process.usable(task, 1, true).message() == first.status().message());
   CHECK(process.enter().status().code() == Errc::kUnsupported);
   CHECK(fake_mpi_inits == 1);
 }
