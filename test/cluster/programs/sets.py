@@ -18,5 +18,6 @@ total = hvd.allreduce(ones, op=hvd.Sum, name="all")
 local = hvd.allreduce(ones, op=hvd.Sum, name=f"host{here}", process_set=sets[here])
 print(f"sums {hvd.rank()} {total[0]:.0f} {local[0]:.0f}", flush=True)
 if hvd.local_rank() == 0:
-    print(f"host {here}: " + " | ".join(distrun.query("why").splitlines()), flush=True)
+    # Without the reasons: srun mixes lines that are long.
+    print(f"host {here}: " + " | ".join(line.split(" (")[0] for line in distrun.query("why").splitlines()), flush=True)
 hvd.shutdown()
