@@ -166,7 +166,9 @@ def drop_process_set(process_set: ProcessSet) -> None:
     if number is None or number == 0 or _registered.pop(number, None) is not process_set:
         return
     process_set.process_set_id = None
-    with _session.current().calling() as pointer:
+    session = _session.current()
+    session.forget_numbers(number)
+    with session.calling() as pointer:
         errors.check(library().distrun_process_set_drop(pointer, number))
 
 
@@ -188,6 +190,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         _blocking.call(lambda: _remove(session, number))
         del _registered[number]
         process_set.process_set_id = None
+        session.forget_numbers(number)
     return True
 
 

@@ -65,6 +65,13 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     assert text in done.stderr
 
 
+def test_ranks_say_their_settings_and_where_these_come_from() -> None:
+    started = ("-np", "2", "--log-level", "info", "--fusion-threshold", "1MiB", sys.executable, "-c")
+    done = run(*started, "import distrun; distrun.init()")
+    assert done.returncode == 0 and done.stderr.count("settings ") == 2, done.stderr
+    assert "fusion_threshold=1MiB (env)" in done.stderr and "backend=auto (default)" in done.stderr, done.stderr
+
+
 def test_check_lists_backends_and_says_what_is_wrong_apart_from_them() -> None:
     told = json.loads(run("check", "--json", env={"DISTRUN_PLUGINS": "/tmp/other.so"}).stdout)
     assert told["backends"]["self"] == "ok (built in)" and told["backends"]["tcp"] == "ok (built in)"

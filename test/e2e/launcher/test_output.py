@@ -34,15 +34,33 @@ def read_all(fd: int) -> str:
         out += piece
 
 
-def on_terminal(*arguments: str) -> tuple[int, str]:
+def coloured_on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [launcher_path(), *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True
+        [launcher_path(), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "NO_COLOR"} | variables,
     )
     os.close(theirs)
     text = read_all(ours)
     os.close(ours)
-    return process.wait(30), re.sub(r"\x1b\[[0-9;]*[mK]", "", text).replace("\r", "")
+    return process.wait(30), text.replace("\r", "")
+
+
+def on_terminal(*arguments: str) -> tuple[int, str]:
+    code, text = coloured_on_terminal(*arguments)
+    return code, re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+
+
+def test_tags_have_colours_on_a_terminal_alone() -> None:
+    say = ("-np", "2", "sh", "-c", "echo rank $RANK")
+    assert "\x1b[36m[0]\x1b[0m rank 0\n" in coloured_on_terminal(*say)[1]
+    plain = "[1] rank 1\n"
+    assert plain in coloured_on_terminal(*say, NO_COLOR="1")[1]
+    assert plain in shell("-np", "2", script="echo rank $RANK").stdout
 
 
 def test_a_disk_that_takes_nothing_for_a_while_is_not_the_silence_of_a_host(tmp_path: Path) -> None:
