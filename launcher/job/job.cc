@@ -323,7 +323,7 @@ void Job::rendezvous() {
 }
 
 void Job::act(const JobActions& actions) {
-  for (const net::JobEvent& event : actions.publish) store_->publish(event);
+  if (actions.publish) store_->publish(*actions.publish);
   if (actions.stop) {
     tell_all(ToAgent::kStop, *actions.stop);
     kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));

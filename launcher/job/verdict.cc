@@ -37,7 +37,8 @@ JobActions Verdict::fail(int rank, net::JobEvent event) {
                      .left_early = event.kind == net::JobEvent::Kind::kRankLeft,
                      .cause = event.cause};
   ending_ = true;
-  JobActions out{.publish = {event}, .stop = stop_after_failure(), .failure_known = true};
+  told_ = event.kind == net::JobEvent::Kind::kRankFailed;
+  JobActions out{.publish = event, .stop = stop_after_failure(), .failure_known = true};
   // A rank that says why it ends is ending: it is not to be disturbed.
   std::erase(out.stop->term_now, rank);
   return out;
@@ -47,13 +48,15 @@ JobActions Verdict::fail(int rank, net::JobEvent event) {
 // came, came one time less, or came and did not leave.
 JobActions Verdict::look_for_early_leaver() {
   if (ending_) return {};
+  int session = 0;  // the latest that some rank is in
+  for (const Rank& rank : ranks_) {
+    if (rank.in_session()) session = std::max(session, rank.joins);
+  }
+  if (session == 0) return {};
   for (std::size_t gone = 0; gone < ranks_.size(); ++gone) {
     const Rank& rank = ranks_[gone];
     if (!rank.end || rank.end->exit_code != 0 || rank.end->signal != 0) continue;
-    const bool missed = std::any_of(ranks_.begin(), ranks_.end(), [&rank](const Rank& other) {
-      return other.in_session() && (rank.joins > rank.leaves || other.joins > rank.joins);
-    });
-    if (!missed) continue;
+    if (rank.joins <= rank.leaves && rank.joins >= session) continue;
     return fail(static_cast<int>(gone), {.kind = net::JobEvent::Kind::kRankLeft,
                                          .cause = "exited with code 0 while other ranks still need it"});
   }
@@ -151,12 +154,13 @@ JobActions Verdict::broken(int code) {
 JobActions Verdict::host_lost(int host, const std::string& cause) {
   JobActions out = ending_ ? JobActions{} : broken(exit_code::kHostLost);
   if (out.stop) *out.stop = stop_after_failure();
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+  for (std::size_t i = 0; i < ranks_.size() && !told_; ++i) {
     if (config_.host_of[i] != host || ranks_[i].end) continue;
-    out.publish.push_back({.kind = net::JobEvent::Kind::kRankFailed,
-                           .rank = static_cast<int>(i),
-                           .host = config_.hosts[i],
-                           .cause = cause});
+    told_ = true;
+    out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
+                                .rank = static_cast<int>(i),
+                                .host = config_.hosts[i],
+                                .cause = cause};
   }
   return out;
 }

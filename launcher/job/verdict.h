@@ -15,7 +15,7 @@ namespace distrun::launcher {
 
 // What is to be done now. `stop` goes to every agent.
 struct JobActions {
-  std::vector<net::JobEvent> publish;
+  std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;
   std::vector<int> end_ranks;  // kill these; nothing is wrong
   bool failure_known = false;  // the first cause has just become known
@@ -87,6 +87,7 @@ class Verdict {
   std::optional<Failure> failure_;
   std::optional<int> fixed_code_;  // decided by something other than a rank
   bool ending_ = false;
+  bool told_ = false;  // ranks know of a loss, the first of which is all that they use
   bool servers_ended_ = false;
   int interrupts_ = 0;
 };
