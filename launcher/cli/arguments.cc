@@ -189,7 +189,7 @@ void add_end(CLI::App& app, RawOptions& raw) {
                  "End the job after this time, waiting for --agents included, with exit code 124")
       ->type_name("SECONDS")
       ->group(kEnd);
-  app.add_option("--grace", raw.grace, "Time between TERM and KILL when a job is ended (default 10)")
+  app.add_option("--grace", raw.grace, "Time that ranks have to end before KILL when a job is ended (default 10)")
       ->type_name("SECONDS")
       ->group(kEnd);
 }

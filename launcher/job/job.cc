@@ -226,12 +226,15 @@ void Job::on_signals() {
 // A signal that asks for the end of the job.
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !verdict_.ending();
-  act(verdict_.interrupted(number));
+  act(verdict_.interrupted(number, Clock::now()));
   if (verdict_.insisted()) output_->hurry();
   if (!first) return;
-  const bool typed = number == SIGINT;
-  output_->say((typed ? "interrupted" : who + " got " + signal_name(number)) + "; ranks get TERM and " +
-               seconds_text(config_.grace) + " s to end" + (typed ? " (Ctrl-C again kills them now)" : ""));
+  const std::string grace = seconds_text(config_.grace) + " s to end";
+  if (number == SIGINT) {
+    return output_->say("interrupted; ranks get INT and " + grace +
+                        ", TERM after half of it (Ctrl-C again kills them now)");
+  }
+  output_->say(who + " got " + signal_name(number) + "; ranks get TERM and " + grace);
 }
 
 Notice::State Job::state() const { return {.ending = verdict_.ending(), .any_in_session = verdict_.any_in_session()}; }
@@ -254,7 +257,7 @@ void Job::give_grace(const std::string& why) {
 void Job::end_grace(TimePoint now) {
   if (!stop_by_ || now < *stop_by_ || verdict_.ending()) return;
   output_->say("ranks that were to stop have not ended within " + seconds_text(config_.grace) + " s; ending the job");
-  JobActions actions = verdict_.interrupted(config_.preempt_signal);
+  JobActions actions = verdict_.interrupted(config_.preempt_signal, now);
   constexpr std::uint32_t kAfterTerm = 2000;
   actions.stop->kill_after = std::min(actions.stop->kill_after, kAfterTerm);
   act(actions);
@@ -324,6 +327,11 @@ void Job::rendezvous() {
 
 void Job::act(const JobActions& actions) {
   if (actions.publish) store_->publish(*actions.publish);
+  if (actions.interrupt_ranks) {
+    tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGINT, .whole_group = true});
+    // A stopped process would get the signal only when somebody lets it go on.
+    tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+  }
   if (actions.stop) {
     tell_all(ToAgent::kStop, *actions.stop);
     kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));

@@ -128,11 +128,24 @@ void Verdict::end_servers(JobActions& out) {
   }
 }
 
-JobActions Verdict::interrupted(int signal) {
-  ++interrupts_;
+bool Verdict::insists(int signal, TimePoint now) const {
+  if (!interrupted_ || signal == SIGHUP) return false;
+  return (signal == SIGINT && typed_) || now - *interrupted_ >= kTogether;
+}
+
+// Ctrl-C reaches ranks as itself, which is an exception in Python; who does not end of it gets TERM and KILL as ever.
+JobActions Verdict::interrupted(int signal, TimePoint now) {
+  insisted_ = insisted_ || insists(signal, now);
+  JobActions out{.stop = Stop{.kill_after = insisted_ ? 0 : grace_ms()}};
   if (!ending_) fixed_code_ = exit_code::kSignalBase + signal;
+  if (!ending_ && signal == SIGINT) {
+    out.interrupt_ranks = true;
+    out.stop->term_after = grace_ms() / 2;
+  }
+  if (!interrupted_) interrupted_ = now;
+  typed_ = typed_ || signal == SIGINT;
   ending_ = true;
-  return {.stop = Stop{.kill_after = interrupts_ == 1 ? grace_ms() : 0}};
+  return out;
 }
 
 JobActions Verdict::timed_out() {

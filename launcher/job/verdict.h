@@ -9,6 +9,7 @@
 
 #include "launcher/agent/protocol.h"
 #include "launcher/exit_codes.h"
+#include "runtime/base/clock.h"
 #include "runtime/net/job_channel.h"
 
 namespace distrun::launcher {
@@ -17,8 +18,9 @@ namespace distrun::launcher {
 struct JobActions {
   std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;
-  std::vector<int> end_ranks;  // kill these; nothing is wrong
-  bool failure_known = false;  // the first cause has just become known
+  bool interrupt_ranks = false;  // SIGINT for every rank
+  std::vector<int> end_ranks;    // kill these; nothing is wrong
+  bool failure_known = false;    // the first cause has just become known
 };
 
 class Verdict {
@@ -40,7 +42,10 @@ class Verdict {
   JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
   JobActions stalled(int rank, const std::string& cause);     // other ranks say that it holds them up
   JobActions exited(const RankExited& event);
-  JobActions interrupted(int signal);  // SIGINT, SIGTERM, SIGHUP to the launcher
+  // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher. One that comes with the first is part of it: who closes a
+  // terminal sends several SIGHUPs, a service manager SIGTERM and SIGHUP together. A second Ctrl-C is always meant.
+  static constexpr Duration kTogether = std::chrono::seconds(1);
+  JobActions interrupted(int signal, TimePoint now);
   JobActions timed_out();
   JobActions reader_gone();
   // All ranks of a host are gone with it. `host` is the index that `Config::host_of` uses.
@@ -60,8 +65,8 @@ class Verdict {
   // How each rank ended, by rank; absent while it runs.
   [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
   [[nodiscard]] bool ending() const { return ending_; }
-  // It was interrupted again while it was ending.
-  [[nodiscard]] bool insisted() const { return interrupts_ > 1; }
+  // It was interrupted again while it was ending, and is to end now.
+  [[nodiscard]] bool insisted() const { return insisted_; }
   // Some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 
@@ -76,6 +81,7 @@ class Verdict {
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
   JobActions fail(int rank, net::JobEvent event);
+  [[nodiscard]] bool insists(int signal, TimePoint now) const;
   JobActions look_for_early_leaver();
   void end_servers(JobActions& out);
   [[nodiscard]] Stop stop_after_failure() const;
@@ -89,7 +95,9 @@ class Verdict {
   bool ending_ = false;
   bool told_ = false;  // ranks know of a loss, the first of which is all that they use
   bool servers_ended_ = false;
-  int interrupts_ = 0;
+  std::optional<TimePoint> interrupted_;
+  bool typed_ = false;  // Ctrl-C has come
+  bool insisted_ = false;
 };
 
 }  // namespace distrun::launcher

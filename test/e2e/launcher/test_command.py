@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -312,11 +313,61 @@ def test_ranks_that_ignore_term_are_killed_after_the_grace_period(start_job: Sta
 
 
 def test_second_ctrl_c_kills_at_once(start_job: StartJob) -> None:
-    job = start_job("-np", "2", "--grace", "100", "sh", "-c", f"trap '' TERM; {READY}")
+    job = start_job("-np", "2", "--grace", "100", "sh", "-c", f"trap '' INT TERM; {READY}")
     job.ranks(2)
     job.signal(signal.SIGINT)
     job.signal(signal.SIGINT)
     assert job.finish() == 130
+
+
+SAVES = """
+import os, signal, sys, time
+try:
+    print("ready", os.environ["RANK"], os.getpid(), flush=True)
+    time.sleep(300)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    open(sys.argv[1] + os.environ["RANK"], "w").close()
+    sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_ctrl_c_reaches_a_python_program_as_one(
+    start_job: StartJob, python: str, tmp_path: Path, stopped: bool
+) -> None:
+    """Whatever code ranks then end with, the job's is Ctrl-C's."""
+    job = start_job("-np", "2", "--grace", "60", python, "-c", SAVES, f"{tmp_path}/saved.", "3")
+    for pid in job.ranks(2).values():
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+    job.signal(signal.SIGINT)
+    assert job.finish(20) == 130, job.text  # well before TERM comes
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
+    assert "interrupted; ranks get INT and 60 s to end, TERM after half of it" in job.text
+    assert "exit" not in job.text, job.text  # a rank's end is no failure to report
+
+
+def test_ranks_that_ignore_ctrl_c_get_term_after_half_of_the_grace_period(start_job: StartJob) -> None:
+    saves = "trap '' INT; trap 'echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
+    job = start_job("-np", "2", "--grace", "4", "sh", "-c", saves)
+    job.ranks(2)
+    before = time.monotonic()
+    job.signal(signal.SIGINT)
+    assert job.finish() == 130, job.text
+    assert time.monotonic() - before > 1.9 and job.text.count("saved") == 2, job.text
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGHUP] * 3, [signal.SIGTERM, signal.SIGHUP, signal.SIGTERM]])
+def test_signals_that_come_together_do_not_kill(start_job: StartJob, numbers: list[signal.Signals]) -> None:
+    """As when a terminal is closed, or a service manager ends a scope."""
+    saves = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo ready $RANK $$; while :; do sleep 0.1; done"
+    job = start_job("-np", "2", "sh", "-c", saves)
+    job.ranks(2)
+    for number in numbers:
+        job.signal(number)
+    assert job.finish() == 128 + numbers[0], job.text
+    assert job.text.count("saved") == 2, job.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])

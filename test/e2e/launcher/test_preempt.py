@@ -63,8 +63,11 @@ def test_a_second_sigterm_means_it(start_job: StartJob, python: str, programs: P
     job = start_job("-np", "2", "--preempt-signal", "TERM", "--grace", "60", python, programs / "steps.py", "0.01",
                     "stubborn")  # fmt: skip
     job.ranks(2)
-    for _ in range(3):
-        job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM)
+    job.wait_lines("got SIGTERM; ranks get TERM and 60 s to end", errors=True)
+    time.sleep(1.1)  # what comes sooner is part of it
+    job.signal(signal.SIGTERM)
     assert job.finish(30) == 143, job.text  # well within the grace period
 
 

@@ -8,6 +8,9 @@ namespace distrun::launcher {
 namespace {
 
 using Kind = net::JobEvent::Kind;
+using std::chrono::milliseconds;
+
+constexpr TimePoint kStart{};
 
 Verdict job_of(int ranks) {
   Verdict verdict({.hosts = std::vector<std::string>(static_cast<std::size_t>(ranks), "host"), .grace = 10});
@@ -197,15 +200,48 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
 
 TEST_CASE("Ctrl-C ends in good order, twice at once") {
   Verdict job = job_of(1);
-  const JobActions first = job.interrupted(SIGINT);
+  const JobActions first = job.interrupted(SIGINT, kStart);
   REQUIRE(first.stop);
-  CHECK(first.stop->term_after == 0);
+  CHECK(first.interrupt_ranks);
+  CHECK(first.stop->term_after == 5000);
   CHECK(first.stop->kill_after == 10000);
+  CHECK(quiet(job.reported(0, "KeyboardInterrupt")));
   CHECK(quiet(job.exited({.rank = 0, .signal = SIGTERM, .by_agent = true})));
-  const JobActions second = job.interrupted(SIGINT);
+  const JobActions second = job.interrupted(SIGINT, kStart + milliseconds(50));
+  CHECK_FALSE(second.interrupt_ranks);
   CHECK(second.stop->kill_after == 0);
+  CHECK(job.insisted());
   CHECK(job.exit_code() == 130);
   CHECK_FALSE(job.failure());
+}
+
+TEST_CASE("other signals that come together are one, and mean TERM at once") {
+  for (const auto& [first, second] : {std::pair(SIGHUP, SIGHUP),
+                                      {SIGTERM, SIGHUP},
+                                      {SIGHUP, SIGTERM},
+                                      {SIGTERM, SIGTERM},
+                                      {SIGINT, SIGTERM},
+                                      {SIGHUP, SIGINT}}) {
+    Verdict job = job_of(1);
+    job.interrupted(first, kStart);
+    const JobActions actions = job.interrupted(second, kStart + milliseconds(900));
+    REQUIRE(actions.stop);
+    CHECK_FALSE(actions.interrupt_ranks);
+    CHECK(actions.stop->term_after == 0);
+    CHECK(actions.stop->kill_after == 10000);
+    CHECK_FALSE(job.insisted());
+    CHECK(job.exit_code() == 128 + first);
+  }
+}
+
+TEST_CASE("a later signal insists, but no SIGHUP") {
+  for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) {
+    Verdict job = job_of(1);
+    job.interrupted(SIGTERM, kStart);
+    const JobActions later = job.interrupted(number, kStart + Verdict::kTogether);
+    CHECK(later.stop->kill_after == (number == SIGHUP ? 10000 : 0));
+    CHECK(job.insisted() == (number != SIGHUP));
+  }
 }
 
 TEST_CASE("the end of a large job costs little") {
@@ -252,7 +288,7 @@ TEST_CASE("the other ends of a job") {
   CHECK(late.timed_out().stop);
   CHECK(late.exit_code() == 124);
   Verdict term = job_of(1);
-  term.interrupted(SIGTERM);
+  CHECK(term.interrupted(SIGTERM, kStart).stop->term_after == 0);
   CHECK(term.exit_code() == 143);
   Verdict gone = job_of(1);
   gone.reader_gone();
@@ -263,7 +299,8 @@ TEST_CASE("the other ends of a job") {
   CHECK(broken.exit_code() == 75);
   Verdict failed = job_of(2);
   failed.exited({.rank = 0, .exit_code = 5});
-  failed.interrupted(SIGINT);  // impatience does not change what was wrong
+  // Impatience does not change what was wrong, and who ends already needs no Ctrl-C.
+  CHECK_FALSE(failed.interrupted(SIGINT, kStart).interrupt_ranks);
   CHECK(failed.exit_code() == 5);
 }
 
