@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/net/socket.h"
+
 namespace distrun::launcher {
 namespace {
 constexpr std::size_t kHeader = 5;
@@ -26,7 +28,10 @@ FramePipe::FramePipe(Fd in, Fd out) : in_(std::move(in)), out_(std::move(out)) {
   set_nonblocking(out_.get());
 }
 
-FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection_(std::move(connection)) {}
+// The other side may be stopped for as long as its user likes. Whether it is still there, the signs of life tell.
+FramePipe::FramePipe(std::unique_ptr<net::SecureSocket> connection) : connection_(std::move(connection)) {
+  net::allow_slow_reader(connection_->fd());
+}
 
 void FramePipe::lose(Status why) {
   closed_ = true;

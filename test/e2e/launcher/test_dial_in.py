@@ -30,10 +30,8 @@ def key(tmp_path: Path) -> Path:
 class Head:
     """A head that waits for its agents; `address` is where."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [launcher_path(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, *arguments: str, output: int = subprocess.PIPE) -> None:
+        self.process = subprocess.Popen([launcher_path(), *arguments], stdout=output, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
         found = re.search(r"waiting for \d+ agents? at \S*:(\d+)", line)
@@ -166,6 +164,26 @@ def test_an_agent_tells_by_its_code_that_its_rank_failed(start: StartAgent, key:
     _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == code, errors
     assert [each.wait(30) for each in agents] == [128 + signal.SIGTERM, code]
+
+
+def test_a_head_that_is_stopped_for_long_finds_its_ranks(start: StartAgent, key: Path, tmp_path: Path) -> None:
+    """Ctrl-Z, while more comes to it than the connection holds: from what no stop of a rank's group reaches."""
+    writes = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; yes $(seq -s, 99) | head -c 500000"
+    script = f"echo ready >&2; exec setsid --wait sh -c '{writes}'"
+    head = Head("-np", "8", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script,
+                output=subprocess.DEVNULL)  # fmt: skip
+    alone = agent(start, head, key, "n1")
+    assert head.process.stderr is not None
+    while "ready" not in head.process.stderr.readline():
+        pass
+    head.process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: Path(f"/proc/{head.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    (tmp_path / "go").touch()
+    time.sleep(8)
+    assert alone.poll() is None
+    head.process.send_signal(signal.SIGCONT)
+    _, errors = head.process.communicate(timeout=30)
+    assert (head.process.returncode, alone.wait(30)) == (0, 0), errors
 
 
 def test_an_agent_tells_by_its_code_that_its_head_was_lost(start: StartAgent, key: Path) -> None:
