@@ -28,11 +28,31 @@ std::string reasons(const LaunchPlan& plan) {
   return out;
 }
 
-bool same_everywhere(const LaunchPlan& plan, const Variable& variable) {
-  return std::all_of(plan.variables.begin(), plan.variables.end(), [&variable](const std::vector<Variable>& of_rank) {
+using Environments = std::vector<std::vector<Variable>>;
+
+// By rank: what it finds besides what it inherits.
+Environments environments(const LaunchPlan& plan) {
+  Environments out = plan.variables;
+  for (std::vector<Variable>& of_rank : out) {
+    const auto own = static_cast<std::ptrdiff_t>(of_rank.size());
+    for (const Variable& given : plan.given) {
+      const bool hidden = std::any_of(of_rank.begin(), of_rank.begin() + own,
+                                      [&given](const Variable& v) { return v.name == given.name; });
+      if (!hidden) of_rank.push_back(given);
+    }
+  }
+  return out;
+}
+
+bool same_everywhere(const Environments& environments, const Variable& variable) {
+  return std::all_of(environments.begin(), environments.end(), [&variable](const std::vector<Variable>& of_rank) {
     return std::any_of(of_rank.begin(), of_rank.end(),
                        [&variable](const Variable& v) { return v.name == variable.name && v.value == variable.value; });
   });
+}
+
+std::string line_of(const LaunchPlan& plan, const Variable& variable) {
+  return "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
 }
 
 std::string json_list(const std::vector<std::string>& items) {
@@ -41,14 +61,14 @@ std::string json_list(const std::vector<std::string>& items) {
   return "[" + join(quoted, ", ") + "]";
 }
 
-std::string json_rank(const LaunchPlan& plan, std::size_t rank) {
+std::string json_rank(const LaunchPlan& plan, const Environments& variables, std::size_t rank) {
   const Place& place = plan.places[rank];
   const Binding& binding = plan.bindings[rank];
   std::vector<std::string> cpus;
   for (const int cpu : cpus_of(plan, rank)) cpus.push_back(std::to_string(cpu));
   std::vector<std::string> environment;
   std::vector<std::string> why;
-  for (const Variable& variable : plan.variables[rank]) {
+  for (const Variable& variable : variables[rank]) {
     environment.push_back(json_quote(variable.name) + ": " + json_quote(value_in(plan, variable)));
     why.push_back(json_quote(variable.name) + ": " + json_quote(variable.why));
   }
@@ -71,15 +91,14 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
   std::string out = counted(plan.places.size(), "rank") + " on " + counted(plan.host_names.size(), "host") + ": " +
                     join(command, " ") + "\nNothing is started.\n\nWhere:\n" + placement(plan) + "\nWhy:\n" +
                     reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
-  for (const Variable& variable : plan.variables.front()) {
-    if (same_everywhere(plan, variable))
-      out += "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
+  const Environments variables = environments(plan);
+  for (const Variable& variable : variables.front()) {
+    if (same_everywhere(variables, variable)) out += line_of(plan, variable);
   }
-  for (std::size_t rank = 0; rank < plan.variables.size(); ++rank) {
+  for (std::size_t rank = 0; rank < variables.size(); ++rank) {
     std::string own;
-    for (const Variable& variable : plan.variables[rank]) {
-      if (!same_everywhere(plan, variable))
-        own += "  " + variable.name + "=" + value_in(plan, variable) + "    " + variable.why + "\n";
+    for (const Variable& variable : variables[rank]) {
+      if (!same_everywhere(variables, variable)) own += line_of(plan, variable);
     }
     if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
   }
@@ -87,8 +106,10 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
 }
 
 std::string explain_json(const LaunchPlan& plan, const std::vector<std::string>& command) {
+  const Environments variables = environments(plan);
   std::vector<std::string> ranks;
-  for (std::size_t rank = 0; rank < plan.places.size(); ++rank) ranks.push_back("  " + json_rank(plan, rank));
+  for (std::size_t rank = 0; rank < plan.places.size(); ++rank)
+    ranks.push_back("  " + json_rank(plan, variables, rank));
   return "{\"command\": " + json_list(command) + ",\n \"hosts\": " + json_list(plan.host_names) +
          ",\n \"reasons\": " + json_list(plan.reasons) + ",\n \"hints\": " + json_list(plan.hints) +
          ",\n \"ranks\": [\n" + join(ranks, ",\n") + "\n]}\n";

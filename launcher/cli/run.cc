@@ -59,15 +59,23 @@ Result<std::string> working_directory(const Environment& environment) {
                                             std::strerror(errno) + " (has it been removed?); cd to one that exists");
 }
 
-std::string variable_of(const std::string& setting) {
-  std::string variable = "DISTRUN_" + setting;
-  std::transform(variable.begin(), variable.end(), variable.begin(),
-                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
-  return variable;
+std::vector<std::pair<std::string, std::string>> as_variables(
+    const std::vector<std::pair<std::string, std::string>>& settings) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [name, value] : settings) {
+    std::string variable = "DISTRUN_" + name;
+    std::transform(variable.begin(), variable.end(), variable.begin(),
+                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+    out.emplace_back(std::move(variable), value);
+  }
+  return out;
 }
 
 Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
-  EnvRequest request{.mode = options.env_mode, .forwarded = options.forwarded};
+  EnvRequest request{.mode = options.env_mode,
+                     .forwarded = options.forwarded,
+                     .by_flag = as_variables(options.settings),
+                     .in_config = as_variables(options.file_settings)};
   if (!options.env_file.empty()) {
     auto text = read_text(options.env_file);
     if (!text.ok()) return text.status().with_context("--env-file");
@@ -76,11 +84,6 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
     request.from_file = *std::move(variables);
   }
   BaseEnvironment base = base_environment(environment, request);
-  for (const auto& [name, value] : options.settings) base.variables[variable_of(name)] = value;
-  for (const auto& [name, value] : options.file_settings) {
-    std::string& variable = base.variables[variable_of(name)];
-    if (variable.empty()) variable = value;  // an empty variable is an unset one
-  }
   // A bad value would be refused by every rank; once is better.
   const auto report = read_settings(base.variables, {});
   if (!report.ok()) return report.status();

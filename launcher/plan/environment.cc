@@ -84,17 +84,21 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
   for (const std::string_view name : kHostOwn) {
     if (request.mode != EnvMode::kAll && kept(name, request.mode)) out.host_own.emplace_back(name);
   }
-  for (const auto& [name, value] : request.from_file) {
+  const auto give = [&out](const std::string& name, const std::string& value, const char* why) {
     out.variables[name] = value;
+    out.given[name] = why;
+  };
+  for (const auto& [name, value] : request.from_file) {
+    give(name, value, "--env-file");
     std::erase(out.host_own, name);
   }
   for (const std::string& item : request.forwarded) {
     const std::size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     if (equals != std::string::npos) {
-      out.variables[name] = item.substr(equals + 1);
+      give(name, item.substr(equals + 1), "-x");
     } else if (const auto found = user.find(name); found != user.end()) {
-      out.variables[name] = found->second;
+      give(name, found->second, "-x");
     } else {
       out.notes.push_back("-x " + name + ": this variable is not set here, so ranks do not get it; write -x " + name +
                           "=value to give it one");
@@ -102,6 +106,14 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
     std::erase(out.removed, name);
     std::erase(out.host_own, name);
   }
+  for (const auto& [name, value] : request.by_flag) give(name, value, "flag");
+  for (const auto& [name, value] : request.in_config) {
+    if (value_of(out.variables, name).empty()) give(name, value, "config file");  // an empty variable is an unset one
+  }
+  std::erase_if(out.given, [&](const auto& one) {
+    const auto own = user.find(one.first);
+    return own != user.end() && own->second == out.variables[one.first];
+  });
   return out;
 }
 

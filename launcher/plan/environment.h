@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,11 +26,15 @@ struct EnvRequest {
   EnvMode mode = EnvMode::kDefault;
   std::vector<std::string> forwarded;                          // -x VAR and -x VAR=value, in order
   std::vector<std::pair<std::string, std::string>> from_file;  // --env-file
+  // Settings, as variables: by a flag, and in the config file, where a variable wins over them.
+  std::vector<std::pair<std::string, std::string>> by_flag;
+  std::vector<std::pair<std::string, std::string>> in_config;
 };
 
 struct BaseEnvironment {
   Environment variables;
-  std::vector<std::string> removed;  // names that an outer launcher had set
+  std::map<std::string, std::string> given;  // names of those that are not as the user has them, and why
+  std::vector<std::string> removed;          // names that an outer launcher had set
   // Names that say something about this host, account or session: on other hosts ranks have what those say, or nothing.
   std::vector<std::string> host_own;
   std::vector<std::string> notes;  // for the user: -x of a variable that is not set

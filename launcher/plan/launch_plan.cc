@@ -225,6 +225,9 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   out.host_names = job.hosts;
   out.bindings = *std::move(bindings);
   out.reasons = request.assignment.reasons;
+  for (const auto& [name, why] : request.base.given) {
+    out.given.push_back({name, value_of(request.base.variables, name), why});
+  }
   if (!request.base.removed.empty()) {
     out.reasons.push_back("variables of an outer launcher are not passed on (--env all or -x NAME keeps them): " +
                           join(request.base.removed, " "));

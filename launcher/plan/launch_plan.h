@@ -95,7 +95,8 @@ struct LaunchPlan {
   std::vector<Place> places;
   std::vector<std::string> host_names;
   std::vector<Binding> bindings;
-  std::vector<std::vector<Variable>> variables;
+  std::vector<std::vector<Variable>> variables;  // that are the rank's own
+  std::vector<Variable> given;                   // to all ranks, unless they have it as their own
   std::vector<std::string> reasons;
   std::vector<std::string> hints;  // to be said in any case
 };

@@ -277,6 +277,33 @@ def test_explain_starts_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_explain_shows_what_was_given(tmp_path: Path) -> None:
+    """By -x, a file, a flag and the config file, where ranks do not have it as their own or inherit it."""
+    (tmp_path / "env").write_text("OF_FILE=f\nINHERITED\n")
+    (tmp_path / "config").write_text("log-level = info\n")
+    options = ["-x", "GIVEN=g", "-x", "RANK=7", "-x", "INHERITED", "--env-file", str(tmp_path / "env"),
+               "--backend", "tcp", "--config", str(tmp_path / "config")]  # fmt: skip
+    environment = {**os.environ, "INHERITED": "i"}
+    environment.pop("DISTRUN_LOG_LEVEL", None)
+
+    def explain(how: str) -> str:
+        command = [launcher_path(), how, "-np", "2", *options, "true"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    expected = {
+        "GIVEN": ("g", "-x"),
+        "OF_FILE": ("f", "--env-file"),
+        "DISTRUN_BACKEND": ("tcp", "flag"),
+        "DISTRUN_LOG_LEVEL": ("info", "config file"),
+    }
+    common = explain("--explain").partition("Environment of all ranks")[2].partition("\n\n")[0].splitlines()
+    for rank in json.loads(explain("--explain=json"))["ranks"]:
+        for name, (value, why) in expected.items():
+            assert (rank["environment"].get(name), rank["why"]["environment"].get(name)) == (value, why)
+            assert f"  {name}={value}    {why}" in common
+        assert rank["environment"]["RANK"] == str(rank["rank"]) and "INHERITED" not in rank["environment"]
+
+
 def test_a_hundred_ranks() -> None:
     done = shell("-np", "100", script="echo $RANK")
     assert done.returncode == 0, done.stderr

@@ -172,6 +172,22 @@ TEST_CASE("--env none passes on what is named") {
   CHECK(base.notes[0].find("ABSENT") != std::string::npos);
 }
 
+TEST_CASE("what differs from the user's own variables is known with the reason") {
+  const Environment user = {{"SAME", "1"}, {"OTHER", "1"}, {"DISTRUN_LOG_LEVEL", "info"}};
+  const BaseEnvironment base =
+      base_environment(user, {.forwarded = {"SAME=1", "OTHER=2", "FILE=x"},
+                              .from_file = {{"FILE", "f"}, {"MORE", "m"}},
+                              .by_flag = {{"DISTRUN_BACKEND", "tcp"}},
+                              .in_config = {{"DISTRUN_LOG_LEVEL", "debug"}, {"DISTRUN_CONTROL", "tcp"}}});
+  CHECK(base.given == std::map<std::string, std::string>{{"OTHER", "-x"},
+                                                         {"FILE", "-x"},
+                                                         {"MORE", "--env-file"},
+                                                         {"DISTRUN_BACKEND", "flag"},
+                                                         {"DISTRUN_CONTROL", "config file"}});
+  CHECK(base.variables.at("DISTRUN_LOG_LEVEL") == "info");
+  CHECK(base.variables.at("DISTRUN_CONTROL") == "tcp");
+}
+
 TEST_CASE("what is true on one host only is left to each host") {
   const auto own = [](const EnvRequest& request, const std::string& name) {
     const auto names = base_environment({{"DISPLAY", ":0"}, {"HOME", "/h"}}, request).host_own;
