@@ -160,9 +160,10 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);
   if (const std::string interface = interface_of(facts, place); !interface.empty()) {
-    for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
-      add_default(base, {name, interface, "the interface on which the hosts reach each other"}, out);
-    }
+    const char* why = "the interface on which the hosts reach each other";
+    // Without the = NCCL takes a name for the beginning of names.
+    add_default(base, {"NCCL_SOCKET_IFNAME", "=" + interface, why}, out);
+    add_default(base, {"GLOO_SOCKET_IFNAME", interface, why}, out);
   }
   add_default(base, {"OMP_NUM_THREADS", std::to_string(binding.threads), "cores / ranks"}, out);
   add_default(base, {"PYTHONUNBUFFERED", "1", "lines of Python programs appear when they are written"}, out);

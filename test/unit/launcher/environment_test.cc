@@ -75,6 +75,16 @@ TEST_CASE("a rank finds what every framework reads") {
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
 
+TEST_CASE("NCCL and Gloo are told the interface, NCCL not as the beginning of a name") {
+  JobFacts facts = four_ranks();
+  facts.interface = {"eth1", "eth1"};
+  auto env = values(rank_environment(facts, {}, {}, {}, 0));
+  CHECK(env["NCCL_SOCKET_IFNAME"] == "=eth1");
+  CHECK(env["GLOO_SOCKET_IFNAME"] == "eth1");
+  CHECK_FALSE(
+      values(rank_environment(facts, {}, {}, {{"NCCL_SOCKET_IFNAME", "ib"}}, 0)).contains("NCCL_SOCKET_IFNAME"));
+}
+
 TEST_CASE("distrun.tensorflow is told to leave TF_CONFIG only where a strategy was announced") {
   CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 0)).contains("DISTRUN_TF"));
   CHECK(values(rank_environment(four_ranks(), {.tf = true}, {}, {}, 0))["DISTRUN_TF"] == "1");
