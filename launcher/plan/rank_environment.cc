@@ -57,19 +57,33 @@ void add_ours(const JobFacts& facts, const Place& place, const std::vector<int>&
 }
 
 // The ranks of a machine are consecutive. Not Place::host: with --mpi each rank has an agent of its own.
-std::ptrdiff_t node_of(const JobFacts& facts, const Place& place) {
-  return std::count_if(facts.places.begin(), facts.places.begin() + place.rank + 1,
-                       [](const Place& one) { return one.local_rank == 0; }) -
-         1;
+std::ptrdiff_t nodes_up_to(const JobFacts& facts, std::size_t rank) {
+  return std::count_if(facts.places.begin(), facts.places.begin() + static_cast<std::ptrdiff_t>(rank) + 1,
+                       [](const Place& one) { return one.local_rank == 0; });
 }
 
 void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
-  const char* why = "PyTorch (torchrun's names)";
-  out.push_back({"RANK", std::to_string(place.rank), why});
-  out.push_back({"WORLD_SIZE", std::to_string(facts.places.size()), why});
-  out.push_back({"LOCAL_RANK", std::to_string(place.local_rank), why});
-  out.push_back({"LOCAL_WORLD_SIZE", std::to_string(place.local_size), why});
-  out.push_back({"NODE_RANK", std::to_string(node_of(facts, place)), why});
+  const std::string rank = std::to_string(place.rank);
+  const std::string size = std::to_string(facts.places.size());
+  const std::string node = std::to_string(nodes_up_to(facts, static_cast<std::size_t>(place.rank)) - 1);
+  const auto add = [&out](const char* name, const std::string& value) {
+    out.push_back({name, value, "PyTorch (torchrun's names)"});
+  };
+  add("RANK", rank);
+  add("WORLD_SIZE", size);
+  add("LOCAL_RANK", std::to_string(place.local_rank));
+  add("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
+  add("NODE_RANK", node);
+  add("GROUP_RANK", node);
+  add("GROUP_WORLD_SIZE", std::to_string(nodes_up_to(facts, facts.places.size() - 1)));
+  add("ROLE_NAME", "default");
+  add("ROLE_RANK", rank);
+  add("ROLE_WORLD_SIZE", size);
+  // By it programs know that each rank is a process of its own that somebody has started: in a Slurm job Lightning
+  // would go by Slurm's variables otherwise. Not TORCHELASTIC_USE_AGENT_STORE: nobody listens at MASTER_PORT yet.
+  add("TORCHELASTIC_RUN_ID", facts.job_id);
+  add("TORCHELASTIC_RESTART_COUNT", "0");
+  add("TORCHELASTIC_MAX_RESTARTS", "0");
   out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
   out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
 }

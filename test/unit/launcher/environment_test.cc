@@ -58,6 +58,14 @@ TEST_CASE("a rank finds what every framework reads") {
       {"LOCAL_RANK", "1"},
       {"LOCAL_WORLD_SIZE", "2"},
       {"NODE_RANK", "1"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", "3"},
+      {"ROLE_WORLD_SIZE", "4"},
+      {"TORCHELASTIC_RUN_ID", "job"},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
       {"MASTER_ADDR", "10.0.0.1"},
       {"MASTER_PORT", "6000"},
       {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:6001"},
@@ -71,6 +79,8 @@ TEST_CASE("a rank finds what every framework reads") {
       {"TF_CONFIG", R"(, "task": {"type": "worker", "index": 3}})"},
   };
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
+  // With it, torch would wait for somebody who listens at MASTER_PORT.
+  CHECK_FALSE(env.contains("TORCHELASTIC_USE_AGENT_STORE"));
   CHECK(tf_cluster(four_ranks(), {}) ==
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
