@@ -267,18 +267,17 @@ class Reducer:
     def _send_rest_of_groups(self) -> None:
         """Members that are frozen by now do not come any more."""
         for slot in self._slots:
-            waits = slot.queued and slot.grad is None and slot.sparse_result is None
+            waits = slot.queued and slot.grad is None
             if waits and slot.group is not None and slot.group.missing > 0:
                 self._prepare(slot)
 
     def _prepare(self, slot: _Slot) -> None:
         options = self.options
-        grad = self._gradient(slot)
+        grad = slot.grad = self._gradient(slot)
         if grad.is_sparse:
             slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
             return
-        slot.grad = grad
         if slot.feedback is not None and slot.feedback.agrees:
             name = f"{self._prefix}{slot.name}.largest"
             what = call(Kind.ALLREDUCE, name, options.process_set, reduce=ReduceOp.MAX)
@@ -301,7 +300,10 @@ class Reducer:
     def _finish_sparse(self) -> errors.DistrunError | None:
         def finish(slot: _Slot) -> None:
             assert slot.sparse_result is not None
-            slot.param.grad = slot.sparse_result()
+            result = slot.sparse_result()
+            _stayed(slot)
+            if slot.param.grad is not None:
+                slot.param.grad = result
             self._forget([slot])
 
         return self._for_each(self._sparse, finish)
@@ -368,6 +370,8 @@ class Reducer:
             )
             slot.filled_for = key
         struct.input = struct.output = work.data_ptr()
+        # Added again, the set has another number. While it is removed, the runtime refuses the old one.
+        struct.process_set = options.process_set.process_set_id or struct.process_set
         if struct.device_type:
             struct.stream = torch.cuda.current_stream(work.device).cuda_stream
 
@@ -389,6 +393,7 @@ class Reducer:
     def _write_back(self, slot: _Slot) -> None:
         grad, sent, work = slot.grad, slot.sent, slot.work
         assert grad is not None and sent is not None and work is not None
+        _stayed(slot)
         if sent is not work:
             sent.copy_(work)
         if slot.feedback is None:
@@ -408,6 +413,17 @@ class Reducer:
             slot.queued = False
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
+
+
+def _stayed(slot: _Slot) -> None:
+    """InvalidArgument if the step would take another gradient than the one that was reduced. None steps nothing."""
+    if slot.param.grad is not slot.grad and slot.param.grad is not None:
+        raise errors.InvalidArgument(
+            f"the gradient of {slot.name} was replaced after backward had handed it over, so the step would take this "
+            "rank's own; call optimizer.synchronize() before changing gradients, and step inside "
+            "optimizer.skip_synchronize().",
+            tensor=slot.name,
+        )
 
 
 def _layout(slot: _Slot) -> tuple[int, int]:

@@ -204,6 +204,37 @@ def check_clipping() -> None:
     assert any("skip_synchronize" in str(warning.message) for warning in caught)
 
 
+def check_a_gradient_replaced_before_it_is_reduced() -> None:
+    """The step would take each rank's own; after synchronize() a program may put in what it likes."""
+    model = nn.Sequential(nn.Embedding(4, 6, sparse=True), *make_model())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    names = dict(model.named_parameters())
+    for name in ("1.weight", "0.weight"):
+        for replaced in (True, False):
+            optimizer.zero_grad()
+            before = names[name].detach().clone()
+            model[1:](model[0](torch.tensor([hvd.rank()])).double()).sum().backward()
+            assert names[name].grad is not None
+            names[name].grad = names[name].grad * 0.5 if replaced else None
+            if replaced:
+                with raises(hvd.InvalidArgument, f"gradient of {name} was replaced", "synchronize()"):
+                    optimizer.step()
+            else:  # left out of the step, as in one process
+                optimizer.step()
+            assert torch.equal(names[name], before)
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.synchronize()
+    loss_of(expected, whole_batch(0)).backward()
+    for param in (*model.parameters(), *expected.parameters()):
+        param.grad = param.grad * 0.5
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    sgd(expected.parameters()).step()
+    assert_same(model, expected)
+
+
 def check_parameters_without_a_gradient() -> None:
     """Which parameters are used differs from rank to rank: those that are not count as zero."""
     model = make_model()
@@ -485,6 +516,46 @@ def check_process_set_of_members_alone() -> None:
         step_alone.step()
     assert_same(model, reference)
     assert hvd.remove_process_set(ours)
+
+
+def check_a_process_set_that_comes_again() -> None:
+    """Removed and added between two steps, and with another number in a new session: the optimizer goes on with it."""
+    ours = hvd.ProcessSet([0, 1])
+    model, everybodys = make_model(), make_model()
+    if hvd.rank() < 2:
+        hvd.add_process_set(ours, members_only=True)
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), process_set=ours)
+    of_all = hvd.DistributedOptimizer(sgd(everybodys.parameters()))
+
+    def step(optimizer: Any, model: nn.Module, number: int) -> None:
+        optimizer.zero_grad()
+        loss_of(model, batch(number, hvd.rank())).backward()
+        optimizer.step()
+
+    for number in range(4):
+        step(of_all, everybodys, number)
+        if hvd.rank() < 2:
+            step(optimizer, model, number)
+            if number == 0:
+                hvd.remove_process_set(ours)
+                hvd.add_process_set(ours, members_only=True)
+        if number == 1:
+            hvd.shutdown()
+            hvd.init()
+            if hvd.rank() < 2:
+                for _ in range(2):
+                    hvd.add_process_set([0, 1], members_only=True)
+                hvd.add_process_set(ours, members_only=True)
+    assert_same(everybodys, alone(sgd, 4))
+    if hvd.rank() < 2:
+        reference = make_model()
+        step_alone = sgd(reference.parameters())
+        for number in range(4):
+            step_alone.zero_grad()
+            (sum(loss_of(reference, batch(number, rank)) for rank in range(2)) / 2).backward()
+            step_alone.step()
+        assert_same(model, reference)
+        hvd.remove_process_set(ours)
 
 
 if __name__ == "__main__":
