@@ -95,20 +95,25 @@ def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int)
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
 ) -> list[Any]:
-    """The objects of all members, in rank order, on every member. Collective. See codec for what can be sent."""
+    """The objects of all members, in rank order, on every member. Collective. See codec for what can be sent.
+
+    Who has joined has none: the list is shorter then.
+    """
     members = registered_id(process_set)
     session = _session.current()
     name = _name(name, session.number("object", members))
     status, data, own = _encode(obj, allow_pickle)
-    states, _ = _allgather(f"{name}.st", (ctypes.c_uint8 * 1)(status), DType.uint8, 1, members)
+    states, present = _allgather(f"{name}.st", (ctypes.c_uint8 * 1)(status), DType.uint8, 1, members)
     gathered, lengths = _allgather(
         f"{name}.t", (ctypes.c_uint8 * len(data)).from_buffer(data), DType.uint8, len(data), members
     )
+    # A rank that has joined sends nothing, not even a state.
+    ranks = [rank for rank, count in zip(process_set.ranks or (), present, strict=True) if count]
     parts, start = [], 0
-    for length in lengths:
+    for length in filter(None, lengths):
         parts.append(gathered[start : start + length])
         start += length
-    for rank, state, part in zip(process_set.ranks or (), states, parts, strict=True):
+    for rank, state, part in zip(ranks, states, parts, strict=True):
         if state != _OK:
             _raise_failure(rank, part, own if rank == session.world.rank else None)
     return [codec.decode(part, allow_pickle=allow_pickle) for part in parts]

@@ -103,6 +103,10 @@ def check_join() -> None:
             assert hvd.allreduce(torch.ones(4), op=hvd.Sum).tolist() == [still] * 4
             torch.testing.assert_close(hvd.allreduce(torch.ones(4)), torch.full((4,), still / size))
             assert hvd.allgather(torch.full((1,), float(rank)), name="g").shape == (still,)
+            left = [r for r in range(size) if step < 1 + (r + epoch) % size]
+            assert hvd.allgather_object({"rank": rank, "step": step}) == [{"rank": r, "step": step} for r in left]
+            with raises(TypeError, "object" if left[-1] == rank else f"rank {left[-1]} could not"):
+                hvd.allgather_object(object() if left[-1] == rank else 1)
         last = hvd.join()
         assert (last + epoch) % size == size - 1  # the one with the most steps
     assert nhvd.allreduce(np.ones(2), op=nhvd.Sum).tolist() == [size] * 2
