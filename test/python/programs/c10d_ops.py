@@ -234,6 +234,23 @@ def check_all_to_all() -> None:
     assert equal(output[:2], mine((2 * SIZE,), torch.uint16, 0)[2 * RANK : 2 * RANK + 2])
 
 
+def check_tensors_without_rows() -> None:
+    """Of the collectives that cut one tensor into shares; the others have such shapes among theirs."""
+    for dtype in (torch.float32, torch.bool, torch.complex64):
+        for shape in ((0,), (0, 2)):
+            outputs = [torch.zeros(shape, dtype=dtype) for _ in range(3)]
+            nothing = torch.zeros(shape, dtype=dtype)
+            dist.all_gather_into_tensor(outputs[0], nothing)
+            if dtype != torch.bool:
+                dist.reduce_scatter_tensor(outputs[1], nothing)
+            dist.all_to_all_single(outputs[2], nothing)
+            dist.all_to_all(list(outputs[0].expand(SIZE, *shape)), [nothing] * SIZE)
+            assert all(output.shape == shape for output in outputs)
+    full = torch.ones(1)
+    dist.all_reduce(full)
+    assert full.item() == SIZE
+
+
 def check_coalesced() -> None:
     group: Any = dist.group.WORLD
     tensors = [mine((2,)), mine((3,), torch.int64), mine((0,))]
