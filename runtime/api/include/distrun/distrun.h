@@ -118,7 +118,8 @@ typedef struct distrun_world {
 typedef struct distrun_op {
   uint32_t struct_size;
   int32_t kind;        /* distrun_kind */
-  const char* name;    /* unique among the operations in flight of its process set; copied. join: ignored */
+  const char* name;    /* 1 to 1024 bytes, unique among the operations in flight of its process set; copied. join:
+                        * ignored */
   int32_t dtype;       /* distrun_dtype */
   int32_t reduce;      /* distrun_reduce; allreduce, reducescatter */
   int32_t device_type; /* 0 cpu, 1 cuda */
@@ -132,7 +133,7 @@ typedef struct distrun_op {
   double prescale; /* allreduce, reducescatter; 1.0 for none */
   double postscale;
   int32_t process_set;   /* 0 is the global one */
-  int32_t group;         /* operations of one call with the same group >= 0 run all or none; -1 for none */
+  int32_t group;         /* at most 4096 operations of one call with the same group >= 0 run all or none; -1: none */
   void* stream;          /* cuda: the stream that makes `input` ready (NULL: the default one). Nothing waits for it: the
                           * operation starts on the device when what the stream has been given by now is done. Once the
                           * handle is complete every stream may use the output at once. All of a rank's tensors of one
