@@ -11,7 +11,7 @@ from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
 from distrun.process_sets import ProcessSet
 
-from . import _codec
+from . import _codec, _oldest  # noqa: F401  # refuses a PyTorch that is too old
 from .compression import Compression
 from .functions import broadcast_optimizer_state, broadcast_parameters
 from .local_sgd import PeriodicAverage, periodic_average

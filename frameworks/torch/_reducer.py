@@ -370,9 +370,10 @@ class Reducer:
             )
             slot.filled_for = key
         struct.input = struct.output = work.data_ptr()
-        # Added again, the set has another number. While it is removed, the runtime refuses the old one.
-        struct.process_set = options.process_set.process_set_id or struct.process_set
-        if struct.device_type:
+        number = options.process_set.process_set_id
+        if number is not None:  # added again, the set has another one; while it is removed, the runtime refuses the old
+            struct.process_set = number
+        if work.is_cuda:
             struct.stream = torch.cuda.current_stream(work.device).cuda_stream
 
     def _flush(self) -> None:

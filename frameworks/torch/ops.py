@@ -14,6 +14,7 @@ from distrun.process_sets import ProcessSet, global_process_set
 
 from . import autograd
 from ._adapter import collective
+from ._oldest import COMPILE, have
 from .compression import Compression, Compressor
 
 _compiling = torch.compiler.is_compiling
@@ -360,3 +361,12 @@ def synchronize(handle: Handle[Any] | Callable[[], Any] | None) -> Any:
     if handle is None:
         return None
     return handle() if callable(handle) else checked(handle).wait()
+
+
+if not have(COMPILE):
+    # Without operators for torch.compile they end a graph, and nothing of them is traced.
+    for _each in (
+        *(allreduce, allreduce_, grouped_allreduce, grouped_allreduce_),
+        *(allgather, grouped_allgather, broadcast, broadcast_, alltoall, reducescatter, grouped_reducescatter),
+    ):
+        globals()[_each.__name__] = torch.compiler.disable(_each)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from .._oldest import C10D, need
 from . import _rendezvous
 from ._create import create
 from ._group import DistrunProcessGroup
@@ -16,5 +17,6 @@ from ._work import DistrunWork
 
 __all__ = ["DistrunProcessGroup", "DistrunWork"]
 
+need("the backend distrun of torch.distributed", C10D)
 dist.Backend.register_backend("distrun", create, extended_api=True, devices=["cpu", "cuda"])
 _rendezvous.install()

@@ -42,7 +42,8 @@ def reduction(opts: Any) -> Reduction:
             f"ReduceOp.{getattr(kind, 'name', kind)} is not among distrun's reductions, which are SUM, AVG, MIN, MAX, "
             "PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: dist.new_group(backend='gloo')."
         )
-    factor = getattr(asked, "factor", 1.0) if kind == _TYPES.PREMUL_SUM else 1.0
+    # The state, since the attribute `factor` is there from PyTorch 2.13 on only.
+    factor = asked.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and asked is not kind else 1.0
     return Reduction(found, float(factor), kind in _LINEAR)
 
 
