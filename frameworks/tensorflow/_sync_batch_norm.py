@@ -16,6 +16,9 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
     def __init__(self, fused: bool | None = False, **options: Any) -> None:
         if fused in (True, None):
             raise ValueError("SyncBatchNormalization does not support fused=True.")
+        if hasattr(tf.keras.layers.BatchNormalization, "_fused_batch_norm"):
+            # Keras 2 would choose this kernel for images, which computes moments of its own.
+            options["fused"] = False
         super().__init__(**options)
 
     def _moments(self, inputs: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:

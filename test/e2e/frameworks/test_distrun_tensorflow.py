@@ -46,6 +46,13 @@ def test_the_same_native_file_with_other_versions(run_framework: RunFramework, v
     assert found == [(version, hashlib.sha256(file.read_bytes()).hexdigest())] * 2, done.stdout
 
 
+@pytest.mark.full
+def test_operations_beside_legacy_keras(run_framework: RunFramework) -> None:
+    python = str(environment_python("tf-keras"))
+    done = run_framework("-np", "2", program="tf_ops.py", python=python, env={"TF_USE_LEGACY_KERAS": "1"})
+    assert_passed(done, 2)
+
+
 def test_v1_graphs(run_framework: RunFramework) -> None:
     assert_passed(run_framework("-np", "2", program="tf_v1.py"), 2)
 

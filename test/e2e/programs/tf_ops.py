@@ -339,6 +339,14 @@ def batch_norm() -> None:
     model = tf.keras.Sequential(keras_layers)
     equal(tf.function(lambda x: model(x, training=True))(data[RANK]), result)
 
+    # Images, for which Keras 2 has a kernel of its own.
+    images = tf.random.stateless_normal([SIZE, 2, 4, 4, 3], [1, 2])
+    mean, variance = tf.nn.moments(tf.reshape(images, [-1, 3]), 0)
+    of_images = hvd.SyncBatchNormalization(momentum=0.0)
+    result = of_images(images[RANK], training=True)
+    equal(of_images.moving_mean, mean)
+    assert np.allclose(result, (images[RANK] - mean) / tf.sqrt(variance + of_images.epsilon), atol=1e-4)
+
 
 def names_in_one_function() -> None:
     """Operations of one name in one graph are told apart, in whatever order TensorFlow starts them on which rank."""
