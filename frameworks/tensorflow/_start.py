@@ -40,8 +40,14 @@ def no_autograph() -> None:
 def select_gpu(own: Sequence[int]) -> None:
     """Hides all GPUs but the first of `own`, which are numbered among those that TensorFlow sees."""
     gpus = tf.config.list_physical_devices("GPU")
-    if not own[0] < len(gpus) > 1:
+    if len(gpus) < 2:  # none, or this rank's own
         return
+    if own[0] >= len(gpus):
+        raise RuntimeError(
+            f"rank {basics.rank()} has no GPU of its own: TensorFlow sees {len(gpus)}, and this rank's would be number "
+            f"{own[0]}, counted from 0. Start {len(gpus)} ranks on this host, set CUDA_VISIBLE_DEVICES for each rank "
+            "(empty: no GPU), or start them with distrun, which shares the GPUs out."
+        )
     try:
         tf.config.set_visible_devices(gpus[own[0]], "GPU")
     except RuntimeError as error:

@@ -64,7 +64,15 @@ def gpu() -> None:
 
     hvd.init()
     _start.select_gpu([1])
-    _start.select_gpu([2])  # not there
+    try:
+        _start.select_gpu([2])
+    except RuntimeError as error:
+        assert "rank 0 has no GPU of its own: TensorFlow sees 2" in str(error) and "Start 2 ranks" in str(error)
+    else:
+        raise AssertionError("a rank without a GPU was not refused")
+    last = devices.pop()
+    _start.select_gpu([2])  # the one that it sees is its own
+    devices.append(last)
     assert chosen == [devices[1]]
 
     def too_late(device: Device, kind: str) -> None:
