@@ -11,7 +11,6 @@ from distrun.basics import *  # noqa: F403
 from . import _gradients, _native
 from ._native import distrun_error
 from ._start import init, no_autograph
-from .aggregation import LocalGradientAggregationHelper
 from .compression import Compression
 from .functions import (
     BroadcastGlobalVariablesHook,
@@ -50,7 +49,6 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "Handle",
-    "LocalGradientAggregationHelper",
     "PartialDistributedGradientTape",
     "allgather",
     "allgather_object",

@@ -49,11 +49,16 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _function_graph(graph: Any) -> Any:
-    """The outermost graph of the function being traced; `graph` itself in v1 graph mode."""
+    """The outermost graph of the function being traced; in v1 graph mode the v1 graph."""
     outer = getattr(graph, "outer_graph", None)
-    while outer is not None and hasattr(outer, "outer_graph"):
-        graph, outer = outer, outer.outer_graph
+    # A branch or a loop's body right in a v1 graph is no function: its name holds a number of this process.
+    while outer is not None and (hasattr(outer, "outer_graph") or _is_a(graph, "ControlFlowFuncGraph")):
+        graph, outer = outer, getattr(outer, "outer_graph", None)
     return graph
+
+
+def _is_a(graph: Any, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(graph).__mro__)
 
 
 def _name_in_graph(kind: Kind) -> str:
@@ -83,10 +88,22 @@ def _once_in_graph(what: Call, graph: Any) -> tuple[str, ...]:
 def _in_loop(graph: Any) -> bool:
     while graph is not None:
         # Of the loop itself, or of its gradient, whose class is made from it.
-        if any(kind.__name__ == "WhileBodyFuncGraph" for kind in type(graph).__mro__):
+        if _is_a(graph, "WhileBodyFuncGraph"):
             return True
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def _refuse_overlap(graph: Any, kind: Kind) -> None:
+    """Of the loops of TensorFlow 1: nothing orders their iterations. Those of its successor do not show the number."""
+    context = graph._get_control_flow_context()
+    while context is not None:
+        if context.IsWhileContext() and context.parallel_iterations != 1:
+            raise ValueError(
+                f"{kind.name.lower()} in a tf.while_loop of a v1 graph needs parallel_iterations=1: TensorFlow would "
+                "overlap the iterations, and on another rank another one would come first."
+            )
+        context = context.outer_context
 
 
 # Of the native ops (bindings/tensorflow/ops.cc). An eager call leaves out what has its default: TensorFlow takes half a
@@ -137,6 +154,7 @@ def run(what: Call, *inputs: Any) -> list[Any]:
             return _fallback.run(what, *inputs)
         return _eagerly(native, what.kind, _eager_attributes(what), inputs)
     graph = tf.compat.v1.get_default_graph()
+    _refuse_overlap(graph, what.kind)
     what = what._replace(names=_once_in_graph(what, _function_graph(graph)))
     if native is None:
         return _fallback.run(what, *inputs)

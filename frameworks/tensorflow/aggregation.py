@@ -29,25 +29,13 @@ class LocalGradientAggregationHelper:
         self._sums: list[Any] = []
 
     def _make_variables(self, gradients: Sequence[Any]) -> None:
-        with tf.compat.v1.variable_scope("distrun_aggregation", reuse=tf.compat.v1.AUTO_REUSE):
-            options = {
-                "trainable": False,
-                "collections": [tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-                "use_resource": True,
-            }
-            self.counter = tf.compat.v1.get_variable(
-                "counter", shape=(), dtype=tf.int32, initializer=tf.compat.v1.zeros_initializer(), **options
+        if self.counter is not None and self.counter.graph is tf.compat.v1.get_default_graph():
+            raise ValueError(
+                "with backward_passes_per_step > 1 an optimizer computes the gradients of one loss in a graph; make a "
+                "DistributedOptimizer for each loss."
             )
-            self._sums = [
-                tf.compat.v1.get_variable(
-                    f"sum_{index}",
-                    shape=gradient.shape,
-                    dtype=gradient.dtype,
-                    initializer=tf.compat.v1.zeros_initializer(),
-                    **options,
-                )
-                for index, gradient in enumerate(gradients)
-            ]
+        self.counter = _local("counter", (), tf.int32)
+        self._sums = [_local("sum", gradient.shape, gradient.dtype) for gradient in gradients]
 
     def compute_gradients(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         """The reduced sums in every `backward_passes_per_step`-th pass, else what must not be applied."""
@@ -77,12 +65,28 @@ class LocalGradientAggregationHelper:
     def _waiting(self) -> list[Any]:
         return [total.read_value() for total in self._sums]
 
-    def apply_gradients(self, apply: Callable[[], Any], gradients: Sequence[Any]) -> Any:
-        """Runs `apply` in the passes whose gradients were reduced."""
+    def apply_gradients(self, apply: Callable[[], Any], gradients: Sequence[Any], global_step: Any = None) -> Any:
+        """Runs `apply`, which increments `global_step`, where gradients were reduced; the other passes count alike."""
 
         def due() -> Any:
             with tf.control_dependencies([apply()]):
                 return self.counter.assign(0)
 
+        def not_due() -> Any:
+            counted = [] if global_step is None else [tf.compat.v1.assign_add(global_step, 1)]
+            with tf.control_dependencies(counted):
+                return self.counter.read_value()
+
         with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
-            return tf.group(tf.cond(self._is_due(), due, self.counter.read_value))
+            return tf.group(tf.cond(self._is_due(), due, not_due))
+
+
+def _local(name: str, shape: Any, dtype: Any) -> Any:
+    """A variable of zeros that no other helper shares and no checkpoint holds, whatever the scope around it reuses."""
+    return tf.compat.v1.Variable(
+        lambda: tf.zeros(shape, dtype),
+        trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        name=f"distrun_aggregation/{name}",
+        use_resource=True,
+    )

@@ -41,14 +41,16 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
             reduced = self._reduction.reduce(gradients, variables)
         return list(zip(reduced, variables, strict=True))
 
-    def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
-        """Like the wrapped optimizer's; with several passes per step, in the last of them."""
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Like the wrapped optimizer's; with several passes per step, in the last of them. `global_step` counts all."""
         pairs = list(grads_and_vars)
+
+        def apply() -> Any:
+            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+
         if self._agg_helper is None:
-            return self._optimizer.apply_gradients(pairs, *arguments, **options)
-        return self._agg_helper.apply_gradients(
-            lambda: self._optimizer.apply_gradients(pairs, *arguments, **options), [pair[0] for pair in pairs]
-        )
+            return apply()
+        return self._agg_helper.apply_gradients(apply, [pair[0] for pair in pairs], global_step)
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:
         """The wrapped optimizer's."""
@@ -88,9 +90,10 @@ def DistributedOptimizer(
 
     compression: see Compression. sparse_as_dense: tf.IndexedSlices are made dense first. backward_passes_per_step:
     local passes whose gradients are added up (averaged with average_aggregated_gradients) before they travel; graph
-    mode. gradient_predivide_factor: part of the average is taken before the sum, for narrow number formats. groups:
-    gradients that are reduced all or none, as a number of equal groups or lists of variables. scale_local_gradients:
-    gradients that are not reduced (register_local_var) are divided by the number of ranks.
+    mode. Each counts as a step of global_step, as in Horovod. gradient_predivide_factor: part of the average is taken
+    before the sum, for narrow number formats. groups: gradients that are reduced all or none, as a number of equal
+    groups or lists of variables. scale_local_gradients: gradients that are not reduced (register_local_var) are divided
+    by the number of ranks.
     """
     del device_dense, device_sparse
     if backward_passes_per_step <= 0:

@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "ta
 
 import numpy as np
 import tensorflow as tf
+from tf_every_operation import check_operations, equal, every_operation
 
 import distrun.tensorflow as hvd
 from distrun.tensorflow import _native
@@ -31,10 +32,6 @@ RANK, SIZE = hvd.rank(), hvd.size()
 TYPES = [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
 
 
-def equal(found, wanted) -> None:  # type: ignore[no-untyped-def]
-    np.testing.assert_allclose(np.asarray(found).astype(np.float64), np.asarray(wanted).astype(np.float64), rtol=1e-3)
-
-
 def raises(kind, text: str, function, *arguments, **options):  # type: ignore[no-untyped-def]
     try:
         function(*arguments, **options)
@@ -51,51 +48,6 @@ def every_dtype_and_shape(allreduce) -> None:  # type: ignore[no-untyped-def]
             result = allreduce(value)
             assert result.dtype == dtype and result.shape == value.shape
             equal(tf.cast(result, tf.float64), np.full(shape, sum(range(1, SIZE + 1))))
-
-
-def every_operation(x):  # type: ignore[no-untyped-def]
-    """x: [2] times rank + 1."""
-    rows = tf.repeat(x[None], RANK + 1, 0)
-    back, received = hvd.alltoall(tf.repeat(x[None], SIZE, 0), splits=[1] * SIZE)
-    return {
-        "average": hvd.allreduce(x),
-        "max": hvd.allreduce(x, op=hvd.Max),
-        "scaled": hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=1 / 3),
-        "fp16": hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16),
-        "group": hvd.grouped_allreduce([x, tf.cast(x, tf.int32), tf.cast(x, tf.float64)], op=hvd.Sum),
-        "gather": hvd.allgather(rows),
-        "gathers": hvd.grouped_allgather([rows, tf.cast(rows, tf.int64)]),
-        "broadcast": hvd.broadcast(x, SIZE - 1),
-        "alltoall": back,
-        "received": received,
-        "equal_alltoall": hvd.alltoall(tf.repeat(x[None], SIZE, 0)),
-        "scatter": hvd.reducescatter(tf.repeat(x[None], SIZE + 1, 0), op=hvd.Sum),
-        "scatters": hvd.grouped_reducescatter([tf.repeat(x[None], SIZE, 0)] * 2),
-        "rank": hvd.rank_op() + hvd.size_op() + hvd.local_rank_op() + hvd.local_size_op(),
-    }
-
-
-def check_operations(results) -> None:  # type: ignore[no-untyped-def]
-    one, total = np.array([1.0, 2.0]), SIZE * (SIZE + 1) / 2
-    stairs = np.concatenate([np.tile(one * (r + 1), (r + 1, 1)) for r in range(SIZE)])
-    ranks = np.stack([one * (r + 1) for r in range(SIZE)])
-    equal(results["average"], one * total / SIZE)
-    equal(results["max"], one * SIZE)
-    equal(results["scaled"], one * total / 6)
-    equal(results["fp16"], one * total)
-    for result, dtype in zip(results["group"], (tf.float32, tf.int32, tf.float64), strict=True):
-        assert result.dtype == dtype
-        equal(result, one * total)
-    equal(results["gather"], stairs)
-    equal(results["gathers"][0], stairs)
-    equal(results["gathers"][1], stairs)
-    equal(results["broadcast"], one * SIZE)
-    equal(results["alltoall"], ranks)
-    equal(results["equal_alltoall"], ranks)
-    equal(results["received"], np.ones(SIZE))
-    equal(results["scatter"], np.tile(one * total, (2 if RANK == 0 else 1, 1)))
-    equal(results["scatters"][1], one[None] * total / SIZE)
-    equal(results["rank"], 2 * (RANK + SIZE))
 
 
 def static_shapes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
+from tf_every_operation import check_operations, equal, every_operation
 
 import distrun.tensorflow as hvd
 
@@ -28,6 +29,70 @@ def operations() -> None:
             np.testing.assert_allclose(values[2], [SIZE + step] * 2)
             np.testing.assert_allclose(values[3], [2 * SIZE * (RANK + 1 + step)] * 2)
         session.run(hvd.barrier())
+
+
+def the_other_operations() -> None:
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [2])
+        results = every_operation(x)
+        own = hvd.ProcessSet([SIZE - 1])
+        hvd.add_process_set(own)
+        if own.included():
+            results["of_a_set"] = hvd.allreduce(x, op=hvd.Sum, process_set=own)
+        for _ in range(2):
+            found = session.run(results, {x: np.array([1.0, 2.0]) * (RANK + 1)})
+            check_operations(found)
+            equal(found.get("of_a_set", [SIZE, 2 * SIZE]), [SIZE, 2 * SIZE])
+
+
+def gradients() -> None:
+    """Those of an eager tape, which tf_ops.py looks at."""
+    functions = [
+        (lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1], lambda rank: MEAN * SIZE),
+        (hvd.allgather, lambda rank: MEAN * SIZE),
+        (lambda v: hvd.broadcast(v, 0), lambda rank: MEAN * SIZE * (rank == 0)),
+        (lambda v: hvd.alltoall(v, [1] * SIZE)[0], lambda rank: np.arange(1, SIZE + 1)[:, None]),
+        (lambda v: hvd.reducescatter(v, op=hvd.Sum), lambda rank: np.arange(1, SIZE + 1)[:, None] * SIZE),
+    ]
+    for function, wanted in functions:
+        with tf.Graph().as_default(), tf1.Session() as session:
+            x = tf1.placeholder(tf.float32, [SIZE, 2])
+            (gradient,) = tf1.gradients(tf.reduce_sum(function(x) * (RANK + 1.0)), [x])
+            equal(session.run(gradient, {x: np.ones([SIZE, 2])}), np.ones([SIZE, 2]) * wanted(RANK))
+
+
+def uneven_batches_and_join() -> None:
+    with tf.Graph().as_default(), tf1.Session() as session:
+        total, joined = hvd.allreduce(tf.ones([3]), op=hvd.Sum), hvd.join()
+        for number in range(RANK + 2):
+            equal(session.run(total), [sum(1 for rank in range(SIZE) if rank + 2 > number)] * 3)
+        assert session.run(joined) in range(SIZE)
+        equal(session.run(total), [SIZE] * 3)
+
+
+def loops() -> None:
+    """Independent iterations: in order by parallel_iterations=1, and refused where they are known to overlap."""
+
+    def body(i, found):  # type: ignore[no-untyped-def]
+        return i + 1, found.write(i, hvd.allreduce(tf.cast(i, tf.float32), op=hvd.Sum))
+
+    def loop(parallel_iterations: int):  # type: ignore[no-untyped-def]
+        start = (tf.constant(0), tf.TensorArray(tf.float32, 20))
+        return tf1.while_loop(lambda i, _: i < 20, body, start, parallel_iterations=parallel_iterations)[1].stack()
+
+    for enable in (tf1.disable_control_flow_v2, tf1.enable_control_flow_v2):
+        enable()
+        with tf.Graph().as_default(), tf1.Session() as session:
+            equal(session.run(loop(1)), np.arange(20) * SIZE)
+    tf1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            loop(2)
+    except ValueError as error:
+        assert "needs parallel_iterations=1" in str(error)
+    else:
+        raise AssertionError("a loop whose iterations overlap was not refused")
+    tf1.enable_control_flow_v2()
 
 
 def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untyped-def]
@@ -72,11 +137,71 @@ def local_aggregation(average: bool) -> None:
                 np.testing.assert_allclose(session.run(weight), [-total] * 2, rtol=1e-5, atol=1e-6)
 
 
+def two_aggregations() -> None:
+    """Two optimizers of one graph, in a scope that reuses variables, add up and count for themselves."""
+    with tf.Graph().as_default():
+        names = ["fast", "slow"]
+        weights = [tf1.get_variable(name, initializer=np.zeros([2], np.float32)) for name in names]
+        x = tf1.placeholder(tf.float32, [])
+        with tf1.variable_scope("trained", reuse=True):
+            optimizers = [
+                hvd.DistributedOptimizer(
+                    tf1.train.GradientDescentOptimizer(1.0), name=name, backward_passes_per_step=passes
+                )
+                for name, passes in zip(names, (2, 3), strict=True)
+            ]
+            steps = [
+                optimizer.minimize(tf.reduce_sum(weight) * x, var_list=[weight])
+                for optimizer, weight in zip(optimizers, weights, strict=True)
+            ]
+            try:
+                optimizers[0].compute_gradients(tf.reduce_sum(weights[0]), [weights[0]])
+            except ValueError as error:
+                assert "for each loss" in str(error)
+            else:
+                raise AssertionError("two losses of one optimizer were not refused")
+        with tf1.Session() as session:
+            session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+            for number in range(1, 7):
+                session.run(steps, {x: float(RANK + 1)})
+                found = session.run(weights)
+                np.testing.assert_allclose(found[0], [-MEAN * (number - number % 2)] * 2, rtol=1e-5)
+                np.testing.assert_allclose(found[1], [-MEAN * (number - number % 3)] * 2, rtol=1e-5)
+
+
+def every_pass_is_a_global_step() -> None:
+    """So StopAtStepHook ends a job after as many passes as under Horovod."""
+    for of_tensorflow_1 in (False, True):
+        if of_tensorflow_1:
+            tf1.disable_resource_variables()
+            tf1.disable_control_flow_v2()
+        with tf.Graph().as_default():
+            weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
+            step = tf1.train.get_or_create_global_step()
+            optimizer = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=3)
+            train = optimizer.minimize(tf.reduce_sum(weight), global_step=step)
+            passes = 0
+            hooks = [tf1.train.StopAtStepHook(last_step=7)]
+            with tf1.train.MonitoredTrainingSession(hooks=hooks) as session:
+                while not session.should_stop():
+                    session.run(train)
+                    passes += 1
+            assert passes == 7, passes
+    tf1.enable_resource_variables()
+    tf1.enable_control_flow_v2()
+
+
 operations()
+the_other_operations()
+gradients()
+uneven_batches_and_join()
+loops()
 hook_and_optimizer(hvd.DistributedOptimizer, MEAN)
 hook_and_optimizer(lambda optimizer: hvd.DistributedOptimizer(optimizer, sparse_as_dense=True), MEAN)
 local_aggregation(average=False)
 local_aggregation(average=True)
+two_aggregations()
+every_pass_is_a_global_step()
 assert hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).get_slot_names() is not None
 try:
     hvd.DistributedOptimizer("sgd")
