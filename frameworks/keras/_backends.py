@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ class Reduction:
                 shared_by = self.process_set.size() if self.scale_local else 1
                 results[index] = _scaled(gradient, self._scale / (shared_by or 1))
         if travels:
-            # Paths are names for people; two variables may have the same one.
+            # Paths are for people: the index tells variables apart.
             names = [f"gradient.{index}.{path_of(variables[index])}" for index in travels]
             reduced = _FUNCTIONS[keras.backend.backend()](self, [gradients[index] for index in travels], names)
             for index, gradient in zip(travels, reduced, strict=True):
@@ -65,8 +66,9 @@ class Reduction:
 
 
 def path_of(variable: Any) -> str:
-    """What people know it by; legacy Keras has TensorFlow's variables, which have names only."""
-    return str(getattr(variable, "path", variable.name))
+    """What people know it by, without the numbers by which Keras tells the layers of a process apart: another rank may
+    have made more of them. Legacy Keras has TensorFlow's variables, which have names only."""
+    return re.sub(r"_\d+(?=[_/:]|$)", "", str(getattr(variable, "path", variable.name)))
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

@@ -41,7 +41,8 @@ def DistributedOptimizer(  # Horovod's name
     """A keras.optimizers optimizer like `optimizer` that reduces the gradients of all ranks (default: averages them).
 
     It is of a subclass of the optimizer's class, and saved as that class: what is saved loads without distrun. With the
-    policy mixed_float16, set before, it scales the loss too, so that an overflow on one rank skips the step on all.
+    policy mixed_float16, set before, it scales the loss too, so that an overflow on one rank skips the step on all: a
+    loop of your own takes the gradients of its scale_loss(loss).
     backward_passes_per_step: Keras's gradient_accumulation_steps; the sum of the passes is stepped with, or their
     average (average_aggregated_gradients). All gradients travel in one operation, so groups change nothing;
     device_dense and device_sparse are Horovod's and have no effect.
@@ -72,16 +73,7 @@ def DistributedOptimizer(  # Horovod's name
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
-    # Keras would put it around ours, and leave out the reduction on the rank whose own gradients overflowed.
-    inner = type(optimizer).from_config(config)
-    made = _of_class(
-        keras.optimizers.LossScaleOptimizer,
-        keras.optimizers.LossScaleOptimizer(inner, name="loss_scale_optimizer").get_config(),
-        reduction,
-        None,
-    )
-    _exclude_alike(optimizer, made)
-    return made
+    return _with_scaled_loss(optimizer, config, reduction)
 
 
 def PartialDistributedOptimizer(  # Horovod's name
@@ -111,9 +103,14 @@ def _distributed_part(optimizer: Any) -> Any:
 
 
 def copy_state(old: Any, made: Any) -> None:
-    """Momenta, iterations and so on; both are built."""
-    for mine, its in zip(made.variables, old.variables, strict=True):
-        mine.assign(its)
+    """Momenta, iterations and so on; both are built. Only `made` may add up the gradients of several passes."""
+    starts = getattr(made, "gradient_accumulation_steps", None) and not old.gradient_accumulation_steps
+    added = {id(one) for one in made._accumulated_gradients} if starts else set()
+    mine = [one for one in made.variables if id(one) not in added]
+    for one, its in zip(mine, old.variables, strict=True):
+        one.assign(its)
+    if starts:  # Keras counts passes
+        made._iterations.assign(old._iterations * made.gradient_accumulation_steps)
 
 
 def compression_name(given: Any) -> str:
@@ -152,6 +149,19 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
         if old.built:
             made.build(old._trainable_variables)
             copy_state(old, made)
+    return made
+
+
+def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
+    """Keras would put its own around ours, and leave out the reduction on the rank whose own gradients overflowed."""
+    inner = type(optimizer).from_config(config)
+    scaled = keras.optimizers.LossScaleOptimizer(inner, name="loss_scale_optimizer")
+    _jit.amend_trainer(is_distributed)
+    made = _scaling(_class(type(scaled), reduction)).from_config(scaled.get_config())
+    _exclude_alike(optimizer, made)
+    if optimizer.built:
+        made.build(optimizer._trainable_variables)
+        copy_state(optimizer, made.inner_optimizer)
     return made
 
 
@@ -212,6 +222,34 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
         Distributed.stateless_apply = stateless_apply
     return _named_as(base, Distributed)
+
+
+def _scaling(base: Any) -> Any:
+    """For an optimizer that was given without loss scaling: a loop of the user's may not know of it."""
+
+    class Scaling(base):  # type: ignore[misc]
+        _distrun_scaled = False
+
+        def scale_loss(self, loss: Any) -> Any:
+            self._distrun_scaled = True
+            return super().scale_loss(loss)
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            self._refuse_unscaled()
+            return super().apply(grads, trainable_variables)
+
+        def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+            self._refuse_unscaled()
+            return super().stateless_apply(optimizer_variables, grads, trainable_variables)
+
+        def _refuse_unscaled(self) -> None:
+            if not self._distrun_scaled:
+                raise ValueError(
+                    "with the policy mixed_float16 DistributedOptimizer divides gradients by the scale of the loss, "
+                    "and no loss was scaled: take the gradients of optimizer.scale_loss(loss), as fit() does."
+                )
+
+    return _named_as(base, Scaling)
 
 
 def _named_as(base: Any, made: Any) -> Any:

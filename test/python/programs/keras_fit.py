@@ -75,6 +75,8 @@ def same(one: Any, other: Any, tolerance: float = 1e-5) -> None:
 
 
 def check_equal_to_a_single_process() -> None:
+    if hvd.rank() == 0:  # where Keras then gives other names to its layers
+        model(1)
     for make in (
         lambda: keras.optimizers.SGD(0.05, momentum=0.9),
         lambda: keras.optimizers.Adam(0.01),
@@ -252,6 +254,50 @@ def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
         assert float(made.optimizer.dynamic_scale) == 4.0
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def check_a_loop_of_ones_own_scales_its_loss() -> None:
+    """Else the policy's optimizer would divide gradients by a scale that nobody multiplied them with."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    finally:
+        keras.config.set_dtype_policy(before)
+    variable = keras.Variable([10.0], dtype="float32")
+    gradient = keras.ops.convert_to_tensor(np.array([2.0], np.float32))
+    optimizer.build([variable])
+    with raises(ValueError, "optimizer.scale_loss"):
+        optimizer.apply([gradient], [variable])
+
+    def stateless(grad: Any) -> Any:
+        state = [one.value for one in optimizer.variables]
+        return optimizer.stateless_apply(state, [grad], [variable.value])[0][0]
+
+    with raises(ValueError, "optimizer.scale_loss"):
+        stateless(gradient)
+    scaled = optimizer.scale_loss(gradient)
+    if keras.backend.backend() == "jax":  # where Keras's apply, which has a cond in it, cannot run by itself
+        variable.assign(stateless(scaled))
+    else:
+        optimizer.apply([scaled], [variable])
+    assert keras.ops.convert_to_numpy(variable).tolist() == [8.0]
+
+
+def check_what_an_optimizer_has_learned_is_kept() -> None:
+    old = alone(keras.optimizers.Adam(0.01)).optimizer
+    before = keras.config.dtype_policy()
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        try:
+            for options in ({}, {"backward_passes_per_step": 2}):
+                new = hvd.DistributedOptimizer(old, **options)
+                new = getattr(new, "inner_optimizer", new)
+                assert int(new.iterations) == int(old.iterations) > 0
+                for one, its in zip(new._momentums, old._momentums, strict=True):
+                    assert np.array_equal(keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(its))
+        finally:
+            keras.config.set_dtype_policy(before)
 
 
 def check_legacy_overflow_on_one_rank_skips_the_step_on_all() -> None:
