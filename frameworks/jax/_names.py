@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+from distrun import _session
+from distrun.process_sets import ProcessSet
 
 _counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
-_without_trace: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
 def _outermost_trace() -> Any:
@@ -65,10 +66,12 @@ def refuse_several_devices() -> None:
         )
 
 
-def traced(operation: str) -> str:
-    """The name of the next operation of this kind in the program that is being traced."""
+def traced(operation: str, process_set: ProcessSet) -> str:
+    """The name of the next operation of this kind in the program that is being traced; outside of one, as in a vmap by
+    itself, operations are counted as all others are, from 0 again after join."""
     trace = _outermost_trace()
     if trace is None:
-        return f"{operation}.jit.{next(_without_trace[operation])}"
+        number = _session.current().number(f"jax.traced.{operation}", process_set.process_set_id or 0)
+        return f"{operation}.jit.{number}"
     counters = _counters.setdefault(trace, defaultdict(itertools.count))
     return f"{operation}.{_program(trace)}.{next(counters[operation])}"

@@ -252,6 +252,16 @@ def check_join() -> None:
     assert hvd.join() == hvd.size() - 1
 
 
+def check_a_vmap_by_itself_after_join() -> None:
+    """Its operations are counted, and by then the ranks have different numbers of them."""
+    mapped = jax.vmap(functools.partial(hvd.allreduce, op=hvd.Sum))
+    for step in range(hvd.rank() + 2):
+        have = sum(1 for rank in range(hvd.size()) if rank + 2 > step)
+        same(mapped(jnp.ones((2, 3))), jnp.full((2, 3), float(have)))
+    hvd.join()
+    same(mapped(jnp.ones((2, 3))), jnp.full((2, 3), float(hvd.size())))
+
+
 def check_initial_state_from_one_rank() -> None:
     state = {"w": of(hvd.rank(), (2, 2)), "step": hvd.rank(), "key": jax.random.key(hvd.rank()), "name": "adam"}
     everywhere = hvd.broadcast_parameters(state, root_rank=hvd.size() - 1)
