@@ -71,6 +71,12 @@ def check_other_kerases() -> None:
     assert patch_keras_mwms() and patch_keras_mwms()
 
 
+def by_position(values: Any) -> list[float]:
+    """Their sum, and one that changes where values change places; without cancellation, which would need tolerance."""
+    sizes = np.abs(np.asarray(values, np.float64)).ravel()
+    return [float(sizes.sum()), float(sizes @ np.arange(1, len(sizes) + 1))]
+
+
 rng = np.random.default_rng(0)
 inputs = rng.random((320, 5), np.float32)
 labels = inputs.sum(1, keepdims=True)
@@ -88,8 +94,8 @@ for make in (dense, late, convolution):
         *history["loss"],
         *history["mae"],
         *model.evaluate(whole, verbose=0),
-        float(np.sum(model.predict(whole, verbose=0))),
-        *[float(np.abs(weight).sum()) for weight in model.get_weights()],
+        *by_position(model.predict(whole, verbose=0)),
+        *[one for weight in model.get_weights() for one in by_position(weight)],
     ]
 if ALONE:
     check_other_kerases()
