@@ -39,6 +39,7 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // what we write has grown to ulimit -f: as a full disk
   std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals), net::JobKey::generate()));
   if (config.assign) {
     OutputOptions until_then = config.output;

@@ -10,7 +10,8 @@
 namespace distrun::launcher {
 namespace {
 Result<Fd> open_file(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  // O_APPEND: who cuts the file while we write (logrotate's copytruncate) gets no hole of zeros up to where we were.
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd.valid()) return errno_status("--output-dir: cannot write " + path, errno);
   return fd;
 }

@@ -54,7 +54,8 @@ void Terminal::flush(std::string& text) {
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
       // A full disk is no reason to end the job; a reader that has gone is for the caller to judge.
-      closed_ = errno == EPIPE || errno == ECONNRESET || errno == EIO || errno == EBADF;
+      // A terminal that has hung up answers EIO; on anything else that is a fault of the disk.
+      closed_ = errno == EPIPE || errno == ECONNRESET || errno == EBADF || (tty_ && errno == EIO);
       if (!closed_) lost_ = errno;
       at = text.size();
       break;

@@ -156,6 +156,29 @@ def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Pa
     assert (tmp_path / "done").exists()
 
 
+def test_a_fault_of_the_disk_is_no_reader_that_has_gone() -> None:
+    # A write to where no memory is.
+    with open("/proc/self/mem", "w") as faulty:
+        command = [launcher_path(), "-np", "1", "sh", "-c", "echo out; sleep 0.5; echo over >&2"]
+        done = subprocess.run(command, stdout=faulty, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 74 and "[0] over" in done.stderr, done.stderr
+    assert done.stderr.count("standard output cannot be written: Input/output error") == 1, done.stderr
+
+
+@pytest.mark.parametrize("place", ["standard output", "--output-dir"])
+def test_the_limit_of_a_files_size_is_as_a_full_disk(tmp_path: Path, place: str) -> None:
+    ignored = "while read -r name value; do [ $name != SigIgn: ] || echo ignored $value >&2; done < /proc/self/status"
+    script = f"i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; {ignored}; echo over >&2"
+    options = ["--output-dir", str(tmp_path / "logs")] if place == "--output-dir" else []
+    limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", launcher_path(), "-np", "1", *options, "sh", "-c", script]
+    with open("/dev/null" if options else tmp_path / "out", "w") as out:
+        done = subprocess.run(limited, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 74 and "[0] over" in done.stderr, done.stderr
+    assert len(re.findall(f"distrun: {place}.*: File too large", done.stderr)) == 1, done.stderr
+    found = re.search(r"ignored ([0-9a-f]+)", done.stderr)
+    assert found and not int(found[1], 16) >> (signal.SIGXFSZ - 1) & 1, done.stderr
+
+
 def test_exit_code_is_that_of_the_first_failing_rank() -> None:
     done = shell("-np", "3", "--grace", "2", script="[ $RANK = 1 ] && { echo broken >&2; exit 42; }; sleep 60")
     assert done.returncode == 42
@@ -242,6 +265,15 @@ def test_a_job_that_does_not_start_leaves_the_logs_of_the_one_before(tmp_path: P
     assert (tmp_path / "rank.0.err").read_text() == ""
     merged = (tmp_path / "merged.log").read_text()
     assert "a long line" not in merged and "[0] c\n" in merged and "cores:" in merged
+
+
+def test_a_log_that_is_cut_while_it_is_written_goes_on_at_its_beginning(tmp_path: Path) -> None:
+    """As logrotate's copytruncate does it."""
+    log = tmp_path / "rank.0.out"
+    cut = f"until [ -s {log} ]; do sleep 0.01; done; : > {log}"
+    done = shell("-np", "1", "--output-dir", str(tmp_path), script=f"echo a long line; {cut}; echo b")
+    assert done.returncode == 0, done.stderr
+    assert log.read_bytes() == b"b\n"
 
 
 @pytest.mark.parametrize("full", ["rank.0.out", "merged.log"])
