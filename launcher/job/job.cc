@@ -143,7 +143,7 @@ void Job::after_round() {
   if (!queue_.pending()) tree_.reset();
   if (config_.assign) assign();
   if (verdict_.ending() && !started_) drop_unanswered();
-  // Callbacks may have blocked (a log file on a slow disk), and nothing has been read since.
+  // Callbacks may have taken long, and nothing has been read since.
   beat(poller_.woke());
   give_up(poller_.woke());
   output_->tick(now);
@@ -279,7 +279,7 @@ void Job::suspend() {
   }
 }
 
-// Waits for the readers as long as it takes, as any program's last write does, unless a signal asks for the end.
+// Waits for readers and disks as long as it takes, as any program's last write does, unless a signal asks for the end.
 void Job::flush_output() {
   for (output_->finish_all(); output_->pending(); output_->finish_all()) {
     poller_.clear();

@@ -1,11 +1,13 @@
 // --output-dir D: D/rank.<r>.out and .err with each rank's own bytes, and D/merged.log with the tagged lines of all.
+// For the head's loop, which the disk never blocks once the files are open.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/fd.h"
+#include "launcher/report/file_writer.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -15,23 +17,36 @@ class LogFiles {
   // Makes the directory and opens all files. What they have of an earlier run stays until begin().
   static Result<LogFiles> create(const std::string& directory, int ranks);
   // Ranks are about to start: empties them. What was written to the merged one before comes now; in a job that does not
-  // start it comes nowhere. Errors as of write().
-  Status begin();
+  // start it comes nowhere.
+  void begin();
 
-  // The first error is returned once (a full disk does not end the job); after it nothing is written any more.
-  Status write(int rank, int stream, std::string_view bytes);
-  Status write_merged(std::string_view text);
-  [[nodiscard]] bool failed() const { return failed_; }
+  void write(int rank, int stream, std::string text);
+  void write_merged(std::string text);
+  // In each round of the loop.
+  void watch(Poller& poller);
+
+  // Bytes that are still to be written; pending() is true for a file that is still to be emptied, too.
+  [[nodiscard]] std::size_t backlog() const { return waiting_bytes_ + (writer_ ? writer_->in_hand() : 0); }
+  [[nodiscard]] bool pending() const { return !waiting_.empty() || (writer_ && writer_->busy()); }
+  // Grows with what the disk takes.
+  [[nodiscard]] std::size_t taken() const { return writer_ ? writer_->taken() : 0; }
+  // Something could not be written.
+  [[nodiscard]] bool failed() const { return given_up() || writer_->fault().has_value(); }
+  // The first thing that could not; later ones are not told.
+  [[nodiscard]] Status fault() const;
+  // The disk is waited for no longer, and nothing is written any more.
+  void give_up();
+  [[nodiscard]] bool given_up() const { return !writer_; }
 
  private:
-  Status put(const Fd& fd, std::string_view bytes);
-  Status empty(const Fd& fd);
-  std::string directory_;
-  std::vector<Fd> files_;  // rank * 2 + stream
-  Fd merged_;
+  void put(FileWriter::Part part);
+  [[nodiscard]] std::size_t merged() const { return names_.size() - 1; }
+  std::vector<std::string> names_;  // number rank * 2 + stream; the merged one is the last
+  std::unique_ptr<FileWriter> writer_;
+  std::vector<FileWriter::Part> waiting_;
+  std::size_t waiting_bytes_ = 0;
   std::string held_;  // of the merged one, until begin()
   bool begun_ = false;
-  bool failed_ = false;
 };
 
 }  // namespace distrun::launcher

@@ -12,12 +12,12 @@ namespace {
 constexpr std::size_t kTailLines = 20;
 constexpr std::size_t kTailWidth = 400;
 constexpr std::size_t kKeptBack = 64 * 1024;  // of one stream
-// Above this a terminal counts as behind, and agents get no more credit.
+// Above this a terminal, or the disk, counts as behind, and agents get no more credit.
 constexpr std::size_t kHighWater = 256 * 1024;
 constexpr int kOwnStream = -1;
 // A line from another host that was written earlier may come so much later.
 constexpr Duration kLate = std::chrono::milliseconds(300);
-// A reader that takes nothing for so long is worth a word.
+// A reader or a disk that takes nothing for so long is worth a word.
 constexpr Duration kPatience = std::chrono::seconds(5);
 // And one that takes nothing for so long is given up, where the user wants an end.
 constexpr Duration kLastPatience = std::chrono::seconds(1);
@@ -78,6 +78,8 @@ Duration late_by(const std::vector<std::string>& hosts) {
 
 Result<std::unique_ptr<Output>> Output::create(const OutputOptions& options) {
   std::unique_ptr<Output> out(new Output(options));
+  DISTRUN_RETURN_IF_ERROR(out->output_.open());
+  if (!out->shared_) DISTRUN_RETURN_IF_ERROR(out->error_.open());
   if (!options.directory.empty()) {
     auto files = LogFiles::create(options.directory, static_cast<int>(options.hosts.size()));
     if (!files.ok()) return files.status();
@@ -118,23 +120,19 @@ std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
   return "\x1b[" + std::to_string(ranks.size() > 1 ? 1 : kColours[ranks.front() % 6]) + "m[" + name + "]\x1b[0m ";
 }
 
-void Output::check(const Status& status) {
-  if (!status.ok()) say(status.message());
-}
-
 bool Output::folds(int stream) {
   if (options_.fold == Folding::kOnTerminal) return terminal_of(stream).is_tty();
   return options_.fold == Folding::kAlways;
 }
 
 void Output::begin() {
-  if (files_) check(files_->begin());
+  if (files_) files_->begin();
 }
 
 void Output::write(const StreamBytes& bytes, TimePoint now) {
   if (bytes.rank < 0 || static_cast<std::size_t>(bytes.rank) * 2 >= streams_.size()) return;
   const std::string_view text(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
-  if (files_) check(files_->write(bytes.rank, bytes.stream, text));
+  if (files_) files_->write(bytes.rank, bytes.stream, std::string(text));
   Stream& stream = stream_of(bytes.rank, bytes.stream);
   stream.owed += static_cast<std::uint32_t>(text.size());
   const TimePoint written = clocks_[host_of_[static_cast<std::size_t>(bytes.rank)]].moment(bytes.when, now);
@@ -236,15 +234,34 @@ std::vector<std::string> Output::last_lines(int rank) const {
 void Output::write_merged(std::vector<TimeOrder::Line> lines, TimePoint now) {
   for (TimeOrder::Line& line : lines) merged_sink_.add(line.stream, line.tag, std::move(line.piece), now);
   if (merged_sink_.size() == 0) return;
-  check(files_->write_merged(std::exchange(merged_sink_.text(), {})));
+  files_->write_merged(std::exchange(merged_sink_.text(), {}));
 }
 
 void Output::watch(Poller& poller) {
   output_.watch(poller, output_sink_.text());
   if (!shared_) error_.watch(poller, error_sink_.text());
+  if (files_) files_->watch(poller);
 }
 
-void Output::tell(int stream, const std::string& text, TimePoint now) { say_to(shared_ ? 0 : 1 - stream, text, now); }
+std::size_t Output::backlog(int place) const {
+  if (place == kFiles) return files_ ? files_->backlog() : 0;
+  if (place == 1) return shared_ ? 0 : error_sink_.size() + error_.in_hand();
+  return output_sink_.size() + output_.in_hand();
+}
+
+std::size_t Output::taken(int place) const {
+  if (place == kFiles) return files_ ? files_->taken() : 0;
+  return place == 1 ? error_.taken() : output_.taken();
+}
+
+bool Output::closed(int place) const {
+  if (place == kFiles) return !files_ || files_->given_up();
+  return place == 1 ? shared_ || error_.closed() : output_.closed();
+}
+
+void Output::tell(int place, const std::string& text, TimePoint now) {
+  say_to(shared_ || place == 1 ? 0 : 1, text, now);
+}
 
 // Training goes on: whoever wants its output most is not helped by its end.
 void Output::tell_lost(int stream, TimePoint now) {
@@ -262,33 +279,56 @@ void Output::tell_gone(int stream, TimePoint now) {
   tell(stream, "the reader of " + name_of(stream) + " has gone" + then + " (--output-dir keeps output in files)", now);
 }
 
-// A reader that is slow or stopped makes ranks wait in their next write, which looks like a hang.
-void Output::tell_stuck(int stream, TimePoint now) {
-  const Terminal& terminal = terminal_of(stream);
-  Told& told = told_of(stream);
-  if (terminal.closed()) return told.since.reset();
-  const bool much = sink_of(stream).size() > (hurried_ ? 0 : kHighWater);
-  const bool took = std::exchange(told.taken, terminal.taken()) != terminal.taken();
+void Output::tell_log_fault(TimePoint now) {
+  const Status fault = files_->fault();
+  if (fault.ok() || std::exchange(told_of(kFiles).lost, true)) return;
+  tell(kFiles, fault.message(), now);
+}
+
+std::string Output::name_of_place(int place) const {
+  if (place == kFiles) return options_.directory + " (--output-dir)";
+  return name_of(place) + (is_file(place) ? " (a file)" : "");
+}
+
+bool Output::is_file(int place) const {
+  return place == kFiles || (place == 1 && !shared_ ? error_ : output_).is_file();
+}
+
+// A reader or a disk that is slow or stopped makes ranks wait in their next write, which looks like a hang.
+void Output::tell_stuck(int place, TimePoint now) {
+  Told& told = told_of(place);
+  const std::string name = name_of_place(place);
+  if (closed(place)) return told.since.reset();
+  const bool much = hurried_ ? backlog(place) != 0 : backlog(place) > kHighWater;
+  const bool took = std::exchange(told.taken, taken(place)) != told.taken;
   if (!much || took) {
-    if (std::exchange(told.stuck, false)) tell(stream, name_of(stream) + " is read again; ranks go on", now);
+    if (std::exchange(told.stuck, false)) {
+      tell(place, name + (is_file(place) ? " takes text" : " is read") + " again; ranks go on", now);
+    }
     // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
     told.since = much ? std::optional(now) : std::nullopt;
     return;
   }
   if (!told.since) told.since = now;
   if (now < *told.since + patience()) return;
-  if (hurried_) return give_up(stream, now);
+  if (hurried_) return give_up(place, now);
   if (std::exchange(told.stuck, true)) return;
-  const std::string seconds = seconds_text(std::chrono::duration<double>(kPatience).count());
-  tell(stream,
-       "nobody has read " + name_of(stream) + " for " + seconds + " s; ranks that write there wait until somebody does",
+  const std::string seconds = " for " + seconds_text(std::chrono::duration<double>(kPatience).count()) + " s";
+  tell(place,
+       is_file(place)
+           ? name + " has taken nothing" + seconds + "; is its disk reachable? Ranks that write wait until it does"
+           : "nobody has read " + name + seconds + "; ranks that write there wait until somebody does",
        now);
 }
 
-void Output::give_up(int stream, TimePoint now) {
-  terminal_of(stream).give_up();
-  told_of(stream) = {.lost = true, .gone = true};
-  tell(stream, "nobody reads " + name_of(stream) + "; what was still to be written there is lost", now);
+void Output::give_up(int place, TimePoint now) {
+  place == kFiles ? files_->give_up() : terminal_of(place).give_up();
+  told_of(place) = {.lost = true, .gone = true};
+  const std::string name = name_of_place(place);
+  tell(place,
+       (is_file(place) ? name + " takes nothing" : "nobody reads " + name) +
+           "; what was still to be written there is lost",
+       now);
 }
 
 Duration Output::patience() const { return hurried_ ? kLastPatience : kPatience; }
@@ -298,6 +338,10 @@ void Output::tick(TimePoint now) {
     tell_lost(i, now);
     tell_gone(i, now);
     tell_stuck(i, now);
+  }
+  if (files_) {
+    tell_log_fault(now);
+    tell_stuck(kFiles, now);
   }
   show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
@@ -315,10 +359,12 @@ std::optional<TimePoint> Output::deadline() const {
 
 std::vector<Credit> Output::take_credits() {
   std::vector<Credit> out;
+  if (backlog(kFiles) > kHighWater) return out;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const auto id = static_cast<int>(i);
-    LineSink& sink = sink_of(id % 2);
-    if (streams_[i].owed == 0 || sink.size() > kHighWater || sink.holds(id) || merged_sink_.holds(id)) continue;
+    const LineSink& sink = sink_of(id % 2);
+    const bool much = backlog(shared_ ? 0 : id % 2) > kHighWater;
+    if (streams_[i].owed == 0 || much || sink.holds(id) || merged_sink_.holds(id)) continue;
     out.push_back({.rank = static_cast<std::int32_t>(i / 2),
                    .stream = static_cast<std::uint8_t>(i % 2),
                    .bytes = std::exchange(streams_[i].owed, 0)});
@@ -326,7 +372,7 @@ std::vector<Credit> Output::take_credits() {
   return out;
 }
 
-bool Output::behind() const { return output_sink_.size() > kHighWater || error_sink_.size() > kHighWater; }
+bool Output::behind() const { return std::max({backlog(0), backlog(1), backlog(kFiles)}) > kHighWater; }
 
 bool Output::reader_gone() const { return output_.closed(); }
 
@@ -342,6 +388,9 @@ void Output::follow(Output& earlier) {
   earlier.finish_all();
   output_sink_.text() = std::move(earlier.output_sink_.text());
   error_sink_.text() = std::move(earlier.error_sink_.text());
+  // With what a file's thread has in hand, which comes before all else.
+  output_ = std::move(earlier.output_);
+  error_ = std::move(earlier.error_);
 }
 
 }  // namespace distrun::launcher

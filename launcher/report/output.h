@@ -56,9 +56,9 @@ class Output {
   void watch(Poller& poller);
   void tick(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
-  // What the agents may send more of. Nothing while a terminal is behind.
+  // What the agents may send more of. Nothing while a terminal or the disk is behind.
   std::vector<Credit> take_credits();
-  // The reader is slow: agents get no credit, and may have to wait with what they have to say.
+  // A reader or the disk is slow: agents get no credit, and may have to wait with what they have to say.
   [[nodiscard]] bool behind() const;
   [[nodiscard]] bool reader_gone() const;
   // Something could not be written.
@@ -68,9 +68,9 @@ class Output {
   }
   // No rank writes any more: all that waits for others is to be shown.
   void finish_all();
-  // Something is still to be written, as soon as its reader takes it.
-  [[nodiscard]] bool pending() const { return output_sink_.size() != 0 || error_sink_.size() != 0; }
-  // The user has had enough: a reader that takes nothing for a moment is waited for no longer.
+  // Something is still to be written, as soon as its reader or the disk takes it.
+  [[nodiscard]] bool pending() const { return backlog(0) != 0 || backlog(1) != 0 || (files_ && files_->pending()); }
+  // The user has had enough: a reader or a disk that takes nothing for a moment is waited for no longer.
   void hurry() { hurried_ = true; }
   // Takes over what another one, which ends, has not written.
   void follow(Output& earlier);
@@ -87,7 +87,7 @@ class Output {
   };
   explicit Output(const OutputOptions& options);
   Stream& stream_of(int rank, int stream) { return streams_[static_cast<std::size_t>(rank * 2 + stream)]; }
-  // What the user has been told about one of the two places where text goes.
+  // What the user has been told about one of the places where text goes: the two streams, and kFiles.
   struct Told {
     bool lost = false;
     bool gone = false;
@@ -95,9 +95,16 @@ class Output {
     std::size_t taken = 0;           // what the reader had taken at the last look
     std::optional<TimePoint> since;  // it has taken nothing although there is much
   };
+  static constexpr int kFiles = 2;
   LineSink& sink_of(int stream) { return stream == 1 && !shared_ ? error_sink_ : output_sink_; }
-  Told& told_of(int stream) { return told_.at(static_cast<std::size_t>(stream)); }
+  Told& told_of(int place) { return told_.at(static_cast<std::size_t>(place)); }
   Terminal& terminal_of(int stream) { return stream == 1 && !shared_ ? error_ : output_; }
+  // Bytes that a place has not taken yet, and a number that grows when it takes some.
+  [[nodiscard]] std::size_t backlog(int place) const;
+  [[nodiscard]] std::size_t taken(int place) const;
+  [[nodiscard]] bool closed(int place) const;
+  [[nodiscard]] bool is_file(int place) const;  // a disk takes it, not a reader
+  [[nodiscard]] std::string name_of_place(int place) const;
   [[nodiscard]] bool folds(int stream);
   void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
   void show(int rank, int stream, Piece piece, TimePoint now);
@@ -105,14 +112,14 @@ class Output {
   void keep_back(Stream& stream, Piece piece);
   void write_merged(std::vector<TimeOrder::Line> lines, TimePoint now);
   [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
-  void check(const Status& status);
   void say_to(int stream, const std::string& text, TimePoint now);
-  // About one of the two places, on the other one.
-  void tell(int stream, const std::string& text, TimePoint now);
+  // About one of the places, on another one.
+  void tell(int place, const std::string& text, TimePoint now);
   void tell_lost(int stream, TimePoint now);
+  void tell_log_fault(TimePoint now);
   void tell_gone(int stream, TimePoint now);
-  void tell_stuck(int stream, TimePoint now);
-  void give_up(int stream, TimePoint now);
+  void tell_stuck(int place, TimePoint now);
+  void give_up(int place, TimePoint now);
   [[nodiscard]] Duration patience() const;
 
   OutputOptions options_;
@@ -124,7 +131,7 @@ class Output {
   bool finished_ = false;
   LineSink output_sink_;
   LineSink error_sink_;
-  std::array<Told, 2> told_;
+  std::array<Told, 3> told_;
   Fold fold_;
   std::optional<LogFiles> files_;
   std::vector<std::size_t> host_of_;  // by rank

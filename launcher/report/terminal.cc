@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
+#include <vector>
 
 namespace distrun::launcher {
 
@@ -26,6 +28,17 @@ Terminal::Terminal(int fd) : fd_(fd) {
   }
 }
 
+Status Terminal::open() {
+  if (closed_ || !is_file()) return {};
+  std::vector<Fd> files;
+  files.emplace_back(::fcntl(fd_, F_DUPFD_CLOEXEC, 3));
+  if (!files.front().valid()) return errno_status("duplicate a descriptor", errno);
+  auto writer = FileWriter::create(std::move(files));
+  if (!writer.ok()) return writer.status();
+  writer_ = *std::move(writer);
+  return {};
+}
+
 bool Terminal::same_as(const Terminal& other) const {
   struct stat a {};
   struct stat b {};
@@ -36,8 +49,12 @@ bool Terminal::same_as(const Terminal& other) const {
 void Terminal::watch(Poller& poller, std::string& text) {
   // What nobody reads must not pile up: a full backlog stops the reading of agents, and with it the end of the job.
   if (closed_) text.clear();
+  if (writer_) {
+    writer_->look();
+    if (!writer_->busy() && !text.empty()) writer_->write({{.text = std::exchange(text, {})}});
+    return writer_->watch(poller);
+  }
   if (text.empty()) return;
-  if (kind_ == Kind::kOther) return flush(text);  // files take what they get
   poller.watch(fd_, POLLOUT, [this, &text](short) { flush(text); });
 }
 
@@ -66,6 +83,11 @@ void Terminal::flush(std::string& text) {
   if (closed_) at = text.size();
   taken_ += at;
   text.erase(0, at);
+}
+
+void Terminal::give_up() {
+  closed_ = given_up_ = true;
+  writer_.reset();
 }
 
 }  // namespace distrun::launcher

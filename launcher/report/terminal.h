@@ -1,38 +1,47 @@
 // Where the head writes: its own standard output or error, written without ever blocking the loop.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "launcher/report/file_writer.h"
 #include "launcher/spawn/poller.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/status.h"
 
 namespace distrun::launcher {
 
 class Terminal {
  public:
   explicit Terminal(int fd);
+  // Before the first text: a file gets its thread.
+  Status open();
 
   [[nodiscard]] bool is_tty() const { return tty_; }
-  [[nodiscard]] bool closed() const { return closed_; }  // the reader is gone (`distrun ... | head`)
+  [[nodiscard]] bool is_file() const { return kind_ == Kind::kFile; }  // or a device: nobody reads at its other end
+  [[nodiscard]] bool closed() const { return closed_; }                // the reader is gone (`distrun ... | head`)
   // Why text could not be written and was dropped, while there is no reader that has gone: a full disk. 0: none was.
-  [[nodiscard]] int lost() const { return lost_; }
+  [[nodiscard]] int lost() const { return writer_ && writer_->fault() ? writer_->fault()->error : lost_; }
   // How many bytes its reader has taken, or not got because it was gone or the disk full.
-  [[nodiscard]] std::size_t taken() const { return taken_; }
+  [[nodiscard]] std::size_t taken() const { return writer_ ? writer_->taken() : taken_; }
+  // Text that watch() has erased, but a file not taken yet.
+  [[nodiscard]] std::size_t in_hand() const { return writer_ ? writer_->in_hand() : 0; }
   // True when both mean the same file, pipe or terminal: then one order must hold for both.
   [[nodiscard]] bool same_as(const Terminal& other) const;
 
   void watch(Poller& poller, std::string& text);
-  // Writes what goes without waiting and erases it from `text`.
-  void flush(std::string& text);
   // The reader is waited for no longer; it counts as gone.
-  void give_up() { closed_ = given_up_ = true; }
+  void give_up();
   [[nodiscard]] bool given_up() const { return given_up_; }
 
  private:
-  enum class Kind { kOther, kNonBlocking, kSocket, kCareful };
+  enum class Kind { kFile, kNonBlocking, kSocket, kCareful };
+  // Writes what goes without waiting and erases it from `text`.
+  void flush(std::string& text);
   int fd_;
   Fd own_;  // a description of our own, so that O_NONBLOCK does not reach whoever shares fd_ with us
-  Kind kind_ = Kind::kOther;
+  std::unique_ptr<FileWriter> writer_;  // of a file
+  Kind kind_ = Kind::kFile;
   bool tty_ = false;
   bool closed_ = false;
   bool given_up_ = false;

@@ -282,7 +282,11 @@ def test_logs_that_cannot_be_written_are_told_and_end_with_a_code(tmp_path: Path
     done = shell("-np", "1", "--output-dir", str(tmp_path), script="echo out")
     assert done.returncode == 74, done.stderr
     assert done.stdout == "[0] out\n"
-    assert done.stderr.count("its logs are cut off here: No space left on device") == 1, done.stderr
+    told = f"distrun: --output-dir: {tmp_path / full} cannot be written; what it does not take is missing there: "
+    assert done.stderr.count("cannot be written") == 1 and told + "No space left on device" in done.stderr, done.stderr
+    others = {"rank.0.out": "out\n", "merged.log": "[0] out\n"}
+    del others[full]
+    assert all((tmp_path / name).read_text().startswith(text) for name, text in others.items())
 
 
 def test_a_reader_that_goes_away_ends_the_job() -> None:

@@ -63,23 +63,59 @@ def test_tags_have_colours_on_a_terminal_alone() -> None:
     assert plain in shell("-np", "2", script="echo rank $RANK").stdout
 
 
-def test_a_disk_that_takes_nothing_for_a_while_is_not_the_silence_of_a_host(tmp_path: Path) -> None:
-    """The launcher can read nothing while it waits in a write, and 3.5 s of silence are a lost host."""
+ELSEWHERE = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size"),
+    [(5, 200_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow)],
+    ids=["a host's silence", "the agents' lease"],
+)
+def test_a_disk_that_takes_nothing_for_a_while_ends_no_job(tmp_path: Path, seconds: int, size: int) -> None:
+    """3.5 s of silence are a lost host, and an agent that hears nothing for 15 s ends its ranks."""
     os.mkfifo(tmp_path / "rank.0.out")
     taken = []
 
     def read() -> None:
         with open(tmp_path / "rank.0.out", "rb") as file:
-            time.sleep(5)
+            time.sleep(seconds)
             taken.append(len(file.read()))
 
     reader = threading.Thread(target=read)
     reader.start()
-    elsewhere = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
-    done = shell(*elsewhere, "--output-dir", str(tmp_path), script="head -c 200000 /dev/zero")
+    done = shell(*ELSEWHERE, "--output-dir", str(tmp_path), script=f"head -c {size} /dev/zero; echo over >&2")
     reader.join()
     assert done.returncode == 0, done.stderr
-    assert taken == [200000]
+    assert taken == [size] and "[0] over" in done.stderr
+    waited = f"distrun: {tmp_path} (--output-dir) has taken nothing for 5 s; is its disk reachable? Ranks"
+    assert (waited in done.stderr) == (seconds == 20), done.stderr
+
+
+@pytest.mark.parametrize("insists", [True, False])
+def test_a_dead_disk_does_not_hold_who_interrupts_twice(tmp_path: Path, insists: bool) -> None:
+    os.mkfifo(tmp_path / "rank.0.out")
+    dead = os.open(tmp_path / "rank.0.out", os.O_RDONLY | os.O_NONBLOCK)
+    job = start("-np", "1", "--grace", "1", "--output-dir", str(tmp_path), "sh", "-c", "echo up; exec yes")
+    assert job.stdout is not None and job.stderr is not None
+    threading.Thread(target=job.stdout.read).start()
+    assert b"has taken nothing for 5 s" in job.stderr.readline()
+    job.terminate()
+    assert b"ranks get TERM" in job.stderr.readline()
+    if insists:
+        job.terminate()
+    try:
+        if not insists:
+            with pytest.raises(subprocess.TimeoutExpired):
+                job.wait(4)
+            os.set_blocking(dead, True)
+            while os.read(dead, 65536):
+                pass
+        assert job.wait(15) == 143
+    finally:
+        job.kill()
+        os.close(dead)
+    lost = b"(--output-dir) takes nothing; what was still to be written there is lost" in job.stderr.read()
+    assert lost == insists
 
 
 SAME_AND_OWN = "echo same; echo mine $RANK; echo end"

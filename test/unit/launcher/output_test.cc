@@ -7,10 +7,14 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "launcher/spawn/poller.h"
+#include "test/support/stuck_disk.h"
+#include "test/support/temporary_file.h"
 
 namespace distrun::launcher {
 namespace {
@@ -84,6 +88,166 @@ TEST_CASE("a reader that takes some of much and then nothing is told of, though 
   CHECK(pipes.read(2).find("standard output is read again; ranks go on") != std::string::npos);
   CHECK(output.take_credits().size() == 1);
   CHECK_FALSE(output.deadline());
+}
+
+// A directory for logs in which what rank 0 writes to standard output goes to a disk that is stuck.
+class StuckLogs {
+ public:
+  StuckLogs() {
+    REQUIRE(::mkdtemp(path_) != nullptr);
+    std::filesystem::create_symlink(disk_.path(), path() + "/rank.0.out");
+  }
+  ~StuckLogs() { std::filesystem::remove_all(path()); }
+  StuckLogs(const StuckLogs&) = delete;
+  StuckLogs& operator=(const StuckLogs&) = delete;
+  [[nodiscard]] std::string path() const { return path_; }
+  test::StuckDisk& disk() { return disk_; }
+
+ private:
+  test::StuckDisk disk_;
+  char path_[64] = "/tmp/distrun-test-XXXXXX";
+};
+
+std::string text_of(const StreamBytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size()};
+}
+
+TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everything arrives in order") {
+  Pipes pipes;
+  StuckLogs logs;
+  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
+  pipes.restore();
+  REQUIRE(made.ok());
+  Output& output = **made;
+  const TimePoint start = Clock::now();
+  output.begin();
+  std::string expected;
+  for (int i = 0; i < 10; ++i) {
+    StreamBytes bytes = lines_of(64 << 10);
+    bytes.bytes.front() = static_cast<std::byte>('0' + i);
+    expected += text_of(bytes);
+    output.write(bytes, start);
+    flush(output);
+    pipes.read(1);
+  }
+  while (!pipes.read(1).empty()) flush(output);  // those who read are not behind
+  output.tick(start);
+  CHECK(Clock::now() - start < std::chrono::seconds(5));
+  CHECK(output.take_credits().empty());
+  CHECK(output.behind());
+  REQUIRE(output.deadline());
+  output.tick(start + std::chrono::seconds(5));
+  flush(output);
+  CHECK(pipes.read(2).find(logs.path() + " (--output-dir) has taken nothing for 5 s") != std::string::npos);
+
+  std::string text;
+  std::thread reader([&] { text = logs.disk().read_all(); });
+  output.finish_all();
+  const TimePoint until = deadline_after(30);
+  while (output.pending() && Clock::now() < until) {
+    Poller poller;
+    output.watch(poller);
+    if (output.pending()) REQUIRE(poller.wait(until).ok());
+    pipes.read(1);
+  }
+  CHECK_FALSE(output.pending());
+  CHECK_FALSE(output.lost());
+  CHECK(output.take_credits().size() == 1);
+  output.tick(start + std::chrono::seconds(6));
+  flush(output);
+  CHECK(pipes.read(2).find("(--output-dir) takes text again; ranks go on") != std::string::npos);
+  made->reset();
+  reader.join();
+  CHECK(text == expected);
+}
+
+TEST_CASE("a dead disk is given up a second after the user insists") {
+  Pipes pipes;
+  StuckLogs logs;
+  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
+  pipes.restore();
+  REQUIRE(made.ok());
+  Output& output = **made;
+  output.begin();
+  const TimePoint start = Clock::now();
+  output.write(lines_of(64 << 10), start);
+  output.finish_all();
+  flush(output);
+  output.hurry();
+  output.tick(start);
+  CHECK(output.pending());
+  REQUIRE(output.deadline());
+  CHECK(*output.deadline() <= start + std::chrono::seconds(1));
+  output.tick(start + std::chrono::seconds(1));
+  while (!pipes.read(1).empty()) flush(output);
+  flush(output);
+  const std::string told = logs.path() + " (--output-dir) takes nothing; what was still to be written there is lost";
+  CHECK(pipes.read(2).find(told) != std::string::npos);
+  CHECK_FALSE(output.pending());
+  CHECK(output.lost());
+}
+
+// Standard error is a file while it lives.
+class ErrorsToFile {
+ public:
+  explicit ErrorsToFile(const std::string& path) : saved_(::fcntl(2, F_DUPFD_CLOEXEC, 0)) {
+    const Fd writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    REQUIRE(::dup2(writer.get(), 2) == 2);
+  }
+  ~ErrorsToFile() { ::dup2(saved_.get(), 2); }
+  ErrorsToFile(const ErrorsToFile&) = delete;
+  ErrorsToFile& operator=(const ErrorsToFile&) = delete;
+
+ private:
+  Fd saved_;
+};
+
+// As the end of a job does it; not for ever.
+void write_all(Output& output) {
+  const TimePoint until = deadline_after(10);
+  while (output.pending() && Clock::now() < until) {
+    Poller poller;
+    output.watch(poller);
+    if (output.pending()) REQUIRE(poller.wait(until).ok());
+  }
+}
+
+TEST_CASE("text that comes when a file has just taken what was before it is not forgotten") {
+  const test::TemporaryFile file;
+  auto made = [&] {
+    const ErrorsToFile there(file.path());
+    return Output::create({});
+  }();
+  REQUIRE(made.ok());
+  Output& output = **made;
+  for (const std::string text : {"one", "two"}) {
+    output.say(text);
+    Poller poller;
+    output.watch(poller);
+    const TimePoint until = deadline_after(10);
+    while (file.text().find(text) == std::string::npos && Clock::now() < until) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the loop has not seen it yet
+  }
+  CHECK(file.text() == "distrun: one\ndistrun: two\n");
+  write_all(output);
+  CHECK_FALSE(output.pending());
+}
+
+TEST_CASE("what a file has in hand comes before what the Output that follows writes") {
+  const test::TemporaryFile file;
+  auto [earlier, later] = [&] {
+    const ErrorsToFile there(file.path());
+    return std::pair{Output::create({}), Output::create({.hosts = {"here"}})};
+  }();
+  REQUIRE((earlier.ok() && later.ok()));
+  const std::string much(std::size_t{32} << 20, 'a');
+  (*earlier)->say(much);
+  flush(**earlier);
+  (*later)->follow(**earlier);
+  earlier->reset();
+  (*later)->say("later");
+  write_all(**later);
+  CHECK((file.text() == "distrun: " + much + "\ndistrun: later\n"));
 }
 
 }  // namespace

@@ -1,0 +1,188 @@
+#include "launcher/report/file_writer.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/thread.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Of one write, so that a slow disk is seen to move.
+constexpr std::size_t kAtOnce = 64 * 1024;
+
+struct File {
+  Fd fd;
+  bool in_line = false;     // what was written last does not end a line
+  std::size_t dropped = 0;  // bytes that a mark in the file is to tell of
+  int error = 0;
+  TimePoint again{};  // when it is tried again
+};
+
+std::string mark_of(const File& file) {
+  const std::string why = errno_status("", file.error).message().substr(2);
+  return (file.in_line ? "\n" : "") + std::string("distrun: ") + std::to_string(file.dropped) +
+         " bytes are missing here: " + why + "\n";
+}
+
+}  // namespace
+
+struct FileWriter::State {
+  std::vector<File> files;  // the thread's
+  Duration retry;           // constant
+  Fd wake;                  // constant; readable when a batch has been written
+  Mutex mutex;
+  std::condition_variable_any changed;
+  std::vector<Part> batch DISTRUN_GUARDED_BY(mutex);
+  bool given DISTRUN_GUARDED_BY(mutex) = false;  // a batch is in the thread's hand, or about to be
+  bool ending DISTRUN_GUARDED_BY(mutex) = false;
+  std::size_t taken DISTRUN_GUARDED_BY(mutex) = 0;
+  std::optional<Fault> fault DISTRUN_GUARDED_BY(mutex);
+
+  std::vector<Part> wait_and_take();
+  void put(const Part& part);
+  void empty(std::size_t number);
+  std::string_view write_some(std::size_t number, std::string_view text);
+  void failed(const Fault& why);
+  void took(std::size_t bytes);
+  void done();
+};
+
+// Nothing when nothing more will come.
+std::vector<FileWriter::Part> FileWriter::State::wait_and_take() {
+  const MutexLock lock(mutex);
+  // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+  while (batch.empty() && !ending) changed.wait_until(mutex, TimePoint::max());
+  return std::exchange(batch, {});
+}
+
+void FileWriter::State::put(const Part& part) {
+  File& file = files.at(part.file);
+  if (part.empty_first) empty(part.file);
+  std::string_view left = part.text;
+  if (file.dropped == 0) {
+    left = write_some(part.file, left);
+  } else if (Clock::now() >= file.again && write_some(part.file, mark_of(file)).empty()) {
+    file.dropped = 0;
+    left = write_some(part.file, left);
+  }
+  file.dropped += left.size();
+  took(left.size());
+}
+
+void FileWriter::State::empty(std::size_t number) {
+  // What cannot be cut (a pipe, a terminal) keeps nothing of an earlier run either.
+  if (::ftruncate(files[number].fd.get(), 0) != 0 && errno != EINVAL) {
+    failed({.file = number, .error = errno, .emptying = true});
+  }
+  took(1);
+}
+
+// Returns what the file has not taken.
+std::string_view FileWriter::State::write_some(std::size_t number, std::string_view text) {
+  File& file = files[number];
+  while (!text.empty()) {
+    const ssize_t n = ::write(file.fd.get(), text.data(), std::min(text.size(), kAtOnce));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      file.error = errno;
+      file.again = Clock::now() + retry;
+      failed({.file = number, .error = file.error});
+      break;
+    }
+    took(static_cast<std::size_t>(n));
+    file.in_line = n > 0 ? text[static_cast<std::size_t>(n) - 1] != '\n' : file.in_line;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+void FileWriter::State::failed(const Fault& why) {
+  const MutexLock lock(mutex);
+  if (!fault) fault = why;
+}
+
+void FileWriter::State::took(std::size_t bytes) {
+  const MutexLock lock(mutex);
+  taken += bytes;
+}
+
+void FileWriter::State::done() {
+  {
+    const MutexLock lock(mutex);
+    given = false;
+  }
+  const std::uint64_t one = 1;
+  // It cannot fail: nobody adds up to what an eventfd holds.
+  [[maybe_unused]] const ssize_t n = ::write(wake.get(), &one, sizeof one);
+}
+
+void FileWriter::run(State& state) {
+  for (auto batch = state.wait_and_take(); !batch.empty(); batch = state.wait_and_take()) {
+    for (const Part& part : batch) state.put(part);
+    state.done();
+  }
+}
+
+Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Duration retry) {
+  auto state = std::make_shared<State>();
+  for (Fd& fd : files) state->files.push_back({.fd = std::move(fd)});
+  state->retry = retry;
+  state->wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state->wake.valid()) return errno_status("eventfd", errno);
+  std::unique_ptr<FileWriter> writer(new FileWriter(state));  // the constructor is private
+  auto thread = named_thread("distrun-files", [state] { run(*state); });
+  if (!thread.ok()) return thread.status();
+  writer->thread_ = *std::move(thread);
+  return writer;
+}
+
+FileWriter::~FileWriter() {
+  if (!thread_.joinable()) return;
+  bool in_disk = false;
+  {
+    const MutexLock lock(state_->mutex);
+    state_->ending = true;
+    in_disk = state_->given;
+    state_->changed.notify_all();
+  }
+  in_disk ? thread_.detach() : thread_.join();
+}
+
+void FileWriter::look() {
+  std::uint64_t batches = 0;
+  // Before the look: what ends later wakes the loop again. There may be nothing to read.
+  [[maybe_unused]] const ssize_t n = ::read(state_->wake.get(), &batches, sizeof batches);
+  const MutexLock lock(state_->mutex);
+  fault_ = state_->fault;
+  busy_ = state_->given;
+  if (!busy_) in_hand_ = 0;
+}
+
+void FileWriter::write(std::vector<Part> batch) {
+  if (batch.empty()) return;
+  for (const Part& part : batch) in_hand_ += part.text.size();
+  busy_ = true;
+  const MutexLock lock(state_->mutex);
+  state_->batch = std::move(batch);
+  state_->given = true;
+  state_->changed.notify_all();
+}
+
+void FileWriter::watch(Poller& poller) {
+  if (busy_) poller.watch(state_->wake.get(), POLLIN, [this](short) { look(); });
+}
+
+std::size_t FileWriter::taken() const {
+  const MutexLock lock(state_->mutex);
+  return state_->taken;
+}
+
+}  // namespace distrun::launcher
