@@ -195,10 +195,9 @@ void Job::report_end() {
       output_->show_kept_back(rank, Clock::now());
       continue;
     }
-    const auto lines = output_->last_lines(rank);
     follow_ups.push_back({.rank = rank,
                           .end = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
-                          .last_line = lines.empty() ? "" : lines.back(),
+                          .last_line = output_->last_word(rank),
                           .ended_by_us = end->by_agent});
   }
   output_->say(follow_up_report(follow_ups, config_.output.keep_back));

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kTailLines = 20;
 constexpr std::size_t kTailWidth = 400;
+// What a rank said on standard error so long before its last line, or later, belongs to its end.
+constexpr Duration kOfLate = std::chrono::seconds(5);
 constexpr std::size_t kKeptBack = 64 * 1024;  // of one stream
 // Above this a terminal, or the disk, counts as behind, and agents get no more credit.
 constexpr std::size_t kHighWater = 256 * 1024;
@@ -37,15 +39,6 @@ std::string wall_clock(Duration ago) {
   char fraction[8];
   std::snprintf(fraction, sizeof fraction, ".%03d ", static_cast<int>(milliseconds));
   return std::string(text, size) + fraction;
-}
-
-void remember(std::deque<std::string>& tail, const std::string& line) {
-  std::string text = visible_part(line);
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.size() > kTailWidth)
-    text = std::string(whole_characters(std::string_view(text).substr(0, kTailWidth))) + " ...";
-  tail.push_back(std::move(text));
-  if (tail.size() > kTailLines) tail.pop_front();
 }
 
 std::string name_of(int stream) { return stream == 0 ? "standard output" : "standard error"; }
@@ -156,7 +149,7 @@ void Output::finish(int rank, TimePoint now) {
 
 void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
   Stream& stream = stream_of(rank, index);
-  if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4));
+  if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4), written);
   // A terminal ends lines with "\r\n".
   if (rank == options_.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
   if (files_) {
@@ -225,10 +218,44 @@ void Output::show_kept_back(int rank, TimePoint now) {
   stream.kept_bytes = 0;
 }
 
+void Output::remember(std::deque<TailLine>& tail, const std::string& line, TimePoint written) {
+  std::string text = visible_part(line);
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.size() > kTailWidth)
+    text = std::string(whole_characters(std::string_view(text).substr(0, kTailWidth))) + " ...";
+  tail.push_back({written, std::move(text)});
+  if (tail.size() > kTailLines) tail.pop_front();
+}
+
 std::vector<std::string> Output::last_lines(int rank) const {
-  const auto index = static_cast<std::size_t>(rank) * 2;
-  const auto& tail = streams_[index + 1].tail.empty() ? streams_[index].tail : streams_[index + 1].tail;
-  return {tail.begin(), tail.end()};
+  const std::deque<TailLine>& output = tail_of(rank, 0);
+  const std::deque<TailLine>& error = tail_of(rank, 1);
+  auto out = output.begin();
+  auto err = error.begin();
+  const TimePoint late = output.empty() ? TimePoint::min() : output.back().written - kOfLate;
+  const auto of_late = std::find_if(err, error.end(), [&](const TailLine& line) { return line.written >= late; });
+  // The oldest ones go, but no end of standard error for standard output.
+  while ((output.end() - out) + (error.end() - err) > std::ptrdiff_t{kTailLines}) {
+    if (err < of_late && err->written < out->written) {
+      ++err;
+    } else {
+      ++out;
+    }
+  }
+  std::vector<std::string> lines;
+  while (out != output.end() || err != error.end()) {
+    const bool error_next = out == output.end() || (err != error.end() && err->written < out->written);
+    lines.push_back((error_next ? err++ : out++)->text);
+  }
+  return lines;
+}
+
+std::string Output::last_word(int rank) const {
+  const std::deque<TailLine>& output = tail_of(rank, 0);
+  const std::deque<TailLine>& error = tail_of(rank, 1);
+  const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);
+  const std::deque<TailLine>& tail = of_late ? error : output;
+  return tail.empty() ? "" : tail.back().text;
 }
 
 void Output::write_merged(std::vector<TimeOrder::Line> lines, TimePoint now) {

@@ -50,8 +50,11 @@ class Output {
   void keep_back_all_but(int rank);
   // Shows what was kept back of a rank after all.
   void show_kept_back(int rank, TimePoint now);
-  // The last lines that a rank wrote: to standard error if to that at all, else to standard output.
+  // The last lines that a rank wrote, to both streams, in the order in which its agent read them. What a program has
+  // kept for standard output until it exits does not push out what it said on standard error just before.
   [[nodiscard]] std::vector<std::string> last_lines(int rank) const;
+  // The one of them that tells most: of standard error, if that has any of late.
+  [[nodiscard]] std::string last_word(int rank) const;
 
   void watch(Poller& poller);
   void tick(TimePoint now);
@@ -76,17 +79,25 @@ class Output {
   void follow(Output& earlier);
 
  private:
+  struct TailLine {
+    TimePoint written;
+    std::string text;  // cut to a width
+  };
   struct Stream {
     LineAssembler assembler;
-    std::deque<std::string> tail;  // last lines, cut to a width
-    std::uint32_t owed = 0;        // bytes to give credit for
-    bool silenced = false;         // goes to kept_back
-    bool in_long_line = false;     // its pieces go where the first one went
+    std::deque<TailLine> tail;  // last lines
+    std::uint32_t owed = 0;     // bytes to give credit for
+    bool silenced = false;      // goes to kept_back
+    bool in_long_line = false;  // its pieces go where the first one went
     std::deque<Piece> kept_back;
     std::size_t kept_bytes = 0;
   };
   explicit Output(const OutputOptions& options);
   Stream& stream_of(int rank, int stream) { return streams_[static_cast<std::size_t>(rank * 2 + stream)]; }
+  [[nodiscard]] const std::deque<TailLine>& tail_of(int rank, int stream) const {
+    return streams_[static_cast<std::size_t>(rank * 2 + stream)].tail;
+  }
+  static void remember(std::deque<TailLine>& tail, const std::string& line, TimePoint written);
   // What the user has been told about one of the places where text goes: the two streams, and kFiles.
   struct Told {
     bool lost = false;

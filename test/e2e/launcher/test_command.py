@@ -156,6 +156,12 @@ def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Pa
     assert (tmp_path / "done").exists()
 
 
+def test_the_last_lines_of_the_first_cause_are_of_both_streams() -> None:
+    done = shell("-np", "1", script="echo old >&2; sleep 0.2; echo step 7; kill -9 $$")
+    assert done.returncode == 137
+    assert "The last lines it wrote:\n  | old\n  | step 7\n" in done.stderr, done.stderr
+
+
 def test_a_fault_of_the_disk_is_no_reader_that_has_gone() -> None:
     # A write to where no memory is.
     with open("/proc/self/mem", "w") as faulty:

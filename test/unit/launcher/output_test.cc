@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "launcher/spawn/poller.h"
 #include "test/support/stuck_disk.h"
@@ -248,6 +249,46 @@ TEST_CASE("what a file has in hand comes before what the Output that follows wri
   (*later)->say("later");
   write_all(**later);
   CHECK((file.text() == "distrun: " + much + "\ndistrun: later\n"));
+}
+
+// Of rank 0; `seconds` on its host's clock.
+StreamBytes line_at(int seconds, std::uint8_t stream, const std::string& text) {
+  StreamBytes out{.stream = stream, .when = static_cast<std::uint64_t>(seconds) * 1'000'000};
+  for (const char c : text + "\n") out.bytes.push_back(static_cast<std::byte>(c));
+  return out;
+}
+
+TEST_CASE("the last lines of a rank are those that came last, to whatever stream") {
+  Pipes pipes;
+  auto made = Output::create({.hosts = {"here"}});
+  pipes.restore();
+  REQUIRE(made.ok());
+  Output& output = **made;
+  const TimePoint start = Clock::now();
+  const auto write = [&](int seconds, std::uint8_t stream, const std::string& text) {
+    output.write(line_at(seconds, stream, text), start + std::chrono::seconds(seconds));
+  };
+  CHECK(output.last_lines(0).empty());
+  CHECK(output.last_word(0).empty());
+  write(0, 1, "warning of an import");
+  CHECK(output.last_word(0) == "warning of an import");
+  write(1, 0, "step 1");
+  CHECK(output.last_lines(0) == std::vector<std::string>{"warning of an import", "step 1"});
+  for (int i = 2; i <= 30; ++i) write(i, 0, "step " + std::to_string(i));
+  std::vector<std::string> lines = output.last_lines(0);
+  REQUIRE(lines.size() == 20);
+  CHECK(lines.front() == "step 11");
+  CHECK(lines.back() == "step 30");
+  CHECK(output.last_word(0) == "step 30");
+
+  // A program that writes to a pipe keeps some for its end, behind the reason for that end.
+  write(40, 1, "fatal: bad input");
+  for (int i = 0; i < 50; ++i) write(41, 0, "kept " + std::to_string(i));
+  lines = output.last_lines(0);
+  REQUIRE(lines.size() == 20);
+  CHECK(lines.front() == "fatal: bad input");
+  CHECK(lines.back() == "kept 49");
+  CHECK(output.last_word(0) == "fatal: bad input");
 }
 
 }  // namespace
