@@ -281,7 +281,10 @@ void Job::suspend() {
 
 // Waits for readers and disks as long as it takes, as any program's last write does, unless a signal asks for the end.
 void Job::flush_output() {
-  for (output_->finish_all(); output_->pending(); output_->finish_all()) {
+  for (;;) {
+    output_->finish_all();
+    output_->tick(Clock::now());
+    if (!output_->pending()) return;
     poller_.clear();
     poller_.watch(signals_.fd(), POLLIN, [this](short) {
       for (const int number : signals_.take()) {
@@ -290,7 +293,6 @@ void Job::flush_output() {
     });
     output_->watch(poller_);
     if (output_->pending() && !poller_.wait(output_->deadline()).ok()) return;
-    output_->tick(Clock::now());
   }
 }
 

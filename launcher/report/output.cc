@@ -324,13 +324,15 @@ bool Output::is_file(int place) const {
 // A reader or a disk that is slow or stopped makes ranks wait in their next write, which looks like a hang.
 void Output::tell_stuck(int place, TimePoint now) {
   Told& told = told_of(place);
-  const std::string name = name_of_place(place);
   if (closed(place)) return told.since.reset();
-  const bool much = hurried_ ? backlog(place) != 0 : backlog(place) > kHighWater;
+  // When ranks have ended nothing shows but that the launcher does not; of a reader that is known who it is.
+  const bool any = hurried_ || (finished_ && is_file(place));
+  const bool much = any ? backlog(place) != 0 : backlog(place) > kHighWater;
   const bool took = std::exchange(told.taken, taken(place)) != told.taken;
   if (!much || took) {
     if (std::exchange(told.stuck, false)) {
-      tell(place, name + (is_file(place) ? " takes text" : " is read") + " again; ranks go on", now);
+      const std::string again = is_file(place) ? " takes text again" : " is read again";
+      tell(place, name_of_place(place) + again + (finished_ ? "" : "; ranks go on"), now);
     }
     // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
     told.since = much ? std::optional(now) : std::nullopt;
@@ -339,13 +341,15 @@ void Output::tell_stuck(int place, TimePoint now) {
   if (!told.since) told.since = now;
   if (now < *told.since + patience()) return;
   if (hurried_) return give_up(place, now);
-  if (std::exchange(told.stuck, true)) return;
+  if (!std::exchange(told.stuck, true)) tell(place, stuck_text(place), now);
+}
+
+std::string Output::stuck_text(int place) const {
+  const std::string name = name_of_place(place);
   const std::string seconds = " for " + seconds_text(std::chrono::duration<double>(kPatience).count()) + " s";
-  tell(place,
-       is_file(place)
-           ? name + " has taken nothing" + seconds + "; is its disk reachable? Ranks that write wait until it does"
-           : "nobody has read " + name + seconds + "; ranks that write there wait until somebody does",
-       now);
+  if (!is_file(place)) return "nobody has read " + name + seconds + "; ranks that write there wait until somebody does";
+  return name + " has taken nothing" + seconds + "; is its disk reachable? " +
+         (finished_ ? "Ranks have ended; distrun waits for it, or for Ctrl-C" : "Ranks that write wait until it does");
 }
 
 void Output::give_up(int place, TimePoint now) {

@@ -130,6 +130,7 @@ class Output {
   void tell_log_fault(TimePoint now);
   void tell_gone(int stream, TimePoint now);
   void tell_stuck(int place, TimePoint now);
+  [[nodiscard]] std::string stuck_text(int place) const;
   void give_up(int place, TimePoint now);
   [[nodiscard]] Duration patience() const;
 

@@ -118,6 +118,27 @@ def test_a_dead_disk_does_not_hold_who_interrupts_twice(tmp_path: Path, insists:
     assert lost == insists
 
 
+def test_a_dead_disk_is_told_of_when_ranks_have_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank.0.out")
+    dead = os.open(tmp_path / "rank.0.out", os.O_RDONLY | os.O_NONBLOCK)
+    job = start(
+        "-np", "1", "--output-dir", str(tmp_path), "sh", "-c", "yes | head -c 100000", stdout=subprocess.DEVNULL
+    )
+    assert job.stderr is not None
+    try:
+        assert job.stderr.readline().decode() == (
+            f"distrun: {tmp_path} (--output-dir) has taken nothing for 5 s; is its disk reachable? "
+            "Ranks have ended; distrun waits for it, or for Ctrl-C\n"
+        )
+        job.send_signal(signal.SIGINT)
+        assert job.wait(15) == 74
+    finally:
+        job.kill()
+        os.close(dead)
+    assert b"(--output-dir) takes nothing; what was still to be written there is lost" in job.stderr.read()
+    job.stderr.close()
+
+
 SAME_AND_OWN = "echo same; echo mine $RANK; echo end"
 
 
