@@ -497,23 +497,14 @@ void Coordinator::tick(TimePoint now) {
 // Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
 // as long as a warning takes.
 void Coordinator::fail_rivals(TimePoint now) {
-  const std::vector<PendingTensor*> waiting = pending_.waiting();
-  std::map<PendingTensor*, Status> failed;
-  for (PendingTensor* tensor : waiting) {
-    if (now - tensor->first < options_.stall_warning) continue;
-    // All of them at once: what is left of a group has no rival any more and would wait for ever.
-    for (PendingTensor* rival : rivals_of(*tensor, waiting)) {
-      // The other side began to wait somewhat later.
-      if (now - rival->first < options_.stall_warning / 2) continue;
-      failed.emplace(tensor, rival_error(*tensor, *rival, options_.hosts));
-      failed.emplace(rival, rival_error(*rival, *tensor, options_.hosts));
-    }
+  // All of them at once: what is left of a group has no rival any more and would wait for ever.
+  std::vector<std::pair<PendingTensor*, Status>> failed;
+  for (const Rivals& one : rivals_among(pending_.waiting(), options_.stall_warning, now)) {
+    failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
   }
-  for (PendingTensor* tensor : waiting) {
-    const auto found = failed.find(tensor);
-    if (found == failed.end()) continue;
-    fail_groups_of(*tensor, found->second);
-    fail(*tensor, found->second);
+  for (const auto& [tensor, error] : failed) {
+    fail_groups_of(*tensor, error);
+    fail(*tensor, error);
   }
 }
 

@@ -19,7 +19,7 @@ std::vector<int> PendingTensor::missing_ranks() const {
 std::vector<int> PendingTensor::submitted_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < when.size(); ++i) {
-    if (has(i)) ranks.push_back((*members)[i]);
+    if (has(i) && !is_excused((*members)[i])) ranks.push_back((*members)[i]);
   }
   return ranks;
 }

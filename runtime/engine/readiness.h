@@ -39,7 +39,7 @@ struct PendingTensor {
   [[nodiscard]] bool complete() const { return missing == 0; }
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
-  [[nodiscard]] std::vector<int> submitted_ranks() const;
+  [[nodiscard]] std::vector<int> submitted_ranks() const;  // without those excused
   [[nodiscard]] bool is_excused(int rank) const;
   // What this member, which has submitted it, says of it.
   [[nodiscard]] const Signature& signature_of(std::size_t member) const;

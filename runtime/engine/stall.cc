@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/engine/mismatch.h"
+#include "runtime/engine/tensor_key.h"
 
 namespace distrun::engine {
 namespace {
@@ -44,19 +46,50 @@ std::string_view users_name(std::string_view name) {
   return before.substr(0, place);
 }
 
+// Who has joined instead of submitting a tensor says nothing about it.
+bool crosswise(const PendingTensor& one, const PendingTensor& other) {
+  for (std::size_t i = 0; i < one.when.size(); ++i) {
+    const int rank = (*one.members)[i];
+    if (one.has(i) == other.has(i) && !one.is_excused(rank) && !other.is_excused(rank)) return false;
+  }
+  return true;
+}
+
+bool of_same_members(const PendingTensor& one, const PendingTensor& other) {
+  for (std::size_t i = 0; i < one.when.size(); ++i) {
+    if (one.has(i) != other.has(i)) return false;
+  }
+  return one.excused == other.excused;
+}
+
 }  // namespace
 
-std::vector<PendingTensor*> rivals_of(const PendingTensor& tensor, const std::vector<PendingTensor*>& waiting) {
-  std::vector<PendingTensor*> rivals;
-  const std::string_view name = users_name(tensor.name);
-  if (name.starts_with("noname.")) return rivals;
-  for (PendingTensor* other : waiting) {
-    if (other == &tensor || other->set != tensor.set || users_name(other->name) != name) continue;
-    bool crosswise = true;
-    for (std::size_t i = 0; i < tensor.when.size(); ++i) crosswise = crosswise && tensor.has(i) != other->has(i);
-    if (crosswise) rivals.push_back(other);
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now) {
+  // By set and user's name: the oldest of those that the same members have submitted. There may be very many tensors,
+  // but hardly more than two of these of a name.
+  std::unordered_map<TensorKey, std::vector<const PendingTensor*>, TensorKeyHash> parties;
+  const auto key_of = [](const PendingTensor& tensor) {
+    return TensorKey{.set = tensor.set, .name = users_name(tensor.name)};
+  };
+  for (const PendingTensor* tensor : waiting) {
+    const TensorKey key = key_of(*tensor);
+    if (key.name.starts_with("noname.")) continue;
+    auto& of_name = parties[key];
+    const auto same = [&](const PendingTensor* other) { return of_same_members(*tensor, *other); };
+    if (std::none_of(of_name.begin(), of_name.end(), same)) of_name.push_back(tensor);
   }
-  return rivals;
+  std::vector<Rivals> found;
+  for (PendingTensor* tensor : waiting) {
+    const auto of_name = parties.find(key_of(*tensor));
+    if (of_name == parties.end()) continue;
+    const auto is_rival = [&](const PendingTensor* other) {
+      const auto [first, second] = std::minmax(tensor->first, other->first);
+      return now - first >= patience && now - second >= patience / 2 && crosswise(*tensor, *other);
+    };
+    const auto rival = std::find_if(of_name->second.begin(), of_name->second.end(), is_rival);
+    if (rival != of_name->second.end()) found.push_back({.tensor = tensor, .rival = *rival});
+  }
+  return found;
 }
 
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts) {

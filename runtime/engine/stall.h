@@ -17,10 +17,16 @@ std::string stall_text(const std::vector<const PendingTensor*>& waiting, const s
 // kTimeout for the tensor that has waited longest, naming the ranks it waits for.
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now);
 
-// The tensors that their submitters seem to mean by `tensor`: of the same set and user's name, but another operation or
-// a group of another length ("allreduce.k" and "allgather.k", "g_1of1" and both of "g_1of2", "g_2of2"), submitted by
-// all ranks that miss `tensor` and by none that has it. Names that a counter made say nothing.
-std::vector<PendingTensor*> rivals_of(const PendingTensor& tensor, const std::vector<PendingTensor*>& waiting);
+struct Rivals {
+  PendingTensor* tensor = nullptr;
+  const PendingTensor* rival = nullptr;
+};
+// The tensors whose submitters seem to mean something else by the same: another tensor of the set has the same user's
+// name, but is another operation or of a group of another length ("allreduce.k" and "allgather.k", "g_1of1" and both of
+// "g_1of2", "g_2of2"), and was submitted by all ranks that miss the tensor and by none that has it. They have waited
+// for as long as `patience`, the side that began later for half of it. In the order of `waiting`, each with its oldest
+// rival. Names that a counter made say nothing.
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now);
 // kMismatch that names both.
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 

@@ -52,7 +52,8 @@ bool Caller::can_submit(std::size_t unit) const {
   return !set.join && (set.joined || state.round < rounds_of(program(), plan, rank_));
 }
 
-// All that this rank has data for was submitted; some of it may be in flight.
+// All that this rank has data for was submitted; some of it may be in flight, but nothing that has a rival: when the
+// rank has joined, the rival does not wait for it any more.
 bool Caller::can_join(std::size_t set) const {
   if (sets_[set].joined || sets_[set].join || !ids_.contains(static_cast<int>(set))) return false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -60,6 +61,8 @@ bool Caller::can_join(std::size_t set) const {
     const Unit& plan = program().units[unit];
     if (static_cast<std::size_t>(plan.set) != set || state.dropped) continue;
     if (state.round < rounds_of(program(), plan, rank_)) return false;
+    const bool rival = program().slots[static_cast<std::size_t>(plan.slots.front())].rival >= 0;
+    if (rival && !state.handles.empty()) return false;
   }
   return true;
 }

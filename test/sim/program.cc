@@ -139,13 +139,19 @@ int add_slot(Program& program, const KindRow& row, std::string name, Random& ran
   return unit.slots.back();
 }
 
+// Whose mistake it can be: the members that submit the round.
+std::vector<int> submitters_of(const Program& program, const Unit& unit, int round) {
+  std::vector<int> ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
+  std::erase_if(ranks, [&](int rank) { return rounds_of(program, unit, rank) <= round; });
+  return ranks;
+}
+
 void deviate(Program& program, const Unit& unit, Random& random) {
-  const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
   const int slot = random.pick(unit.slots);
-  int rounds = unit.rounds;  // that all members submit
-  for (const int rank : ranks) rounds = std::min(rounds, rounds_of(program, unit, rank));
-  if (rounds == 0) return;
-  const int round = random.between(0, rounds - 1);
+  const int round = random.between(0, unit.rounds - 1);
+  const std::vector<int> ranks = submitters_of(program, unit, round);
+  // One error at a time.
+  if (ranks.empty() || outcome_of(program, unit, round) != Errc::kOk) return;
   if (unit.group && ranks.size() > 1 && random.chance(30)) {
     program.deviations[{slot, round}] = {.rank = random.pick(ranks), .row = kUngrouped};
     return;
@@ -251,7 +257,7 @@ Program make_program(const ProgramSize& size, Random& random) {
   SetPlan world;
   world.ranks.resize(static_cast<std::size_t>(size.ranks));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  if (!size.rivals && random.chance(20)) add_joins(world, random);
+  if (random.chance(size.rivals ? 50 : 20)) add_joins(world, random);
   program.sets.push_back(std::move(world));
   add_sets(program, size, random);
   for (int unit = 0; unit < size.units; ++unit) add_unit(program, size, random);
@@ -320,6 +326,16 @@ int rounds_of(const Program& program, const Unit& unit, int rank) {
   return std::max(0, unit.rounds - set.behind[static_cast<std::size_t>(member)]);
 }
 
+// Some rank waits for the tensor, and some for its rival.
+bool meets_rival(const Program& program, const Unit& unit) {
+  if (program.slots[static_cast<std::size_t>(unit.slots.front())].rival < 0) return false;
+  bool waits[2] = {false, false};
+  for (const int rank : program.sets[static_cast<std::size_t>(unit.set)].ranks) {
+    if (rounds_of(program, unit, rank) > 0) waits[rank % 2] = true;
+  }
+  return waits[0] && waits[1];
+}
+
 Errc outcome_of(const Program& program, const Unit& unit, int round) {
   const std::vector<int>& ranks = program.sets[static_cast<std::size_t>(unit.set)].ranks;
   const auto has_joined = [&](int rank) { return round < unit.rounds && round >= rounds_of(program, unit, rank); };
@@ -327,7 +343,7 @@ Errc outcome_of(const Program& program, const Unit& unit, int round) {
   Errc outcome = Errc::kOk;
   for (const int slot : unit.slots) {
     const Slot& plan = program.slots[static_cast<std::size_t>(slot)];
-    if (program.deviations.contains({slot, round}) || plan.rival >= 0) return Errc::kMismatch;
+    if (program.deviations.contains({slot, round}) || meets_rival(program, unit)) return Errc::kMismatch;
     if (joined && !goes_without(plan.first, has_joined(plan.first.root))) outcome = Errc::kInvalidArgument;
   }
   return outcome;

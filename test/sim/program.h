@@ -20,7 +20,8 @@ struct Slot {  // a tensor that is submitted again and again
   int unit = 0;
   engine::Submission first;  // as in round 0 on rank 0
   int changes = 0;           // every so many rounds its shape changes, or some members' rows; 0: never
-  int rival = -1;            // 0, 1: only the even, or the odd, ranks submit it, and wait for the others crosswise
+  int rival = -1;            // 0, 1: only the even, or the odd, ranks submit it, and wait for the others crosswise, or
+                             // until those have joined
 };
 
 struct Unit {   // slots that are submitted by one call
@@ -80,6 +81,7 @@ bool takes_part(const Program& program, const CallPlan& call, int rank);
 bool is_grouped(const Program& program, const Unit& unit, int round, int rank);
 // Rounds that the rank submits before it joins.
 int rounds_of(const Program& program, const Unit& unit, int rank);
+bool meets_rival(const Program& program, const Unit& unit);
 // kOk; kMismatch where some rank deviates in some tensor of the unit; kInvalidArgument where one cannot run because
 // some rank has joined.
 Errc outcome_of(const Program& program, const Unit& unit, int round);

@@ -1,0 +1,122 @@
+// The leader's decisions where a rank has joined while others wait for something else.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <ctime>
+#include <string>
+
+#include "test/unit/engine/coordinator_options.h"
+
+namespace distrun::engine {
+namespace {
+
+using std::chrono::seconds;
+
+CoordinatorOptions options(int world_size) {
+  CoordinatorOptions o = plain_options(world_size);
+  o.stall_warning = seconds(10);
+  return o;
+}
+
+message::Submitted request(OpKind kind, const std::string& name, int set = 0) {
+  Signature signature{.kind = kind};
+  if (kind != OpKind::kJoin) signature.shape = {4};
+  return {.set = set, .name = name, .signature = std::move(signature)};
+}
+
+message::Submitted join(int set = 0) { return request(OpKind::kJoin, std::string(kJoinName), set); }
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("ranks that wait for each other crosswise fail, also where another has joined, which had no part in it") {
+  const bool joins_first = GENERATE(true, false);
+  const bool submits_first = GENERATE(true, false);  // one of the two, before it joins
+  CAPTURE(joins_first, submits_first);
+  Coordinator c(options(3));
+  if (submits_first) c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  if (joins_first) c.submitted(2, join(), at(0));
+  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
+  if (!joins_first) c.submitted(2, join(), at(0));
+  CHECK(c.act().entries.empty());
+  c.tick(at(10));
+  const auto failed = only<entry::Fail>(c.act());
+  REQUIRE(failed.size() == 2);
+  for (const entry::Fail& one : failed) {
+    CHECK(one.error.code() == Errc::kMismatch);
+    INFO(one.error.message());
+    CHECK(has(one.error.message(),
+              submits_first ? "ranks 0 (node0), 2 (node1) submitted allreduce" : "rank 0 (node0) submitted allreduce"));
+    CHECK(has(one.error.message(), "rank 1 (node0) submitted allgather"));
+  }
+  for (const int rank : {0, 1}) c.submitted(rank, join(), at(11));
+  CHECK(only<entry::Run>(c.act()).size() == 1);
+}
+
+TEST_CASE("a group of another length is found where a rank has joined") {
+  Coordinator c(options(3));
+  c.submitted(2, join(), at(0));
+  c.submitted(0, request(OpKind::kAllreduce, "allreduce.g_1of1"), at(0));
+  for (const char* name : {"allreduce.g_1of2", "allreduce.g_2of2"}) {
+    message::Submitted part = request(OpKind::kAllreduce, name);
+    part.signature.group = {.digest = 7, .size = 2, .first = "g"};
+    c.submitted(1, part, at(1));
+  }
+  c.tick(at(10));
+  CHECK(only<entry::Fail>(c.act()).size() == 3);
+}
+
+TEST_CASE("a stall report does not count who has joined among those that submitted") {
+  Coordinator c(options(3));
+  c.submitted(2, join(), at(0));
+  c.submitted(0, request(OpKind::kAllreduce, "a"), at(0));
+  c.tick(at(10));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  INFO(warnings[0]);
+  CHECK(has(warnings[0], "waiting for rank 1 (node0) to submit"));
+  CHECK(has(warnings[0], "after rank 0 (node0)"));
+}
+
+// Each tick of so many once took as many comparisons of names as there are pairs.
+TEST_CASE("very many tensors that wait are looked through in no time") {
+  constexpr int kTensors = 10000;
+  const bool crosswise = GENERATE(false, true);
+  Coordinator c(options(2));
+  for (int i = 0; i < kTensors; ++i) {
+    const std::string name = "layers." + std::to_string(i) + ".weight";
+    c.submitted(0, request(OpKind::kAllreduce, "allreduce." + name), at(0));
+    if (crosswise) c.submitted(1, request(OpKind::kAllgather, "allgather." + name), at(0));
+  }
+  const std::clock_t start = std::clock();
+  c.tick(at(10));
+  const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  INFO(took << " s");
+  CHECK(took < 2.0);
+  const Actions actions = c.act();
+  CHECK(only<entry::Fail>(actions).size() == (crosswise ? 2 * kTensors : 0));
+  CHECK(actions.warnings.size() == (crosswise ? 0 : 1));
+}
+
+TEST_CASE("a long group is compared with one of another length in no time") {
+  constexpr std::uint32_t kLength = 4000;
+  Coordinator c(options(2));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const std::uint32_t length = kLength + rank;
+    for (std::uint32_t i = 1; i <= length; ++i) {
+      message::Submitted part =
+          request(OpKind::kAllreduce, "allreduce.g_" + std::to_string(i) + "of" + std::to_string(length));
+      part.signature.group = {.digest = rank + 1, .size = length, .first = "g"};
+      c.submitted(static_cast<int>(rank), part, at(0));
+    }
+  }
+  const std::clock_t start = std::clock();
+  c.tick(at(10));
+  const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  INFO(took << " s");
+  CHECK(took < 2.0);
+  CHECK(only<entry::Fail>(c.act()).size() == 2 * kLength + 1);
+}
+
+}  // namespace
+}  // namespace distrun::engine
