@@ -59,19 +59,31 @@ std::size_t CallBoard::takers_of(const Open& open) const {
   return open.takers.empty() ? static_cast<std::size_t>(world_size_) : open.takers.size();
 }
 
+// True if the rank's next call is one that has failed on others already. If it is another, then those that it makes
+// with the same ranks and had not made yet are not to come: it is past the place where it would have made them.
+bool CallBoard::settle(int rank, const Queued& next) {
+  auto& owed = owed_[static_cast<std::size_t>(rank)];
+  const auto debt = std::find_if(owed.begin(), owed.end(), [&](const Debt& one) { return one.call == next.call; });
+  if (debt != owed.end()) {
+    ready_.push_back({.call = next.call, .ranks = {rank}, .refused = std::move(debt->why)});
+    owed.erase(debt);
+    return true;
+  }
+  std::erase_if(owed, [&](const Debt& one) {
+    return next.takers.empty() || std::any_of(next.takers.begin(), next.takers.end(), [&](int taker) {
+             return std::binary_search(one.failed.begin(), one.failed.end(), taker);
+           });
+  });
+  return false;
+}
+
 // The rank is in no call: its next one, if it has made one.
 void CallBoard::advance(int rank) {
   auto& queue = queued_[static_cast<std::size_t>(rank)];
-  auto& owed = owed_[static_cast<std::size_t>(rank)];
   while (!queue.empty()) {
     Queued next = std::move(queue.front());
     queue.pop_front();
-    const auto debt = std::find_if(owed.begin(), owed.end(), [&](const auto& one) { return one.first == next.call; });
-    if (debt != owed.end()) {
-      ready_.push_back({.call = std::move(next.call), .ranks = {rank}, .refused = std::move(debt->second)});
-      owed.erase(debt);
-      continue;
-    }
+    if (settle(rank, next)) continue;
     auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.call == next.call; });
     if (open == open_.end()) {
       open = open_.insert(open_.end(), {.number = next_number_++,
@@ -95,7 +107,7 @@ void CallBoard::advance(int rank) {
 std::optional<CallBoard::Next> CallBoard::take(const std::vector<std::string>& hosts) {
   if (ready_.empty() && std::exchange(changed_, false)) {
     const Calls stuck = circle();
-    if (!stuck.empty()) fail(stuck, hosts);
+    if (!stuck.empty()) fail_circle(stuck, hosts);
   }
   if (ready_.empty()) return std::nullopt;
   Next next = std::move(ready_.front());
@@ -179,18 +191,13 @@ CallBoard::Calls CallBoard::circle() const {
   return calls;
 }
 
-void CallBoard::fail(const Calls& calls, const std::vector<std::string>& hosts) {
+void CallBoard::fail_circle(const Calls& calls, const std::vector<std::string>& hosts) {
   std::vector<Party> parties;
-  std::vector<std::uint64_t> numbers;
-  Next next;
   bool members_alone = false;
   for (const Open* open : calls) {
     parties.push_back({.call = &open->call, .ranks = ascending(open->made)});
-    numbers.push_back(open->number);
-    next.ranks.insert(next.ranks.end(), open->made.begin(), open->made.end());
     members_alone = members_alone || !open->takers.empty();
   }
-  std::sort(next.ranks.begin(), next.ranks.end());
   ErrorInfo error = difference(std::move(parties),
                                members_alone ? "calls that ranks make together wait for one another: "
                                              : "a call that all ranks make together differs: ",
@@ -198,10 +205,20 @@ void CallBoard::fail(const Calls& calls, const std::vector<std::string>& hosts) 
                         .info();
   error.message += "make the same calls in the same order on every rank";
   if (members_alone) error.message += " that takes part";
-  next.refused = Status(std::move(error));
+  fail(calls, Status(std::move(error)));
+}
+
+void CallBoard::fail(const Calls& calls, const Status& why) {
+  std::vector<std::uint64_t> numbers;
+  Next next{.refused = why};
+  for (const Open* open : calls) {
+    numbers.push_back(open->number);
+    next.ranks.insert(next.ranks.end(), open->made.begin(), open->made.end());
+  }
+  std::sort(next.ranks.begin(), next.ranks.end());
   const auto owe = [&](int rank, const Open& open) {
     if (std::binary_search(next.ranks.begin(), next.ranks.end(), rank)) return;
-    owed_[static_cast<std::size_t>(rank)].emplace_back(open.call, next.refused);
+    owed_[static_cast<std::size_t>(rank)].push_back({.call = open.call, .failed = next.ranks, .why = why});
   };
   for (const Open* open : calls) {
     for (const int rank : open->takers) owe(rank, *open);
@@ -211,13 +228,18 @@ void CallBoard::fail(const Calls& calls, const std::vector<std::string>& hosts) 
   close(std::move(numbers));
 }
 
+void CallBoard::refuse(std::uint64_t number, const Status& why) {
+  const auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& one) { return one.number == number; });
+  if (open != open_.end() && !open->taken) fail({&*open}, why);
+}
+
 // --- waiting ---
 
 std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   std::vector<Waiting> all;
   for (const Open& open : open_) {
     if (open.taken) continue;
-    Waiting one{.what = describe(open.call), .since = open.since};
+    Waiting one{.number = open.number, .what = describe(open.call), .made = open.made, .since = open.since};
     const auto look = [&](int rank) {
       if (current_[static_cast<std::size_t>(rank)] == nullptr) one.missing.push_back(rank);
     };
@@ -227,7 +249,7 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   }
   for (const Open& open : apart_) {
     if (open.call.kind == Call::Kind::kRemoveSet) continue;
-    Waiting one{.what = describe(open.call), .missing = open.takers, .since = open.since};
+    Waiting one{.what = describe(open.call), .made = open.made, .missing = open.takers, .since = open.since};
     std::erase_if(one.missing,
                   [&](int rank) { return std::find(open.made.begin(), open.made.end(), rank) != open.made.end(); });
     if (!one.missing.empty()) all.push_back(std::move(one));

@@ -44,11 +44,15 @@ class CallBoard {
   // Calls that wait for ranks which are in no call at all. A set that goes when its members have dropped it holds up
   // nobody.
   struct Waiting {
+    std::uint64_t number = 0;  // for refuse(); 0: a call apart
     std::string what;
+    std::vector<int> made;  // who waits
     std::vector<int> missing;
     TimePoint since;
   };
   [[nodiscard]] std::vector<Waiting> waiting() const;
+  // It fails on all who have made it, and on the others when they do.
+  void refuse(std::uint64_t number, const Status& why);
 
  private:
   struct Queued {
@@ -66,6 +70,11 @@ class CallBoard {
     Status refused;
     bool taken = false;
   };
+  struct Debt {  // a call that has failed and that a rank had not made yet
+    Call call;
+    std::vector<int> failed;  // the ranks it has failed on, ascending
+    Status why;
+  };
   using Calls = std::vector<const Open*>;
 
   [[nodiscard]] std::size_t takers_of(const Open& open) const;
@@ -75,16 +84,17 @@ class CallBoard {
   [[nodiscard]] bool all_differ() const;
   void add_apart(int rank, Call call, std::vector<int> takers, TimePoint now);
   void advance(int rank);
-  void fail(const Calls& calls, const std::vector<std::string>& hosts);
+  bool settle(int rank, const Queued& next);
+  void fail_circle(const Calls& calls, const std::vector<std::string>& hosts);
+  void fail(const Calls& calls, const Status& why);
   void close(std::vector<std::uint64_t> numbers);
 
   const int world_size_;
   std::vector<std::deque<Queued>> queued_;  // by rank: behind the current one
   std::vector<Open*> current_;              // by rank; null: in no call
-  // By rank: calls that have failed and that it had not made yet.
-  std::vector<std::vector<std::pair<Call, Status>>> owed_;
-  std::list<Open> open_;   // as they came
-  std::list<Open> apart_;  // as they came; equal ones are told apart by each rank's order
+  std::vector<std::vector<Debt>> owed_;     // by rank
+  std::list<Open> open_;                    // as they came
+  std::list<Open> apart_;                   // as they came; equal ones are told apart by each rank's order
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;

@@ -528,6 +528,7 @@ void Coordinator::tick_calls(TimePoint now) {
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
     end_hopeless(waiting, now);
     if (finished()) return;
+    if (fail_joined(waiting, now)) continue;
     const TimePoint since = std::max(waiting.since, calls_reported_);
     if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) continue;
     late += (late.empty() ? "" : "; ") + std::string("waiting for ") + describe_ranks(waiting.missing, options_.hosts) +
@@ -536,6 +537,21 @@ void Coordinator::tick_calls(TimePoint now) {
   if (late.empty()) return;
   calls_reported_ = now;
   actions_.warnings.push_back(std::move(late));
+}
+
+// A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
+bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
+  if (options_.stall_warning == Duration::zero() || now - waiting.since < options_.stall_warning) return false;
+  const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
+  if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
+  calls_.refuse(
+      waiting.number,
+      Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                       .message = waiting.what + " waits for " + describe_ranks(waiting.missing, options_.hosts) +
+                                  " in join (out of data), which waits for the ranks that call; make the " +
+                                  "same calls on every rank before any of them calls join",
+                       .ranks = waiting.missing}));
+  return true;
 }
 
 // A call that waits for a rank which has left, or has waited for too long.

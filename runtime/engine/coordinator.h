@@ -103,6 +103,7 @@ class Coordinator {
   void tick_tensors(TimePoint now);
   void tick_calls(TimePoint now);
   void end_hopeless(const CallBoard::Waiting& waiting, TimePoint now);
+  bool fail_joined(const CallBoard::Waiting& waiting, TimePoint now);
   [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
 
   const CoordinatorOptions options_;

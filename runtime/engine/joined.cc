@@ -1,5 +1,6 @@
 #include "runtime/engine/joined.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -59,7 +60,20 @@ std::string obstacle(const Signature& signature, std::span<const int> joined) {
   }
 }
 
+bool contains(std::span<const int> ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 }  // namespace
+
+bool Joined::waits_for(int rank, std::span<const int> others, const std::map<int, std::vector<int>>& members) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& joined) {
+    const auto& [set, ranks] = joined;
+    return contains(ranks, rank) && std::any_of(others.begin(), others.end(), [&](int other) {
+             return contains(members.at(set), other) && !contains(ranks, other);
+           });
+  });
+}
 
 std::vector<std::byte> neutral_element(ReduceOp op, DType dtype) {
   switch (dtype) {

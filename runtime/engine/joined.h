@@ -24,6 +24,9 @@ class Joined {
     const auto found = ranks_.find(set);
     return found == ranks_.end() ? std::span<const int>() : std::span<const int>(found->second);
   }
+  // Whether this rank's join of some set of `members` (by set) waits for one of `others`.
+  [[nodiscard]] bool waits_for(int rank, std::span<const int> others,
+                               const std::map<int, std::vector<int>>& members) const;
 
  private:
   std::map<int, std::vector<int>> ranks_;

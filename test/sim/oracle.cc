@@ -13,11 +13,15 @@ std::string text_of(const Status& status) { return status.ok() ? "ok" : "'" + st
 // A job that ended takes everything with it.
 bool is_job_error(const Status& status) { return !status.ok() && !status.info().usable; }
 
+bool has_joins(const Program& program) {
+  return std::any_of(program.sets.begin(), program.sets.end(), [](const SetPlan& set) { return !set.behind.empty(); });
+}
+
 // Others may be missed before the culprit is: who has closed a set while the removal waits for the culprit, and who
 // cannot join before it has what it waits for.
 bool others_are_missed(const Program& program) {
   return std::any_of(program.calls.begin(), program.calls.end(), [](const CallPlan& call) { return call.early; }) ||
-         std::any_of(program.sets.begin(), program.sets.end(), [](const SetPlan& set) { return !set.behind.empty(); });
+         has_joins(program);
 }
 
 }  // namespace
@@ -100,14 +104,20 @@ void Oracle::call_ended(int rank, int call, const Status& status, int set, TimeP
     if (!struck_) findings_.add(what + " fails with the job: " + text_of(status));
     return;
   }
+  const bool adds = plan.kind == engine::Call::Kind::kAddSet;
+  const bool broken = adds && scenario_.program.sets[static_cast<std::size_t>(plan.set)].fails_on >= 0;
+  const Errc expected = plan.odd >= 0 ? Errc::kMismatch : broken ? Errc::kSystem : Errc::kOk;
+  // A culprit that has joined and calls nothing more is in its join, as far as anybody can see. Who makes another call
+  // in the place of one that fails so is found in the next one.
+  const bool stands_still = (scenario_.fault == Fault::kStall || scenario_.fault == Fault::kFreeze) &&
+                            scenario_.settings.stall_warning_time > 0 && has_joins(scenario_.program);
+  const bool follows = status.code() == Errc::kInvalidArgument || status.code() == Errc::kMismatch;
+  if (struck_ && stands_still && follows && status.code() != expected) return;
   Outcome& outcome = calls_[call];
   if (outcome.known && outcome.value != set) findings_.add(what + " gives another set than on other ranks");
   outcome.value = set;
   agree(outcome, status, what);
   in_time(outcome.last, what, now);
-  const bool adds = plan.kind == engine::Call::Kind::kAddSet;
-  const bool broken = adds && scenario_.program.sets[static_cast<std::size_t>(plan.set)].fails_on >= 0;
-  const Errc expected = plan.odd >= 0 ? Errc::kMismatch : broken ? Errc::kSystem : Errc::kOk;
   if (status.code() != expected) findings_.add(what + " ends with " + text_of(status));
 }
 

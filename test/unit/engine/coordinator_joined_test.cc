@@ -78,6 +78,91 @@ TEST_CASE("a stall report does not count who has joined among those that submitt
   CHECK(has(warnings[0], "after rank 0 (node0)"));
 }
 
+Call alone(std::vector<int> ranks) {
+  return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
+}
+
+TEST_CASE("a call that waits for a rank in join, which waits for the callers, fails on all and says so") {
+  Coordinator c(options(3));
+  const Call call{.kind = Call::Kind::kStartTimeline, .path = "t.json"};
+  c.submitted(0, join(), at(0));
+  c.called(1, call, at(1));
+  c.called(2, call, at(2));
+  c.tick(*c.next_tick());
+  const Actions actions = c.act();
+  CHECK(actions.warnings.empty());
+  const auto ended = only<entry::EndCall>(actions);
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].result.code() == Errc::kInvalidArgument);
+  CHECK(ended[0].result.info().ranks == std::vector<int>{0});
+  CHECK(ended[0].ranks == std::vector<int>{1, 2});
+  CHECK(has(ended[0].result.message(), "starting the timeline 't.json' waits for rank 0 (node0) in join"));
+  CHECK_FALSE(c.next_tick());
+
+  for (const int rank : {1, 2}) c.submitted(rank, join(), at(12));
+  CHECK(only<entry::Run>(c.act()).size() == 1);
+  c.called(0, call, at(13));
+  const auto later = only<entry::EndCall>(c.act());
+  REQUIRE(later.size() == 1);
+  CHECK(later[0].result.message() == ended[0].result.message());
+  CHECK(later[0].ranks == std::vector<int>{0});
+  for (const int rank : {0, 1, 2}) c.called(rank, call, at(14));
+  CHECK(only<entry::EndCall>(c.act()).at(0).result.ok());
+}
+
+TEST_CASE("a call fails for ranks in join only if all that are missing are, and wait for one who calls") {
+  Coordinator c(options(4));
+  const Call call{.kind = Call::Kind::kStopTimeline};
+  for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  for (const int rank : {0, 1}) c.set_made(rank, set, {});
+  CHECK(only<entry::EndCall>(c.act()).size() == 1);
+  c.submitted(0, join(set), at(1));  // waits for rank 1 alone
+  c.called(2, call, at(1));
+  c.called(3, call, at(1));
+  c.tick(at(11));
+  CHECK(only<entry::EndCall>(c.act()).empty());
+  c.submitted(1, join(), at(12));  // waits for rank 2 too; rank 0 still for nobody who calls
+  c.tick(at(21));
+  CHECK(only<entry::EndCall>(c.act()).empty());
+  c.submitted(0, join(), at(22));
+  c.tick(at(31));
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].result.info().ranks == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a rank in join still makes a call with another thread") {
+  Coordinator c(options(2));
+  const Call call{.kind = Call::Kind::kStopTimeline};
+  c.submitted(0, join(), at(0));
+  c.called(1, call, at(0));
+  c.tick(at(9));
+  c.called(0, call, at(9));
+  CHECK(only<entry::EndCall>(c.act()).at(0).result.ok());
+}
+
+TEST_CASE("a call that failed before a rank has made it is nothing to that rank when it has gone on to another") {
+  Coordinator c(options(4));
+  c.called(0, alone({0, 1}), at(0));
+  c.called(1, alone({0, 1, 2}), at(0));
+  CHECK(only<entry::EndCall>(c.act()).at(0).result.code() == Errc::kMismatch);
+  // With others, this tells nothing.
+  for (const int rank : {2, 3}) c.called(rank, alone({2, 3}), at(1));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  for (const int rank : {2, 3}) c.set_made(rank, set, {});
+  CHECK(only<entry::EndCall>(c.act()).size() == 1);
+  const bool tells = GENERATE(false, true);
+  if (tells) {
+    for (int rank = 0; rank < 4; ++rank) c.called(rank, {.kind = Call::Kind::kStopTimeline}, at(2));
+    CHECK(only<entry::EndCall>(c.act()).at(0).result.ok());
+  }
+  for (const int rank : {2, 0, 1}) c.called(rank, alone({0, 1, 2}), at(3));
+  const Actions actions = c.act();
+  CHECK(only<entry::MakeSet>(actions).size() == (tells ? 1 : 0));
+  CHECK(only<entry::EndCall>(actions).size() == (tells ? 0 : 1));
+}
+
 // Each tick of so many once took as many comparisons of names as there are pairs.
 TEST_CASE("very many tensors that wait are looked through in no time") {
   constexpr int kTensors = 10000;
