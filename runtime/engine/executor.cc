@@ -123,7 +123,8 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
   if (first.signature().kind == OpKind::kBarrier) return finish(*flight, {}, done);
   if (first.signature().kind == OpKind::kJoin) {
     flight->tensors.front().tensor->output().first_dims = flight->tensors.front().first_dims;
-    return finish(*flight, {}, done);
+    joins_.push_back(std::move(flight));
+    return finish_joins(done);
   }
   backend::Backend* backend = set.backend_for(first.signature().device);
   if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
@@ -163,6 +164,14 @@ void Executor::start_waiting(std::vector<Completion>& done) {
     waiting_.pop_front();
     start(std::move(next), done);
   }
+}
+
+void Executor::finish_joins(std::vector<Completion>& done) {
+  std::erase_if(joins_, [&](const std::unique_ptr<Flight>& join) {
+    if (aborted_.ok() && in_flight(join->set) > 0) return false;
+    finish(*join, aborted_, done);
+    return true;
+  });
 }
 
 Status Executor::prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
@@ -384,6 +393,7 @@ bool Executor::progress(std::vector<Completion>& done) {
       collect(*backend, done);
     }
   }
+  if (!joins_.empty()) finish_joins(done);
   return moved || flights_.size() != before;
 }
 

@@ -39,7 +39,7 @@ class Executor {
   // called with the first cause.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
-  [[nodiscard]] bool idle() const { return flights_.empty() && waiting_.empty() && held_.empty(); }
+  [[nodiscard]] bool idle() const { return flights_.empty() && waiting_.empty() && joins_.empty() && held_.empty(); }
   [[nodiscard]] bool moving() const { return !flights_.empty(); }
   [[nodiscard]] bool polls_memory() const { return in_memory_ > 0; }  // some operation in flight is worth spinning for
   [[nodiscard]] bool must_be_asked() const { return asked_ > 0; }     // some moves in progress() alone
@@ -78,6 +78,7 @@ class Executor {
   void unpack(Flight& flight);
   void start(std::unique_ptr<Flight> flight, std::vector<Completion>& done);
   void start_waiting(std::vector<Completion>& done);
+  void finish_joins(std::vector<Completion>& done);
   void finish(Flight& flight, const Status& status, std::vector<Completion>& done);
   void collect(backend::Backend& backend, std::vector<Completion>& done);
   std::size_t& flights_like(const backend::Capabilities& can);
@@ -88,6 +89,8 @@ class Executor {
   // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
   // their devices, and such a backend's library, the same work in the same order.
   std::deque<std::unique_ptr<Flight>> waiting_;
+  // A join ends when what was before it has: after it, names that a counter made come again.
+  std::vector<std::unique_ptr<Flight>> joins_;
   bool exclusive_ = false;      // such an operation is in flight
   std::size_t on_devices_ = 0;  // flights
   std::uint64_t next_token_ = 1;

@@ -286,6 +286,39 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
   });
 }
 
+// Else the counter that names what has no name would start again while one of its names is in flight.
+TEST_CASE("join: returns when what was before it has ended here") {
+  for (const bool device : {false, true}) {
+    std::atomic<bool> held{true};
+    const test::FakeBackendOptions holding{.holds = [&](int rank) { return rank == 0 && held; }};
+    test::FakeFabric* fabric = nullptr;
+    EngineJob job(
+        {.backend = holding, .gpu_backend = [&](int set, const std::vector<int>& members, int rank, net::WaitSet&) {
+           return fabric->backend(100 + set, members, rank, holding);
+         }});
+    fabric = &job.fabric();
+    job.run([&](int rank, Engine& engine) {
+      std::vector<float> a(5, 1);
+      Submission sum = allreduce("allreduce.noname.0", a);
+      if (device) sum.device = {.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(rank)};
+      const HandlePtr before = test::submit(engine, sum);
+      const HandlePtr joined = test::submit(engine, join());
+      if (rank == 0) {
+        EXPECT(engine.wait_all(std::span(&joined, 1), deadline_after(0.2)).code() == Errc::kTimeout);
+        EXPECT(!joined->done());
+        held = false;
+        job.wait_set(0).wake();
+      }
+      EXPECT_OK(engine.wait_all(std::span(&joined, 1), deadline_after(30)));
+      EXPECT_OK(joined->status());
+      EXPECT(before->done());
+      EXPECT_OK(before->status());
+      run(engine, sum);
+      EXPECT_EQ(a[4], 4.0F);
+    });
+  }
+}
+
 TEST_CASE("join: in one process set while the others run on") {
   EngineJob job({.ranks = 4});
   job.run([&](int rank, Engine& engine) {
