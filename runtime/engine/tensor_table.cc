@@ -192,8 +192,10 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
 // All or none, also where memory ends: a tensor that nobody knows of would keep its name for ever.
 Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
   std::size_t entered = 0;
+  std::vector<int> bound;  // sets whose GPU these tensors decide
   const auto take_back = [&]() DISTRUN_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < entered; ++i) remove(*tensors[i]);
+    for (const int set : bound) gpus_.erase(set);
   };
   try {
     if (new_.capacity() - new_.size() < tensors.size()) {
@@ -206,6 +208,7 @@ Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
         return status;
       }
       ++entered;
+      if (decides_gpu(*tensor)) bound.push_back(tensor->key().set);
       enter(tensor);
     }
   } catch (...) {
@@ -216,10 +219,13 @@ Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
   return {};
 }
 
+bool TensorTable::decides_gpu(const Tensor& tensor) const {
+  return tensor.submission().device.type == DeviceType::kCuda && !gpus_.contains(tensor.key().set);
+}
+
 void TensorTable::enter(const TensorPtr& tensor) {
   in_flight_.emplace(tensor->key(), tensor);
-  const Device device = tensor->submission().device;
-  if (device.type == DeviceType::kCuda) gpus_.try_emplace(tensor->key().set, device.index);
+  if (decides_gpu(*tensor)) gpus_.emplace(tensor->key().set, tensor->submission().device.index);
   if (tensor->signature().kind == OpKind::kJoin) joining_.insert(tensor->key().set);
 }
 

@@ -74,6 +74,21 @@ TEST_CASE_METHOD(Fixture, "bad arguments are refused by name") {
   refused([](Submission& s) { s.process_set = 3; }, "rank 1 is not a member");
 }
 
+TEST_CASE_METHOD(Fixture, "what is refused does not decide which GPU a process set is on") {
+  const auto on_gpu = [&](const std::string& name, std::int16_t index) {
+    Submission one = tensor(name);
+    one.device = {.type = DeviceType::kCuda, .index = index};
+    return one;
+  };
+  CHECK(table.submit(std::vector<Submission>{on_gpu("a", 0), on_gpu("b", 1)}, {}).status().code() ==
+        Errc::kInvalidArgument);
+  CHECK(submit(on_gpu("a", 1)).ok());
+  CHECK(table.submit(std::vector<Submission>{on_gpu("b", 1), on_gpu("a", 1)}, {}).status().code() ==
+        Errc::kDuplicateName);
+  complete_all();
+  CHECK(submit(on_gpu("a", 0)).status().code() == Errc::kInvalidArgument);
+}
+
 TEST_CASE_METHOD(Fixture, "no memory is needed for what has no elements") {
   Submission empty = tensor("empty");
   empty.shape = {0};
