@@ -33,7 +33,10 @@ extern "C" {
 
 #define DISTRUN_BACKEND_VERSION 1
 
-/* What functions return and complete() takes: 0 or one of these; the numbers of distrun_code in distrun.h. */
+/* What functions return and complete() takes: 0 or one of these; the numbers of distrun_code in distrun.h. What an
+ * operation ends with, or start() returns, ends the job, but for INVALID_ARGUMENT and UNSUPPORTED: with these the
+ * tensors fail on this rank alone and the job goes on. So they are for what all members find alike (from the operation
+ * and what they have agreed on); for what one member finds (memory, a device, a library) take another. */
 enum {
   DISTRUN_BACKEND_OK = 0,
   DISTRUN_BACKEND_INVALID_ARGUMENT = 1,
