@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/net/host_limits.h"
+#include "runtime/net/open_files.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/wire.h"
 
@@ -136,7 +137,12 @@ Status Setup::make_own_ends() {
   GuardedFd& bell = parts_.event_fds[static_cast<std::size_t>(parts_.self)];
   bell = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!bell.valid()) return errno_status("no eventfd for the ranks of this host", errno);
-  return {};
+  const std::size_t others = ranks_.size() - 1;
+  // The places are given back at once, for the others' descriptors come now.
+  return make_room(ends[0], 2 * others,
+                   "rank " + std::to_string(world_.rank) + " needs two descriptors of each of " +
+                       std::to_string(others) + " other ranks of its host")
+      .status();
 }
 
 void Setup::place_lines() {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "runtime/base/fork_guard.h"
+#include "runtime/net/open_files.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
 
@@ -234,6 +235,11 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   if (!address.ok()) return address.status();
   auto listener = listen_secure(*address, *options.key, hello(options, -1));
   if (!listener.ok()) return listener.status();
+  // The places are given back at once, for the members come now.
+  DISTRUN_RETURN_IF_ERROR(make_room((*listener)->fd(), members.size() - 1,
+                                    "rank " + std::to_string(options.world->rank) + " needs a connection to each of " +
+                                        std::to_string(members.size() - 1) + " other ranks")
+                              .status());
   DISTRUN_RETURN_IF_ERROR(options.store->set(store_key(options), (*listener)->address()));
   const auto index_of = [&](int rank) {
     return static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());

@@ -1,15 +1,13 @@
 #include "runtime/backend/tcp/mesh.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "runtime/backend/tcp/ring.h"
+#include "runtime/net/open_files.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::backend::tcp {
@@ -25,25 +23,6 @@ constexpr int kAttempts = 1000;
 bool connects(std::size_t from, std::size_t to, std::size_t size) {
   const std::size_t ahead = (to + size - from) % size;
   return 2 * ahead < size || (2 * ahead == size && from < to);
-}
-
-// The process planned its limit without these; so they come on top of it. A listener that runs out of descriptors would
-// leave the others waiting, so they are taken before anybody is told the address.
-Result<std::vector<Fd>> make_room(int fd, std::size_t connections) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return errno_status("getrlimit failed", errno);
-  limit.rlim_cur = limit.rlim_max - limit.rlim_cur > connections ? limit.rlim_cur + connections : limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  std::vector<Fd> places;
-  for (std::size_t i = 0; i < connections; ++i) {
-    places.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (places.back().valid()) continue;
-    return Status(Errc::kSystem, "an alltoall needs a connection to each of the group's other " +
-                                     std::to_string(connections) + " members, and only " + std::to_string(i) +
-                                     " more files may be opened; raise `ulimit -Hn`, which is " +
-                                     std::to_string(limit.rlim_max));
-  }
-  return places;
 }
 
 }  // namespace
@@ -97,7 +76,9 @@ Status Mesh::listen(const std::string& local_host) {
   if (!listener.ok()) return listener.status();
   const std::string& address = (*listener)->address();
   if (address.size() > kAddressBytes) return {Errc::kSystem, address + " is not a numeric address"};
-  auto places = make_room((*listener)->fd(), size_ - 1);
+  auto places = net::make_room((*listener)->fd(), size_ - 1,
+                               "an alltoall needs a connection to each of the group's other " +
+                                   std::to_string(size_ - 1) + " members");
   if (!places.ok()) return places.status();
   places_to_connect_ = *std::move(places);
   for (std::size_t i = 0; i < awaited_; ++i) {

@@ -1,5 +1,10 @@
 #include "runtime/net/tcp_control.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
@@ -332,6 +337,35 @@ TEST_CASE("a rank outside the group and a second claimant are turned away", "[tc
     EXPECT(!connect_secure(*address, group.key, hello, soon()).ok());
     EXPECT_OK(group.store.set("done", ""));
   });
+}
+
+// A process of its own: the hard limit does not come back.
+bool leader_with_few_files_is_refused() {
+  Group group(30);
+  const World world{.rank = 0, .size = group.size, .job_id = "job"};
+  const auto wait_set = WaitSet::create();
+  const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+  ::close(next);
+  const auto most = static_cast<rlim_t>(next) + 10;
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const auto plane = connect_tcp_control({.world = &world,
+                                          .key = &group.key,
+                                          .store = &group.store,
+                                          .wait_set = wait_set->get(),
+                                          .deadline = soon(),
+                                          .members = {}});
+  return plane.status().message().starts_with("rank 0 needs a connection to each of 29 other ranks, and only ") &&
+         !group.store.get("control/job", deadline_after(0)).ok();
+}
+
+TEST_CASE("a leader that may not open a file for each member says so before anybody connects") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) ::_exit(leader_with_few_files_is_refused() ? 0 : 1);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 }  // namespace
