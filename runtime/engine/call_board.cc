@@ -257,6 +257,15 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   return all;
 }
 
+void CallBoard::stood_still(const StandStill& gap) {
+  for (auto& queue : queued_) {
+    for (Queued& one : queue) one.when = gap.moved(one.when);
+  }
+  for (auto* calls : {&open_, &apart_}) {
+    for (Open& open : *calls) open.since = gap.moved(open.since);
+  }
+}
+
 std::string describe(const Call& call) {
   switch (call.kind) {
     case Call::Kind::kAddSet: {

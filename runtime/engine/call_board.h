@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/messages.h"
+#include "runtime/engine/stand_still.h"
 
 namespace distrun::engine {
 
@@ -53,6 +54,7 @@ class CallBoard {
   [[nodiscard]] std::vector<Waiting> waiting() const;
   // It fails on all who have made it, and on the others when they do.
   void refuse(std::uint64_t number, const Status& why);
+  void stood_still(const StandStill& gap);
 
  private:
   struct Queued {

@@ -6,7 +6,6 @@
 
 #include "runtime/engine/fusion.h"
 #include "runtime/engine/mismatch.h"
-#include "runtime/engine/stall.h"
 
 namespace distrun::engine {
 namespace {
@@ -92,7 +91,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
     excuse_joined(*tensor, event.now);
   }
   if (tensor->complete()) {
-    complete(*tensor);
+    complete(*tensor, event.now);
   } else if (hopeless(*tensor)) {
     fail_hopeless();
   } else if (left_count_ > 0) {
@@ -118,12 +117,12 @@ void Coordinator::join(int rank, int set, TimePoint now) {
     if (tensor->complete()) whole.push_back(tensor->name);
   }
   for (const std::string& name : whole) {
-    if (PendingTensor* tensor = pending_.find(set, name)) complete(*tensor);
+    if (PendingTensor* tensor = pending_.find(set, name)) complete(*tensor, now);
   }
   fail_hopeless();
 }
 
-void Coordinator::complete(PendingTensor& tensor) {
+void Coordinator::complete(PendingTensor& tensor, TimePoint now) {
   if (tensor.signature.kind == OpKind::kJoin) {
     tensor.first_dims = {joined_.ranks(tensor.set).back()};
     joined_.forget(tensor.set);
@@ -135,6 +134,7 @@ void Coordinator::complete(PendingTensor& tensor) {
     fail(tensor, result);
     return fail_hopeless();
   }
+  if (tensor.reported != tensor.first) went_on_.add(tensor, now);
   if (tensor.signature.group.size != 0) return complete_in_group(tensor);
   ready_.push_back(&tensor);
 }
@@ -270,6 +270,7 @@ Actions Coordinator::act(std::span<const int> busy, bool hold) {
   if (!finished()) {
     if (!ready_.empty()) append_ready(busy, hold);
     run_calls();
+    report_went_on();
     // Here, for a rank that has left is missed by others only when the call that it was in has ended.
     if (left_count_ > 0) tick_calls(TimePoint{});
     if (drained_.size() == left_.size()) {
@@ -459,116 +460,6 @@ void Coordinator::protocol_error(int rank, const std::string& what) {
 
 void Coordinator::abort(ErrorInfo error) {
   if (!finished()) actions_.abort = Status(std::move(error));
-}
-
-// --- stalls ---
-
-namespace {
-
-// Who has joined waits for as long as the others have data.
-bool can_stall(const PendingTensor& tensor) { return !tensor.complete() && tensor.signature.kind != OpKind::kJoin; }
-
-}  // namespace
-
-std::optional<TimePoint> Coordinator::next_tick() const {
-  if (finished()) return std::nullopt;
-  std::optional<TimePoint> next;
-  const auto consider = [&](Duration limit, TimePoint since) {
-    if (limit > Duration::zero() && (!next || since + limit < *next)) next = since + limit;
-  };
-  pending_.for_each([&](const PendingTensor& tensor) {
-    if (!can_stall(tensor)) return;
-    consider(options_.stall_warning, tensor.reported);
-    consider(options_.stall_shutdown, tensor.first);
-  });
-  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
-    consider(options_.stall_warning, std::max(waiting.since, calls_reported_));
-    consider(options_.stall_shutdown, waiting.since);
-  }
-  return next;
-}
-
-void Coordinator::tick(TimePoint now) {
-  if (finished()) return;
-  tick_tensors(now);
-  tick_calls(now);
-}
-
-// Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
-// as long as a warning takes.
-void Coordinator::fail_rivals(TimePoint now) {
-  // All of them at once: what is left of a group has no rival any more and would wait for ever.
-  std::vector<std::pair<PendingTensor*, Status>> failed;
-  for (const Rivals& one : rivals_among(pending_.waiting(), options_.stall_warning, now)) {
-    failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
-  }
-  for (const auto& [tensor, error] : failed) {
-    fail_groups_of(*tensor, error);
-    fail(*tensor, error);
-  }
-}
-
-void Coordinator::tick_tensors(TimePoint now) {
-  if (options_.stall_warning > Duration::zero()) fail_rivals(now);
-  std::vector<const PendingTensor*> stalled;
-  for (PendingTensor* tensor : pending_.waiting()) {
-    if (!can_stall(*tensor)) continue;
-    if (options_.stall_shutdown > Duration::zero() && now - tensor->first >= options_.stall_shutdown) {
-      return abort(stall_error(*tensor, options_.hosts, now));
-    }
-    if (options_.stall_warning == Duration::zero() || now - tensor->reported < options_.stall_warning) continue;
-    tensor->reported = now;
-    stalled.push_back(tensor);
-  }
-  if (!stalled.empty()) actions_.warnings.push_back(stall_text(stalled, options_.hosts, now));
-}
-
-void Coordinator::tick_calls(TimePoint now) {
-  std::string late;
-  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
-    end_hopeless(waiting, now);
-    if (finished()) return;
-    if (fail_joined(waiting, now)) continue;
-    const TimePoint since = std::max(waiting.since, calls_reported_);
-    if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) continue;
-    late += (late.empty() ? "" : "; ") + std::string("waiting for ") + describe_ranks(waiting.missing, options_.hosts) +
-            ": " + waiting.what + ", " + seconds_text(now - waiting.since) + " after the first rank";
-  }
-  if (late.empty()) return;
-  calls_reported_ = now;
-  actions_.warnings.push_back(std::move(late));
-}
-
-// A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
-bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
-  if (options_.stall_warning == Duration::zero() || now - waiting.since < options_.stall_warning) return false;
-  const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
-  if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
-  calls_.refuse(
-      waiting.number,
-      Status(ErrorInfo{.code = Errc::kInvalidArgument,
-                       .message = waiting.what + " waits for " + describe_ranks(waiting.missing, options_.hosts) +
-                                  " in join (out of data), which waits for the ranks that call; make the " +
-                                  "same calls on every rank before any of them calls join",
-                       .ranks = waiting.missing}));
-  return true;
-}
-
-// A call that waits for a rank which has left, or has waited for too long.
-void Coordinator::end_hopeless(const CallBoard::Waiting& waiting, TimePoint now) {
-  std::vector<int> gone = waiting.missing;
-  std::erase_if(gone, [&](int rank) { return !left_[static_cast<std::size_t>(rank)]; });
-  const bool timeout = options_.stall_shutdown > Duration::zero() && now - waiting.since >= options_.stall_shutdown;
-  if (gone.empty() && !timeout) return;
-  const auto& ranks = gone.empty() ? waiting.missing : gone;
-  abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
-         .message = waiting.what + " can not end: " + describe_ranks(ranks, options_.hosts) +
-                    (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
-                    "; make the same calls on every rank that takes part",
-         .ranks = ranks,
-         .host = options_.hosts.at(static_cast<std::size_t>(ranks.front())),
-         .cause = gone.empty() ? "stalled" : "left",
-         .usable = false});
 }
 
 }  // namespace distrun::engine

@@ -17,6 +17,8 @@
 #include "runtime/engine/joined.h"
 #include "runtime/engine/messages.h"
 #include "runtime/engine/readiness.h"
+#include "runtime/engine/stall.h"
+#include "runtime/engine/stand_still.h"
 #include "runtime/engine/tensor_ids.h"
 
 namespace distrun::engine {
@@ -52,6 +54,7 @@ class Coordinator {
   void end_timeline();     // it cannot be written any more: all stop recording
   void died(const Status& why);
   void tick(TimePoint now);  // due at next_tick()
+  void stood_still(const StandStill& gap);
 
   // What follows from the events so far. Ready tensors of `busy` sets are kept back, to be fused with what else becomes
   // ready until the set has room, and those of all sets if `hold`; all else is decided at once.
@@ -77,15 +80,15 @@ class Coordinator {
     Status failed;
   };
 
+  [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
   void add(int rank, SubmissionEvent event);
-  void complete(PendingTensor& tensor);
+  void complete(PendingTensor& tensor, TimePoint now);
   void complete_in_group(PendingTensor& tensor);
   void fail(PendingTensor& tensor, const Status& error);
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
   [[nodiscard]] std::optional<Status> hopeless(const PendingTensor& tensor) const;
   void fail_hopeless();
   void fail_with_group(PendingTensor& tensor, const Status& why);
-  void fail_rivals(TimePoint now);
   void check_left(PendingTensor& tensor);
   void excuse_joined(PendingTensor& tensor, TimePoint now);
   void join(int rank, int set, TimePoint now);
@@ -100,11 +103,14 @@ class Coordinator {
   [[nodiscard]] std::vector<int> takers_of(const Call& call) const;
   void protocol_error(int rank, const std::string& what);
   void abort(ErrorInfo error);
+  // coordinator_stalls.cc
+  [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
+  void report_went_on();
+  void fail_rivals(TimePoint now);
   void tick_tensors(TimePoint now);
   void tick_calls(TimePoint now);
   void end_hopeless(const CallBoard::Waiting& waiting, TimePoint now);
   bool fail_joined(const CallBoard::Waiting& waiting, TimePoint now);
-  [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
 
   const CoordinatorOptions options_;
   std::map<int, std::vector<int>> sets_;  // id -> world ranks, ascending
@@ -116,6 +122,7 @@ class Coordinator {
   Joined joined_;
   CallBoard calls_;
   TimePoint calls_reported_{};
+  WentOn went_on_;
   std::map<int, MakingSet> making_;  // by set
   std::set<int> members_only_;       // sets that their members alone know of
   std::vector<bool> left_;           // by rank

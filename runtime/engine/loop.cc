@@ -23,6 +23,8 @@ constexpr int kLeastYields = 8;
 constexpr int kLooksPerCheck = 64;
 // A loop that never blocks because there is always something to do still looks around so often.
 constexpr std::uint32_t kTurnsPerLook = 256;
+// And so often sees that it still runs.
+constexpr std::uint32_t kTurnsPerClock = 16;
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -165,7 +167,8 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
   Patience patience;
   for (;;) {
     const bool moved = turn();
-    if (++turns_ % kTurnsPerLook == 0) look_around();
+    if (++turns_ % kTurnsPerClock == 0) see_clock(Clock::now());
+    if (turns_ % kTurnsPerLook == 0) look_around();
     if (enough()) return {};
     if (moved) {
       if (patience.yields > 0) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
@@ -243,16 +246,19 @@ bool EngineLoop::ask_again(TimePoint deadline) {
 }
 
 Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
+  see_clock(Clock::now());
   sleeping_.store(true, std::memory_order_seq_cst);
   // Whoever changes what `enough` looks at does so before it asks whether the loop sleeps (poke).
   const auto look = [this, &enough] { return turn() || enough(); };
   const Result<int> polled = options_.wait_set->poll(std::min(until, next_timer()), look);
   sleeping_.store(false, std::memory_order_seq_cst);
+  const TimePoint now = Clock::now();
+  see_clock(now);
   if (!polled.ok()) {
     if (polled.status().code() == Errc::kInterrupted) return polled.status();
     fail(polled.status().with_context("the wait set"), true);
   }
-  run_timers(Clock::now());
+  run_timers(now);
   return {};
 }
 

@@ -115,6 +115,7 @@ class EngineLoop {
   // loop_reports.cc
   [[nodiscard]] TimePoint next_timer() const;
   void run_timers(TimePoint now);
+  void see_clock(TimePoint now);
   void look_around();
   [[nodiscard]] std::optional<OldestWork> oldest_work() const;
   [[nodiscard]] const CallInFlight* oldest_call() const;
@@ -170,8 +171,9 @@ class EngineLoop {
   std::deque<CallInFlight> apart_;  // calls apart
   std::vector<int> retiring_;       // removed sets that still run something
   std::uint32_t turns_ = 0;
-  Duration spin_budget_;    // of a caller
-  std::uint64_t read_ = 0;  // log entries
+  TimePoint seen_ = Clock::now();  // the clock, last
+  Duration spin_budget_;           // of a caller
+  std::uint64_t read_ = 0;         // log entries
   bool launcher_watched_ = false;
   bool log_ended_ = false;                   // the Shutdown entry was read, or this rank goes before the others
   std::shared_ptr<CallTicket> going_;        // a caller waits for leave to go before the others

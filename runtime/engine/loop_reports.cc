@@ -14,6 +14,10 @@ constexpr std::uint64_t kClock = 1;
 constexpr std::uint64_t kOverdue = 2;  // as kAlive; something at the asking side is past stall_shutdown_time
 constexpr std::uint64_t kPatient = 3;  // the same, but it only waits
 
+// While there are timers the loop wakes so often. So if it has not seen the clock for much longer, it was kept from it.
+constexpr Duration kHeartbeat = std::chrono::seconds(1);
+constexpr Duration kStoodStill = std::chrono::seconds(3);
+
 }  // namespace
 
 // --- timers: there are none while nothing is in flight ---
@@ -28,10 +32,19 @@ TimePoint EngineLoop::next_timer() const {
   consider(detector_.deadline());
   consider(watchdog_.next(oldest_work()));
   consider(recorder_.due());
-  return next;
+  return next == TimePoint::max() ? next : std::min(next, seen_ + kHeartbeat);
+}
+
+// A stop of the process (a shell's Ctrl-Z, a batch system's suspend) shows in nothing but the clock, which runs on.
+void EngineLoop::see_clock(TimePoint now) {
+  const StandStill gap{.from = std::exchange(seen_, now), .until = now};
+  if (gap.until - gap.from < kStoodStill) return;
+  if (coordinator_) coordinator_->stood_still(gap);
+  watchdog_.stood_still(gap);
 }
 
 void EngineLoop::run_timers(TimePoint now) {
+  see_clock(now);
   if (!failed_.ok() || log_ended_) return;
   if (coordinator_ && coordinator_->next_tick().value_or(TimePoint::max()) <= now) coordinator_->tick(now);
   const Watchdog::Actions actions = watchdog_.check(oldest_work(), now);

@@ -18,10 +18,14 @@ struct Wait {
   std::vector<const PendingTensor*> tensors;
 };
 
+std::string name_text(const PendingTensor& tensor) {
+  return std::string(name_of(tensor.signature.kind)) + " '" + tensor.name + "'";
+}
+
 std::string names_text(const std::vector<const PendingTensor*>& tensors) {
   std::string text;
   for (std::size_t i = 0; i < std::min(tensors.size(), kNamesShown); ++i) {
-    text += (i > 0 ? ", " : "") + std::string(name_of(tensors[i]->signature.kind)) + " '" + tensors[i]->name + "'";
+    text += (i > 0 ? ", " : "") + name_text(*tensors[i]);
   }
   if (tensors.size() > kNamesShown) text += " and " + std::to_string(tensors.size() - kNamesShown) + " more";
   return text;
@@ -135,6 +139,19 @@ std::string stall_text(const std::vector<const PendingTensor*>& waiting, const s
             seconds_text(now - oldest.first) + " after " + describe_ranks(oldest.submitted_ranks(), hosts);
   }
   return text;
+}
+
+void WentOn::add(const PendingTensor& tensor, TimePoint now) {
+  if (count_ < kNamesShown) names_ += (count_ > 0 ? ", " : "") + name_text(tensor);
+  ++count_;
+  longest_ = std::max(longest_, now - tensor.first);
+}
+
+std::string WentOn::take_text() {
+  const WentOn told = std::exchange(*this, {});
+  const std::string more =
+      told.count_ > kNamesShown ? " and " + std::to_string(told.count_ - kNamesShown) + " more" : "";
+  return told.names_ + more + " went on after " + seconds_text(told.longest_);
 }
 
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now) {

@@ -14,6 +14,19 @@ namespace distrun::engine {
 std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
                        TimePoint now);
 
+// Tensors that were reported and have gone on since, until they are told in one line.
+class WentOn {
+ public:
+  void add(const PendingTensor& tensor, TimePoint now);
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  std::string take_text();  // "allreduce 'b', allreduce 'c' and 3 more went on after 3600.0 s"
+
+ private:
+  std::string names_;  // the first few
+  std::size_t count_ = 0;
+  Duration longest_{};
+};
+
 // kTimeout for the tensor that has waited longest, naming the ranks it waits for.
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now);
 

@@ -42,6 +42,21 @@ void Watchdog::left(int rank) {
   answered(rank);
 }
 
+void Watchdog::stood_still(const StandStill& gap) {
+  gaps_.push_back(gap);
+  if (asked_at_) asked_at_ = gap.moved(*asked_at_);
+  last_ = gap.moved(last_);
+  for (auto& [rank, since] : silent_since_) since = gap.moved(since);
+}
+
+// As if it had begun later by what this rank has stood still since.
+Watchdog::Work Watchdog::counted(Work work) const {
+  for (const StandStill& gap : gaps_) {
+    if (work) work->since = gap.moved(work->since);
+  }
+  return work;
+}
+
 bool Watchdog::over(const std::optional<OldestWork>& work, TimePoint now) const {
   return work && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
 }
@@ -59,10 +74,12 @@ std::optional<TimePoint> Watchdog::next_question(const OldestWork& work) const {
 std::optional<TimePoint> Watchdog::next(const std::optional<OldestWork>& work) const {
   if (asked_at_) return *asked_at_ + kAnswerTime;
   if (wanted_) return TimePoint::min();
-  return work ? next_question(*work) : std::nullopt;
+  return work ? next_question(*counted(work)) : std::nullopt;
 }
 
-Watchdog::Actions Watchdog::check(const std::optional<OldestWork>& work, TimePoint now) {
+Watchdog::Actions Watchdog::check(const Work& in_flight, TimePoint now) {
+  if (!in_flight) gaps_.clear();
+  const Work work = counted(in_flight);
   if (asked_at_) return now >= *asked_at_ + kAnswerTime ? conclude(work, now) : Actions{};
   const auto question = work ? next_question(*work) : std::nullopt;
   return wanted_ || (question && *question <= now) ? ask(work, now) : Actions{};

@@ -10,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/engine/stand_still.h"
 
 namespace distrun::engine {
 
@@ -41,7 +42,7 @@ class Watchdog {
     Status abort;
   };
   // Due at next(), and after answered().
-  Actions check(const std::optional<OldestWork>& work, TimePoint now);
+  Actions check(const std::optional<OldestWork>& in_flight, TimePoint now);
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
@@ -52,10 +53,14 @@ class Watchdog {
   void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
   void end(const Status& why);
+  // This rank's own loop. What has been in flight longest is told with the clock's time as ever.
+  void stood_still(const StandStill& gap);
   // Nobody waits for this rank any more, unless it is the leader.
   void left(int rank);
 
  private:
+  using Work = std::optional<OldestWork>;
+  [[nodiscard]] Work counted(Work work) const;
   [[nodiscard]] std::optional<TimePoint> next_question(const OldestWork& work) const;
   Actions ask(const std::optional<OldestWork>& work, TimePoint now);
   [[nodiscard]] Status judge(const std::optional<OldestWork>& work, TimePoint now);
@@ -68,6 +73,7 @@ class Watchdog {
   std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
   std::vector<int> silent_;
   std::map<int, TimePoint> silent_since_;  // by rank: the first question that it has not answered
+  std::vector<StandStill> gaps_;           // in order, since something has been in flight without a pause
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   bool wanted_ = false;

@@ -16,10 +16,10 @@ namespace {}  // namespace
 Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std::string& job_id, int size) {
   auto server = StoreServer::create(key, {.bind_address = "*:0", .job_id = job_id, .size = size});
   if (!server.ok()) return server.status();
-  DISTRUN_RETURN_IF_ERROR(make_room((*server)->fd(), static_cast<std::size_t>(size),
-                                    "rank 0, which keeps the store, needs a connection to each of " +
-                                        std::to_string(size) + " ranks")
-                              .status());
+  DISTRUN_RETURN_IF_ERROR(
+      make_room((*server)->fd(), static_cast<std::size_t>(size),
+                "rank 0, which keeps the store, needs a connection to each of " + std::to_string(size) + " ranks")
+          .status());
   const auto address = parse_address((*server)->address());
   if (!address.ok()) return address.status();
   std::unique_ptr<StoreHost> host(new StoreHost(*std::move(server), address->port));

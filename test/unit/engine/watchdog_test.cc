@@ -202,5 +202,34 @@ TEST_CASE("only a limit, no warnings: asked at the limit, and again while a soun
   CHECK(*dog.next(work(false)) == at(10));
 }
 
+TEST_CASE("a time for which this rank stood still counts for nothing, also when it asked just before") {
+  Watchdog dog(options(1, 30));
+  CHECK(dog.check(work(false), at(10)).ping == std::vector<int>{0});
+  dog.stood_still({.from = at(10), .until = at(1010)});
+  CHECK(*dog.next(work(false)) == at(1011));
+  CHECK(dog.check(work(false), at(1010)).abort.ok());  // the answer may be there, unread
+  dog.answered(0);
+  CHECK(dog.check(work(false), at(1011)).warnings.empty());
+  CHECK(*dog.next(work(false)) == at(1020));
+  CHECK(dog.check(work(false), at(1019)).ping.empty());
+  dog.check(work(false), at(1020));
+  dog.answered(0);
+  CHECK(dog.check(work(false), at(1021)).abort.ok());
+  const auto limit = dog.check(work(false), at(1030));
+  CHECK(limit.overdue);
+  CHECK(dog.check(work(false), at(1031)).abort.info().ranks == std::vector<int>{0});  // it is gone all the same
+}
+
+TEST_CASE("several stops count together, and none for what began after them") {
+  Watchdog dog(options(0, 30));
+  for (const int stop : {5, 105, 205}) dog.stood_still({.from = at(stop), .until = at(stop + 95)});
+  CHECK(*dog.next(work(true)) == at(3 * 95 + 10));
+  OldestWork young = work(true);
+  young.since = at(300);
+  CHECK(*dog.next(young) == at(310));
+  dog.check(std::nullopt, at(320));
+  CHECK(*dog.next(work(true)) == at(10));  // nothing was in flight: forgotten
+}
+
 }  // namespace
 }  // namespace distrun::engine

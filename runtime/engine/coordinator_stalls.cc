@@ -1,0 +1,149 @@
+// The coordinator's part that watches what waits: reports, and limits of time.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/mismatch.h"
+#include "runtime/engine/stall.h"
+
+namespace distrun::engine {
+namespace {
+
+// However long something stalls already, it is reported so often.
+constexpr Duration kLongestSilence = std::chrono::minutes(10);
+
+// Who has joined waits for as long as the others have data.
+bool can_stall(const PendingTensor& tensor) { return !tensor.complete() && tensor.signature.kind != OpKind::kJoin; }
+
+bool is_reported(const PendingTensor& tensor) { return tensor.reported != tensor.first; }
+
+}  // namespace
+
+// Each time after as long again as it has waited already, so that hours of waiting are few lines.
+TimePoint Coordinator::next_report(TimePoint since, TimePoint reported) const {
+  const Duration warning = options_.stall_warning;
+  if (warning == Duration::zero()) return TimePoint::max();
+  return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
+}
+
+std::optional<TimePoint> Coordinator::next_tick() const {
+  if (finished()) return std::nullopt;
+  TimePoint next = TimePoint::max();
+  const auto consider = [&](TimePoint since, TimePoint reported) {
+    next = std::min(next, next_report(since, reported));
+    if (options_.stall_shutdown > Duration::zero()) next = std::min(next, since + options_.stall_shutdown);
+  };
+  pending_.for_each([&](const PendingTensor& tensor) {
+    if (can_stall(tensor)) consider(tensor.first, tensor.reported);
+  });
+  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
+    consider(waiting.since, std::max(waiting.since, calls_reported_));
+  }
+  return next == TimePoint::max() ? std::nullopt : std::optional(next);
+}
+
+void Coordinator::tick(TimePoint now) {
+  if (finished()) return;
+  tick_tensors(now);
+  tick_calls(now);
+}
+
+void Coordinator::stood_still(const StandStill& gap) {
+  for (PendingTensor* tensor : pending_.waiting()) {
+    tensor->first = gap.moved(tensor->first);
+    tensor->reported = gap.moved(tensor->reported);
+  }
+  calls_.stood_still(gap);
+  calls_reported_ = gap.moved(calls_reported_);
+}
+
+// Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
+// as long as a warning takes.
+void Coordinator::fail_rivals(TimePoint now) {
+  // All of them at once: what is left of a group has no rival any more and would wait for ever.
+  std::vector<std::pair<PendingTensor*, Status>> failed;
+  for (const Rivals& one : rivals_among(pending_.waiting(), options_.stall_warning, now)) {
+    failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
+  }
+  for (const auto& [tensor, error] : failed) {
+    fail_groups_of(*tensor, error);
+    fail(*tensor, error);
+  }
+}
+
+void Coordinator::tick_tensors(TimePoint now) {
+  if (options_.stall_warning > Duration::zero()) fail_rivals(now);
+  std::vector<const PendingTensor*> stalled;
+  for (PendingTensor* tensor : pending_.waiting()) {
+    if (!can_stall(*tensor)) continue;
+    if (options_.stall_shutdown > Duration::zero() && now - tensor->first >= options_.stall_shutdown) {
+      return abort(stall_error(*tensor, options_.hosts, now));
+    }
+    if (now < next_report(tensor->first, tensor->reported)) continue;
+    tensor->reported = now;
+    stalled.push_back(tensor);
+  }
+  if (stalled.empty()) return;
+  if (!went_on_.empty()) actions_.warnings.push_back(went_on_.take_text());
+  actions_.warnings.push_back(stall_text(stalled, options_.hosts, now));
+}
+
+// What has been reported and goes on is told in one line, when nothing that has been reported waits any more.
+void Coordinator::report_went_on() {
+  if (went_on_.empty()) return;
+  bool waits = false;
+  pending_.for_each([&](const PendingTensor& tensor) { waits = waits || (can_stall(tensor) && is_reported(tensor)); });
+  if (!waits) actions_.warnings.push_back(went_on_.take_text());
+}
+
+// All that are late together, when one of them is due.
+void Coordinator::tick_calls(TimePoint now) {
+  std::string late;
+  bool due = false;
+  for (const CallBoard::Waiting& waiting : calls_.waiting()) {
+    end_hopeless(waiting, now);
+    if (finished()) return;
+    if (fail_joined(waiting, now)) continue;
+    if (now - waiting.since < options_.stall_warning) continue;
+    due = due || now >= next_report(waiting.since, std::max(waiting.since, calls_reported_));
+    late += (late.empty() ? "" : "; ") + std::string("waiting for ") + describe_ranks(waiting.missing, options_.hosts) +
+            ": " + waiting.what + ", " + seconds_text(now - waiting.since) + " after the first rank";
+  }
+  if (!due) return;
+  calls_reported_ = now;
+  actions_.warnings.push_back(std::move(late));
+}
+
+// A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
+bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
+  if (options_.stall_warning == Duration::zero() || now - waiting.since < options_.stall_warning) return false;
+  const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
+  if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
+  calls_.refuse(
+      waiting.number,
+      Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                       .message = waiting.what + " waits for " + describe_ranks(waiting.missing, options_.hosts) +
+                                  " in join (out of data), which waits for the ranks that call; make the " +
+                                  "same calls on every rank before any of them calls join",
+                       .ranks = waiting.missing}));
+  return true;
+}
+
+// A call that waits for a rank which has left, or has waited for too long.
+void Coordinator::end_hopeless(const CallBoard::Waiting& waiting, TimePoint now) {
+  std::vector<int> gone = waiting.missing;
+  std::erase_if(gone, [&](int rank) { return !left_[static_cast<std::size_t>(rank)]; });
+  const bool timeout = options_.stall_shutdown > Duration::zero() && now - waiting.since >= options_.stall_shutdown;
+  if (gone.empty() && !timeout) return;
+  const auto& ranks = gone.empty() ? waiting.missing : gone;
+  abort({.code = gone.empty() ? Errc::kTimeout : Errc::kRankLeft,
+         .message = waiting.what + " can not end: " + describe_ranks(ranks, options_.hosts) +
+                    (gone.empty() ? " did not take part within stall_shutdown_time" : " left the job") +
+                    "; make the same calls on every rank that takes part",
+         .ranks = ranks,
+         .host = options_.hosts.at(static_cast<std::size_t>(ranks.front())),
+         .cause = gone.empty() ? "stalled" : "left",
+         .usable = false});
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,125 @@
+// What the coordinator says of tensors and calls that wait, and how often; and that a time of its own absence counts
+// for nothing.
+#include <catch2/catch_test_macros.hpp>
+
+#include "test/unit/engine/coordinator_options.h"
+
+namespace distrun::engine {
+namespace {
+
+using std::chrono::seconds;
+
+CoordinatorOptions options(int world_size, int shutdown = 0) {
+  CoordinatorOptions o = plain_options(world_size);
+  o.stall_warning = seconds(10);
+  o.stall_shutdown = seconds(shutdown);
+  return o;
+}
+
+message::Submitted request(const std::string& name) { return {.name = name, .signature = {.shape = {4}}}; }
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// When it warns up to `end`, as the loop would see it: the seconds of each timer that is due.
+std::vector<int> warned_at(Coordinator& c, int end) {
+  std::vector<int> warned;
+  for (auto due = c.next_tick(); due && *due <= at(end); due = c.next_tick()) {
+    c.tick(*due);
+    CHECK(c.act().warnings.size() == 1);
+    warned.push_back(static_cast<int>((*due - at(0)) / seconds(1)));
+  }
+  return warned;
+}
+
+const std::vector<int> kAnHour = {10, 20, 40, 80, 160, 320, 640, 1240, 1840, 2440, 3040};
+
+TEST_CASE("what waits for an hour is told a few times, for each time as long again") {
+  Coordinator c(options(2));
+  c.submitted(0, request("a"), at(0));
+  CHECK(warned_at(c, 3600) == kAnHour);
+}
+
+TEST_CASE("so it is with a call") {
+  Coordinator c(options(2));
+  c.called(0, {.kind = Call::Kind::kStopTimeline}, at(0));
+  CHECK(warned_at(c, 3600) == kAnHour);
+}
+
+TEST_CASE("a call that is late later is told in its own time, together with those that are late for long") {
+  Coordinator c(options(4));
+  const auto alone = [](std::vector<int> ranks) {
+    return Call{.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
+  };
+  c.called(0, alone({0, 1}), at(0));
+  CHECK(warned_at(c, 100) == std::vector<int>{10, 20, 40, 80});
+  c.called(2, alone({2, 3}), at(100));
+  CHECK(*c.next_tick() == at(110));
+  c.tick(at(110));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings[0], "ranks 2, 3"));
+  CHECK(has(warnings[0], "ranks 0, 1"));
+}
+
+TEST_CASE("that reported tensors go on is told once, with the last of them") {
+  Coordinator c(options(2));
+  for (const char* name : {"a", "b"}) c.submitted(0, request(name), at(0));
+  c.tick(at(10));
+  CHECK(c.act().warnings.size() == 1);
+  c.submitted(0, request("young"), at(11));
+  c.submitted(1, request("a"), at(12));
+  CHECK(c.act().warnings.empty());
+  c.submitted(1, request("b"), at(13));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0] == "allreduce 'a', allreduce 'b' went on after 13.0 s");
+  c.submitted(1, request("young"), at(14));
+  CHECK(c.act().warnings.empty());
+}
+
+TEST_CASE("what goes on is told no later than the next report of what does not") {
+  Coordinator c(options(2));
+  for (int i = 0; i < 9; ++i) c.submitted(0, request("t" + std::to_string(i)), at(0));
+  c.tick(at(10));
+  CHECK(c.act().warnings.size() == 1);
+  for (int i = 0; i < 8; ++i) c.submitted(1, request("t" + std::to_string(i)), at(11));
+  CHECK(c.act().warnings.empty());
+  c.tick(at(20));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 2);
+  CHECK(has(warnings[0], "allreduce 't5' and 2 more went on after 11.0 s"));
+  CHECK(has(warnings[1], "to submit allreduce 't8', 20.0 s after"));
+}
+
+TEST_CASE("a time for which the leader stood still counts for no warning and no limit") {
+  Coordinator c(options(2, 30));
+  c.submitted(0, request("a"), at(0));
+  c.called(0, {.kind = Call::Kind::kStopTimeline}, at(1));
+  c.stood_still({.from = at(5), .until = at(1005)});
+  CHECK(*c.next_tick() == at(1010));
+  c.tick(at(1009));
+  const Actions quiet = c.act();
+  CHECK(quiet.warnings.empty());
+  CHECK(quiet.abort.ok());
+  c.tick(at(1010));
+  CHECK(has(c.act().warnings.at(0), "10.0 s after"));
+  c.tick(at(1029));
+  CHECK(c.act().abort.ok());
+  c.tick(at(1030));  // who does not come all the same
+  CHECK(c.act().abort.code() == Errc::kTimeout);
+}
+
+TEST_CASE("a limit that a call reaches by standing still alone is none; what came meanwhile begins at the end") {
+  Coordinator c(options(2, 30));
+  c.called(0, {.kind = Call::Kind::kStopTimeline}, at(0));
+  c.submitted(0, request("a"), at(99));
+  c.stood_still({.from = at(1), .until = at(100)});
+  c.tick(at(128));
+  CHECK(c.act().abort.ok());
+  CHECK(*c.next_tick() == at(129));
+  c.tick(at(129));
+  CHECK(has(c.act().abort.message(), "stopping the timeline can not end"));
+}
+
+}  // namespace
+}  // namespace distrun::engine
