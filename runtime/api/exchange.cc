@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <span>
+#include <string_view>
+#include <unordered_map>
 
 #include "runtime/net/wire.h"
 
@@ -18,10 +20,21 @@ constexpr std::uint32_t kMaxParts = 512;  // of a store of 256 MiB
 // knows who is missing, time to say so.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
+// Who is missing, the blobs that differ, and for each member which of them is its own: most members say the same, and
+// every one of them gets this.
 std::string pack(const std::vector<int>& missing, const std::vector<std::string>& blobs) {
+  std::vector<std::string_view> distinct;
+  std::vector<std::uint32_t> own;
+  std::unordered_map<std::string_view, std::uint32_t> places;
+  for (const std::string& blob : blobs) {
+    const auto [place, fresh] = places.emplace(blob, static_cast<std::uint32_t>(distinct.size()));
+    if (fresh) distinct.push_back(blob);
+    own.push_back(place->second);
+  }
   net::WireWriter writer;
   writer.list(missing, [](net::WireWriter& to, int rank) { to.i32(rank); });
-  writer.list(blobs, [](net::WireWriter& to, const std::string& blob) { to.string(blob); });
+  writer.list(distinct, [](net::WireWriter& to, std::string_view blob) { to.string(blob); });
+  writer.list(own, [](net::WireWriter& to, std::uint32_t place) { to.u32(place); });
   const std::span<const std::byte> bytes = writer.view();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -39,10 +52,18 @@ Status missing_error(const std::vector<int>& missing, const std::string& topic) 
 Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {
   net::WireReader reader(net::as_bytes(all));
   const auto missing = reader.list<int>(kMaxMembers, 4, [](net::WireReader& from) { return from.i32(); });
-  auto blobs = reader.list<std::string>(kMaxMembers, 4, [](net::WireReader& from) { return from.string(kMaxBlob); });
-  if (missing.empty() && blobs.size() != expected) reader.fail("the list has not one entry per member");
+  const auto distinct =
+      reader.list<std::string>(kMaxMembers, 4, [](net::WireReader& from) { return from.string(kMaxBlob); });
+  const auto own = reader.list<std::uint32_t>(kMaxMembers, 4, [](net::WireReader& from) { return from.u32(); });
+  if (missing.empty() && own.size() != expected) reader.fail("the list has not one entry per member");
+  if (std::any_of(own.begin(), own.end(), [&](std::uint32_t place) { return place >= distinct.size(); })) {
+    reader.fail("an entry of the list is not there");
+  }
   DISTRUN_RETURN_IF_ERROR(reader.finish("the members' list"));
   if (!missing.empty()) return missing_error(missing, topic);
+  std::vector<std::string> blobs;
+  blobs.reserve(own.size());
+  for (const std::uint32_t place : own) blobs.push_back(distinct[place]);
   return blobs;
 }
 

@@ -1,5 +1,5 @@
 // Everybody tells everybody: the few all-to-all exchanges of set-up, over the store. The first member gathers and
-// publishes, so every other member makes two calls whatever the group's size.
+// publishes, so every other member makes two calls whatever the group's size; what members say alike is told once.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ using NamedValue = std::pair<std::string, std::string>;
 struct Introduction {
   std::string version;
   std::string host;
-  std::vector<NamedValue> job_settings;
+  std::vector<NamedValue> job_settings;  // rank 0's, which count; the others' are not told
 };
 
 std::string encode(const Introduction& introduction) {
@@ -46,7 +46,7 @@ Result<Introduction> decode(const std::string& bytes) {
 Introduction introduce(const net::World& world, const Settings& settings) {
   Introduction introduction = {.version = DISTRUN_VERSION_TEXT, .host = world.host, .job_settings = {}};
   for (const SettingRow& row : setting_rows()) {
-    if (row.scope == SettingScope::kJob) {
+    if (world.rank == 0 && row.scope == SettingScope::kJob) {
       introduction.job_settings.emplace_back(row.name, value_of(settings, row.name));
     }
   }

@@ -76,9 +76,25 @@ TEST_CASE("what all members of a large group say together is more than the store
   for (std::size_t i = 0; i < all->size(); ++i) CHECK((*all)[i] == blob + std::to_string(i));
 }
 
+TEST_CASE("what many members say alike is told once", "[api]") {
+  constexpr int kMembers = 4096;
+  test::FakeStore store;
+  const std::string blob(1000, 'x');
+  for (int rank = 1; rank < kMembers; ++rank) {
+    REQUIRE(store.set("offers/" + std::to_string(rank), rank == 7 ? "another" : blob).ok());
+  }
+  const std::vector<int> ranks = first_ranks(kMembers);
+  REQUIRE(exchange(store, {ranks, 0}, "offers", blob, deadline_after(40)).ok());
+  CHECK(store.get("offers/all", deadline_after(1))->size() < 32 << 10);
+  const auto all = exchange(store, {ranks, kMembers - 1}, "offers", blob, deadline_after(40));
+  REQUIRE(all.ok());
+  REQUIRE(all->size() == kMembers);
+  for (std::size_t i = 0; i < all->size(); ++i) CHECK((*all)[i] == (i == 7 ? "another" : blob));
+}
+
 TEST_CASE("a damaged list is refused", "[api]") {
   test::FakeStore store;
-  const std::string good("\x01\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0a\x01\0\0\0b", 22);
+  const std::string good("\x01\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0a\x01\0\0\0b\x02\0\0\0\x01\0\0\0\0\0\0\0", 34);
   for (std::size_t length = 0; length < good.size(); ++length) {
     REQUIRE(store.set("topic/all", good.substr(0, length)).ok());
     const auto all = exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1));
@@ -89,8 +105,14 @@ TEST_CASE("a damaged list is refused", "[api]") {
     REQUIRE(store.set("topic/all", std::string("\0\0\0", 3) + parts + good.substr(4)).ok());
     CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).status().code() == Errc::kProtocol);
   }
+  std::string beyond = good;
+  beyond[30] = '\x02';
+  REQUIRE(store.set("topic/all", beyond).ok());
+  CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).status().code() == Errc::kProtocol);
   REQUIRE(store.set("topic/all", good).ok());
-  CHECK(exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1)).ok());
+  const auto all = exchange(store, {{0, 1}, 1}, "topic", "mine", deadline_after(1));
+  REQUIRE(all.ok());
+  CHECK(*all == std::vector<std::string>{"b", "a"});
 }
 
 TEST_CASE("two rounds under two prefixes do not meet", "[api]") {

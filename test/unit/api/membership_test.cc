@@ -32,6 +32,15 @@ TEST_CASE("rank 0's job-wide settings win and the difference is told", "[api]") 
   });
 }
 
+TEST_CASE("only rank 0 tells its settings, for all ranks get what each has told", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(2, [&](int rank) {
+    Settings settings;
+    EXPECT_OK(agree_on_membership(store, world_of(rank, 2), settings, deadline_after(20)));
+  });
+  CHECK(store.get("members/1", deadline_after(1))->size() < 100);
+}
+
 TEST_CASE("a rank that never comes is named", "[api]") {
   test::FakeStore store;
   Settings settings;
