@@ -102,8 +102,8 @@ std::string as_json(const Topology& topology, const Answer& backends) {
   return std::string("{\"version\": ") + json_quote(kVersion) + ", \"program\": " + json_quote(own_program()) +
          ", \"library\": " + json_quote(library_path()) + ", \"cpus\": " + std::to_string(topology.cpus.size()) +
          ", \"cores\": " + std::to_string(count_cores(topology.cpus)) + ", \"gpus\": [" + join(gpus, ", ") +
-         "], \"backends\": {" + join(items, ", ") + "}, \"warnings\": [" + join(warnings, ", ") + "], \"fault\": " + json_quote(backends.fault) +
-         "}\n";
+         "], \"backends\": {" + join(items, ", ") + "}, \"warnings\": [" + join(warnings, ", ") +
+         "], \"fault\": " + json_quote(backends.fault) + "}\n";
 }
 
 // The Python beside this program (a virtual environment's), else the first one on PATH.

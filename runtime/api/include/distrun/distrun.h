@@ -184,8 +184,8 @@ DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session
  * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. DISTRUN_INTERRUPTED (a
  * signal handler ran while it waited): it has not left yet, call again. May be called again in any case. */
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
-/* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0 itself
- * stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
+/* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0
+ * itself stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
 /* Every rank calls it once per step. `stop` becomes 1 on all ranks from the same call (the same number of calls,
  * counted on each rank) on, once a rank got SIGTERM or SIGUSR1, passed request = 1, or the launcher was asked
@@ -209,8 +209,8 @@ DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, ch
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
 /* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
- * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0. Otherwise the operation's
- * own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
+ * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0. Otherwise the
+ * operation's own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
 /* All handles; the first that failed is reported and its index stored (may be NULL). */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
