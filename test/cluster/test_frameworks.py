@@ -63,6 +63,7 @@ def test_a_parameter_server_cluster(cluster: Cluster) -> None:
         ("tensorflow", "keras_mnist.py", TWO_EPOCHS),
         ("jax", "jax_mnist.py", TWO_EPOCHS),
         (".venv", "pytorch_mnist.py", TWO_EPOCHS),
+        pytest.param("tensorflow-2.15", "estimator_mnist.py", TWO_EPOCHS, marks=pytest.mark.full),
     ],
 )
 def test_the_mnist_examples(cluster: Cluster, environment: str, example: str, words: tuple[str, ...]) -> None:

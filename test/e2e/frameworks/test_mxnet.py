@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from environments import environment_python
 
@@ -26,3 +28,31 @@ def test_operations(run_mxnet: RunFramework, ranks: int, options: tuple[str, ...
 
 def test_mnist(run_mxnet: RunFramework) -> None:
     assert_trained(run_mxnet("-np", "2", program=ROOT / "examples/mxnet_mnist.py"), 0.9)
+
+
+def test_a_rank_killed_in_mid_step(run_mxnet: RunFramework) -> None:
+    done = run_mxnet("-np", "3", "--oversubscribe", program="mxnet_ends.py", words=("killed",))
+    assert done.returncode == 137, done.stdout + done.stderr
+    died = re.search(r"dies (\S+)", done.stdout)
+    told = re.findall(r"told (\S+) ranks=\(1,\)", done.stdout)
+    assert died is not None and len(told) == 2, done.stdout + done.stderr
+    assert all(float(when) - float(died[1]) < 5.0 for when in told), done.stdout
+
+
+def test_a_rank_with_fewer_batches_leaves(run_mxnet: RunFramework) -> None:
+    done = run_mxnet("-np", "2", program="mxnet_ends.py", words=("leaves",))
+    assert done.returncode == 76, done.stdout + done.stderr
+    assert re.search(r"told ranks=\(0,\) .*allreduce", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("how", ["joins", "nan", "infinite", "overflows"])
+def test_what_one_rank_has_of_its_own(run_mxnet: RunFramework, how: str) -> None:
+    done = run_mxnet("-np", "2", program="mxnet_ends.py", words=(how,))
+    assert done.returncode == 0 and done.stdout.count("all checks passed") == 2, done.stdout + done.stderr
+
+
+def test_a_parameter_that_one_rank_lacks(run_mxnet: RunFramework) -> None:
+    done = run_mxnet("-np", "2", program="mxnet_ends.py", words=("lacks",))
+    assert done.returncode == 76, done.stdout + done.stderr
+    told = r"RankLeft: allreduce '\S+_bias' can never run: rank 0 .* left the job without submitting it"
+    assert re.search(told, done.stdout + done.stderr), done.stdout + done.stderr
