@@ -1,6 +1,9 @@
 #include "launcher/cli/explain.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "launcher/plan/text.h"
 
@@ -44,11 +47,20 @@ Environments environments(const LaunchPlan& plan) {
   return out;
 }
 
-bool same_everywhere(const Environments& environments, const Variable& variable) {
-  return std::all_of(environments.begin(), environments.end(), [&variable](const std::vector<Variable>& of_rank) {
-    return std::any_of(of_rank.begin(), of_rank.end(),
-                       [&variable](const Variable& v) { return v.name == variable.name && v.value == variable.value; });
-  });
+// Name and value; of thousands of ranks too.
+using Shared = std::set<std::pair<std::string, std::string>>;
+Shared same_everywhere(const Environments& environments) {
+  std::map<std::pair<std::string, std::string>, std::size_t> count;
+  for (const std::vector<Variable>& of_rank : environments) {
+    Shared own;
+    for (const Variable& v : of_rank) own.emplace(v.name, v.value);
+    for (const auto& one : own) ++count[one];
+  }
+  Shared shared;
+  for (const auto& [one, ranks] : count) {
+    if (ranks == environments.size()) shared.insert(one);
+  }
+  return shared;
 }
 
 std::string line_of(const LaunchPlan& plan, const Variable& variable) {
@@ -92,13 +104,14 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
                     join(command, " ") + "\nNothing is started.\n\nWhere:\n" + placement(plan) + "\nWhy:\n" +
                     reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
   const Environments variables = environments(plan);
+  const Shared shared = same_everywhere(variables);
   for (const Variable& variable : variables.front()) {
-    if (same_everywhere(variables, variable)) out += line_of(plan, variable);
+    if (shared.contains({variable.name, variable.value})) out += line_of(plan, variable);
   }
   for (std::size_t rank = 0; rank < variables.size(); ++rank) {
     std::string own;
     for (const Variable& variable : variables[rank]) {
-      if (!same_everywhere(variables, variable)) own += line_of(plan, variable);
+      if (!shared.contains({variable.name, variable.value})) own += line_of(plan, variable);
     }
     if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
   }

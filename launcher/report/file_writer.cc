@@ -69,7 +69,7 @@ void FileWriter::State::put(const Part& part) {
   std::string_view left = part.text;
   if (file.dropped == 0) {
     left = write_some(part.file, left);
-  } else if (Clock::now() >= file.again && write_some(part.file, mark_of(file)).empty()) {
+  } else if ((part.last || Clock::now() >= file.again) && write_some(part.file, mark_of(file)).empty()) {
     file.dropped = 0;
     left = write_some(part.file, left);
   }
@@ -138,6 +138,7 @@ Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Du
   state->wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->wake.valid()) return errno_status("eventfd", errno);
   std::unique_ptr<FileWriter> writer(new FileWriter(state));  // the constructor is private
+  writer->files_ = state->files.size();
   auto thread = named_thread("distrun-files", [state] { run(*state); });
   if (!thread.ok()) return thread.status();
   writer->thread_ = *std::move(thread);
@@ -168,12 +169,19 @@ void FileWriter::look() {
 
 void FileWriter::write(std::vector<Part> batch) {
   if (batch.empty()) return;
-  for (const Part& part : batch) in_hand_ += part.text.size();
+  for (const Part& part : batch) in_hand_ += size_of(part);
   busy_ = true;
   const MutexLock lock(state_->mutex);
   state_->batch = std::move(batch);
   state_->given = true;
   state_->changed.notify_all();
+}
+
+void FileWriter::finish() {
+  if (busy_ || !fault_ || std::exchange(finished_, true)) return;
+  std::vector<Part> batch;
+  for (std::size_t file = 0; file < files_; ++file) batch.push_back({.file = file, .last = true});
+  write(std::move(batch));
 }
 
 void FileWriter::watch(Poller& poller) {

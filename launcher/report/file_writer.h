@@ -5,6 +5,7 @@
 // the owner of the FileWriter, who so sees how far behind the disk is. All functions are for that owner's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -30,7 +31,10 @@ class FileWriter {
     std::size_t file = 0;  // number, as given to create()
     std::string text{};
     bool empty_first = false;  // what the file has so far goes
+    bool last = false;         // of finish()
   };
+  // In bytes; what has no text is work too.
+  static std::size_t size_of(const Part& part) { return std::max(part.text.size(), std::size_t{1}); }
   struct Fault {
     std::size_t file = 0;
     int error = 0;
@@ -46,6 +50,9 @@ class FileWriter {
   // has, then watch(), by which the end of the one in hand wakes the loop.
   void look();
   void write(std::vector<Part> batch);
+  // No more text will come. Nothing while a batch is in hand; then, where something was dropped, a file gets its line
+  // that says so, however soon after the fault.
+  void finish();
   void watch(Poller& poller);
   [[nodiscard]] bool busy() const { return busy_; }  // as of the last look
 
@@ -62,6 +69,8 @@ class FileWriter {
   static void run(State& state);
 
   const std::shared_ptr<State> state_;  // with the thread
+  std::size_t files_ = 0;
+  bool finished_ = false;
   bool busy_ = false;
   std::size_t in_hand_ = 0;
   std::optional<Fault> fault_;

@@ -47,13 +47,20 @@ void LogFiles::write_merged(std::string text) {
 
 void LogFiles::put(FileWriter::Part part) {
   if (given_up()) return;
-  waiting_bytes_ += part.text.size();
+  waiting_bytes_ += FileWriter::size_of(part);
   waiting_.push_back(std::move(part));
+}
+
+void LogFiles::look() {
+  if (!given_up()) writer_->look();
+}
+
+void LogFiles::finish() {
+  if (!given_up() && waiting_.empty()) writer_->finish();
 }
 
 void LogFiles::watch(Poller& poller) {
   if (given_up()) return;
-  writer_->look();
   if (!writer_->busy()) {
     writer_->write(std::exchange(waiting_, {}));
     waiting_bytes_ = 0;

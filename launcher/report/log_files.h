@@ -22,12 +22,13 @@ class LogFiles {
 
   void write(int rank, int stream, std::string text);
   void write_merged(std::string text);
-  // In each round of the loop.
+  // In each round of the loop: FileWriter's.
+  void look();
+  void finish();
   void watch(Poller& poller);
 
-  // Bytes that are still to be written; pending() is true for a file that is still to be emptied, too.
+  // Bytes that are still to be written, one for each file that is only to be emptied.
   [[nodiscard]] std::size_t backlog() const { return waiting_bytes_ + (writer_ ? writer_->in_hand() : 0); }
-  [[nodiscard]] bool pending() const { return !waiting_.empty() || (writer_ && writer_->busy()); }
   // Grows with what the disk takes.
   [[nodiscard]] std::size_t taken() const { return writer_ ? writer_->taken() : 0; }
   // Something could not be written.

@@ -365,6 +365,11 @@ void Output::give_up(int place, TimePoint now) {
 Duration Output::patience() const { return hurried_ ? kLastPatience : kPatience; }
 
 void Output::tick(TimePoint now) {
+  // Before what is judged by it; an end that comes later leaves the descriptor readable, and the loop comes again.
+  output_.look();
+  error_.look();
+  if (files_) files_->look();
+  if (finished_) finish_files();
   for (int i = 0; i < (shared_ ? 1 : 2); ++i) {
     tell_lost(i, now);
     tell_gone(i, now);
@@ -377,6 +382,12 @@ void Output::tick(TimePoint now) {
   show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
   if (files_) write_merged(merged_order_.take(now), now);
+}
+
+void Output::finish_files() {
+  if (output_sink_.size() == 0) output_.finish();
+  if (error_sink_.size() == 0) error_.finish();
+  if (files_) files_->finish();
 }
 
 std::optional<TimePoint> Output::deadline() const {

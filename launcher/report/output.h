@@ -72,7 +72,7 @@ class Output {
   // No rank writes any more: all that waits for others is to be shown.
   void finish_all();
   // Something is still to be written, as soon as its reader or the disk takes it.
-  [[nodiscard]] bool pending() const { return backlog(0) != 0 || backlog(1) != 0 || (files_ && files_->pending()); }
+  [[nodiscard]] bool pending() const { return backlog(0) != 0 || backlog(1) != 0 || backlog(kFiles) != 0; }
   // The user has had enough: a reader or a disk that takes nothing for a moment is waited for no longer.
   void hurry() { hurried_ = true; }
   // Takes over what another one, which ends, has not written.
@@ -128,6 +128,7 @@ class Output {
   void tell(int place, const std::string& text, TimePoint now);
   void tell_lost(int stream, TimePoint now);
   void tell_log_fault(TimePoint now);
+  void finish_files();
   void tell_gone(int stream, TimePoint now);
   void tell_stuck(int place, TimePoint now);
   [[nodiscard]] std::string stuck_text(int place) const;

@@ -50,7 +50,6 @@ void Terminal::watch(Poller& poller, std::string& text) {
   // What nobody reads must not pile up: a full backlog stops the reading of agents, and with it the end of the job.
   if (closed_) text.clear();
   if (writer_) {
-    writer_->look();
     if (!writer_->busy() && !text.empty()) writer_->write({{.text = std::exchange(text, {})}});
     return writer_->watch(poller);
   }

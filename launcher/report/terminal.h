@@ -29,6 +29,13 @@ class Terminal {
   // True when both mean the same file, pipe or terminal: then one order must hold for both.
   [[nodiscard]] bool same_as(const Terminal& other) const;
 
+  // In each round of the loop: look() first, and finish() where no more text will come. FileWriter's, of a file.
+  void look() {
+    if (writer_) writer_->look();
+  }
+  void finish() {
+    if (writer_) writer_->finish();
+  }
   void watch(Poller& poller, std::string& text);
   // The reader is waited for no longer; it counts as gone.
   void give_up();

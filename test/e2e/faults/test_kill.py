@@ -109,7 +109,9 @@ def test_a_stopped_agent_does_not_hold_the_launcher(
     job.ranks(2)
     os.kill(agent_of(job.process.pid), signal.SIGSTOP)
     before = time.monotonic()
-    for _ in range(signals):
+    job.signal(signal.SIGTERM)
+    if signals > 1:
+        time.sleep(1.1)  # what comes sooner is part of the first
         job.signal(signal.SIGTERM)
     assert job.finish(30) == 143, job.text  # well within the longer grace period
     assert time.monotonic() - before > 2

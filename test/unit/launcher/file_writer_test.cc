@@ -120,6 +120,18 @@ TEST_CASE("a disk that was full for a while goes on below a line that says what 
         4 + 4 + 6 + 5 + 5 + std::string("\ndistrun: 8 bytes are missing here: File too large (errno 27)\n").size());
 }
 
+TEST_CASE("what was dropped is told at the end, however soon that comes") {
+  const test::TemporaryFile file;
+  auto writer = writer_of(file.path());
+  {
+    const FullDisk full(2);
+    write_and_wait(*writer, "one\n");
+  }
+  writer->finish();
+  write_and_wait(*writer, "");
+  CHECK(file.text() == "on\ndistrun: 2 bytes are missing here: File too large (errno 27)\n");
+}
+
 TEST_CASE("a file is emptied before what comes next, and a pipe need not be") {
   const test::TemporaryFile file;
   auto writer = writer_of(file.path());

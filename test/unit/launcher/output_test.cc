@@ -187,6 +187,25 @@ TEST_CASE("a dead disk is given up a second after the user insists") {
   CHECK(output.lost());
 }
 
+TEST_CASE("a disk that does not even empty its files is given up too") {
+  Pipes pipes;
+  StuckLogs logs;
+  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
+  pipes.restore();
+  REQUIRE(made.ok());
+  Output& output = **made;
+  output.begin();
+  output.finish_all();
+  output.hurry();
+  const TimePoint start = Clock::now();
+  output.tick(start);
+  CHECK(output.pending());
+  output.tick(start + std::chrono::seconds(1));
+  flush(output);
+  CHECK(pipes.read(2).find("(--output-dir) takes nothing") != std::string::npos);
+  CHECK_FALSE(output.pending());
+}
+
 // Standard error is a file while it lives.
 class ErrorsToFile {
  public:
@@ -209,6 +228,7 @@ void write_all(Output& output) {
     Poller poller;
     output.watch(poller);
     if (output.pending()) REQUIRE(poller.wait(until).ok());
+    output.tick(Clock::now());
   }
 }
 
@@ -222,6 +242,7 @@ TEST_CASE("text that comes when a file has just taken what was before it is not 
   Output& output = **made;
   for (const std::string text : {"one", "two"}) {
     output.say(text);
+    output.tick(Clock::now());
     Poller poller;
     output.watch(poller);
     const TimePoint until = deadline_after(10);
