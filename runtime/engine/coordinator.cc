@@ -90,6 +90,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   } else {
     excuse_joined(*tensor, event.now);
   }
+  look_later(event.now);
   if (tensor->complete()) {
     complete(*tensor, event.now);
   } else if (hopeless(*tensor)) {
@@ -109,6 +110,7 @@ void Coordinator::excuse_joined(PendingTensor& tensor, TimePoint now) {
 // From now on nothing of the set waits for this rank, until all its members have joined.
 void Coordinator::join(int rank, int set, TimePoint now) {
   joined_.join(set, rank);
+  last_join_ = now;
   // All before any is completed: an error of one fails the tensors of its groups, and who is excused decides which.
   std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
@@ -134,17 +136,18 @@ void Coordinator::complete(PendingTensor& tensor, TimePoint now) {
     fail(tensor, result);
     return fail_hopeless();
   }
+  if (tensor.signature.group.size != 0) return complete_in_group(tensor, now);
   if (tensor.reported != tensor.first) went_on_.add(tensor, now);
-  if (tensor.signature.group.size != 0) return complete_in_group(tensor);
   ready_.push_back(&tensor);
 }
 
-void Coordinator::complete_in_group(PendingTensor& tensor) {
+void Coordinator::complete_in_group(PendingTensor& tensor, TimePoint now) {
   const GroupKey key{tensor.set, tensor.signature.group.digest};
   const std::uint32_t size = tensor.signature.group.size;  // fail() frees the tensor
   Group& group = groups_[key];
   ++group.seen;
   if (group.failed.ok()) {
+    if (tensor.reported != tensor.first) went_on_.add(tensor, now);
     group.complete.push_back(&tensor);
   } else {
     fail(tensor, of_group(tensor, group.failed));
@@ -291,6 +294,7 @@ void Coordinator::called(int rank, Call call, TimePoint now, const Status& refus
   if (!takes_part || (call.members_only && !are_ranks(takers, options_.world_size))) {
     return protocol_error(rank, describe(call) + ", of which it is no member");
   }
+  look_later(now);
   calls_.add(rank, std::move(call), std::move(takers), now, refused);
 }
 

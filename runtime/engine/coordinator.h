@@ -83,7 +83,7 @@ class Coordinator {
   [[nodiscard]] std::optional<std::size_t> position(int rank, int set) const;
   void add(int rank, SubmissionEvent event);
   void complete(PendingTensor& tensor, TimePoint now);
-  void complete_in_group(PendingTensor& tensor);
+  void complete_in_group(PendingTensor& tensor, TimePoint now);
   void fail(PendingTensor& tensor, const Status& error);
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
   [[nodiscard]] std::optional<Status> hopeless(const PendingTensor& tensor) const;
@@ -105,6 +105,7 @@ class Coordinator {
   void abort(ErrorInfo error);
   // coordinator_stalls.cc
   [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
+  void look_later(TimePoint now);
   void report_went_on();
   void fail_rivals(TimePoint now);
   void tick_tensors(TimePoint now);
@@ -122,6 +123,9 @@ class Coordinator {
   Joined joined_;
   CallBoard calls_;
   TimePoint calls_reported_{};
+  TimePoint last_join_{};
+  TimePoint news_at_{};  // something was submitted, joined or called
+  std::optional<TimePoint> look_at_;
   WentOn went_on_;
   std::map<int, MakingSet> making_;  // by set
   std::set<int> members_only_;       // sets that their members alone know of

@@ -26,6 +26,13 @@ TimePoint Coordinator::next_report(TimePoint since, TimePoint reported) const {
   return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
 }
 
+// What has come may complete a circle of ranks that wait for one another, of which the oldest is reported already and
+// will not be for long. So circles are looked for as often as when reports came one warning's time after the other.
+void Coordinator::look_later(TimePoint now) {
+  news_at_ = now;
+  if (!look_at_ && options_.stall_warning > Duration::zero()) look_at_ = now + options_.stall_warning;
+}
+
 std::optional<TimePoint> Coordinator::next_tick() const {
   if (finished()) return std::nullopt;
   TimePoint next = TimePoint::max();
@@ -39,11 +46,16 @@ std::optional<TimePoint> Coordinator::next_tick() const {
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
     consider(waiting.since, std::max(waiting.since, calls_reported_));
   }
-  return next == TimePoint::max() ? std::nullopt : std::optional(next);
+  if (next == TimePoint::max()) return std::nullopt;
+  return look_at_ && next - *look_at_ > options_.stall_warning ? *look_at_ : next;
 }
 
 void Coordinator::tick(TimePoint now) {
   if (finished()) return;
+  if (look_at_ && *look_at_ <= now) {
+    look_at_.reset();
+    if (news_at_ + options_.stall_warning > now) look_at_ = news_at_ + options_.stall_warning;
+  }
   tick_tensors(now);
   tick_calls(now);
 }
@@ -55,6 +67,9 @@ void Coordinator::stood_still(const StandStill& gap) {
   }
   calls_.stood_still(gap);
   calls_reported_ = gap.moved(calls_reported_);
+  last_join_ = gap.moved(last_join_);
+  news_at_ = gap.moved(news_at_);
+  if (look_at_) look_at_ = gap.moved(*look_at_);
 }
 
 // Ranks may well submit different things under one name and in another order; but not wait for each other crosswise for
@@ -116,7 +131,8 @@ void Coordinator::tick_calls(TimePoint now) {
 
 // A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
 bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
-  if (options_.stall_warning == Duration::zero() || now - waiting.since < options_.stall_warning) return false;
+  const TimePoint since = std::max(waiting.since, last_join_);
+  if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) return false;
   const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
   if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(

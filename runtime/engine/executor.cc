@@ -168,7 +168,7 @@ void Executor::start_waiting(std::vector<Completion>& done) {
 
 void Executor::finish_joins(std::vector<Completion>& done) {
   std::erase_if(joins_, [&](const std::unique_ptr<Flight>& join) {
-    if (aborted_.ok() && in_flight(join->set) > 0) return false;
+    if (aborted_.ok() && (in_flight(join->set) > 0 || !held_.empty())) return false;
     finish(*join, aborted_, done);
     return true;
   });

@@ -90,6 +90,7 @@ distrun_backend_group_spec spec_of(const GroupSpec& group, const Services& servi
           .seconds = std::max(seconds, 0.0),
           .store = nullptr,
           .device_type = device_type,
+          .reserved = 0,
           .asked_for = 1};
 }
 

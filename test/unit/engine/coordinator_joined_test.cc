@@ -110,6 +110,24 @@ TEST_CASE("a call that waits for a rank in join, which waits for the callers, fa
   CHECK(only<entry::EndCall>(c.act()).at(0).result.ok());
 }
 
+TEST_CASE("who waits crosswise, or for a join, is found within a warning's time however long others have waited") {
+  Coordinator c(options(3));
+  const auto tick_until = [&c](int end) {
+    for (auto due = c.next_tick(); due && *due <= at(end); due = c.next_tick()) c.tick(*due);
+    return c.act();
+  };
+  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
+  c.called(1, {.kind = Call::Kind::kStopTimeline}, at(1));
+  CHECK(only<entry::Fail>(tick_until(645)).empty());
+  c.submitted(2, request(OpKind::kAllreduce, "allreduce.other"), at(645));
+  c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(650));
+  CHECK(only<entry::Fail>(tick_until(661)).size() == 2);
+  for (const int rank : {0, 2}) c.submitted(rank, join(), at(900));
+  CHECK(only<entry::EndCall>(tick_until(909)).empty());
+  CHECK(only<entry::EndCall>(tick_until(911)).size() == 1);
+}
+
 TEST_CASE("a call fails for ranks in join only if all that are missing are, and wait for one who calls") {
   Coordinator c(options(4));
   const Call call{.kind = Call::Kind::kStopTimeline};
@@ -125,8 +143,10 @@ TEST_CASE("a call fails for ranks in join only if all that are missing are, and 
   c.submitted(1, join(), at(12));  // waits for rank 2 too; rank 0 still for nobody who calls
   c.tick(at(21));
   CHECK(only<entry::EndCall>(c.act()).empty());
-  c.submitted(0, join(), at(22));
+  c.submitted(0, join(), at(22));  // other threads of its may call until a warning's time later
   c.tick(at(31));
+  CHECK(only<entry::EndCall>(c.act()).empty());
+  c.tick(at(32));
   const auto ended = only<entry::EndCall>(c.act());
   REQUIRE(ended.size() == 1);
   CHECK(ended[0].result.info().ranks == std::vector<int>{0, 1});

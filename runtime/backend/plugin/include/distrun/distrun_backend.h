@@ -136,6 +136,7 @@ typedef struct distrun_backend_group_spec {
   const distrun_backend_store* store; /* valid until destroy; NULL in capabilities */
   int32_t device_type;                /* of its tensors: ranks that have tensors on two kinds of devices are two groups.
                                        * DISTRUN_BACKEND_ANY_DEVICE in capabilities, which answers for all */
+  int32_t reserved;                   /* where older ones ended in padding */
   int32_t asked_for;                  /* 1: the settings name this backend, or somebody asks what there is. 0: it is one
                                        * among all; then it loads no library that the program may have of another kind */
 } distrun_backend_group_spec;
