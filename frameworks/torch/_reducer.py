@@ -200,6 +200,7 @@ class Reducer:
                     self._flush()
 
     def _queue(self, slot: _Slot) -> None:
+        registered_id(self.options.process_set)  # raises before the gradient counts as handed over
         slot.queued = True
         self._queued += 1
         group = slot.group
@@ -301,8 +302,7 @@ class Reducer:
         def finish(slot: _Slot) -> None:
             assert slot.sparse_result is not None
             result = slot.sparse_result()
-            _stayed(slot)
-            if slot.param.grad is not None:
+            if slot.param.grad is not None:  # None steps nothing
                 slot.param.grad = result
             self._forget([slot])
 
@@ -370,9 +370,7 @@ class Reducer:
             )
             slot.filled_for = key
         struct.input = struct.output = work.data_ptr()
-        number = options.process_set.process_set_id
-        if number is not None:  # added again, the set has another one; while it is removed, the runtime refuses the old
-            struct.process_set = number
+        struct.process_set = registered_id(options.process_set)  # added again, the set has another one
         if work.is_cuda:
             struct.stream = torch.cuda.current_stream(work.device).cuda_stream
 
@@ -417,14 +415,21 @@ class Reducer:
 
 
 def _stayed(slot: _Slot) -> None:
-    """InvalidArgument if the step would take another gradient than the one that was reduced. None steps nothing."""
-    if slot.param.grad is not slot.grad and slot.param.grad is not None:
+    """InvalidArgument if the step would take other memory than what was reduced. None steps nothing."""
+    grad, reduced = slot.param.grad, slot.grad
+    assert reduced is not None
+    if grad is not None and grad is not reduced and _memory(grad) != _memory(reduced):
         raise errors.InvalidArgument(
             f"the gradient of {slot.name} was replaced after backward had handed it over, so the step would take this "
             "rank's own; call optimizer.synchronize() before changing gradients, and step inside "
             "optimizer.skip_synchronize().",
             tensor=slot.name,
         )
+
+
+def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
+    dense = grad.layout == torch.strided  # others have no address
+    return dense and (grad.data_ptr(), grad.stride()), grad.layout, grad.dtype, grad.shape
 
 
 def _layout(slot: _Slot) -> tuple[int, int]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
-from distrun import _parameters, _session
+from distrun import _parameters, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
-from distrun.process_sets import ProcessSet, global_process_set, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, number_kept, registered_id
 
 from ._adapter import collective
 
@@ -52,7 +52,7 @@ class PeriodicAverage:
         self._process_set.rank()
         if self._process_set.size() == 1:
             return
-        pairs = [*self._tensors, *self._common_state()]
+        pairs = [*self._tensors, *self._agree_on_state()]
         what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
         tensors = [tensor.detach() for _, tensor in pairs]
         collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
@@ -67,16 +67,22 @@ class PeriodicAverage:
 
     def _name(self, name: str) -> str:
         if self._prefix is None:
-            number = _session.current().made("periodic_average", registered_id(self._process_set))
-            self._prefix = f"periodic_average{number}"
+            self._prefix = f"periodic_average{number_kept('periodic_average', self._process_set)}"
         return f"{self._prefix}.{name}"
 
-    def _common_state(self) -> list[tuple[str, torch.Tensor]]:
-        """What every rank has of _state(): a parameter that has had no gradient on some rank has none there."""
-        if self._optimizer is None:
-            return []
-        own = self._state(self._optimizer)
+    def _agree_on_state(self) -> list[tuple[str, torch.Tensor]]:
+        """What every rank has of _state(): a parameter that has had no gradient on some rank has none there.
+
+        Also without an optimizer: who has joined answers nothing, and its weights would count as zero.
+        """
+        own = [] if self._optimizer is None else self._state(self._optimizer)
         keys = allgather_object([name for name, _ in own], self._name("state"), self._process_set)
+        if len(keys) != self._process_set.size():
+            raise errors.InvalidArgument(
+                f"periodic_average: only {len(keys)} of the {self._process_set.size()} ranks average, the others have "
+                "called join() and would count as zero. Make the same number of steps on all ranks, or average() on "
+                "all of them before join() and not again."
+            )
         common = set(keys[0]).intersection(*keys)
         return [(name, tensor) for name, tensor in own if name in common]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from distrun import _collectives, _session
+from distrun import _collectives
 from distrun._abi import ReduceOp
-from distrun.process_sets import ProcessSet, global_process_set, has_peers, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, has_peers, number_kept
 
 from ._reducer import Options, Reducer
 from .compression import Compression, Compressor
@@ -265,7 +265,7 @@ def DistributedOptimizer(
 
 def _prefix(process_set: ProcessSet) -> str:
     """Tells the tensors of a set's optimizers apart; all its members make them in the same order."""
-    number = _session.current().made("optimizer", registered_id(process_set))
+    number = number_kept("optimizer", process_set)
     return f"optimizer{number}." if number else ""
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from distrun import _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import call
-from distrun.process_sets import ProcessSet, global_process_set, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, number_kept, registered_id
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -180,7 +179,7 @@ class SyncBatchNorm(_BatchNorm):
     def _name(self) -> str:
         # By the order of the layers' first use, which is the same on all ranks; the making of a layer need not be.
         if self._number is None:
-            self._number = _session.current().made("sync_batch_norm", registered_id(self.process_set))
+            self._number = number_kept("sync_batch_norm", self.process_set)
         return f"sync_batch_norm.{self._number}"
 
     @torch.no_grad()

@@ -51,7 +51,6 @@ class Session:
         self.sweep_at = 1024  # so many handles in flight make enqueue look for forgotten ones
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
-        self._made: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._callers = 0
@@ -60,10 +59,6 @@ class Session:
     def number(self, operation: str, process_set: int) -> int:
         """The next number of an unnamed operation: equal on all ranks that issue them in the same order."""
         return next(self._counters[(operation, process_set)])
-
-    def made(self, what: str, process_set: int) -> int:
-        """The next number of what all ranks make in the same order and keep (an optimizer, a layer); never again 0."""
-        return next(self._made[(what, process_set)])
 
     def forget_numbers(self, process_set: int) -> None:
         """Operations start again at 0: the set is new, or its members, whose numbers differ by then, have joined."""

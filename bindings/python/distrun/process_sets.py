@@ -3,9 +3,11 @@ their members alone; these also in no order with other calls (`add_apart`, `drop
 
 from __future__ import annotations
 
+import collections
 import ctypes
+import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from distrun import _blocking, _session, errors
 from distrun._library import library
@@ -26,6 +28,7 @@ class ProcessSet:
         self.ranks: list[int] | None = sorted(ranks)
         self.mpi_comm: None = None
         self._members_only = False  # registered by its members alone
+        self._kept: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
     def size(self) -> int | None:
         """The number of members; None while the set is not registered."""
@@ -71,6 +74,13 @@ def registered_id(process_set: ProcessSet) -> int:
         _session.current()
         raise ValueError(f"{process_set} is not registered; pass it to init() or add_process_set() on all ranks first.")
     return number
+
+
+def number_kept(what: str, process_set: ProcessSet) -> int:
+    """The next number of what all members make in the same order and keep (an optimizer, a layer). None comes twice:
+    what was made before the set was added again, or in an earlier session, goes on with the set too."""
+    registered_id(process_set)
+    return next(process_set._kept[what])
 
 
 def has_peers(process_set: ProcessSet) -> bool:

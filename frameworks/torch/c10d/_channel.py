@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from distrun import _operations, _session, errors
+from distrun import _operations, errors
 from distrun._abi import Kind
 from distrun._operations import Handle, Op
-from distrun.process_sets import ProcessSet, drop_process_set, registered_id
+from distrun.process_sets import ProcessSet, drop_process_set, number_kept, registered_id
 
 from .._adapter import collective
 from ._options import SUM, Reduction
@@ -40,7 +40,7 @@ class Channel:
         self.position = process_set.rank() or 0
         number = registered_id(process_set)
         # Groups of all ranks share the set of all ranks, which outlives them; no other number is used twice.
-        self.label = str(number or f"0.{_session.current().made('c10d groups', 0)}")
+        self.label = str(number or f"0.{number_kept('c10d groups', process_set)}")
         self._set = process_set
         self._numbers = itertools.count()
 

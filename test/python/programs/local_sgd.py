@@ -71,6 +71,22 @@ def check_a_parameter_that_some_rank_has_not_used() -> None:
     assert everybodys[0][2] is None and (hvd.size() == 1 or everybodys[1][2] is not None)
 
 
+def check_a_rank_that_has_joined_is_missed() -> None:
+    """It would count with weights of zero."""
+    if hvd.size() == 1:
+        return
+    for momenta in (False, True):
+        model = make_model()
+        averager = hvd.periodic_average(model, 1, optimizer=sgd(model.parameters()) if momenta else None)
+        averager.average()
+        before = [param.detach().clone() for param in model.parameters()]
+        if hvd.rank() != 0:
+            with raises(hvd.InvalidArgument, f"only {hvd.size() - 1} of the {hvd.size()} ranks", "before join()"):
+                averager.average()
+        hvd.join()
+        assert all(torch.equal(one, its) for one, its in zip(before, model.parameters(), strict=True))
+
+
 def check_warm_up_is_training_with_averaged_gradients() -> None:
     model = make_model()
     optimizer = sgd(model.parameters())

@@ -206,22 +206,32 @@ def check_clipping() -> None:
 
 def check_a_gradient_replaced_before_it_is_reduced() -> None:
     """The step would take each rank's own; after synchronize() a program may put in what it likes."""
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(4, 6, sparse=True), *make_model())
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     names = dict(model.named_parameters())
+
+    def step_with(name: str, change: Any) -> bool:
+        """Whether the step has moved the parameter."""
+        optimizer.zero_grad()
+        before = names[name].detach().clone()
+        model[1:](model[0](torch.tensor([hvd.rank()])).double()).sum().backward()
+        assert names[name].grad is not None
+        names[name].grad = change(names[name].grad)
+        optimizer.step()
+        return not torch.equal(names[name], before)
+
+    before = names["1.weight"].detach().clone()
+    for change in (lambda grad: grad * 0.5, lambda grad: grad.to_sparse()):
+        with raises(hvd.InvalidArgument, "gradient of 1.weight was replaced", "synchronize()"):
+            step_with("1.weight", change)
+    assert torch.equal(names["1.weight"], before)
     for name in ("1.weight", "0.weight"):
-        for replaced in (True, False):
-            optimizer.zero_grad()
-            before = names[name].detach().clone()
-            model[1:](model[0](torch.tensor([hvd.rank()])).double()).sum().backward()
-            assert names[name].grad is not None
-            names[name].grad = names[name].grad * 0.5 if replaced else None
-            if replaced:
-                with raises(hvd.InvalidArgument, f"gradient of {name} was replaced", "synchronize()"):
-                    optimizer.step()
-            else:  # left out of the step, as in one process
-                optimizer.step()
-            assert torch.equal(names[name], before)
+        assert not step_with(name, lambda grad: None)  # left out of the step, as in one process
+        assert step_with(name, torch.Tensor.detach)
+    assert step_with("0.weight", lambda grad: grad * 0.5)  # a sparse one: the result is put in its place in any case
+    everybody = hvd.allgather_object([param.detach() for param in model.parameters()])
+    assert all(torch.equal(one, its) for one, its in zip(everybody[0], model.parameters(), strict=True))
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     loss_of(model, batch(0, hvd.rank())).backward()
@@ -556,6 +566,34 @@ def check_a_process_set_that_comes_again() -> None:
             step_alone.step()
         assert_same(model, reference)
         hvd.remove_process_set(ours)
+
+
+def check_optimizers_made_before_and_after_a_set_came_again() -> None:
+    """Their gradients travel at the same time; without the set there are none to hand over."""
+    ours = hvd.ProcessSet(range(hvd.size()))
+    made: list[tuple[nn.Linear, Any]] = []
+    for _ in range(2):
+        for _ in range(2):
+            hvd.add_process_set(ours, members_only=True)
+            for process_set in (ours, hvd.global_process_set):
+                layer = nn.Linear(512, 1024)
+                optimizer = hvd.DistributedOptimizer(sgd(layer.parameters()), process_set=process_set)
+                optimizer._reducer._overlaps = True
+                made.append((layer, optimizer))
+            for layer, optimizer in made:
+                optimizer.zero_grad()
+                layer(torch.full((512,), 1.0 + hvd.rank())).sum().backward()
+            for layer, optimizer in made:
+                optimizer.step()
+                assert torch.all(layer.weight.grad == (hvd.size() + 1) / 2)
+                optimizer.zero_grad()
+            hvd.remove_process_set(ours)
+            layer, _ = made[0]
+            if hvd.size() > 1:
+                with raises(ValueError, "is not registered"):
+                    layer(torch.ones(512)).sum().backward()
+        hvd.shutdown()
+        hvd.init()
 
 
 if __name__ == "__main__":
