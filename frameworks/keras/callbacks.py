@@ -17,7 +17,7 @@ from distrun._objects import allgather_object
 
 from ._keras import keras
 from .functions import broadcast_model, has_its_variables
-from .optimizer import is_distributed
+from .optimizer import INSIDE, is_distributed
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -61,9 +61,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         inner = getattr(self.model.optimizer, "inner_optimizer", None)
         if is_distributed(inner) and not is_distributed(self.model.optimizer):
             raise ValueError(
-                "the model's policy mixed_float16 was set after DistributedOptimizer was called, so Keras scales the "
-                "loss outside of it and an overflow on one rank would leave the others waiting. Set the policy first "
-                '(keras.config.set_dtype_policy("mixed_float16")), or distribute a LossScaleOptimizer.'
+                "the model's policy mixed_float16 was set after DistributedOptimizer was called, or a "
+                "LossScaleOptimizer is around it: the loss is scaled outside of it, and an overflow on one rank would "
+                'leave the others waiting. Set the policy first (keras.config.set_dtype_policy("mixed_float16")), and '
+                f"{INSIDE}."
             )
 
 

@@ -13,6 +13,9 @@ from . import _jit
 from ._backends import Reduction
 from ._keras import LEGACY, keras
 
+# The cure where the loss is scaled outside of the reduction.
+INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
+
 
 class Compression:
     """The choices for `compression`: as they are, or as 16-bit floats on the way."""
@@ -235,21 +238,32 @@ def _scaling(base: Any) -> Any:
             return super().scale_loss(loss)
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-            self._refuse_unscaled()
+            grads = list(grads)
+            self._refuse_unscaled(grads)
             return super().apply(grads, trainable_variables)
 
         def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-            self._refuse_unscaled()
+            grads = list(grads)
+            self._refuse_unscaled(grads)
             return super().stateless_apply(optimizer_variables, grads, trainable_variables)
 
-        def _refuse_unscaled(self) -> None:
-            if not self._distrun_scaled:
+        def _refuse_unscaled(self, grads: list[Any]) -> None:
+            if not self._distrun_scaled and not _are_zeros(grads):
                 raise ValueError(
                     "with the policy mixed_float16 DistributedOptimizer divides gradients by the scale of the loss, "
-                    "and no loss was scaled: take the gradients of optimizer.scale_loss(loss), as fit() does."
+                    "and no loss was scaled: take the gradients of optimizer.scale_loss(loss), as fit() does. If it "
+                    f"was your LossScaleOptimizer around it that scaled, {INSIDE}."
                 )
 
     return _named_as(base, Scaling)
+
+
+def _are_zeros(grads: list[Any]) -> bool:
+    """Of eager gradients: a program may step with such once, to have the slots into which it loads a state."""
+    try:
+        return not any(keras.ops.convert_to_numpy(one).any() for one in grads if one is not None)
+    except Exception:  # while a step is traced they have no values, which each backend says in its own way
+        return False
 
 
 def _named_as(base: Any, made: Any) -> Any:

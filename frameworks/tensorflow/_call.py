@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -94,14 +95,19 @@ def _in_loop(graph: Any) -> bool:
     return False
 
 
-def _refuse_overlap(graph: Any, kind: Kind) -> None:
-    """Of the loops of TensorFlow 1: nothing orders their iterations. Those of its successor do not show the number."""
+def _warn_of_overlap(graph: Any, kind: Kind) -> None:
+    """Of the loops of TensorFlow 1, once for each: what their iterations take from each other is all that orders them.
+    Those of its successor do not show the number."""
     context = graph._get_control_flow_context()
     while context is not None:
-        if context.IsWhileContext() and context.parallel_iterations != 1:
-            raise ValueError(
-                f"{kind.name.lower()} in a tf.while_loop of a v1 graph needs parallel_iterations=1: TensorFlow would "
-                "overlap the iterations, and on another rank another one would come first."
+        overlaps = context.IsWhileContext() and context.parallel_iterations != 1
+        if overlaps and not hasattr(context, "_distrun_warned"):
+            context._distrun_warned = True
+            warnings.warn(
+                f"{kind.name.lower()} in the loop {context.name} of a v1 graph (tf.while_loop, map_fn, dynamic_rnn): "
+                "unless each of its iterations needs the one before, they may overlap, and on another rank another one "
+                "comes first. Pass parallel_iterations=1 to the loop.",
+                stacklevel=2,
             )
         context = context.outer_context
 
@@ -154,7 +160,7 @@ def run(what: Call, *inputs: Any) -> list[Any]:
             return _fallback.run(what, *inputs)
         return _eagerly(native, what.kind, _eager_attributes(what), inputs)
     graph = tf.compat.v1.get_default_graph()
-    _refuse_overlap(graph, what.kind)
+    _warn_of_overlap(graph, what.kind)
     what = what._replace(names=_once_in_graph(what, _function_graph(graph)))
     if native is None:
         return _fallback.run(what, *inputs)

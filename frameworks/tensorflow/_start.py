@@ -40,7 +40,8 @@ def no_autograph() -> None:
 def select_gpu(own: Sequence[int]) -> None:
     """Hides all GPUs but the first of `own`, which are numbered among those that TensorFlow sees."""
     gpus = tf.config.list_physical_devices("GPU")
-    if len(gpus) < 2:  # none, or this rank's own
+    # None, or this rank's own; or the program has chosen for itself.
+    if len(gpus) < 2 or len(tf.config.get_visible_devices("GPU")) < 2:
         return
     if own[0] >= len(gpus):
         raise RuntimeError(

@@ -41,15 +41,16 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
             reduced = self._reduction.reduce(gradients, variables)
         return list(zip(reduced, variables, strict=True))
 
-    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
         """Like the wrapped optimizer's; with several passes per step, in the last of them. `global_step` counts all."""
         pairs = list(grads_and_vars)
 
         def apply() -> Any:
-            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+            return self._optimizer.apply_gradients(pairs, *arguments, **options)
 
         if self._agg_helper is None:
             return apply()
+        global_step = arguments[0] if arguments else options.get("global_step")
         return self._agg_helper.apply_gradients(apply, [pair[0] for pair in pairs], global_step)
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:

@@ -57,8 +57,10 @@ def gpu() -> None:
             self.name = name
 
     devices = [Device("GPU:0"), Device("GPU:1")]
+    visible = devices
     chosen: list[Device] = []
     tf.config.list_physical_devices = lambda kind: devices
+    tf.config.get_visible_devices = lambda kind: list(visible)
     tf.config.set_visible_devices = lambda device, kind: chosen.append(device)
     import distrun.tensorflow as hvd
 
@@ -73,6 +75,10 @@ def gpu() -> None:
     last = devices.pop()
     _start.select_gpu([2])  # the one that it sees is its own
     devices.append(last)
+    assert chosen == [devices[1]]
+    visible = devices[:1]  # what the program has chosen before
+    _start.select_gpu([2])
+    visible = devices
     assert chosen == [devices[1]]
 
     def too_late(device: Device, kind: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation
@@ -71,7 +73,7 @@ def uneven_batches_and_join() -> None:
 
 
 def loops() -> None:
-    """Independent iterations: in order by parallel_iterations=1, and refused where they are known to overlap."""
+    """Independent iterations: in order by parallel_iterations=1, and with one warning where they may overlap."""
 
     def body(i, found):  # type: ignore[no-untyped-def]
         return i + 1, found.write(i, hvd.allreduce(tf.cast(i, tf.float32), op=hvd.Sum))
@@ -85,13 +87,18 @@ def loops() -> None:
         with tf.Graph().as_default(), tf1.Session() as session:
             equal(session.run(loop(1)), np.arange(20) * SIZE)
     tf1.disable_control_flow_v2()
-    try:
-        with tf.Graph().as_default():
-            loop(2)
-    except ValueError as error:
-        assert "needs parallel_iterations=1" in str(error)
-    else:
-        raise AssertionError("a loop whose iterations overlap was not refused")
+    with warnings.catch_warnings(record=True) as caught, tf.Graph().as_default(), tf1.Session() as session:
+        warnings.simplefilter("always")
+
+        def dependent(i, x):  # type: ignore[no-untyped-def]
+            return i + 1, hvd.allreduce(hvd.allreduce(x, op=hvd.Sum))
+
+        of_each_other = tf1.while_loop(lambda i, _: i < 5, dependent, (0, 1.0), parallel_iterations=2)[1]
+        told = [str(one.message) for one in caught if "parallel_iterations=1" in str(one.message)]
+        assert len(told) == 1 and "map_fn" in told[0] and "unless each" in told[0], told
+        loop(2)
+        assert sum("parallel_iterations=1" in str(one.message) for one in caught) == 2
+        equal(session.run(of_each_other), SIZE**5)
     tf1.enable_control_flow_v2()
 
 
@@ -135,6 +142,30 @@ def local_aggregation(average: bool) -> None:
                 done = number - number % 2
                 total = sum(MEAN - 1 + one for one in range(1, done + 1)) / (2 if average else 1)
                 np.testing.assert_allclose(session.run(weight), [-total] * 2, rtol=1e-5, atol=1e-6)
+
+
+class OnlyWith(tf1.train.GradientDescentOptimizer):
+    """An optimizer of a program's, with arguments of its own."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, *, factor):  # type: ignore[no-untyped-def]
+        return super().apply_gradients([(factor * grad, var) for grad, var in grads_and_vars], global_step)
+
+
+def other_arguments(passes: int) -> None:
+    """They go to the wrapped optimizer as they came; global_step, given by place or by name, counts every pass."""
+    with tf.Graph().as_default():
+        weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
+        step = tf1.train.get_or_create_global_step()
+        for given, named in (((step,), {}), ((), {"global_step": step}), ((), {})):
+            optimizer = hvd.DistributedOptimizer(OnlyWith(1.0), backward_passes_per_step=passes)
+            pairs = optimizer.compute_gradients(tf.reduce_sum(weight) * (RANK + 1.0), [weight])
+            train = optimizer.apply_gradients(pairs, *given, factor=2.0, **named)
+            with tf1.Session() as session:
+                session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+                for _ in range(2):
+                    session.run(train)
+                equal(session.run(weight), [-4.0 * MEAN] * 2)
+                assert session.run(step) == (2 if given or named else 0)
 
 
 def two_aggregations() -> None:
@@ -200,6 +231,8 @@ hook_and_optimizer(hvd.DistributedOptimizer, MEAN)
 hook_and_optimizer(lambda optimizer: hvd.DistributedOptimizer(optimizer, sparse_as_dense=True), MEAN)
 local_aggregation(average=False)
 local_aggregation(average=True)
+other_arguments(passes=1)
+other_arguments(passes=2)
 two_aggregations()
 every_pass_is_a_global_step()
 assert hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).get_slot_names() is not None

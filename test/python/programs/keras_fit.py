@@ -267,7 +267,7 @@ def check_a_loop_of_ones_own_scales_its_loss() -> None:
     variable = keras.Variable([10.0], dtype="float32")
     gradient = keras.ops.convert_to_tensor(np.array([2.0], np.float32))
     optimizer.build([variable])
-    with raises(ValueError, "optimizer.scale_loss"):
+    with raises(ValueError, "optimizer.scale_loss", "put it inside: DistributedOptimizer(LossScaleOptimizer("):
         optimizer.apply([gradient], [variable])
 
     def stateless(grad: Any) -> Any:
@@ -276,6 +276,14 @@ def check_a_loop_of_ones_own_scales_its_loss() -> None:
 
     with raises(ValueError, "optimizer.scale_loss"):
         stateless(gradient)
+    zeros = keras.ops.zeros_like(gradient)  # which make slots
+    if keras.backend.backend() != "tensorflow":  # which has no stateless_apply
+        assert keras.ops.convert_to_numpy(stateless(zeros)).tolist() == [10.0]
+    if keras.backend.backend() != "jax":
+        optimizer.apply([zeros], [variable])
+        assert keras.ops.convert_to_numpy(variable).tolist() == [10.0]
+    with raises(ValueError, "optimizer.scale_loss"):
+        optimizer.apply([gradient], [variable])
     scaled = optimizer.scale_loss(gradient)
     if keras.backend.backend() == "jax":  # where Keras's apply, which has a cond in it, cannot run by itself
         variable.assign(stateless(scaled))
@@ -324,7 +332,7 @@ def check_scaling_outside_is_refused() -> None:
     made = model(0)
     inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
     made.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
-    with raises(ValueError, "mixed_float16", "Set the policy first"):
+    with raises(ValueError, "mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer("):
         fit(made, *mine(), BATCH // hvd.size(), [start()])
 
 
