@@ -3,13 +3,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 #include "runtime/base/status.h"
 
@@ -21,7 +24,8 @@ class StuckDisk {
     const bool made = ::mkdtemp(folder_) != nullptr && ::mkfifo(path().c_str(), 0600) == 0;
     DISTRUN_CHECK(made, "a pipe with a name");
     reader_.reset(::open(path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    DISTRUN_CHECK(::fcntl(reader_.get(), F_SETPIPE_SZ, 4096) >= 4096, "a small pipe");
+    size_ = ::fcntl(reader_.get(), F_SETPIPE_SZ, 4096);
+    DISTRUN_CHECK(size_ >= 4096, "a small pipe");
   }
   // Who still writes gets an error, and so ends.
   ~StuckDisk() {
@@ -32,6 +36,17 @@ class StuckDisk {
   StuckDisk& operator=(const StuckDisk&) = delete;
 
   [[nodiscard]] std::string path() const { return std::string(folder_) + "/t.json"; }
+
+  // Somebody writes more than it takes, and has got stuck.
+  void wait_until_full() const {
+    const TimePoint until = deadline_after(30);
+    int held = 0;
+    while (held < size_ && Clock::now() < until) {
+      DISTRUN_CHECK(::ioctl(reader_.get(), FIONREAD, &held) == 0, "FIONREAD of a pipe");
+      std::this_thread::yield();
+    }
+    DISTRUN_CHECK(held == size_, "a full pipe");
+  }
 
   // What is written until the writer closes it.
   std::string read_all() {
@@ -49,6 +64,7 @@ class StuckDisk {
  private:
   char folder_[64] = "/tmp/distrun-test-XXXXXX";
   Fd reader_;
+  int size_ = 0;
 };
 
 }  // namespace distrun::test

@@ -132,6 +132,7 @@ TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everythin
     pipes.read(1);
   }
   while (!pipes.read(1).empty()) flush(output);  // those who read are not behind
+  logs.disk().wait_until_full();
   output.tick(start);
   CHECK(Clock::now() - start < std::chrono::seconds(5));
   CHECK(output.take_credits().empty());
@@ -173,6 +174,7 @@ TEST_CASE("a dead disk is given up a second after the user insists") {
   output.write(lines_of(64 << 10), start);
   output.finish_all();
   flush(output);
+  logs.disk().wait_until_full();
   output.hurry();
   output.tick(start);
   CHECK(output.pending());
