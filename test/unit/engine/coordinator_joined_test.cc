@@ -10,14 +10,6 @@
 namespace distrun::engine {
 namespace {
 
-using std::chrono::seconds;
-
-CoordinatorOptions options(int world_size) {
-  CoordinatorOptions o = plain_options(world_size);
-  o.stall_warning = seconds(10);
-  return o;
-}
-
 message::Submitted request(OpKind kind, const std::string& name, int set = 0) {
   Signature signature{.kind = kind};
   if (kind != OpKind::kJoin) signature.shape = {4};
@@ -32,7 +24,7 @@ TEST_CASE("ranks that wait for each other crosswise fail, also where another has
   const bool joins_first = GENERATE(true, false);
   const bool submits_first = GENERATE(true, false);  // one of the two, before it joins
   CAPTURE(joins_first, submits_first);
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   if (submits_first) c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(0));
   if (joins_first) c.submitted(2, join(), at(0));
   c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
@@ -54,7 +46,7 @@ TEST_CASE("ranks that wait for each other crosswise fail, also where another has
 }
 
 TEST_CASE("a group of another length is found where a rank has joined") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   c.submitted(2, join(), at(0));
   c.submitted(0, request(OpKind::kAllreduce, "allreduce.g_1of1"), at(0));
   for (const char* name : {"allreduce.g_1of2", "allreduce.g_2of2"}) {
@@ -67,7 +59,7 @@ TEST_CASE("a group of another length is found where a rank has joined") {
 }
 
 TEST_CASE("a stall report does not count who has joined among those that submitted") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   c.submitted(2, join(), at(0));
   c.submitted(0, request(OpKind::kAllreduce, "a"), at(0));
   c.tick(at(10));
@@ -83,7 +75,7 @@ Call alone(std::vector<int> ranks) {
 }
 
 TEST_CASE("a call that waits for a rank in join, which waits for the callers, fails on all and says so") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   const Call call{.kind = Call::Kind::kStartTimeline, .path = "t.json"};
   c.submitted(0, join(), at(0));
   c.called(1, call, at(1));
@@ -111,7 +103,7 @@ TEST_CASE("a call that waits for a rank in join, which waits for the callers, fa
 }
 
 TEST_CASE("who waits crosswise, or for a join, is found within a warning's time however long others have waited") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   const auto tick_until = [&c](int end) {
     for (auto due = c.next_tick(); due && *due <= at(end); due = c.next_tick()) c.tick(*due);
     return c.act();
@@ -129,7 +121,7 @@ TEST_CASE("who waits crosswise, or for a join, is found within a warning's time 
 }
 
 TEST_CASE("a call fails for ranks in join only if all that are missing are, and wait for one who calls") {
-  Coordinator c(options(4));
+  Coordinator c(warning_options(4));
   const Call call{.kind = Call::Kind::kStopTimeline};
   for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
@@ -153,7 +145,7 @@ TEST_CASE("a call fails for ranks in join only if all that are missing are, and 
 }
 
 TEST_CASE("a rank in join still makes a call with another thread") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   const Call call{.kind = Call::Kind::kStopTimeline};
   c.submitted(0, join(), at(0));
   c.called(1, call, at(0));
@@ -163,7 +155,7 @@ TEST_CASE("a rank in join still makes a call with another thread") {
 }
 
 TEST_CASE("a call that failed before a rank has made it is nothing to that rank when it has gone on to another") {
-  Coordinator c(options(4));
+  Coordinator c(warning_options(4));
   c.called(0, alone({0, 1}), at(0));
   c.called(1, alone({0, 1, 2}), at(0));
   CHECK(only<entry::EndCall>(c.act()).at(0).result.code() == Errc::kMismatch);
@@ -187,7 +179,7 @@ TEST_CASE("a call that failed before a rank has made it is nothing to that rank 
 TEST_CASE("very many tensors that wait are looked through in no time") {
   constexpr int kTensors = 10000;
   const bool crosswise = GENERATE(false, true);
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   for (int i = 0; i < kTensors; ++i) {
     const std::string name = "layers." + std::to_string(i) + ".weight";
     c.submitted(0, request(OpKind::kAllreduce, "allreduce." + name), at(0));
@@ -205,7 +197,7 @@ TEST_CASE("very many tensors that wait are looked through in no time") {
 
 TEST_CASE("a long group is compared with one of another length in no time") {
   constexpr std::uint32_t kLength = 4000;
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     const std::uint32_t length = kLength + rank;
     for (std::uint32_t i = 1; i <= length; ++i) {

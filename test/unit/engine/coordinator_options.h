@@ -19,6 +19,13 @@ inline CoordinatorOptions plain_options(int world_size) {
   return o;
 }
 
+// With a stall warning after ten seconds.
+inline CoordinatorOptions warning_options(int world_size) {
+  CoordinatorOptions o = plain_options(world_size);
+  o.stall_warning = std::chrono::seconds(10);
+  return o;
+}
+
 template <class T>
 std::vector<T> only(const Actions& actions) {
   std::vector<T> found;

@@ -10,8 +10,7 @@ namespace {
 using std::chrono::seconds;
 
 CoordinatorOptions options(int world_size, int shutdown = 0) {
-  CoordinatorOptions o = plain_options(world_size);
-  o.stall_warning = seconds(10);
+  CoordinatorOptions o = warning_options(world_size);
   o.stall_shutdown = seconds(shutdown);
   return o;
 }

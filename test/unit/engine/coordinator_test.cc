@@ -13,12 +13,6 @@ namespace {
 
 using std::chrono::seconds;
 
-CoordinatorOptions options(int world_size) {
-  CoordinatorOptions o = plain_options(world_size);
-  o.stall_warning = seconds(10);
-  return o;
-}
-
 message::Submitted request(const std::string& name, const Shape& shape = {4}, int set = 0) {
   return {.set = set, .name = name, .signature = {.shape = shape}};
 }
@@ -46,7 +40,7 @@ TensorId make_known(Coordinator& c, int ranks, const message::Submitted& what) {
 }
 
 TEST_CASE("a tensor runs when the last member has submitted it, and once") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   c.submitted(2, request("a"), at(0));
   c.submitted(0, request("a"), at(1));
   CHECK(c.act().entries.empty());
@@ -62,7 +56,7 @@ TEST_CASE("a tensor runs when the last member has submitted it, and once") {
 }
 
 TEST_CASE("all of a group fails with its rival, also where it began to wait later") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   for (const int rank : {0, 2}) c.submitted(rank, request("allreduce.g_1of1"), at(0));
   c.submitted(1, grouped("allreduce.g_1of2", 7, 2), at(4));
   c.submitted(1, grouped("allreduce.g_2of2", 7, 2), at(4));
@@ -74,7 +68,7 @@ TEST_CASE("all of a group fails with its rival, also where it began to wait late
 }
 
 TEST_CASE("a known tensor runs by its id alone") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   const TensorId id = make_known(c, 2, request("a"));
   c.ready(1, id, at(1));
   CHECK(c.act().entries.empty());
@@ -85,7 +79,7 @@ TEST_CASE("a known tensor runs by its id alone") {
 }
 
 TEST_CASE("a full request under a known name makes a new id if all agree, and a mismatch if not") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   const TensorId id = make_known(c, 2, request("a", {4}));
   c.ready(0, id, at(1));
   c.submitted(1, request("a", {5}), at(1));
@@ -103,7 +97,7 @@ TEST_CASE("a full request under a known name makes a new id if all agree, and a 
 }
 
 TEST_CASE("allgather: sizes come with the entry, and are remembered while nobody's changes") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   for (int r = 0; r < 3; ++r) c.submitted(r, gather("g", r + 1), at(0));
   const auto first = only<entry::Run>(c.act());
   REQUIRE(first.size() == 1);
@@ -122,7 +116,7 @@ TEST_CASE("allgather: sizes come with the entry, and are remembered while nobody
 }
 
 TEST_CASE("capacity 0: nothing gets an id") {
-  auto o = options(2);
+  auto o = warning_options(2);
   o.cache_capacity = 0;
   Coordinator c(o);
   for (int round = 0; round < 3; ++round) {
@@ -131,7 +125,7 @@ TEST_CASE("capacity 0: nothing gets an id") {
 }
 
 TEST_CASE("the cache evicts the least recently used, never what is submitted somewhere, for what comes again") {
-  auto o = options(2);
+  auto o = warning_options(2);
   o.cache_capacity = 2;
   Coordinator c(o);
   const TensorId a = make_known(c, 2, request("a"));
@@ -156,7 +150,7 @@ TEST_CASE("the cache evicts the least recently used, never what is submitted som
 }
 
 TEST_CASE("an evicted id is unknown once all members have read that") {
-  auto o = options(2);
+  auto o = warning_options(2);
   o.cache_capacity = 1;
   Coordinator c(o);
   const TensorId a = make_known(c, 2, request("a"));
@@ -174,7 +168,7 @@ TEST_CASE("an evicted id is unknown once all members have read that") {
 }
 
 TEST_CASE("busy sets gather ready tensors, which then run together") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   const std::vector<int> busy{0};
   for (const char* name : {"a", "b", "c"}) {
     for (int r = 0; r < 2; ++r) c.submitted(r, request(name), at(0));
@@ -186,7 +180,7 @@ TEST_CASE("busy sets gather ready tensors, which then run together") {
 }
 
 TEST_CASE("a group runs when all of it is there") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   for (int r = 0; r < 2; ++r) c.submitted(r, grouped("x", 1, 2), at(0));
   CHECK(c.act().entries.empty());
   for (int r = 0; r < 2; ++r) c.submitted(r, grouped("y", 1, 2), at(0));
@@ -197,7 +191,7 @@ TEST_CASE("a group runs when all of it is there") {
 
 TEST_CASE("one bad tensor fails its whole group, in any order, and the next step is clean") {
   for (const bool bad_first : {true, false}) {
-    Coordinator c(options(2));
+    Coordinator c(warning_options(2));
     const auto bad = [&] {
       c.submitted(0, grouped("x", 1, 2), at(0));
       auto other = grouped("x", 1, 2);
@@ -225,7 +219,7 @@ TEST_CASE("what one rank alone has in its group fails with the rest, whoever com
     for (const char* name : {"x", "y", "z"}) c.submitted(rank, grouped(name, 3, 3), when);
   };
   for (const bool long_first : {true, false}) {
-    Coordinator c(options(3));
+    Coordinator c(warning_options(3));
     if (long_first) three(c, 1, at(0));
     for (const char* name : {"x", "y"}) c.submitted(0, grouped(name, 2, 2), at(0));
     if (!long_first) three(c, 1, at(0));
@@ -246,7 +240,7 @@ TEST_CASE("what one rank alone has in its group fails with the rest, whoever com
 }
 
 TEST_CASE("different groups on different ranks are an error for all tensors concerned") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   for (const char* name : {"x", "y"}) c.submitted(0, grouped(name, 1, 2), at(0));
   for (const char* name : {"x", "y"}) c.submitted(1, request(name), at(0));
   const auto failed = only<entry::Fail>(c.act());
@@ -261,7 +255,7 @@ TEST_CASE("all of groups that differ fails when a third rank joins, in any order
       {0, grouped("a", 1, 2)}, {0, grouped("b", 1, 2)}, {1, grouped("a", 2, 2)}, {1, grouped("c", 2, 2)}, {2, join}};
   std::vector<std::size_t> order = {0, 1, 2, 3, 4};
   do {
-    Coordinator c(options(3));
+    Coordinator c(warning_options(3));
     for (const std::size_t i : order) c.submitted(said[i].first, said[i].second, at(0));
     std::set<std::string> failed;
     for (const entry::Fail& one : only<entry::Fail>(c.act())) failed.insert(one.name);
@@ -271,7 +265,7 @@ TEST_CASE("all of groups that differ fails when a third rank joins, in any order
 }
 
 TEST_CASE("stalls: named, timed, repeated, and no timer while nothing waits") {
-  Coordinator c(options(4));
+  Coordinator c(warning_options(4));
   CHECK_FALSE(c.next_tick());
   c.submitted(0, request("a"), at(0));
   c.submitted(1, request("a"), at(1));
@@ -296,7 +290,7 @@ TEST_CASE("stalls: named, timed, repeated, and no timer while nothing waits") {
 }
 
 TEST_CASE("a stall longer than the limit ends the job, naming the missing ranks") {
-  auto o = options(3);
+  auto o = warning_options(3);
   o.stall_shutdown = seconds(30);
   Coordinator c(o);
   c.submitted(0, request("a"), at(0));
@@ -315,7 +309,7 @@ TEST_CASE("a stall longer than the limit ends the job, naming the missing ranks"
 }
 
 TEST_CASE("a join may wait as long as the others have data: it is no stall") {
-  auto o = options(3);
+  auto o = warning_options(3);
   o.stall_shutdown = seconds(30);
   Coordinator c(o);
   message::Submitted join{.name = std::string(kJoinName)};
@@ -332,7 +326,7 @@ TEST_CASE("a join may wait as long as the others have data: it is no stall") {
 }
 
 TEST_CASE("process sets: made by all, used by members, removed by all, ids not reused") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   const Call add{.kind = Call::Kind::kAddSet, .ranks = {0, 2}};
   for (int r = 0; r < 3; ++r) c.called(r, add, at(0));
   const auto making = only<entry::MakeSet>(c.act());
@@ -361,7 +355,7 @@ TEST_CASE("process sets: made by all, used by members, removed by all, ids not r
 }
 
 TEST_CASE("a set that cannot be made on one rank is made on none") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   for (int r = 0; r < 2; ++r) c.called(r, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
   c.set_made(0, set, {});
@@ -374,7 +368,7 @@ TEST_CASE("a set that cannot be made on one rank is made on none") {
 }
 
 TEST_CASE("calls that differ between ranks fail on all of them, and the next ones are paired again") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   c.called(0, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
   c.called(1, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
   c.called(2, {.kind = Call::Kind::kAddSet, .ranks = {0, 2}}, at(0));
@@ -391,7 +385,7 @@ Call alone(std::vector<int> ranks) {
 }
 
 TEST_CASE("sets of members alone: disjoint ones side by side, answered to their members, removed by them") {
-  Coordinator c(options(5));
+  Coordinator c(warning_options(5));
   for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
   for (const int rank : {4, 3}) c.called(rank, alone({3, 4}), at(0));
   const auto making = only<entry::MakeSet>(c.act());
@@ -418,7 +412,7 @@ TEST_CASE("sets of members alone: disjoint ones side by side, answered to their 
 }
 
 TEST_CASE("a set of members alone waits neither for others nor for a call of all ranks that is under way") {
-  Coordinator c(options(3));
+  Coordinator c(warning_options(3));
   c.called(2, {.kind = Call::Kind::kStopTimeline}, at(0));
   for (const int rank : {0, 1}) c.called(rank, alone({0, 1}), at(0));
   const int set = only<entry::MakeSet>(c.act()).at(0).set;
@@ -432,7 +426,7 @@ TEST_CASE("a set of members alone waits neither for others nor for a call of all
 }
 
 TEST_CASE("members that name different ranks get an error at once, and so does who calls later; then all go on") {
-  Coordinator c(options(4));
+  Coordinator c(warning_options(4));
   c.called(0, alone({0, 1}), at(0));
   CHECK(c.act().entries.empty());
   c.called(1, alone({0, 1, 2}), at(0));
@@ -451,7 +445,7 @@ TEST_CASE("members that name different ranks get an error at once, and so does w
 }
 
 TEST_CASE("calls of members alone that wait for one another in a circle fail; who is not in it does not") {
-  Coordinator c(options(5));
+  Coordinator c(warning_options(5));
   c.called(4, {.kind = Call::Kind::kStopTimeline}, at(0));
   c.called(0, alone({0, 1}), at(0));
   c.called(1, alone({1, 2}), at(0));
@@ -468,7 +462,7 @@ TEST_CASE("calls of members alone that wait for one another in a circle fail; wh
 }
 
 TEST_CASE("who holds up a call of members alone is named, and its leaving ends the job") {
-  Coordinator c(options(4));
+  Coordinator c(warning_options(4));
   c.called(0, alone({0, 1}), at(0));
   c.called(1, alone({1, 2}), at(1));
   c.tick(at(11));
@@ -481,7 +475,7 @@ TEST_CASE("who holds up a call of members alone is named, and its leaving ends t
 }
 
 TEST_CASE("a call that one rank could not do its part of fails on all") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   const Call call{.kind = Call::Kind::kStartTimeline, .path = "t.json"};
   c.called(0, call, at(0), {Errc::kSystem, "disk full"});
   c.called(1, call, at(0));
@@ -493,7 +487,7 @@ TEST_CASE("a call that one rank could not do its part of fails on all") {
 }
 
 TEST_CASE("calls are reported when they stall, and fail when a rank has left") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   c.called(0, {.kind = Call::Kind::kRemoveSet, .set = 1}, at(0));
   REQUIRE(c.next_tick());
   c.tick(at(10));
@@ -504,7 +498,7 @@ TEST_CASE("calls are reported when they stall, and fail when a rank has left") {
 
 TEST_CASE("what no sound member says ends the job") {
   const auto ends = [](auto event) {
-    Coordinator c(options(2));
+    Coordinator c(warning_options(2));
     event(c);
     const Status abort = c.act().abort;
     REQUIRE_FALSE(abort.ok());
@@ -533,7 +527,7 @@ TEST_CASE("what no sound member says ends the job") {
 }
 
 TEST_CASE("after a death nothing is appended") {
-  Coordinator c(options(2));
+  Coordinator c(warning_options(2));
   c.submitted(0, request("a"), at(0));
   c.submitted(1, request("a"), at(0));
   c.died({Errc::kRankLost, "rank 1 was lost"});
