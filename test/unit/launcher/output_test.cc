@@ -8,6 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -59,6 +60,14 @@ StreamBytes lines_of(std::size_t bytes) {
   return out;
 }
 
+// Which writes to `pipes`; then standard output and error are the test's again.
+std::unique_ptr<Output> made_over(Pipes& pipes, const OutputOptions& options) {
+  auto made = Output::create(options);
+  pipes.restore();
+  REQUIRE(made.ok());
+  return *std::move(made);
+}
+
 void flush(Output& output) {
   Poller poller;
   output.watch(poller);
@@ -67,10 +76,8 @@ void flush(Output& output) {
 
 TEST_CASE("a reader that takes some of much and then nothing is told of, though nothing else happens") {
   Pipes pipes;
-  auto made = Output::create({.hosts = {"here"}});
-  pipes.restore();
-  REQUIRE(made.ok());
-  Output& output = **made;
+  auto made = made_over(pipes, {.hosts = {"here"}});
+  Output& output = *made;
   const TimePoint start = Clock::now();
   output.write(lines_of(512 << 10), start);
   flush(output);  // what a pipe holds: the reader has taken that, as far as the launcher can see
@@ -116,10 +123,8 @@ std::string text_of(const StreamBytes& bytes) {
 TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everything arrives in order") {
   Pipes pipes;
   StuckLogs logs;
-  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
-  pipes.restore();
-  REQUIRE(made.ok());
-  Output& output = **made;
+  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  Output& output = *made;
   const TimePoint start = Clock::now();
   output.begin();
   std::string expected;
@@ -157,7 +162,7 @@ TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everythin
   output.tick(start + std::chrono::seconds(6));
   flush(output);
   CHECK(pipes.read(2).find("(--output-dir) takes text again; ranks go on") != std::string::npos);
-  made->reset();
+  made.reset();
   reader.join();
   CHECK(text == expected);
 }
@@ -165,10 +170,8 @@ TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everythin
 TEST_CASE("a dead disk is given up a second after the user insists") {
   Pipes pipes;
   StuckLogs logs;
-  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
-  pipes.restore();
-  REQUIRE(made.ok());
-  Output& output = **made;
+  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  Output& output = *made;
   output.begin();
   const TimePoint start = Clock::now();
   output.write(lines_of(64 << 10), start);
@@ -192,10 +195,8 @@ TEST_CASE("a dead disk is given up a second after the user insists") {
 TEST_CASE("a disk that does not even empty its files is given up too") {
   Pipes pipes;
   StuckLogs logs;
-  auto made = Output::create({.directory = logs.path(), .hosts = {"here"}});
-  pipes.restore();
-  REQUIRE(made.ok());
-  Output& output = **made;
+  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  Output& output = *made;
   output.begin();
   output.finish_all();
   output.hurry();
@@ -282,10 +283,8 @@ StreamBytes line_at(int seconds, std::uint8_t stream, const std::string& text) {
 
 TEST_CASE("the last lines of a rank are those that came last, to whatever stream") {
   Pipes pipes;
-  auto made = Output::create({.hosts = {"here"}});
-  pipes.restore();
-  REQUIRE(made.ok());
-  Output& output = **made;
+  auto made = made_over(pipes, {.hosts = {"here"}});
+  Output& output = *made;
   const TimePoint start = Clock::now();
   const auto write = [&](int seconds, std::uint8_t stream, const std::string& text) {
     output.write(line_at(seconds, stream, text), start + std::chrono::seconds(seconds));
