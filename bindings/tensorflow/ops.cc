@@ -106,7 +106,7 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
 #define DISTRUN_TF_TYPES "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool}"
-#define DISTRUN_TF_COMMON "tensor_name: string = '';process_set: int = 0;eager: int = 0;grouped: int = 0;"
+#define DISTRUN_TF_COMMON "tensor_name: string = '';process_set: int = 0;eager: int = 1;grouped: int = 0;"
 #define DISTRUN_TF_REDUCE "reduce: int = 0;prescale: string = '1';postscale: string = '1';"
 #define DISTRUN_TF_LIST "T: list(" DISTRUN_TF_TYPES ") >= 1;"
 

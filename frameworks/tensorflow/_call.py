@@ -117,7 +117,7 @@ def _warn_of_overlap(graph: Any, kind: Kind) -> None:
 DEFAULTS: dict[str, Any] = {
     "tensor_name": "",
     "process_set": 0,
-    "eager": 0,
+    "eager": 1,
     "grouped": 0,
     "reduce": ReduceOp.SUM.native,
     "prescale": repr(1.0),

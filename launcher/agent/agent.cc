@@ -241,7 +241,7 @@ void Agent::prepare(const Prepare& order) {
     if (const auto found = own.find(name); found != own.end()) job_->common.environment.insert(*found);
   }
   for (const auto& [name, value] : mpi_.variables) job_->common.environment[name] = value;
-  ending_ = Ending(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.grace)));
+  ending_ = Ending(duration_of(order.grace));
   const HostFacts known{.topology = topology_of(order), .machine = machine_identity()};
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = known});
   program_ = find_program(job_->common, order.host);
@@ -267,7 +267,7 @@ void Agent::prepare(const Prepare& order) {
   }
   send(FromAgent::kPrepared, answer);
   // The head says nothing before it has the answer, and looking for a module may have taken long.
-  heart_ = Heartbeat(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(order.lease)), Clock::now());
+  heart_ = Heartbeat(duration_of(order.lease), Clock::now());
 }
 
 void Agent::probe(const Probe& order) {

@@ -88,14 +88,18 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
   const auto report = read_settings(base.variables, {});
   if (!report.ok()) return report.status();
   base.notes.insert(base.notes.end(), report->warnings.begin(), report->warnings.end());
+  std::string warned;
+  for (const std::string& name : report->unknown) warned += (warned.empty() ? "" : " ") + name;
+  if (!warned.empty()) base.variables["DISTRUN_WARNED"] = warned;
   return base;
 }
 
-int preempt_signal_of(const Environment& variables) {
+void take_settings(const Environment& variables, JobConfig& config) {
   const auto report = read_settings(variables, {});
-  if (!report.ok()) return 0;
+  if (!report.ok()) return;
   const std::string& name = report->settings.preempt_signal;
-  return name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : 0;
+  config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : 0;
+  config.host_timeout = report->settings.host_timeout;
 }
 
 // A job, or the exit code with which it is refused.
@@ -290,7 +294,7 @@ Result<std::string> take_program(const Options& options, const Environment& envi
   auto base = read_environment(options, environment);
   if (!base.ok()) return base.status();
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
-  config.preempt_signal = preempt_signal_of(base->variables);
+  take_settings(base->variables, config);
   config.common.environment = base->variables;
   config.plan.base = *std::move(base);
   auto cwd = working_directory(environment);

@@ -68,6 +68,7 @@ Status Job::open() {
   net::StoreServerOptions options;
   options.job_id = config_.plan.job_id;
   options.size = static_cast<int>(config_.output.hosts.size());
+  options.host_timeout = config_.host_timeout;
   if (config_.several_machines) options.bind_address = "*:0";
   auto store = net::StoreServer::create(key_, options);
   if (!store.ok()) return store.status();

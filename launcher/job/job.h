@@ -33,6 +33,7 @@ struct JobConfig {
   OutputOptions output;
   double grace = 10;
   int preempt_signal = 0;           // 0: none
+  double host_timeout = 5;          // seconds, the setting
   double timeout = 0;               // seconds for the whole job; 0: none
   std::optional<TimePoint> end_by;  // when they are over
   bool report_bindings = false;
@@ -46,10 +47,6 @@ struct JobConfig {
   // them get ranks, and fills in what depends on it.
   std::function<Status(const std::vector<Topology>&, JobConfig&)> assign;
 };
-
-// A host from which nothing has come for so long is lost; agents say something every second. Its last word may come up
-// to a second after the network has failed in the other direction only, and 5 s are promised.
-inline constexpr std::chrono::duration<double> kHostSilence{3.5};
 
 class Job {
  public:

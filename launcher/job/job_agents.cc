@@ -146,7 +146,7 @@ void Job::beat(TimePoint now) {
     if (!agent->up || agent->done || agent->handle.pipe.closed()) continue;
     if (agent->heart.speak(now)) agent->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kAlive), encode(Alive{}));
     if (!agent->heart.silent(now)) continue;
-    agent->silence = "nothing has come from it for " + seconds_text(kHostSilence.count()) + " s";
+    agent->silence = "nothing has come from it for " + seconds_text(kHeadWaits * config_.host_timeout) + " s";
     agent_lost(*agent);
     agent->handle.pipe.abandon();
   }

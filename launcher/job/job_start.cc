@@ -85,7 +85,7 @@ void Job::prepare(Agent& agent) {
   order.grace = config_.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = config_.several_machines;
-  order.lease = agent.handle.remote && !order.ask ? kLease.count() : 0;
+  order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
   order.common = config_.common;
   if (agent.handle.remote) {
     order.common.host_own = config_.plan.base.host_own;
@@ -101,7 +101,7 @@ void Job::answered(Agent& agent, const Prepared& answer) {
   agent.answered = true;
   agent.facts = answer.facts;
   if (agent.handle.remote && !config_.assign)
-    agent.heart = Heartbeat(std::chrono::duration_cast<Duration>(kHostSilence), Clock::now());
+    agent.heart = Heartbeat(duration_of(kHeadWaits * config_.host_timeout), Clock::now());
   queue_.answered(agent.index);
   go_on();
 }

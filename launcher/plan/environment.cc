@@ -13,10 +13,11 @@ constexpr std::array<std::string_view, 10> kAlwaysKept = {"PATH", "HOME",   "USE
                                                           "LANG", "LC_ALL", "TZ",   "TMPDIR",  "LD_LIBRARY_PATH"};
 
 // DISTRUN_* that a launcher writes itself; settings such as DISTRUN_BACKEND are the user's.
-constexpr std::array<std::string_view, 14> kOurs = {
+constexpr std::array<std::string_view, 15> kOurs = {
     "DISTRUN_RANK",       "DISTRUN_SIZE",   "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",   "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
-    "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF"};
+    "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",
+    "DISTRUN_WARNED"};
 
 constexpr std::array<std::string_view, 5> kOuterPrefixes = {"PMIX_", "PMI_", "OMPI_", "PRTE_", "SLURM_STEP_"};
 constexpr std::array<std::string_view, 10> kOuterNames = {

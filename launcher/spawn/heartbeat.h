@@ -3,21 +3,27 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {
 
-// Agents of other hosts end their ranks when nothing has come from the head for so long; so do their guards when the
-// agent is stopped for so long, and cannot.
-inline constexpr std::chrono::duration<double> kLease{15.0};
+// In parts of the setting host_timeout: how long the head waits for a sign of life, so that it has the cause before the
+// ranks' own connections end. A host's last word may come up to a second after the network has failed in the other
+// direction only.
+inline constexpr double kHeadWaits = 0.7;
+// And when agents of other hosts, which hear nothing from the head, end their ranks.
+inline constexpr double kAgentWaits = 3;
 
 class Heartbeat {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);
+  // A side that has not looked for so long was stopped itself, or suspended with its host, and heard nothing for that.
+  static constexpr Duration kStoodStill = 2 * kInterval;
 
   Heartbeat() = default;  // neither speaks nor listens
-  Heartbeat(Duration limit, TimePoint now) : limit_(limit), heard_(now), spoke_(now) {}
+  Heartbeat(Duration limit, TimePoint now) : limit_(limit), heard_(now), spoke_(now), looked_(now) {}
 
   [[nodiscard]] bool on() const { return limit_ > Duration::zero(); }
   void heard(TimePoint now) { heard_ = now; }
@@ -27,7 +33,12 @@ class Heartbeat {
     spoke_ = now;
     return true;
   }
-  [[nodiscard]] bool silent(TimePoint now) const { return on() && now - heard_ >= limit_; }
+  // To be asked in every round of a loop that wakes by deadline(); the time for which it did not run does not count.
+  [[nodiscard]] bool silent(TimePoint now) {
+    const Duration unseen = now - std::exchange(looked_, std::max(looked_, now));
+    if (unseen > kStoodStill) heard_ = std::max(heard_, std::min(heard_ + unseen, now));
+    return on() && now - heard_ >= limit_;
+  }
   // When speak() or silent() change by themselves; max() when off.
   [[nodiscard]] TimePoint deadline() const {
     return on() ? std::min(spoke_ + kInterval, heard_ + limit_) : TimePoint::max();
@@ -37,6 +48,7 @@ class Heartbeat {
   Duration limit_ = Duration::zero();
   TimePoint heard_;
   TimePoint spoke_;
+  TimePoint looked_;
 };
 
 }  // namespace distrun::launcher

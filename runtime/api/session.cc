@@ -47,10 +47,10 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   const TimePoint deadline = deadline_after(session->settings().start_timeout);
   DISTRUN_RETURN_IF_ERROR(session->find_world(environment, deadline));
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
-  // Where the launcher started this rank, it has given the warnings, once for all.
-  for (const std::string& warning : session->settings_.warnings) {
-    if (!environment.contains("DISTRUN_RANK")) session->log_->warning(warning);
-  }
+  // Of what its environment had the launcher has warned. What a script sets itself is the same on all ranks mostly.
+  const bool warns = !environment.contains("DISTRUN_RANK") || session->world_.rank == 0;
+  for (const std::string& warning : session->settings_.warnings)
+    if (warns) session->log_->warning(warning);
 
   const Status started = session->start(environment, deadline);
   if (started.ok()) return session;
@@ -66,6 +66,7 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
   auto world = net::world_from_environment(environment);
   if (!world.ok()) return world.status();
   world_ = *std::move(world);
+  world_.host_timeout = settings().host_timeout;
   if (environment.contains("DISTRUN_RANK")) return {};
   auto other = net::other_launcher(environment);
   if (!other.ok()) return other.status();
@@ -132,6 +133,7 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   if (!membership.ok()) return membership.status();
   for (const std::string& warning : membership->warnings) log_->warning(warning);
   hosts_ = std::move(membership->hosts);
+  world_.host_timeout = settings().host_timeout;  // rank 0's by now
 
   auto link = net::connect_host(
       {.world = &world_, .key = key_.get(), .store = store_.get(), .wait_set = wait_set_.get(), .deadline = deadline});

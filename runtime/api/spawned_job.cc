@@ -67,7 +67,7 @@ Result<std::string> begin(const net::World& world, const net::OtherLauncher& lau
   // As the others will read it: what the exchange cannot carry of the name is gone.
   const auto plain = net::parse_meeting(net::to_word(meeting));
   meeting.job_id = plain.ok() ? plain->job_id : "job";
-  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size);
+  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout);
   if (!host.ok()) return host.status();
   meeting.port = (*host)->port();
   keeper() = host->release();

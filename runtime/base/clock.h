@@ -9,8 +9,10 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 
-inline TimePoint deadline_after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+inline Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
+
+inline TimePoint deadline_after(double seconds) { return Clock::now() + duration_of(seconds); }
 
 }  // namespace distrun

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "runtime/base/setting_values.h"
 
@@ -14,10 +16,14 @@ namespace {
 constexpr std::string_view kPrefix = "DISTRUN_";
 
 // What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
+// Unknown variables of which the launcher has warned, once for all ranks, separated by spaces.
+constexpr std::string_view kWarned = "DISTRUN_WARNED";
+
 constexpr std::string_view kRankVariables[] = {
     "DISTRUN_RANK",       "DISTRUN_SIZE",     "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",     "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
-    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF"};
+    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF",
+    kWarned};
 
 struct Entry {
   SettingRow row;
@@ -79,23 +85,29 @@ std::string flag_of(std::string_view name) {
   return out;
 }
 
-std::vector<std::string> unknown_variables(const Environment& environment) {
+std::vector<std::string> words_of(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(std::string(name));
+  std::istringstream text(found == environment.end() ? std::string() : found->second);
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
+void find_unknown_variables(const Environment& environment, SettingsReport& report) {
   std::vector<std::string> known(std::begin(kRankVariables), std::end(kRankVariables));
   for (const Entry& entry : entries()) known.push_back(variable_of(entry.row.name));
-  const std::set<std::string> known_set(known.begin(), known.end());
   std::vector<std::string> suffixes;  // the common prefix would make every name look near
   for (const std::string& name : known) suffixes.push_back(name.substr(kPrefix.size()));
-  std::vector<std::string> warnings;
+  for (std::string& name : words_of(environment, kWarned)) known.push_back(std::move(name));
+  const std::set<std::string> known_set(known.begin(), known.end());
   for (auto it = environment.lower_bound(std::string(kPrefix)); it != environment.end(); ++it) {
     const std::string& name = it->first;
     if (!name.starts_with(kPrefix)) break;
     if (known_set.contains(name)) continue;
     const std::string nearest = nearest_name(name.substr(kPrefix.size()), suffixes);
-    warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
+    report.unknown.push_back(name);
+    report.warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
                        (nearest.empty() ? "docs/settings.md lists what there is"
                                         : "did you mean " + std::string(kPrefix) + nearest + "?"));
   }
-  return warnings;
 }
 
 Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport& report) {
@@ -150,7 +162,7 @@ Status set_by_name(Settings& settings, std::string_view name, std::string_view v
 
 Result<SettingsReport> read_settings(const Environment& environment, const std::vector<std::string>& overrides) {
   SettingsReport report;
-  report.warnings = unknown_variables(environment);
+  find_unknown_variables(environment, report);
   for (const SettingRow& row : setting_rows()) {
     const std::string name(row.name);
     report.sources[name] = "default";

@@ -39,7 +39,8 @@ Environment process_environment();  // the only reader of environ
 
 struct SettingsReport {
   Settings settings;
-  std::vector<std::string> warnings;           // unknown DISTRUN_* names, each with the nearest known one
+  std::vector<std::string> unknown;            // DISTRUN_* names of which the launcher has not warned (DISTRUN_WARNED)
+  std::vector<std::string> warnings;           // of each of these, with the nearest known one
   std::map<std::string, std::string> sources;  // name -> "default", "env", "option"
 };
 

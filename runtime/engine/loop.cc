@@ -32,10 +32,6 @@ void relax() {
 #endif
 }
 
-Duration seconds_of(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 bool is_of_timeline(const Call& call) {
   return call.kind == Call::Kind::kStartTimeline || call.kind == Call::Kind::kStopTimeline;
 }
@@ -45,8 +41,8 @@ CoordinatorOptions coordinator_options(const EngineOptions& options) {
           .hosts = options.hosts,
           .fusion_threshold = options.settings.fusion_threshold,
           .cache_capacity = options.settings.cache_capacity,
-          .stall_warning = seconds_of(options.settings.stall_warning_time),
-          .stall_shutdown = seconds_of(options.settings.stall_shutdown_time)};
+          .stall_warning = duration_of(options.settings.stall_warning_time),
+          .stall_shutdown = duration_of(options.settings.stall_shutdown_time)};
 }
 
 }  // namespace
@@ -63,8 +59,8 @@ EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
       detector_(options.hosts),
       watchdog_({.rank = options.world.rank,
                  .hosts = options.hosts,
-                 .warning = seconds_of(options.settings.stall_warning_time),
-                 .shutdown = seconds_of(options.settings.stall_shutdown_time)}),
+                 .warning = duration_of(options.settings.stall_warning_time),
+                 .shutdown = duration_of(options.settings.stall_shutdown_time)}),
       clocks_(leader_ ? options.hosts.size() : 0),
       spin_budget_(kMostSpin) {
   if (leader_) coordinator_.emplace(coordinator_options(options));

@@ -27,11 +27,9 @@ constexpr std::string_view kEverywhere = "*";
 constexpr std::size_t kMaxName = 100;  // sun_path holds 108
 constexpr std::size_t kMaxHost = 255;
 
-// A silently dead peer is to be noticed in about 5 s: 2 s idle, then 3 probes a second apart; and 5 s for data.
-constexpr int kKeepIdleSeconds = 2;
-constexpr int kKeepIntervalSeconds = 1;
+// When a silently dead peer is to be noticed: 2 s idle, then 3 probes a second apart; and 5 s for data.
+constexpr double kHostTimeout = 5;
 constexpr int kKeepCount = 3;
-constexpr int kUserTimeoutMs = 5000;
 constexpr int kSynRetries = 4;  // no answer for 1 + 2 + 4 + 8 + 16 s; since Linux 6.5 four times 1 s come before
 
 struct SocketAddress {
@@ -325,10 +323,20 @@ void expect_prompt_peer(int fd) {
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain == AF_UNIX) return;
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 1);  // set_host_timeout() leaves one that is off
+  set_host_timeout(fd, kHostTimeout);
+}
+
+void set_host_timeout(int fd, double seconds) {
+  int limit = 0;
+  socklen_t size = sizeof(limit);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) != 0) return;  // a unix socket
+  const int whole = static_cast<int>(seconds);
+  const int interval = whole / (kKeepCount + 2);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, whole - kKeepCount * interval);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepCount);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  if (limit > 0) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, whole * 1000);
 }
 
 void allow_slow_reader(int fd) { set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0); }

@@ -254,6 +254,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, co
   auto socket = connect_secure(world.store, key,
                                {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
+  set_host_timeout((*socket)->fd(), world.host_timeout);
   auto client = std::make_unique<Client>(*std::move(socket), world.store, keeper);
   DISTRUN_RETURN_IF_ERROR(client->open());
   return std::unique_ptr<StoreClient>(std::move(client));

@@ -19,7 +19,8 @@ namespace distrun::net {
 class StoreHost {
  public:
   // Listens on all addresses of this host: which of them the others reach is not known yet.
-  static Result<std::unique_ptr<StoreHost>> start(const JobKey& key, const std::string& job_id, int size);
+  static Result<std::unique_ptr<StoreHost>> start(const JobKey& key, const std::string& job_id, int size,
+                                                  double host_timeout);
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "runtime/base/fork_guard.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::net {
 namespace {
@@ -100,6 +101,7 @@ void Server::join(std::unique_ptr<SecureSocket> socket) {
   const int rank = socket->peer().from;
   const int pid = socket->peer().pid;
   const int fd = socket->fd();
+  set_host_timeout(fd, options_.host_timeout);
   clients_[rank] = {.socket = std::move(socket), .watched = EPOLLIN};
   note(StoreNotice::Kind::kJoined, rank, pid, {});
   epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};

@@ -30,7 +30,7 @@ class TcpControl final : public ControlPlane {
   TcpControl(const TcpControl&) = delete;
   TcpControl& operator=(const TcpControl&) = delete;
   ~TcpControl() override;
-  Status open();
+  Status open(double host_timeout);  // seconds
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(peers_.size()); }
@@ -68,7 +68,7 @@ TcpControl::~TcpControl() {
   if (epoll_.valid()) wait_set_->remove(epoll_.get());
 }
 
-Status TcpControl::open() {
+Status TcpControl::open(double host_timeout) {
   GuardedFd epoll(Fd(::epoll_create1(EPOLL_CLOEXEC)));
   if (!epoll.valid()) return errno_status("control plane: epoll_create1 failed", errno);
   for (int member = 0; member < size(); ++member) {
@@ -78,6 +78,7 @@ Status TcpControl::open() {
       return errno_status("control plane: epoll_ctl failed", errno);
     }
     peer(member).watched = EPOLLIN;
+    set_host_timeout(peer(member).socket->fd(), host_timeout);
     // An engine that makes the backends of a set does not read meanwhile, nor does one that was stopped. That a host is
     // gone is seen by connections on which nothing is under way: this one mostly, the store's, and the agent's.
     allow_slow_reader(peer(member).socket->fd());
@@ -296,7 +297,7 @@ Result<std::unique_ptr<ControlPlane>> connect_tcp_control(const TcpControlOption
   auto sockets = rank == 0 ? lead(options, members) : follow(options, members);
   if (!sockets.ok()) return sockets.status();
   auto plane = std::make_unique<TcpControl>(rank, *std::move(sockets), options.wait_set);
-  DISTRUN_RETURN_IF_ERROR(plane->open());
+  DISTRUN_RETURN_IF_ERROR(plane->open(options.world->host_timeout));
   return std::unique_ptr<ControlPlane>(std::move(plane));
 }
 

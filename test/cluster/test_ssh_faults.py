@@ -209,20 +209,38 @@ def partner_of(victim: str) -> str:
 
 
 STOPPED = 20.0  # longer than a lease
+SUSPENDED = {"h17": ("head", "host"), "h18": ("host", "head")}  # what goes on first there
+AWAY = 17.0  # the same; after it a connection asks again within about the same time
+
+
+def signal_side(job: Job, host: Host, side: str, number: int) -> None:
+    """As a batch system's suspend does, which stops what it finds on each machine of a job."""
+    if side == "head":
+        return job.signal(number)
+    for process in (guard_of(host), agent_of(host), *(pid_there(host, rank) for rank in (0, 1))):
+        kill(host, process, number)
 
 
 @pytest.fixture(scope="module")
 def storm() -> Iterator[Storm]:
     with ExitStack() as stack:
-        cluster = started(stack, 14, share=package_folders())
+        cluster = started(stack, 18, share=package_folders())
         head = cluster.head
         jobs = {fault: start(head, f"{partner_of(victim)}:1,{victim}:2") for fault, victim in VICTIMS.items()}
         jobs["head"] = start(cluster["h9"], "h9:1,h10:2")
         jobs["stopped"] = Job(head, "-H", "h1:1,h3:1", PYTHON, LOOP, "300", "0.01")
-        for job in jobs.values():
-            job.wait_for("ready", 2 if job is jobs["stopped"] else 3)
+        jobs["away"] = Job(head, "--host-timeout", "60", "-H", "h15:1,h16:2", PYTHON, LOOP, "1000", "0.01")
+        jobs |= {host: Job(head, "-H", f"{host}:2", PYTHON, LOOP, "1000", "0.01") for host in SUSPENDED}
+        for name, job in jobs.items():
+            job.wait_for("ready", 2 if name in ("stopped", *SUSPENDED) else 3)
+        cluster["h16"].link_down()
+        struck = {"away": time.monotonic()}
         jobs["stopped"].signal(signal.SIGTSTP)
-        struck = {"stopped": time.monotonic()}
+        struck["stopped"] = time.monotonic()
+        for host in SUSPENDED:
+            for side in ("head", "host"):
+                signal_side(jobs[host], cluster[host], side, signal.SIGSTOP)
+            struck[host] = time.monotonic()
         for fault, strike in FAULTS.items():
             strike(cluster[VICTIMS[fault]])
             struck[fault] = time.monotonic()
@@ -262,6 +280,29 @@ def test_a_head_without_network(storm: Storm) -> None:
 def test_a_host_without_network_ends_its_ranks(storm: Storm, fault: str) -> None:
     left = LEASE + 2 - (time.monotonic() - storm.struck[fault])
     assert_nothing_left(storm.cluster[VICTIMS[fault]], seconds=max(0.1, left))
+
+
+def test_a_network_that_is_away_for_less_than_host_timeout(storm: Storm) -> None:
+    job, hosts = storm.jobs["away"], [storm.cluster["h15"], storm.cluster["h16"]]
+    time.sleep(max(0.0, storm.struck["away"] + AWAY - time.monotonic()))
+    assert not job.found("done") and "lost" not in job.text, job.text
+    hosts[1].link_up()
+    assert job.finish(60) == 0, job.text
+    assert len(job.found(r"done \d")) == 3 and "lost" not in job.text, job.text
+    assert_nothing_left(*hosts)
+
+
+@pytest.mark.parametrize("host", SUSPENDED)
+def test_a_suspend_of_the_whole_job_for_longer_than_a_lease(storm: Storm, host: str) -> None:
+    """Machines go on one after the other; what nobody could hear meanwhile counts for nobody."""
+    job = storm.jobs[host]
+    time.sleep(max(0.0, storm.struck[host] + AWAY - time.monotonic()))
+    for side in SUSPENDED[host]:
+        signal_side(job, storm.cluster[host], side, signal.SIGCONT)
+        time.sleep(0.5)
+    assert job.finish() == 0, job.text
+    assert len(job.found(r"done \d")) == 2 and "lost" not in job.text, job.text
+    assert_nothing_left(storm.cluster[host])
 
 
 def test_ctrl_z_for_longer_than_a_lease(storm: Storm) -> None:

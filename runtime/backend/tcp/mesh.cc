@@ -39,6 +39,7 @@ Mesh::Mesh(const GroupSpec& group, const Services& services, Events events)
       index_(static_cast<std::size_t>(group.index)),
       key_(*services.key),
       job_id_(services.world->job_id),
+      host_timeout_(services.world->host_timeout),
       wait_set_(*services.wait_set),
       events_(std::move(events)),
       here_(size_, false),
@@ -180,6 +181,7 @@ void Mesh::forget(std::size_t peer) {
 void Mesh::came(std::size_t peer, net::SecureSocket& socket) {
   Result<Fd> fd = socket.release_plain();
   if (!fd.ok()) return give_up(peer, fd.status());
+  net::set_host_timeout(fd->get(), host_timeout_);
   events_.connected(peer, *std::move(fd));
 }
 

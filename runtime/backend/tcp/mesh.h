@@ -68,6 +68,7 @@ class Mesh {
   const std::size_t size_, index_;
   const net::JobKey& key_;
   const std::string job_id_;
+  const double host_timeout_;  // seconds
   net::WaitSet& wait_set_;
   const Events events_;
   // Descriptors held for the connections to come, so that nobody else in this process counts on them.

@@ -6,6 +6,7 @@
 
 #include "runtime/backend/agree.h"
 #include "runtime/net/secure_socket.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {
@@ -47,6 +48,7 @@ Status connect_right(const Seat& seat, Ring& ring) {
   if (!socket.ok()) return socket.status().with_context("connecting to rank " + std::to_string(seat.right()));
   Result<Fd> fd = (*socket)->release_plain();
   if (!fd.ok()) return fd.status();
+  net::set_host_timeout(fd->get(), seat.services.world->host_timeout);
   ring.right = GuardedFd(*std::move(fd));
   return {};
 }
@@ -63,6 +65,7 @@ Status accept_left(const Seat& seat, net::SecureListener& listener, Ring& ring) 
   if (!socket.ok()) return socket.status().with_context("waiting for rank " + std::to_string(seat.left()));
   Result<Fd> fd = (*socket)->release_plain();
   if (!fd.ok()) return fd.status();
+  net::set_host_timeout(fd->get(), seat.services.world->host_timeout);
   ring.left = GuardedFd(*std::move(fd));
   return {};
 }

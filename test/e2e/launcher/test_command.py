@@ -132,17 +132,12 @@ def test_mistakes_in_a_config_file_are_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_variable_is_warned_of_once(python: str) -> None:
-    done = run(
-        "-np",
-        "3",
-        "--oversubscribe",
-        python,
-        "-c",
-        "import distrun; distrun.init()",
-        env={"DISTRUN_CACHE_CAPACTIY": "1"},
-    )
+    script = "import os, distrun; os.environ['DISTRUN_FUSON_THRESHOLD'] = '1'; distrun.init()"
+    started = ("-np", "3", "--oversubscribe", python, "-c", script)
+    done = run(*started, env={"DISTRUN_CACHE_CAPACTIY": "1"})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("DISTRUN_CACHE_CAPACTIY") == 1, done.stderr
+    assert done.stderr.count("DISTRUN_FUSON_THRESHOLD is not known") == 1, done.stderr
 
 
 def test_output_that_cannot_be_written_is_told_and_ends_with_a_code(tmp_path: Path) -> None:

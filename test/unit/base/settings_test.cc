@@ -111,6 +111,14 @@ TEST_CASE("an unknown DISTRUN_ variable is a warning with the nearest name") {
   CHECK(contains(report->warnings[0], "did you mean DISTRUN_FUSION_THRESHOLD?"));
   CHECK(contains(report->warnings[1], "DISTRUN_ZZZ"));
   CHECK(contains(report->warnings[1], "docs/settings.md"));
+  CHECK(report->unknown == std::vector<std::string>{"DISTRUN_FUSON_THRESHOLD", "DISTRUN_ZZZ"});
+}
+
+TEST_CASE("of what the launcher has warned nobody else does") {
+  const auto report =
+      read_settings({{"DISTRUN_ONE", "1"}, {"DISTRUN_TWO", "1"}, {"DISTRUN_WARNED", "DISTRUN_ONE DISTRUN_TEN"}}, {});
+  REQUIRE(report.ok());
+  CHECK(report->unknown == std::vector<std::string>{"DISTRUN_TWO"});
 }
 
 TEST_CASE("process_environment sees what is set, values with = included") {

@@ -41,7 +41,7 @@ TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
 class Keeper {
  public:
   explicit Keeper(int size) : size_(size) {
-    auto host = StoreHost::start(key_, "job", size);
+    auto host = StoreHost::start(key_, "job", size, 5);
     REQUIRE(host.ok());
     host_ = *std::move(host);
   }
