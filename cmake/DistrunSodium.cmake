@@ -2,11 +2,11 @@
 # nothing but libc, libm and the compiler's own libraries, and a site's libsodium.so may be missing.
 # Debian's archive is compiled for executables (PIE): the linker takes it into a shared library only when its symbols
 # are hidden, which --exclude-libs does; we do not want to export them in any case.
-find_path(DISTRUN_SODIUM_INCLUDE sodium.h REQUIRED)
+find_path(DISTRUN_SODIUM_INCLUDE sodium.h)
 find_library(DISTRUN_SODIUM_STATIC NAMES libsodium.a)
 find_library(DISTRUN_SODIUM_SHARED NAMES sodium)
 
-if(DISTRUN_SODIUM_STATIC AND NOT DEFINED DISTRUN_SODIUM_STATIC_LINKS)
+if(DISTRUN_SODIUM_INCLUDE AND DISTRUN_SODIUM_STATIC AND NOT DEFINED DISTRUN_SODIUM_STATIC_LINKS)
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_INCLUDES "${DISTRUN_SODIUM_INCLUDE}")
   set(CMAKE_REQUIRED_LIBRARIES "${DISTRUN_SODIUM_STATIC}" Threads::Threads)
@@ -20,15 +20,17 @@ if(DISTRUN_SODIUM_STATIC AND NOT DEFINED DISTRUN_SODIUM_STATIC_LINKS)
   unset(CMAKE_REQUIRED_FLAGS)
 endif()
 
+if(NOT DISTRUN_SODIUM_INCLUDE OR NOT (DISTRUN_SODIUM_STATIC_LINKS OR DISTRUN_SODIUM_SHARED))
+  message(FATAL_ERROR "libsodium was not found; install libsodium-dev (scripts/quickstart does)")
+endif()
+
 add_library(distrun_sodium INTERFACE)
 target_include_directories(distrun_sodium SYSTEM INTERFACE "${DISTRUN_SODIUM_INCLUDE}")
 if(DISTRUN_SODIUM_STATIC AND DISTRUN_SODIUM_STATIC_LINKS)
   target_compile_definitions(distrun_sodium INTERFACE SODIUM_STATIC)
   target_link_libraries(distrun_sodium INTERFACE "${DISTRUN_SODIUM_STATIC}")
   target_link_options(distrun_sodium INTERFACE -Wl,--exclude-libs,libsodium.a)
-elseif(DISTRUN_SODIUM_SHARED)
+else()
   message(STATUS "libsodium: only the shared library can be linked; the wheel check will refuse this build")
   target_link_libraries(distrun_sodium INTERFACE "${DISTRUN_SODIUM_SHARED}")
-else()
-  message(FATAL_ERROR "libsodium was not found; install libsodium-dev (scripts/quickstart does)")
 endif()

@@ -2,6 +2,7 @@
 """Proves what the wheel promises: its name, what its native files need, and that it works alone.
 
     check_wheel.py dist/distrun-*.whl [--junit FILE]
+    check_wheel.py dist/distrun-*.whl --needs       only says which glibc it needs
 
 Native files: glibc at most 2.34, GLIBCXX at most 3.4.29 (skipped, with what they need, where this machine's headers are
 too new for that: the wheel then serves machines of its age), DT_NEEDED within libc, libm, libstdc++, libgcc_s, ld-linux
@@ -66,6 +67,7 @@ def check_contents(_: Path, folder: Path) -> None:
     names = {path.name for path in folder.rglob("*")}
     wanted = {"libdistrun.so", "distrun", "distrun.h", "distrun.hpp", "distrun-config.cmake", "__init__.py", "py.typed"}
     wanted |= {f"libdistrun_{name}.so" for name in ("backend_gloo", "backend_mpi", "backend_nccl", "tensorflow")}
+    wanted |= {"LICENSE", "CLI11.txt", "libsodium.txt"}
     assert wanted <= names, f"missing from the wheel: {sorted(wanted - names)}"
 
 
@@ -93,9 +95,12 @@ def judge_versions(needs: dict[str, tuple[int, ...]], machine: tuple[int, ...]) 
     assert not beyond, f"needs {' and '.join(beyond)}, at most {limits}"
 
 
+def needs_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    return newest_versions("".join(run("objdump", "-T", path) for path in native_files(folder)))
+
+
 def check_symbol_versions(_: Path, folder: Path) -> None:
-    needs = newest_versions("".join(run("objdump", "-T", path) for path in native_files(folder)))
-    judge_versions(needs, numbers(os.confstr("CS_GNU_LIBC_VERSION") or ""))
+    judge_versions(needs_of(folder), numbers(os.confstr("CS_GNU_LIBC_VERSION") or ""))
 
 
 def check_needed(_: Path, folder: Path) -> None:
@@ -142,7 +147,7 @@ def check_editable(_: Path, __: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(sys.executable, "-m", "venv", folder)
         pip = Path(folder) / "bin/pip"
-        run(pip, "install", "-q", "scikit-build-core>=0.10", "numpy")
+        run(pip, "install", "-q", "scikit-build-core>=0.11", "numpy")
         run(pip, "install", "-q", "--no-build-isolation", "--no-deps", "-e", ROOT)
         run_job(Path(folder))
         where = run(Path(folder) / "bin/python", "-c", "import distrun; print(distrun.__file__)").strip()
@@ -153,6 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--junit", type=Path)
+    parser.add_argument("--needs", action="store_true")
     options = parser.parse_args()
     wheel = options.wheel.resolve()
     checks: dict[str, Callable[[Path, Path], None]] = {
@@ -168,6 +174,10 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         zipfile.ZipFile(wheel).extractall(folder)
+        if options.needs:
+            needs = {name: ".".join(map(str, version)) for name, version in needs_of(Path(folder)).items()}
+            print(f"it needs glibc {needs['GLIBC']} and libstdc++'s GLIBCXX_{needs['GLIBCXX']}, or newer")
+            return 0
         for name, check in checks.items():
             case = ElementTree.SubElement(suite, "testcase", classname="wheel", name=name)
             try:

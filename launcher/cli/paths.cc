@@ -17,10 +17,12 @@ std::vector<fs::path> roots() {
   const fs::path bin = fs::path(own_program()).parent_path();
   std::vector<fs::path> out = {bin.parent_path()};
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(bin.parent_path() / "lib", error)) {
-    if (entry.path().filename().string().starts_with("python3")) {
-      out.push_back(entry.path() / "site-packages" / "distrun");
-      out.push_back(entry.path() / "dist-packages" / "distrun");
+  for (const char* lib : {"lib", "lib64"}) {  // Fedora's Python has the second one
+    for (const auto& entry : fs::directory_iterator(bin.parent_path() / lib, error)) {
+      if (entry.path().filename().string().starts_with("python3")) {
+        out.push_back(entry.path() / "site-packages" / "distrun");
+        out.push_back(entry.path() / "dist-packages" / "distrun");
+      }
     }
   }
   return out;

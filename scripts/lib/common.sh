@@ -9,6 +9,9 @@ export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 CCACHE_BAS
 export CC="${CC:-cc}" CXX="${CXX:-c++}"
 cd "$ROOT"
 mkdir -p "$LOGS"
+# Where an account has no place of its own ccache fails, and with it every compilation.
+has_cache() { mkdir -p "$1" 2>/dev/null && [ -w "$1" ]; }
+[ -n "${CCACHE_DIR:-}" ] || has_cache "${XDG_CACHE_HOME:-${HOME:-}/.cache}" || export CCACHE_DIR="$ROOT/build/ccache"
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
@@ -30,10 +33,17 @@ step() {
   return "$status"
 }
 
-# sudo keeps none of the environment.
+# sudo keeps none of the environment, in which a proxy may be named.
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo env "DEBIAN_FRONTEND=$DEBIAN_FRONTEND" "$@"; fi
+  local name kept=()
+  for name in DEBIAN_FRONTEND http_proxy https_proxy ftp_proxy all_proxy no_proxy; do
+    [ -z "${!name:-}" ] || kept+=("$name=${!name}")
+  done
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo env "${kept[@]}" "$@"; fi
 }
+
+# A machine that has just started may be installing its updates.
+apt_get_install() { as_root apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "$@"; }
 
 missing_packages() {
   local package
@@ -67,7 +77,7 @@ apt_install() {
     allow_starts
     trap allow_starts EXIT
     [ -e "$POLICY" ] || forbid_starts
-    as_root apt-get install -y -q --no-install-recommends "$@"
+    apt_get_install "$@"
   ) || status=$?
   if command -v systemctl >/dev/null; then
     comm -13 <(printf '%s\n' "$before") <(boot_links) | while read -r link; do
@@ -110,8 +120,7 @@ need_pinned() {
   need_python "${packages[@]}"
 }
 
-BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev libspdlog-dev libfmt-dev python3-venv
-  libgloo-dev)
+BUILD_PACKAGES=(build-essential cmake ninja-build ccache libsodium-dev libcli11-dev python3-venv libgloo-dev)
 
 # The version of clang for these versions, newest first, and a g++ of that version: 14, by which the tree is kept clean,
 # or the newest where 14 is not to be had or cannot compile that g++'s headers in C++20. Nothing where there is none.
@@ -146,9 +155,15 @@ need_clang() {
 # The newest Catch2 3 that apt knows of, whatever it prefers; empty if none.
 catch2_version() { apt-cache madison catch2 | awk -F'|' '{gsub(/ /, "", $2)} $2 ~ /^3\./ {print $2; exit}'; }
 
+# Of `apt-cache madison catch2 libcatch2-dev`: the packages of that version, as apt takes them. Of both, since what is in
+# catch2 here is in libcatch2-dev there.
+of_version() {
+  awk -F'|' -v version="$1" '{gsub(/ /, "", $1); gsub(/ /, "", $2)} $2 == version {print $1 "=" version}' | sort -u
+}
+
 # Catch2 3 is in Ubuntu 24.04 and Debian 13; Debian 12 has it in its backports, taken from the mirror the machine already uses.
 need_catch2() {
-  local version
+  local version packages
   [[ "$(dpkg-query -W -f='${Version}' catch2 2>/dev/null || true)" == 3.* ]] && return 0
   if [ -z "$(catch2_version)" ]; then
     step "add this release's backports to apt (for Catch2 3)" as_root python3 "$ROOT/scripts/lib/add_backports.py"
@@ -156,8 +171,9 @@ need_catch2() {
   fi
   version="$(catch2_version)"
   [ -n "$version" ] || die "apt offers no Catch2 3 on this release; install it by hand (the CMake package Catch2 3)"
-  # By version: backports are never apt's first choice, and libcatch2-dev must come from the same place.
-  step "install Catch2 $version" as_root apt-get install -y -q --no-install-recommends "catch2=$version" "libcatch2-dev=$version"
+  # By version: backports are never apt's first choice. Ubuntu 24.04 has no libcatch2-dev.
+  mapfile -t packages < <(apt-cache madison catch2 libcatch2-dev | of_version "$version")
+  step "install Catch2 $version" apt_get_install "${packages[@]}"
 }
 
 # The compiler of the GPU kernels: the machine's, else PyPI's.
@@ -173,7 +189,7 @@ PACKAGE_SOURCES=(CMakeLists.txt pyproject.toml cmake runtime launcher bindings f
 # nothing if no source is newer than the last time.
 install_distrun() {
   local stamp="$VENV/.distrun-installed"
-  need_python "scikit-build-core>=0.10"
+  need_python "scikit-build-core>=0.11"
   [ ! -e /dev/nvidiactl ] || need_nvcc
   if [ -e "$stamp" ] && [ -x "$VENV/bin/distrun" ] &&
     [ -z "$(find "${PACKAGE_SOURCES[@]}" ! -path '*/__pycache__*' -newer "$stamp" -print -quit)" ]; then

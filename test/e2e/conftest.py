@@ -99,7 +99,8 @@ class Job:
         self.shared_before = shared_files()
         own = {MARKER: self.marker, "PYTHONUNBUFFERED": "1", "TMPDIR": str(self.temporary)}
         environment = {**os.environ, **environment, **own}
-        command = [launcher_path(), "-x", MARKER, *arguments]
+        # The launcher leaves SIGHUP ignored where it finds it so, and the tests may run under nohup.
+        command = ["env", "--default-signal=HUP", launcher_path(), "-x", MARKER, *arguments]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             command,

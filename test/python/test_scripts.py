@@ -224,6 +224,33 @@ def test_clang_is_chosen_by_what_it_must_compile(gxx: str, offered: str, chosen:
     assert shell(f"choose_clang {gxx} {offered}").split() == chosen.split()
 
 
+def test_catch2_is_installed_from_the_packages_that_a_release_has() -> None:
+    backport = "3.7.1-0.4~bpo12+1"
+    debian = f"catch2 | {backport} | one\ncatch2 | 2.13.10-1 | two\nlibcatch2-dev | {backport} | one\n"
+    assert shell(f"printf %s '{debian}' | of_version '{backport}'").split() == [
+        f"catch2={backport}",
+        f"libcatch2-dev={backport}",
+    ]
+    ubuntu = "    catch2 | 3.4.0-1 | one\n    catch2 | 3.4.0-1 | two\n"
+    assert shell(f"printf %s '{ubuntu}' | of_version 3.4.0-1").split() == ["catch2=3.4.0-1"]
+
+
+def test_sudo_hands_on_the_proxy(tmp_path: Path) -> None:
+    for name, text in (("sudo", 'echo "$@"'), ("id", "echo 1000")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    said = shell(f"PATH={tmp_path}:$PATH; unset no_proxy; export https_proxy=http://proxy:3128; apt_get_install x")
+    assert "https_proxy=http://proxy:3128" in said and "no_proxy" not in said
+    assert "-o DPkg::Lock::Timeout=600 install" in said
+
+
+def test_without_a_home_the_compiler_s_cache_is_in_the_build_folder() -> None:
+    tell = 'echo "${CCACHE_DIR:-its own}"'
+    start = f". {ROOT}/scripts/lib/common.sh; {tell}"
+    assert shell(f"unset CCACHE_DIR XDG_CACHE_HOME; HOME=/proc bash -c '{start}'").strip() == f"{ROOT}/build/ccache"
+    assert shell(f"CCACHE_DIR=/elsewhere bash -c '{start}'").strip() == "/elsewhere"
+
+
 def test_a_clang_counts_where_its_tidy_is_offered_too() -> None:
     names = [
         "clang-13",
