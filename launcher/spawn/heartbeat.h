@@ -35,8 +35,8 @@ class Heartbeat {
   }
   // To be asked in every round of a loop that wakes by deadline(); the time for which it did not run does not count.
   [[nodiscard]] bool silent(TimePoint now) {
-    const Duration unseen = now - std::exchange(looked_, std::max(looked_, now));
-    if (unseen > kStoodStill) heard_ = std::max(heard_, std::min(heard_ + unseen, now));
+    const Duration unseen = now - std::max(heard_, std::exchange(looked_, now));
+    if (unseen > kStoodStill) heard_ = std::min(heard_ + unseen, now);
     return on() && now - heard_ >= limit_;
   }
   // When speak() or silent() change by themselves; max() when off.
