@@ -12,7 +12,7 @@ from distrun import host_check
 
 
 def row(host: str, **changed: Any) -> dict[str, Any]:
-    plain = {"distrun": "1", "python": "3.11", **dict.fromkeys(host_check.FRAMEWORKS, ""), "nccl": "", "driver": ""}
+    plain = {"distrun": "1", "build": "1", "python": "3.11", **dict.fromkeys(host_check.FRAMEWORKS, ""), "nccl": "", "driver": ""}
     sizes = {"gpus": [], "cores": 8, "shm": 1 << 30, "memlock": -1, "infiniband": False, "files": 65536, "clock": 0.0}
     return {"host": host, **plain, **sizes, **changed}
 
@@ -34,6 +34,7 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
     ("odd", "expected"),
     [
         ({"torch": "2.1"}, "torch differs: none on a, c; 2.1 on b. Install"),
+        ({"build": "2"}, "the build of distrun differs: 1 on a, c; 2 on b. Install the same wheel"),
         ({"gpus": ["H200"]}, "GPUs differ: none on a, c; H200 on b. Name hosts"),
         ({"shm": 65536}, "/dev/shm of b has 64 KiB; DataLoader"),
         ({"files": 1024}, "b allows 1024 open files; ulimit -n"),

@@ -5,6 +5,7 @@ says what does not fit together. Needs no framework; versions are read from what
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import platform
@@ -20,6 +21,7 @@ from typing import Any
 
 from distrun import basics
 from distrun._abi import DType
+from distrun._library import library_file
 from distrun._objects import allgather_object, broadcast_buffer
 from distrun.process_sets import (
     ProcessSet,
@@ -72,11 +74,17 @@ def limit(which: int) -> int:
     return resource.getrlimit(which)[0]
 
 
+def build() -> str:
+    """Tells builds of one version apart, as while distrun is worked on."""
+    return hashlib.sha256(library_file().read_bytes()).hexdigest()[:12]
+
+
 def facts(root: Path = Path("/")) -> Facts:
     shm = root / "dev/shm"
     return {
         "host": platform.node(),
         "distrun": basics.native_version(),
+        "build": build(),
         "python": platform.python_version(),
         **{name: version_of(name) for name in FRAMEWORKS},
         "nccl": next(filter(None, map(version_of, NCCL)), ""),
@@ -173,6 +181,8 @@ def about_hosts(rows: list[Facts]) -> list[str]:
     for key in ("distrun", "python", *FRAMEWORKS, "nccl", "driver"):
         if odd := odd_ones(rows, key):
             problems.append(f"{key} differs: {odd}. Install the same version on all hosts.")
+    if len({row["distrun"] for row in rows}) == 1 and (odd := odd_ones(rows, "build")):
+        problems.append(f"the build of distrun differs: {odd}. Install the same wheel on all hosts.")
     if odd := odd_ones(rows, "gpus"):
         problems.append(f"GPUs differ: {odd}. Name hosts that are alike, or give each its number of slots (-H host:N).")
     for row in rows:
