@@ -43,7 +43,7 @@ class MemfdHostLink final : public HostLink {
   Result<SharedMemory> make(const Share& share);  // the first member: makes, hands over, announces the outcome
   Result<SharedMemory> take(const Share& share);  // the others
   Status hand_over(const Share& share, const SharedMemory& memory);
-  Result<SharedMemory> receive_memory(const Share& share, const Watched& maker);
+  static Result<SharedMemory> adopt(const Share& share, Packet handed);
   Packet packet(Packet::Kind kind, const Share& share, const Status& error = {}) const {
     return {.kind = kind, .from = own_rank(), .tag = share.tag, .error = error};
   }
@@ -97,38 +97,44 @@ Status MemfdHostLink::hand_over(const Share& share, const SharedMemory& memory) 
   std::vector<Watched> others;
   for (const int member : share.members)
     if (member != own_rank()) others.push_back(peer(member));
-  const int fd = memory.fd();
-  for (const Watched& other : others)
-    DISTRUN_RETURN_IF_ERROR(HostMail::send(other, packet(Packet::Kind::kMemory, share), {&fd, 1}, share.deadline));
+  Status outcome;
+  std::vector<Watched> handed;
   for (const Watched& other : others) {
+    const int fd = memory.fd();
+    outcome = HostMail::send(other, packet(Packet::Kind::kMemory, share), {&fd, 1}, share.deadline);
+    if (!outcome.ok()) break;
+    handed.push_back(other);
+  }
+  // Also of a share that has failed: an answer that nobody takes would stay in the inbox for good.
+  for (const Watched& other : handed) {
     auto mapped =
         mail_.receive({.kind = Packet::Kind::kMapped, .from = other.rank, .tag = share.tag}, others, share.deadline);
-    if (!mapped.ok()) return mapped.status();
+    if (outcome.ok()) outcome = mapped.status();
   }
-  return {};
+  return outcome;
 }
 
 Result<SharedMemory> MemfdHostLink::take(const Share& share) {
   const Watched maker = peer(share.members.front());
-  auto memory = receive_memory(share, maker);
-  if (!memory.ok() && memory.status().code() == Errc::kRankLost) return memory;
+  auto handed = mail_.receive_even_error({.kind = Packet::Kind::kMemory, .from = maker.rank, .tag = share.tag},
+                                         {&maker, 1}, share.deadline);
+  // The maker has given up, or is gone: it waits for no answer.
+  if (handed.ok() && !handed->error.ok()) return handed->error;
+  if (handed.status().code() == Errc::kRankLost) return handed.status();
+  auto memory = handed.ok() ? adopt(share, *std::move(handed)) : Result<SharedMemory>(handed.status());
   const Status mapped =
       memory.ok() ? Status() : memory.status().with_context("rank " + std::to_string(own_rank()) + " of this host");
   // A maker that has failed and gone by now has left its verdict, which tells more than its end does.
   (void)HostMail::send(maker, packet(Packet::Kind::kMapped, share, mapped), {}, share.deadline);
-  if (!memory.ok()) return memory;
   auto verdict = mail_.receive({.kind = Packet::Kind::kVerdict, .from = maker.rank, .tag = share.tag}, {&maker, 1},
                                share.deadline);
-  if (!verdict.ok()) return verdict.status();
+  if (memory.ok() && !verdict.ok()) return verdict.status();
   return memory;
 }
 
-Result<SharedMemory> MemfdHostLink::receive_memory(const Share& share, const Watched& maker) {
-  auto handed =
-      mail_.receive({.kind = Packet::Kind::kMemory, .from = maker.rank, .tag = share.tag}, {&maker, 1}, share.deadline);
-  if (!handed.ok()) return handed.status();
-  if (handed->fds.size() != 1) return Status(Errc::kProtocol, "shared memory came without its descriptor");
-  return SharedMemory::adopt(std::move(handed->fds[0]), share.bytes);
+Result<SharedMemory> MemfdHostLink::adopt(const Share& share, Packet handed) {
+  if (handed.fds.size() != 1) return Status(Errc::kProtocol, "shared memory came without its descriptor");
+  return SharedMemory::adopt(std::move(handed.fds[0]), share.bytes);
 }
 
 }  // namespace

@@ -169,6 +169,13 @@ Status HostMail::take_all() {
 }
 
 Result<Packet> HostMail::receive(const Wanted& wanted, std::span<const Watched> watched, TimePoint deadline) {
+  auto packet = receive_even_error(wanted, watched, deadline);
+  if (packet.ok() && !packet->error.ok()) return packet->error;
+  return packet;
+}
+
+Result<Packet> HostMail::receive_even_error(const Wanted& wanted, std::span<const Watched> watched,
+                                            TimePoint deadline) {
   std::vector<pollfd> fds;
   for (const Watched& peer : watched) fds.push_back({.fd = peer.mail_box, .events = POLLRDHUP, .revents = 0});
   fds.push_back({.fd = inbox_, .events = POLLIN, .revents = 0});
@@ -187,7 +194,6 @@ Result<Packet> HostMail::receive(const Wanted& wanted, std::span<const Watched> 
     if (match != waiting_.end()) {
       Packet packet = std::move(*match);
       waiting_.erase(match);
-      if (!packet.error.ok()) return packet.error;
       return packet;
     }
     for (std::size_t i = 0; ready > 0 && i < watched.size(); ++i)

@@ -59,6 +59,8 @@ class HostMail {
   // The next packet like that; others wait for their turn. The packet's own error, kRankLost naming the first watched
   // rank that is gone, or kTimeout.
   Result<Packet> receive(const Wanted& wanted, std::span<const Watched> watched, TimePoint deadline);
+  // The same, but a packet with an error is a packet: tells what its sender could not do from what this rank cannot.
+  Result<Packet> receive_even_error(const Wanted& wanted, std::span<const Watched> watched, TimePoint deadline);
 
  private:
   Status take_all();  // what has arrived, without blocking

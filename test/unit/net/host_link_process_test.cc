@@ -180,6 +180,16 @@ TEST_CASE("what the system refuses to one rank is the same error on all, and nev
   }
 }
 
+TEST_CASE("shares that are refused again and again leave no mail behind", "[host_link]") {
+  for (const std::string task : {"refused-by-maker", "refused-by-member"}) {
+    Ranks ranks(8, task);
+    for (int rank = 0; rank < 8; ++rank) {
+      CAPTURE(task, rank);
+      CHECK(ranks.output(rank) == "done\n");
+    }
+  }
+}
+
 TEST_CASE("processes share memory and leave nothing behind", "[host_link]") {
   Ranks ranks(4, "share");
   for (int rank = 0; rank < 4; ++rank) CHECK(ranks.output(rank) == "done\n");

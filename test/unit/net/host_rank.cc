@@ -117,23 +117,40 @@ class Rank {
     return {};
   }
 
-  // `limiter` limits itself; the others wait for that, without a descriptor.
+  // `limiter` limits itself; all wait for that, without a descriptor.
   Status limit_one(int limiter, const std::function<void()>& limit_now) {
     auto gate = link_->share("gate", link_->ranks(), sizeof(int), deadline_after(30));
     if (!gate.ok()) return gate.status();
-    std::atomic_ref<int> limited(*reinterpret_cast<int*>(gate->bytes.data()));
-    if (world_.rank == limiter) {
-      limit_now();
-      limited = 1;
-    }
-    while (limited == 0) std::this_thread::yield();
+    gate_ = *std::move(gate);
+    if (world_.rank == limiter) limit_now();
+    meet();
     return {};
+  }
+
+  // Without mail, of which nobody reads any until all are here.
+  void meet() {
+    std::atomic_ref<int> arrived(*reinterpret_cast<int*>(gate_.bytes.data()));
+    const int round = arrived.fetch_add(1) / world_.size;
+    while (arrived.load() < (round + 1) * world_.size) std::this_thread::yield();
   }
 
   Status share(std::size_t bytes) {
     auto memory = link_->share("window", link_->ranks(), bytes, deadline_after(30));
     if (!memory.ok()) return memory.status();
     for (std::byte& b : memory->bytes) b = std::byte{1};  // SIGBUS if it were not reserved
+    return {};
+  }
+
+  // Shares that some rank cannot have, one after another: each is refused at once and for the same reason.
+  Status refused_shares(int shares, std::size_t bytes, const std::string& reason) {
+    for (int nth = 0; nth < shares; ++nth) {
+      const TimePoint deadline = deadline_after(30);
+      const auto memory = link_->share("window " + std::to_string(nth), link_->ranks(), bytes, deadline);
+      const std::string which = "share " + std::to_string(nth) + " of " + std::to_string(shares);
+      if (memory.ok()) return {Errc::kInternal, which + " was not refused"};
+      if (memory.status().message().find(reason) == std::string::npos) return memory.status().with_context(which);
+      if (Clock::now() > deadline - std::chrono::seconds(5)) return {Errc::kInternal, which + " was refused late"};
+    }
     return {};
   }
 
@@ -145,6 +162,7 @@ class Rank {
   std::unique_ptr<StoreClient> store_;
   std::unique_ptr<WaitSet> wait_set_;
   std::unique_ptr<HostLink> link_;
+  SharedBytes gate_;
 };
 
 Status run(Rank& rank, const std::string& task, double seconds) {
@@ -161,6 +179,17 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   }
   if (task == "small-files") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
   if (task == "few-descriptors") DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { limit(RLIMIT_NOFILE, 3); }));
+  if (task == "refused-by-maker") {  // so often that answers which nobody takes would fill its inbox
+    DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
+    const Status refused = rank.refused_shares(250, std::size_t{4} << 20, "ulimit -f");
+    rank.meet();
+    DISTRUN_RETURN_IF_ERROR(refused);
+    return rank.share(4096);
+  }
+  if (task == "refused-by-member") {  // so often that they would be too many to keep
+    DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { refuse(SYS_fcntl); }));
+    return rank.refused_shares(800, 4096, "not the sealed");
+  }
   if (task == "no-fallocate") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { refuse(SYS_fallocate); }));
   return rank.share(std::size_t{4} << 20);
 }
