@@ -16,6 +16,7 @@ class AbsentBackend final : public Backend {
   }
   [[nodiscard]] std::string_view name() const override { return "none"; }
   [[nodiscard]] const Capabilities& capabilities() const override { return can_; }
+  [[nodiscard]] Status can(OpKind, DType) const override { return why_; }
   Status start(const Operation&, std::uint64_t) override { return why_; }
   bool progress() override { return false; }
   void completed(std::vector<Completed>&) override {}

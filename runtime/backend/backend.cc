@@ -17,6 +17,13 @@ constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
+Status Backend::can(OpKind kind, DType dtype) const {
+  const auto offers = [](std::uint32_t mask, auto value) { return (mask >> static_cast<unsigned>(value) & 1U) != 0; };
+  if (offers(capabilities().ops, kind) && offers(capabilities().dtypes, dtype)) return {};
+  return {Errc::kUnsupported, "the backend " + std::string(name()) + " has no " + std::string(name_of(kind)) + " of " +
+                                  std::string(name_of(dtype)) + "; choose another backend or convert the tensor"};
+}
+
 Result<Memory> Backend::allocate(Device device, std::size_t bytes, std::span<const std::byte> element) {
   if (device.type != DeviceType::kCpu) {
     return Status(Errc::kUnsupported,

@@ -49,6 +49,7 @@ void Coordinator::submitted(int rank, const message::Submitted& request, TimePoi
              .signature = &request.signature,
              .first_dim = shape.empty() ? 0 : shape.front(),
              .splits = request.signature.splits,
+             .refusal = request.refusal,
              .now = now});
 }
 

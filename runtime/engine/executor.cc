@@ -31,35 +31,10 @@ bool concerns_only_the_tensor(const Status& status) {
   return status.code() == Errc::kUnsupported || status.code() == Errc::kInvalidArgument;
 }
 
-Status no_backend(const ProcessSet& set, const Tensor& tensor) {
-  return Status(ErrorInfo{.code = Errc::kUnsupported,
-                          .message = "tensor '" + tensor.submission().name + "': process set " +
-                                     std::to_string(set.id) + " has no backend for device " +
-                                     std::string(name_of(tensor.signature().device)) +
-                                     "; move the tensor to the cpu or install a backend for the device",
-                          .tensor = tensor.submission().name});
-}
-
-Status too_large(const Tensor& tensor) {
-  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
-                          .message = "tensor '" + tensor.submission().name + "': the output of the " +
-                                     std::string(name_of(tensor.signature().kind)) +
-                                     " is larger than memory can be; move less at once",
-                          .tensor = tensor.submission().name});
-}
-
-// Known to all members alike: their capabilities are what all of them offered of the chosen backend.
-Status check_capabilities(const backend::Backend& backend, const Tensor& tensor) {
-  const Signature& signature = tensor.signature();
-  const auto offers = [](std::uint32_t mask, auto value) { return (mask >> static_cast<unsigned>(value) & 1U) != 0; };
-  const backend::Capabilities& can = backend.capabilities();
-  if (offers(can.ops, signature.kind) && offers(can.dtypes, signature.dtype)) return {};
-  return Status(ErrorInfo{.code = Errc::kUnsupported,
-                          .message = "tensor '" + tensor.submission().name + "': the backend " +
-                                     std::string(backend.name()) + " has no " + std::string(name_of(signature.kind)) +
-                                     " of " + std::string(name_of(signature.dtype)) +
-                                     "; choose another backend or convert the tensor",
-                          .tensor = tensor.submission().name});
+Status no_backend(const ProcessSet& set, DeviceType device) {
+  return {Errc::kUnsupported, "process set " + std::to_string(set.id) + " has no backend for device " +
+                                  std::string(name_of(device)) +
+                                  "; move the tensor to the cpu or install a backend for the device"};
 }
 
 bool is_on_device(const backend::Operation& operation) { return operation.device.type != DeviceType::kCpu; }
@@ -83,12 +58,10 @@ void take_scales(backend::Operation& operation) {
 
 // The output of an operation whose rows come from all members: `dims` of each.
 Status make_output(Tensor& tensor, backend::Backend& backend, const std::vector<std::int64_t>& dims) {
+  const auto rows = sum_of_rows(dims, tensor.signature());
+  if (!rows) return {Errc::kProtocol, "the decision log has sizes that no memory has; this is a bug in distrun"};
   Shape shape = tensor.signature().shape;
-  shape[0] = 0;
-  for (const std::int64_t dim : dims) {
-    if (__builtin_add_overflow(shape[0], dim, &shape[0])) return too_large(tensor);
-  }
-  if (!fits_in_memory(shape, tensor.signature().dtype)) return too_large(tensor);
+  shape.front() = *rows;
   Output& output = tensor.output();
   output.bytes = static_cast<std::size_t>(num_elements(shape)) * size_of(tensor.signature().dtype);
   auto memory = backend.allocate(tensor.submission().device, output.bytes, {});
@@ -112,6 +85,18 @@ void describe_share(const ProcessSet& set, Tensor& tensor) {
 
 }  // namespace
 
+Status Executor::can_run(const ProcessSet& set, const Tensor& tensor) {
+  const Signature& signature = tensor.signature();
+  if (!moves_data(signature.kind)) return {};
+  const backend::Backend* backend = set.backend_for(signature.device);
+  const Status can =
+      backend == nullptr ? no_backend(set, signature.device) : backend->can(signature.kind, signature.dtype);
+  if (can.ok()) return {};
+  ErrorInfo info = can.with_context("tensor '" + tensor.submission().name + "'").info();
+  info.tensor = tensor.submission().name;
+  return Status(std::move(info));
+}
+
 void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done) {
   auto flight = std::make_unique<Flight>();
   flight->set = set.id;
@@ -126,10 +111,10 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
     joins_.push_back(std::move(flight));
     return finish_joins(done);
   }
+  Status status = can_run(set, first);
+  if (!status.ok()) return finish(*flight, status, done);
   backend::Backend* backend = set.backend_for(first.signature().device);
-  if (backend == nullptr) return finish(*flight, no_backend(set, first), done);
-  Status status = check_capabilities(*backend, first);
-  if (status.ok()) status = prepare(set, *backend, *flight);
+  status = prepare(set, *backend, *flight);
   if (!status.ok()) return finish(*flight, status, done);
   if (huge_pages_ && !is_on_device(flight->operation)) {
     for (const RunTensor& one : flight->tensors) advise_on_output(*one.tensor);

@@ -28,6 +28,8 @@ class Executor {
   // huge_pages: ask for them where large outputs are about to be written.
   Executor(ProcessSets& sets, bool huge_pages) : sets_(sets), huge_pages_(huge_pages) {}
 
+  // Whether a backend of the set has such an operation, which is the same on all members. kUnsupported.
+  static Status can_run(const ProcessSet& set, const Tensor& tensor);
   // Tensors that run together, of a set that this rank is in. Never blocks.
   void run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done);
   // Lets every backend move data; true if anything happened.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <new>
+#include <string>
 #include <utility>
 
 namespace distrun::engine {
@@ -90,9 +92,7 @@ void EngineLoop::take_local() {
   std::vector<Request> requests = shared_.requests.take();
   shared_.table.take_new(fresh_);
   std::vector<Message> messages;
-  if (failed_.ok()) {
-    for (const TensorPtr& tensor : fresh_) member_.submit(tensor, messages);
-  }
+  if (failed_.ok()) submit_fresh(messages);
   fresh_.clear();
   for (Request& request : requests) {
     if (request.kind == Request::Kind::kAbort) {
@@ -113,6 +113,25 @@ void EngineLoop::take_local() {
     }
   }
   if (failed_.ok()) announce(std::move(messages));
+}
+
+// A group fails as a whole where a part of it has no backend that can do it; by then another part would have run.
+void EngineLoop::submit_fresh(std::vector<Message>& messages) {
+  std::map<std::pair<int, std::uint64_t>, std::string> refusals;  // by set and digest of the group
+  const auto group_of = [](const Tensor& tensor) {
+    return std::pair(tensor.submission().process_set, tensor.signature().group.digest);
+  };
+  for (const TensorPtr& tensor : fresh_) {
+    const ProcessSet* set = tensor->signature().group.size == 0 ? nullptr : sets_.find(tensor->key().set);
+    if (set == nullptr) continue;
+    if (const Status can = Executor::can_run(*set, *tensor); !can.ok()) {
+      refusals.try_emplace(group_of(*tensor), can.message());
+    }
+  }
+  for (const TensorPtr& tensor : fresh_) {
+    const auto refusal = refusals.find(group_of(*tensor));
+    member_.submit(tensor, messages, refusal == refusals.end() ? std::string() : refusal->second);
+  }
 }
 
 void EngineLoop::take_call_of(Request& request, std::vector<Message>& messages) {

@@ -79,6 +79,7 @@ class EngineLoop {
   Status turn_until(ProgressToken::Holder who, const std::function<bool()>& satisfied, TimePoint deadline);
   bool turn();
   void take_local();
+  void submit_fresh(std::vector<Message>& messages);
   void take_call_of(Request& request, std::vector<Message>& messages);
   void announce(std::vector<Message> messages);
   void complete_done();

@@ -19,9 +19,10 @@ void say_ready(TensorId id, std::vector<Message>& out) {
   out.emplace_back(message::Ready{.ids = {id}});
 }
 
-void say_submitted(const Tensor& tensor, std::vector<Message>& out) {
+void say_submitted(const Tensor& tensor, const std::string& refusal, std::vector<Message>& out) {
   const TensorKey key = tensor.key();
-  out.emplace_back(message::Submitted{.set = key.set, .name = std::string(key.name), .signature = tensor.signature()});
+  out.emplace_back(message::Submitted{
+      .set = key.set, .name = std::string(key.name), .signature = tensor.signature(), .refusal = refusal});
 }
 
 Status broken(const std::string& what) {
@@ -30,13 +31,13 @@ Status broken(const std::string& what) {
 
 }  // namespace
 
-void Member::submit(const TensorPtr& tensor, std::vector<Message>& out) {
+void Member::submit(const TensorPtr& tensor, std::vector<Message>& out, const std::string& refusal) {
   const TensorKey key = tensor->key();
   const ResponseCache::Record* record = cache_.find(key.set, key.name);
-  if (record != nullptr && record->signature == tensor->signature()) {
+  if (record != nullptr && refusal.empty() && record->signature == tensor->signature()) {
     say_ready(record->id, out);
   } else {
-    say_submitted(*tensor, out);
+    say_submitted(*tensor, refusal, out);
   }
   announced_.emplace(key, tensor);
   const Device device = tensor->submission().device;

@@ -27,8 +27,8 @@ class Member {
   // `own_gpu`: where this rank stands in for others before it has had a CUDA tensor of its own.
   explicit Member(int own_gpu = 0) : own_gpu_(own_gpu) {}
 
-  // Appends what the leader must hear to `out`.
-  void submit(const TensorPtr& tensor, std::vector<Message>& out);
+  // Appends what the leader must hear to `out`. `refusal`: as in message::Submitted.
+  void submit(const TensorPtr& tensor, std::vector<Message>& out, const std::string& refusal = {});
 
   // Entries of sets that this rank is in, in log order. What they name is in flight here, or the log is broken
   // (kProtocol).

@@ -10,7 +10,7 @@ namespace {
 using net::WireReader;
 using net::WireWriter;
 
-constexpr std::uint8_t kFormat = 5;  // of this file; a change of format is a new number
+constexpr std::uint8_t kFormat = 6;  // of this file; a change of format is a new number
 constexpr std::size_t kMaxText = 1 << 20;
 constexpr std::size_t kMaxName = 4096;
 constexpr std::size_t kMaxList = 1 << 20;
@@ -145,11 +145,13 @@ void read_body(WireReader&, entry::Shutdown&) {}
 void write_body(WireWriter& w, const message::Submitted& m) {
   w.i32(m.set).string(m.name);
   write_signature(w, m.signature);
+  w.string(m.refusal);
 }
 void read_body(WireReader& r, message::Submitted& m) {
   m.set = r.i32();
   m.name = r.string(kMaxName);
   m.signature = read_signature(r);
+  m.refusal = r.string(kMaxText);
 }
 void write_body(WireWriter& w, const message::Ready& m) { write_ids(w, m.ids); }
 void read_body(WireReader& r, message::Ready& m) { m.ids = read_ids(r); }

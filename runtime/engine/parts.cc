@@ -96,4 +96,13 @@ std::vector<std::int64_t> rows_of(std::span<const std::int64_t> logged, std::siz
   return rows;
 }
 
+std::optional<std::int64_t> sum_of_rows(std::span<const std::int64_t> rows, const Signature& one) {
+  Shape shape = one.shape;
+  shape.front() = 0;
+  for (const std::int64_t more : rows) {
+    if (__builtin_add_overflow(shape.front(), more, &shape.front())) return std::nullopt;
+  }
+  return fits_in_memory(shape, one.dtype) ? std::optional(shape.front()) : std::nullopt;
+}
+
 }  // namespace distrun::engine

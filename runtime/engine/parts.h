@@ -32,4 +32,7 @@ std::optional<ErrorInfo> check_splits(std::span<const SplitsOf> members, const M
 // all share equally, else the rows themselves. Empty: neither.
 std::vector<std::int64_t> rows_of(std::span<const std::int64_t> logged, std::size_t members);
 
+// Rows of several tensors like `one` together; none if they are more than memory can have.
+std::optional<std::int64_t> sum_of_rows(std::span<const std::int64_t> rows, const Signature& one);
+
 }  // namespace distrun::engine

@@ -82,6 +82,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
   }
   tensor->when[event.member] = event.now;
   --tensor->missing;
+  if (tensor->refusal.empty()) tensor->refusal = event.refusal;
   if (!tensor->first_dims.empty()) tensor->first_dims[event.member] = event.first_dim;
   if (!tensor->splits.empty()) tensor->splits[event.member].assign(event.splits.begin(), event.splits.end());
   return tensor;
@@ -128,6 +129,22 @@ std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
   return all;
 }
 
+// What the members agree on and none of them can run.
+std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
+  const std::string subject = "tensor '" + tensor.name + "': ";
+  if (!tensor.refusal.empty()) {
+    return ErrorInfo{.code = Errc::kUnsupported,
+                     .message = subject + "its group runs all or none, and one part of it cannot: " + tensor.refusal,
+                     .tensor = tensor.name};
+  }
+  const Signature& signature = tensor.signature;
+  if (!rows_differ_by_right(signature.kind) || sum_of_rows(tensor.first_dims, signature)) return std::nullopt;
+  return ErrorInfo{.code = Errc::kInvalidArgument,
+                   .message = subject + "what the ranks give to the " + std::string(name_of(signature.kind)) +
+                              " is larger than memory can be; move less at once",
+                   .tensor = tensor.name};
+}
+
 }  // namespace
 
 Status verdict(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
@@ -144,6 +161,7 @@ Status verdict(const PendingTensor& tensor, const std::vector<std::string>& host
     }
     error = find_mismatch(all, context);
   }
+  if (!error) error = check_possible(tensor);
   return error ? Status(std::move(*error)) : Status();
 }
 

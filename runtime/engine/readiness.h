@@ -31,6 +31,7 @@ struct PendingTensor {
   std::vector<std::int64_t> first_dims;                // allgather, alltoall: by member; join: who was last
   std::vector<std::vector<std::int64_t>> splits;       // alltoall: by member; empty: equal shares
   std::vector<int> excused;                            // world ranks that have joined instead of submitting it
+  std::string refusal;                                 // why its group cannot run; empty: it can
   TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
   TimePoint first;      // submission
   TimePoint reported;   // last stall report
@@ -56,6 +57,7 @@ struct SubmissionEvent {
   const Signature* signature = nullptr;
   std::int64_t first_dim = 0;              // allgather, alltoall
   std::span<const std::int64_t> splits{};  // alltoall
+  std::string_view refusal{};
   TensorId id = kNoId;
   TimePoint now;
 };

@@ -44,6 +44,8 @@ struct Signature {
   }
 };
 
+inline bool moves_data(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin; }
+
 // Dimension 0 and the splits are each rank's own.
 inline bool rows_differ_by_right(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
 

@@ -31,8 +31,6 @@ Status check_shape(const Submission& submission) {
   return {};
 }
 
-bool moves_data(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin; }
-
 // Bytes of the output that the caller gives; 0 where the engine makes it.
 std::size_t output_bytes(const Submission& submission, std::size_t members, std::size_t index) {
   const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);

@@ -78,6 +78,7 @@ std::vector<Bytes> engine_seeds() {
   const Signature tied{.shape = {1}, .group = {.digest = 7, .size = 2, .first = "a"}};
   const message::Submitted grouped{.name = "a", .signature = tied};
   const message::Submitted other{.name = "b", .signature = tied};
+  const message::Submitted refused{.name = "a", .signature = tied, .refusal = "x"};
   const message::Called add{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}};
   const message::Called alone{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}, .members_only = true}};
   message::Called apart = alone;
@@ -89,6 +90,7 @@ std::vector<Bytes> engine_seeds() {
           seed(0, {x, g, message::Ready{.ids = {1, 2}}, message::Leaving{}}),
           seed(1, {g, g, message::Ready{.ids = {1}}, g, x, x}),
           seed(1, {grouped, grouped, other, other}),
+          seed(1, {grouped, refused, other, other}),
           seed(1, {a, a, message::Ready{.ids = {1, 1}}, join, join}),
           seed(2, {join, x, g, a, join, x, join, message::Append{.entries = {stand_in}}}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),

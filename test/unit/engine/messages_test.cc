@@ -26,7 +26,7 @@ Frame full_frame() {
   signature.shape = {4, 0, 9};
   signature.group = {.digest = 0xDEADBEEFCAFE, .size = 3, .first = "first"};
   frame.messages = {
-      message::Submitted{.set = 4, .name = "grad", .signature = signature},
+      message::Submitted{.set = 4, .name = "grad", .signature = signature, .refusal = "no backend"},
       message::Ready{.ids = {1, 2, 0xFFFFFFFF}},
       message::Called{.call = {.kind = Call::Kind::kAddSet,
                                .ranks = {0, 2},
