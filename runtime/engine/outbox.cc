@@ -10,14 +10,24 @@ namespace {
 // tensors with new names of 1 KiB) then still fits under the control plane's 16 MiB.
 constexpr std::size_t kFrameTarget = 1 << 20;
 
+std::size_t weight(const Status& status) {
+  if (status.ok()) return 0;
+  const ErrorInfo& info = status.info();
+  return info.message.size() + info.tensor.size() + info.host.size() + info.cause.size() + 4 * info.ranks.size();
+}
+
 std::size_t weight(const Entry& entry) {
   std::size_t bytes = 64;
   if (const auto* run = std::get_if<entry::Run>(&entry)) {
     for (const TensorRef& ref : run->tensors) bytes += 16 + ref.name.size() + 8 * ref.first_dims.size();
   } else if (const auto* fail = std::get_if<entry::Fail>(&entry)) {
-    bytes += fail->error.message().size() + 4096;
+    bytes += fail->name.size() + weight(fail->error) + 4 * fail->ranks.size();
   } else if (const auto* evict = std::get_if<entry::Evict>(&entry)) {
     bytes += 4 * evict->ids.size();
+  } else if (const auto* make = std::get_if<entry::MakeSet>(&entry)) {
+    bytes += 4 * make->ranks.size();
+  } else if (const auto* end = std::get_if<entry::EndCall>(&entry)) {
+    bytes += weight(end->result) + 4 * end->ranks.size();
   }
   return bytes;
 }
@@ -25,6 +35,11 @@ std::size_t weight(const Entry& entry) {
 std::size_t weight(const Message& message) {
   if (const auto* ready = std::get_if<message::Ready>(&message)) return 16 + 4 * ready->ids.size();
   if (const auto* events = std::get_if<message::Events>(&message)) return 128 * events->events.size();
+  if (const auto* submitted = std::get_if<message::Submitted>(&message))
+    return 4096 + submitted->refusal.size() + 8 * submitted->signature.splits.size();
+  if (const auto* called = std::get_if<message::Called>(&message))
+    return 4096 + weight(called->refused) + 4 * called->call.ranks.size();
+  if (const auto* made = std::get_if<message::SetMade>(&message)) return 64 + weight(made->result);
   return 4096;
 }
 
