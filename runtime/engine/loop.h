@@ -128,6 +128,7 @@ class EngineLoop {
   void stop_timeline();
   void ship_events();
   void write_events(int rank, std::vector<TimelineEvent> events);
+  void measure_clock(int rank);
   void ask_clock(int rank);
   // loop_stop.cc
   void ask_to_stop(const std::string& cause);

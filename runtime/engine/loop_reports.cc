@@ -120,6 +120,12 @@ void EngineLoop::hear_answer(int from, const message::Pong& pong) {
 
 // --- the timeline ---
 
+// Each answer brings the next question, until the offset is known well enough.
+void EngineLoop::measure_clock(int rank) {
+  clocks_.at(static_cast<std::size_t>(rank)).measure_again();
+  ask_clock(rank);
+}
+
 void EngineLoop::ask_clock(int rank) {
   say(rank, message::Ping{.number = kClock, .sent_ns = nanoseconds(Clock::now())});
 }
@@ -128,11 +134,7 @@ void EngineLoop::start_timeline() {
   executor_.observe(&recorder_);
   if (!leader_) return;
   timeline_ = calls_.front().timeline;
-  // Each answer brings the next question, until the offset is known well enough.
-  for (int rank = 1; rank < options_.world.size; ++rank) {
-    clocks_[static_cast<std::size_t>(rank)].measure_again();
-    ask_clock(rank);
-  }
+  for (int rank = 1; rank < options_.world.size; ++rank) measure_clock(rank);
 }
 
 // What the others have recorded since they made the call belongs to no file.
@@ -157,8 +159,9 @@ void EngineLoop::ship_events() {
 
 void EngineLoop::write_events(int rank, std::vector<TimelineEvent> events) {
   if (!timeline_) return;
-  const std::int64_t offset_ns = clocks_.at(static_cast<std::size_t>(rank)).value();
-  const Status written = timeline_->write(rank, std::move(events), offset_ns);
+  const ClockOffset& clock = clocks_.at(static_cast<std::size_t>(rank));
+  const Status written = timeline_->write(rank, std::move(events), clock.value());
+  if (rank != 0 && clock.outdated(nanoseconds(Clock::now()))) measure_clock(rank);
   if (written.ok()) return;
   // Finished, for the next one to have its place, which then did not come: its caller knows.
   if (written.code() != Errc::kShutDown) warn(written.message() + "; the timeline ends here");

@@ -194,6 +194,7 @@ bool ClockOffset::measured(std::int64_t sent, std::int64_t there, std::int64_t r
     shortest_ = trip;
     offset_ = there - (sent + trip / 2);
   }
+  last_ = received;
   return ++rounds_ < kRounds;
 }
 

@@ -143,7 +143,10 @@ TEST_CASE("the shortest round trip measures the clocks best") {
   CHECK(offset.measured(2000, 9000, 4000));  // worse: ignored
   CHECK(offset.value() == 4800);
   CHECK(offset.measured(5000, 9805, 5010));
-  CHECK_FALSE(offset.measured(6000, 9805, 6010));  // enough
+  CHECK_FALSE(offset.outdated(1'000'000'000'000));  // it is being measured
+  CHECK_FALSE(offset.measured(6000, 9805, 6010));   // enough
+  CHECK_FALSE(offset.outdated(6010 + ClockOffset::kGoodForNs));
+  CHECK(offset.outdated(6011 + ClockOffset::kGoodForNs));
   offset.measure_again();
   CHECK(offset.value() == 4800);  // until it is known better, however long that trip is
   CHECK(offset.measured(100, 5000, 700));
