@@ -41,7 +41,10 @@ void Member::submit(const TensorPtr& tensor, std::vector<Message>& out, const st
   }
   announced_.emplace(key, tensor);
   const Device device = tensor->submission().device;
-  if (device.type == DeviceType::kCuda) gpus_.try_emplace(key.set, device.index);
+  if (device.type == DeviceType::kCuda) {
+    gpus_.try_emplace(key.set, device.index);
+    own_gpu_ = device.index;
+  }
   if (tensor->signature().kind == OpKind::kJoin) joined_.insert(key.set);
 }
 

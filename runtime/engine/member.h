@@ -24,7 +24,7 @@ struct RunTensor {
 
 class Member {
  public:
-  // `own_gpu`: where this rank stands in for others before it has had a CUDA tensor of its own.
+  // `own_gpu`: where this rank stands in for others before it has had a CUDA tensor of its own, in any set.
   explicit Member(int own_gpu = 0) : own_gpu_(own_gpu) {}
 
   // Appends what the leader must hear to `out`. `refusal`: as in message::Submitted.
@@ -51,7 +51,7 @@ class Member {
   Result<TensorPtr> take(TensorKey key);
   Result<TensorPtr> take_or_stand_in(TensorKey key, const Signature* signature);
 
-  const int own_gpu_;
+  int own_gpu_;              // where its last CUDA tensor was
   std::map<int, int> gpus_;  // by set: the one that this rank's CUDA tensors are on
   ResponseCache cache_;
   std::set<int> joined_;  // process sets whose join is under way: what others submit to them runs here too
