@@ -5,14 +5,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <distrun/distrun.hpp>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -130,6 +133,33 @@ TEST_CASE("alltoall, reducescatter and join") {
     CHECK(one == static_cast<float>(size - step));
   }
   CHECK(g_session->join() == size - 1);
+}
+
+template <class T>
+void check_every_operation(const std::string& name) {
+  const int size = g_session->size();
+  const auto count = static_cast<std::size_t>(size);
+  const std::unique_ptr<T[]> data(new T[count]);
+  std::fill_n(data.get(), count, T(1));
+  g_session->allreduce(name + "/reduce", data.get(), count, DISTRUN_MAX);
+  g_session->broadcast(name + "/broadcast", data.get(), count, size - 1);
+  CHECK(data[count - 1] == T(1));
+  const std::vector<T> one(1, T(1));
+  CHECK(g_session->reducescatter(name + "/share", data.get(), count, DISTRUN_MAX) == one);
+  const std::vector<T> all(count, T(1));
+  CHECK(g_session->alltoall(name + "/exchange", data.get(), count) == all);
+  CHECK(g_session->allgather(name + "/gather", data.get(), 1) == all);
+}
+
+TEST_CASE("the C++ header has every operation for every type") {
+  check_every_operation<float>("float");
+  check_every_operation<double>("double");
+  check_every_operation<std::uint8_t>("uint8");
+  check_every_operation<std::int8_t>("int8");
+  check_every_operation<std::int16_t>("int16");
+  check_every_operation<std::int32_t>("int32");
+  check_every_operation<std::int64_t>("int64");
+  check_every_operation<bool>("bool");
 }
 
 TEST_CASE("an op of before splits were there is understood") {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -208,12 +209,13 @@ class Session {
                                distrun_reduce reduce = DISTRUN_AVERAGE, int process_set = 0) {
     const std::vector<std::int32_t> ranks = process_set_ranks(process_set);
     const auto place = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
-    std::vector<T> share(count / ranks.size() + (place < count % ranks.size() ? 1 : 0));
+    const std::size_t mine = count / ranks.size() + (place < count % ranks.size() ? 1 : 0);
+    const std::unique_ptr<T[]> share(new T[mine]);  // a vector of bool has no elements to point at
     distrun_op op = make_op<T>(DISTRUN_REDUCESCATTER, name, const_cast<T*>(data), process_set);
-    op.output = share.data();
+    op.output = share.get();
     op.reduce = reduce;
     submit(op, count).wait();
-    return share;
+    return std::vector<T>(share.get(), share.get() + mine);  // no braces: two pointers are a list of two bools
   }
   // For a rank that has run out of data (see distrun_op). The rank that joined last.
   int join(int process_set = 0) {
@@ -258,7 +260,7 @@ class Session {
     operation.wait();
     const distrun_result result = operation.result();
     const T* all = static_cast<const T*>(result.data);
-    return {all, all + result.bytes / sizeof(T)};
+    return std::vector<T>(all, all + result.bytes / sizeof(T));
   }
   Operation submit(distrun_op& op, std::size_t count) {
     const std::int64_t shape[1] = {static_cast<std::int64_t>(count)};
