@@ -1,6 +1,7 @@
 #include "launcher/cli/host_source.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <unistd.h>
@@ -51,8 +52,20 @@ Status read_hostfile(const std::string& path, HostSource& out) {
   return {};
 }
 
+bool has_terminal() {
+  const int terminal = ::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+  if (terminal >= 0) ::close(terminal);
+  return terminal >= 0;
+}
+
+// srun hands on to every step what the shell that it was typed in says of its own terminal.
+Result<std::optional<Allocation>> allocation_here(Environment environment) {
+  if (!has_terminal()) environment.erase("SLURM_PTY_PORT");
+  return detect_allocation(environment, read_text);
+}
+
 Status read_allocation(const Environment& environment, HostSource& out) {
-  auto found = detect_allocation(environment, read_text);
+  auto found = allocation_here(environment);
   if (!found.ok()) return found.status();
   if (!*found) return {};
   out.found = found_text(**found);
@@ -74,7 +87,7 @@ bool says_how(const Options& options) {
 // Hosts that were named inside an allocation: its way to start agents needs no ssh.
 void use_allocation(const Options& options, const Environment& environment, HostSource& out) {
   if (says_how(options)) return;
-  const auto found = detect_allocation(environment, read_text);
+  const auto found = allocation_here(environment);
   if (!found.ok() || !*found || !find_in_path("srun", environment)) return;
   std::vector<std::string> own_names = out.own_names;
   own_names.push_back((*found)->own_name);
@@ -104,7 +117,7 @@ Result<std::string> read_text(const std::string& path) {
 }
 
 bool in_allocation_of_several(const Environment& environment) {
-  const auto found = detect_allocation(environment, read_text);
+  const auto found = allocation_here(environment);
   return !found.ok() || (*found && (*found)->hosts.size() > 1);
 }
 

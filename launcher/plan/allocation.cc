@@ -206,9 +206,11 @@ Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>&
   if (allocation.launch_with.empty()) return {};
   std::vector<HostSlots> others;
   for (const HostSlots& host : hosts) {
+    const auto& beside = allocation.beside;
     const bool known = std::any_of(allocation.hosts.begin(), allocation.hosts.end(),
-                                   [&](const HostSlots& own) { return own.name == host.name && host.user.empty(); });
-    if (!known && !names_this_machine(host.name, host.user, own_names)) {
+                                   [&](const HostSlots& own) { return own.name == host.name; }) ||
+                       std::find(beside.begin(), beside.end(), host.name) != beside.end();
+    if (!(known && host.user.empty()) && !names_this_machine(host.name, host.user, own_names)) {
       others.push_back({.name = host.name, .user = host.user});
     }
   }

@@ -42,16 +42,34 @@ std::optional<Fault> read_count(std::string_view text, Counts& counts) {
 // Inside a step (srun) some variables describe the step and not the job.
 bool in_step(const Environment& environment) { return is_set(environment, "SLURM_STEP_NODELIST"); }
 
+// A shell on one of the job's hosts (salloc's own step, srun --pty) is where one types what the whole job is to do, and
+// so is the batch script.
+bool speaks_for_job(const Environment& environment) {
+  constexpr std::string_view kInteractive = "4294967290";
+  constexpr std::string_view kBatch = "4294967291";
+  const std::string step = value_of(environment, "SLURM_STEP_ID");
+  return step == kInteractive || step == kBatch || is_set(environment, "SLURM_PTY_PORT");
+}
+
 // One component of a job; all but heterogeneous jobs have just one, whose variables have no suffix.
 class Component {
  public:
   Component(const Environment& environment, std::string suffix)
       : environment_(environment), suffix_(std::move(suffix)) {}
 
+  // Those of the job, or of the step that has a part of them for this command (srun -N1 -n1 distrun ... &, once for
+  // each part).
   Result<std::vector<HostSlots>> hosts() {
-    const std::string variable = "SLURM_JOB_NODELIST" + suffix_;
-    auto names = parse_hostlist(value_of(environment_, variable), variable);
+    auto names = names_in("SLURM_JOB_NODELIST" + suffix_);
     if (!names.ok()) return names.status();
+    if (suffix_.empty() && in_step(environment_) && !speaks_for_job(environment_)) {
+      auto own = names_in("SLURM_STEP_NODELIST");
+      if (!own.ok()) return own.status();
+      if (own->size() < names->size()) {
+        job_hosts_ = *std::move(names);
+        names = std::move(own);
+      }
+    }
     auto slots = slots_of(names->size());
     if (!slots.ok()) return slots.status();
     std::vector<HostSlots> out;
@@ -63,8 +81,15 @@ class Component {
   }
 
   [[nodiscard]] const std::string& slots_are() const { return slots_are_; }
+  // All that the job has, where hosts() are a step's part of them.
+  [[nodiscard]] const std::vector<std::string>& job_hosts() const { return job_hosts_; }
 
  private:
+  [[nodiscard]] Result<std::vector<std::string>> names_in(const std::string& variable) const {
+    return parse_hostlist(value_of(environment_, variable), variable);
+  }
+  [[nodiscard]] bool part_of_job() const { return !job_hosts_.empty(); }
+
   // A variable with one number per host, or nothing: it is not there, or it is a step's on some of the hosts.
   Result<std::optional<Counts>> counts(const std::string& name, std::size_t hosts) const {
     const std::string text = value_of(environment_, name + suffix_);
@@ -81,11 +106,10 @@ class Component {
     auto tasks = counts("SLURM_TASKS_PER_NODE", hosts);
     if (!tasks.ok()) return tasks.status();
     const auto per_node = parse_number(value_of(environment_, "SLURM_NTASKS_PER_NODE" + suffix_), 1, kMaxRanks);
+    if (part_of_job() && !several(*tasks)) tasks->reset();  // this command itself
     if (!*tasks && per_node) *tasks = Counts(hosts, *per_node);
     const bool asked = per_node || is_set(environment_, "SLURM_NTASKS" + suffix_);
-    // One task per host is how a job for a launcher is asked for, and also the default: it says nothing about ranks.
-    const bool several = *tasks && std::any_of((*tasks)->begin(), (*tasks)->end(), [](int n) { return n > 1; });
-    const int gpus = asked && several ? 0 : gpus_per_host(hosts);
+    const int gpus = asked && several(*tasks) ? 0 : gpus_per_host(hosts);
     if (gpus > 0) {
       slots_are_ = "one per GPU";
       return Counts(hosts, gpus);
@@ -94,7 +118,12 @@ class Component {
       slots_are_ = "one per task";
       return **std::move(tasks);
     }
-    return slots_by_cpus(hosts);
+    return part_of_job() ? Counts() : slots_by_cpus(hosts);
+  }
+
+  // One task per host is how a job for a launcher is asked for, and also the default: it says nothing about ranks.
+  static bool several(const std::optional<Counts>& tasks) {
+    return tasks && std::any_of(tasks->begin(), tasks->end(), [](int count) { return count > 1; });
   }
 
   Result<Counts> slots_by_cpus(std::size_t hosts) {
@@ -110,10 +139,11 @@ class Component {
 
   // 0: none, or not the same on every host as far as Slurm tells.
   [[nodiscard]] int gpus_per_host(std::size_t hosts) const {
+    const int here = parse_number(value_of(environment_, "SLURM_GPUS_ON_NODE"), 1, kMaxRanks).value_or(0);
+    if (part_of_job() && here > 0) return here;  // the step's; the others may be the job's
     if (const std::string text = value_of(environment_, "SLURM_GPUS_PER_NODE" + suffix_); !text.empty()) {
       return sum_of_types(text);
     }
-    const int here = parse_number(value_of(environment_, "SLURM_GPUS_ON_NODE"), 1, kMaxRanks).value_or(0);
     const std::string total = value_of(environment_, "SLURM_GPUS" + suffix_);
     if (total.empty()) return here;
     return static_cast<std::size_t>(sum_of_types(total)) == static_cast<std::size_t>(here) * hosts ? here : 0;
@@ -136,7 +166,17 @@ class Component {
   const Environment& environment_;
   std::string suffix_;
   std::string slots_are_;
+  std::vector<std::string> job_hosts_;
 };
+
+// How a step that has some of the job's hosts differs from the job.
+void describe_step(const Environment& environment, const std::vector<std::string>& job_hosts, Allocation& out) {
+  const std::string all = counted(job_hosts.size(), "host");
+  out.source = "step " + value_of(environment, "SLURM_STEP_ID") + " of " + out.source + " (" +
+               std::to_string(out.hosts.size()) + " of its " + all + ")";
+  out.more_slots = "start distrun without srun for all " + all + " of the job";
+  out.beside = job_hosts;
+}
 
 // What srun would take for options of its own: how much of the job a step gets, and what happens to its output.
 bool shapes_steps(std::string_view name) {
@@ -184,7 +224,8 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
                  .own_name = value_of(environment, "SLURMD_NODENAME"),
                  .more_slots = "ask Slurm for more (--nodes, --ntasks-per-node, --gpus-per-node)",
                  .launch_with = srun_command(),
-                 .launch_with_of = {}};
+                 .launch_with_of = {},
+                 .beside = {}};
   for (std::size_t i = 0; i < components.size(); ++i) {
     Component component(environment, components[i]);
     auto hosts = component.hosts();
@@ -194,6 +235,7 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
       if (i > 0) out.launch_with_of.emplace(host.name, srun_command("--het-group=" + std::to_string(i) + " "));
     }
     out.hosts.insert(out.hosts.end(), hosts->begin(), hosts->end());
+    if (!component.job_hosts().empty()) describe_step(environment, component.job_hosts(), out);
     if (out.slots_are.empty()) out.slots_are = component.slots_are();
   }
   out.hosts = merge_same_names(std::move(out.hosts));

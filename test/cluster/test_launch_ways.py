@@ -120,6 +120,25 @@ def test_check_takes_the_allocation(slurm: tuple[Cluster, Slurm]) -> None:
     assert here.returncode == 0 and "backends:" in here.stdout, here.stdout
 
 
+def test_steps_of_an_allocation_run_jobs_beside_each_other(slurm: tuple[Cluster, Slurm]) -> None:
+    """Each on the hosts of its step, which knows that it is no shell although it was typed in one."""
+    cluster, _ = slurm
+    job = "distrun -np 1 sh -c 'echo rank on $(hostname)'"
+    steps = " & ".join(f"SLURM_PTY_PORT=1 srun -N1 -n1 -w {host} {job}" for host in ("h1", "h2")) + " & wait"
+    done = allocated(cluster.head, ["-N2", "-n2"], "sh", "-c", steps)
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["rank on h1", "rank on h2"]
+    assert done.stderr.count("(1 of its 2 hosts)") == 2, done.stderr
+
+
+def test_in_a_shell_on_a_host_the_whole_job_is_meant(slurm: tuple[Cluster, Slurm]) -> None:
+    cluster, _ = slurm
+    shell = "srun -N1 -n1 --pty env NO_COLOR=1 distrun -np 2 --nproc-per-node 1 hostname"
+    done = allocated(cluster.head, ["-N2", "-n2"], "script", "-qec", shell, "/dev/null")
+    assert done.returncode == 0, done.stdout
+    assert "0] h1" in done.stdout and "1] h2" in done.stdout, done.stdout
+
+
 def test_a_failing_rank_ends_the_job_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     cluster, _ = slurm
     script = "[ $DISTRUN_RANK = 1 ] && exit 7; sleep 1000"

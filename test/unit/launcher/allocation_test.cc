@@ -137,6 +137,20 @@ TEST_CASE("hosts that were named inside an allocation are reached as its own, if
   CHECK(reach_of_named(pbs, {{.name = "n9"}}, own).note.empty());
 }
 
+TEST_CASE("inside a step that has a part of a Slurm job, all hosts of the job can be named") {
+  const auto found = slurm_allocation({{"SLURM_JOB_ID", "7"},
+                                       {"SLURM_JOB_NODELIST", "n[1-4]"},
+                                       {"SLURM_STEP_ID", "2"},
+                                       {"SLURM_STEP_NODELIST", "n3"},
+                                       {"SLURM_STEP_NUM_TASKS", "1"}});
+  REQUIRE(found.ok());
+  REQUIRE(found->has_value());
+  REQUIRE((*found)->hosts.size() == 1);
+  CHECK((*found)->hosts.front().name == "n3");
+  CHECK(reach_of_named(**found, {{.name = "n1"}, {.name = "n3"}}, {}).note.empty());
+  CHECK_FALSE(reach_of_named(**found, {{.name = "n1", .user = "me"}}, {}).note.empty());
+}
+
 TEST_CASE("Slurm's numbers by host") {
   const auto counts = parse_slurm_counts("2(x3),1,16(x2)", "V");
   REQUIRE(counts.ok());
