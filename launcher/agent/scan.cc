@@ -1,6 +1,7 @@
 #include "launcher/agent/scan.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "launcher/plan/text.h"
+#include "runtime/net/host_limits.h"
 
 namespace distrun::launcher {
 namespace {
@@ -70,6 +72,13 @@ std::vector<Cpu> scan_cpus(const std::string& sysroot) {
     out.push_back({.id = id, .core = core, .node = node == nodes.end() ? 0 : node->second});
   }
   return out;
+}
+
+// What a container or a pod is given of the host (docker --cpus, limits.cpu) hides no CPU.
+int scan_quota(const std::string& sysroot) {
+  constexpr std::uint64_t kMost = 65536;
+  const std::uint64_t cpus = (net::core_share(sysroot).quota_millis + 999) / 1000;
+  return static_cast<int>(std::min(cpus, kMost));
 }
 
 // "gi7" with the prefix "gi" is 7.
@@ -140,7 +149,7 @@ std::string machine_identity() {
 
 Topology scan_topology(const std::string& sysroot) {
   const std::string root = sysroot.ends_with('/') ? sysroot : sysroot + "/";
-  return {.cpus = scan_cpus(root), .gpus = scan_gpus(root)};
+  return {.cpus = scan_cpus(root), .quota = scan_quota(root), .gpus = scan_gpus(root)};
 }
 
 }  // namespace distrun::launcher

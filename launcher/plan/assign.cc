@@ -199,7 +199,11 @@ Result<Assignment> assign(const AssignRequest& given) {
 OwnSlots own_slots(const Topology& topology, int gpus_per_rank) {
   const std::vector<PoolEntry> pool = gpu_pool(topology);
   if (pool.empty()) {
-    return {.count = std::max(1, count_cores(topology.cpus)), .why = "one for each core, there are no GPUs"};
+    const int cores = usable_cores(topology);
+    const bool limited = cores < count_cores(topology.cpus);
+    return {.count = cores,
+            .why = limited ? "one for each core's time that the CPU quota there allows, there are no GPUs"
+                           : "one for each core, there are no GPUs"};
   }
   const std::string what = pool.front().slice ? "MIG slice" : "GPU";
   return {.count = std::max(1, ranks_for(pool, gpus_per_rank)),

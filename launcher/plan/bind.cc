@@ -172,6 +172,18 @@ void bind_gpu(const Topology& topology, const Pool& pool, bool automatic, Bindin
   share_threads(topology, out);
 }
 
+// Threads beyond the quota would only be stopped by the kernel; where they are pinned is as good as without it.
+void limit_threads(const Topology& topology, Bindings& out) {
+  if (topology.quota <= 0) return;
+  const int each = std::max(1, topology.quota / static_cast<int>(out.size()));
+  for (Binding& binding : out) {
+    if (binding.threads <= each) continue;
+    binding.threads = each;
+    binding.cpu_reason += "; the CPU quota lets all ranks here use " +
+                          counted(static_cast<std::size_t>(topology.quota), "core") + " at a time";
+  }
+}
+
 bool has_slices(const Pool& pool) {
   return std::any_of(pool.begin(), pool.end(), [](const PoolEntry& entry) { return entry.slice; });
 }
@@ -262,6 +274,7 @@ Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& r
   } else {
     bind_gpu(topology, pool, automatic, out);
   }
+  limit_threads(topology, out);
   return out;
 }
 

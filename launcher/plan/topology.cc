@@ -1,5 +1,6 @@
 #include "launcher/plan/topology.h"
 
+#include <algorithm>
 #include <set>
 
 namespace distrun::launcher {
@@ -17,8 +18,14 @@ int count_cores(const std::vector<Cpu>& cpus) {
   return static_cast<int>(cores.size());
 }
 
+int usable_cores(const Topology& topology) {
+  const int cores = std::max(1, count_cores(topology.cpus));
+  return topology.quota > 0 ? std::min(cores, topology.quota) : cores;
+}
+
 void write_topology(net::WireWriter& writer, const Topology& topology) {
   writer.list(topology.cpus, [](net::WireWriter& w, const Cpu& cpu) { w.i32(cpu.id).i32(cpu.core).i32(cpu.node); });
+  writer.i32(topology.quota);
   writer.list(topology.gpus, [](net::WireWriter& w, const Gpu& gpu) {
     w.i32(gpu.minor).string(gpu.bus).string(gpu.uuid).string(gpu.model).i32(gpu.node).i32s(gpu.cpus);
     w.list(gpu.slices,
@@ -36,6 +43,7 @@ Topology read_topology(net::WireReader& reader) {
     cpu.node = r.i32();
     return cpu;
   });
+  out.quota = reader.i32();
   out.gpus = reader.list<Gpu>(kMaxGpus, 28, [](net::WireReader& r) {
     Gpu gpu;
     gpu.minor = r.i32();

@@ -37,12 +37,15 @@ struct Gpu {
 
 struct Topology {
   std::vector<Cpu> cpus;                       // only those in the affinity mask
+  int quota = 0;                               // so many CPUs' time for all processes there, rounded up; 0: no limit
   std::vector<Gpu> gpus;                       // by bus
   std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES as ranks there would inherit it
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 int count_cores(const std::vector<Cpu>& cpus);
+// How many threads can run there at once: one for each core, and at least one, within the quota.
+int usable_cores(const Topology& topology);
 
 void write_topology(net::WireWriter& writer, const Topology& topology);
 Topology read_topology(net::WireReader& reader);

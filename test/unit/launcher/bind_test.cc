@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/agent/scan.h"
+#include "launcher/plan/assign.h"
 #include "launcher/plan/text.h"
 #include "test/unit/launcher/sysroot.h"
 
@@ -249,8 +250,35 @@ TEST_CASE("a copied /proc and /sys is scanned as this machine's") {
   CHECK(found.gpus[1].cpus == std::vector<int>{4, 5, 6, 7});
 }
 
+TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinning") {
+  const test::Sysroot tree;
+  tree.write("proc/self/status", "Cpus_allowed_list:\t0-63\n");
+  tree.write("proc/self/cgroup", "0::/pod/container\n");
+  tree.write("sys/fs/cgroup/pod/cpu.max", "400000 100000\n");
+  tree.write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+  const Topology found = scan_topology(tree.path());
+  CHECK(found.cpus.size() == 64);
+  CHECK(own_slots(found, 0).count == 4);
+  CHECK(own_slots(found, 0).why.find("CPU quota") != std::string::npos);
+  for (const BindTo to : {BindTo::kNone, BindTo::kCore, BindTo::kNuma}) {
+    const auto bound = bind(found, {.ranks = 2, .bind_to = to});
+    REQUIRE(bound.ok());
+    CHECK((*bound)[1].threads == 2);
+    CHECK((*bound)[1].cpu_reason.find("the CPU quota lets all ranks here use 4 cores at a time") != std::string::npos);
+    if (to == BindTo::kCore) CHECK((*bound)[1].cpus.size() == 32);
+  }
+  CHECK(bind(found, {.ranks = 8})->front().threads == 1);
+  tree.write("sys/fs/cgroup/pod/cpu.max", "250000 100000\n");
+  CHECK(own_slots(scan_topology(tree.path()), 0).count == 3);
+  tree.write("sys/fs/cgroup/pod/cpu.max", "9900000 100000\n");
+  const Topology plenty = scan_topology(tree.path());
+  CHECK(own_slots(plenty, 0).count == 64);
+  CHECK(own_slots(plenty, 0).why == "one for each core, there are no GPUs");
+}
+
 TEST_CASE("a topology survives the wire") {
   Topology sliced = big_host();
+  sliced.quota = 3;
   sliced.gpus[1].slices = {{.gpu_instance = 7, .compute_instance = 0}};
   sliced.visible_devices = "0";
   net::WireWriter writer;
