@@ -1,5 +1,7 @@
 #include "launcher/agent/scan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -87,11 +89,15 @@ std::optional<int> number_behind(const std::string& name, std::string_view prefi
   return parse_number(std::string_view(name).substr(prefix.size()), 0, 65535);
 }
 
+// A container may list all GPUs of the machine but have device files of its own ones only, and a job may see all of
+// them and open its own ones only (Slurm's ConstrainDevices): the kernel asks the control group for this as for an
+// open().
+bool may_open(const std::string& device, int how) { return ::access(device.c_str(), how) == 0; }
+
 // The driver gives each instance a capability, a file that names the device file whose opening proves the right to it.
 bool may_use(const std::string& sysroot, const std::string& instance) {
   const auto minor = parse_number(value_of_key(instance + "/access", "DeviceFileMinor"), 0, 65535);
-  std::error_code error;
-  return minor && fs::exists(sysroot + "dev/nvidia-caps/nvidia-cap" + std::to_string(*minor), error);
+  return minor && may_open(sysroot + "dev/nvidia-caps/nvidia-cap" + std::to_string(*minor), R_OK);
 }
 
 std::vector<Slice> scan_slices(const std::string& sysroot, int minor) {
@@ -127,9 +133,7 @@ std::vector<Gpu> scan_gpus(const std::string& sysroot) {
     gpu.node = parse_number(first_line(device + "/numa_node"), 0, 65535).value_or(-1);
     gpu.cpus = parse_ranges(first_line(device + "/local_cpulist"));
     gpu.slices = scan_slices(sysroot, gpu.minor);
-    // A container may list all GPUs of the machine but have device files of its own ones only.
-    std::error_code error;
-    const bool usable = gpu.minor < 0 || fs::exists(sysroot + "dev/nvidia" + std::to_string(gpu.minor), error);
+    const bool usable = gpu.minor < 0 || may_open(sysroot + "dev/nvidia" + std::to_string(gpu.minor), R_OK | W_OK);
     if (usable) out.push_back(std::move(gpu));
   }
   return out;

@@ -1,7 +1,11 @@
 #include "launcher/plan/bind.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 
 #include "launcher/agent/scan.h"
 #include "launcher/plan/assign.h"
@@ -248,6 +252,34 @@ TEST_CASE("a copied /proc and /sys is scanned as this machine's") {
   CHECK(found.gpus[0].node == -1);
   CHECK(found.gpus[1].node == 1);
   CHECK(found.gpus[1].cpus == std::vector<int>{4, 5, 6, 7});
+}
+
+// As a user whom the modes of files hold back, whoever runs the tests; true if `check` is.
+template <class Check>
+bool unprivileged(const Check& check) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::setuid(65534) == 0 || ::getuid() != 0 ? (check() ? 0 : 1) : 2);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("a GPU whose device file cannot be opened is somebody else's") {
+  const test::Sysroot tree;
+  for (const std::string n : {"0", "1"}) {
+    tree.write("proc/driver/nvidia/gpus/0000:0" + n + ":00.0/information",
+               "GPU UUID: \t GPU-" + n + "\nDevice Minor: \t " + n + "\n");
+    tree.write("dev/nvidia" + n, "");
+    std::filesystem::permissions(tree.path() + "dev/nvidia" + n, std::filesystem::perms(n == "0" ? 0 : 0666));
+  }
+  std::filesystem::permissions(tree.path(), std::filesystem::perms(0755));
+  CHECK(unprivileged([&] {
+    Topology found = scan_topology(tree.path());
+    // Slurm numbers those of the job from 0.
+    found.visible_devices = "0";
+    const std::vector<PoolEntry> pool = gpu_pool(found);
+    return pool.size() == 1 && pool.front().gpu != nullptr && pool.front().gpu->uuid == "GPU-1";
+  }));
 }
 
 TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinning") {
