@@ -59,6 +59,7 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
   }
   return std::vector<std::string>{"srun",
                                   "--mpi=" + plugin,
+                                  "--export=ALL",  // whatever sbatch was told, by SLURM_EXPORT_ENV
                                   "--overlap",
                                   "--input=all",
                                   "--kill-on-bad-exit=0",

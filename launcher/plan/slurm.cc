@@ -178,14 +178,16 @@ void describe_step(const Environment& environment, const std::vector<std::string
   out.beside = job_hosts;
 }
 
-// What srun would take for options of its own: how much of the job a step gets, and what happens to its output.
+// What srun would take for options of its own: how much of the job a step gets, what happens to its output, and which
+// variables it has (with sbatch --export=NONE not even HOME).
 bool shapes_steps(std::string_view name) {
   constexpr std::string_view kBeginnings[] = {"SRUN_",       "SLURM_GPUS",   "SLURM_GPU_",
                                               "SLURM_MEM_",  "SLURM_TRES_",  "SLURM_NTASKS",
                                               "SLURM_STDIN", "SLURM_STDOUT", "SLURM_STDERR"};
   constexpr std::string_view kEnds[] = {"_PER_TASK", "_PER_GPU"};
   constexpr std::string_view kNames[] = {"SLURM_EXACT",     "SLURM_EXCLUSIVE",        "SLURM_HINT",
-                                         "SLURM_CORE_SPEC", "SLURM_THREADS_PER_CORE", "SLURM_LABELIO"};
+                                         "SLURM_CORE_SPEC", "SLURM_THREADS_PER_CORE", "SLURM_LABELIO",
+                                         "SLURM_EXPORT_ENV"};
   name = name.substr(0, name.find("_HET_GROUP_"));
   const auto begins = [name](std::string_view text) { return name.starts_with(text); };
   const auto ends = [name](std::string_view text) { return name.starts_with("SLURM_") && name.ends_with(text); };

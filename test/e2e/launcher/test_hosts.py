@@ -141,6 +141,16 @@ def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(
     assert own.stdout == "[0] 100\n"  # the ranks keep them
 
 
+def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_them(tmp_path: Path) -> None:
+    """srun does as its variable says, which sbatch --export=NONE sets: its tasks then have none of these."""
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nshift 8\n[ "$SLURM_EXPORT_ENV" = NONE ] && exec env -i PATH="$PATH" "$@"\nexec "$@"\n')
+    srun.chmod(0o755)
+    job = {**SLURM, "SLURM_EXPORT_ENV": "NONE", "SLURMD_NODENAME": "other", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = shell("-np", "1", "--network", "lo", script="echo home $HOME", env={**job, "HOME": "/home/me"})
+    assert ranks_of(done.stdout) == ["home /home/me"], done.stderr
+
+
 def test_an_agent_elsewhere_raises_its_limit_of_open_files() -> None:
     """ssh gives 1024, and an agent has several for each rank; the ranks have the user's own."""
     launch = ["--launch-with", 'sh -c "ulimit -Sn 80; "{agent}', "--network", "lo", "-H", "far:20"]

@@ -116,10 +116,11 @@ TEST_CASE("the steps of agents are not shaped by what the job was asked for with
                      {"A_PER_TASK", "1"},
                      {"SLURM_JOB_NUM_NODES", "2"}};
   const Environment kept = job;
-  for (const char* name : {"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND",
-                           "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE",
-                           "SLURM_TRES_PER_TASK", "SLURM_EXACT", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE",
-                           "SRUN_CPUS_PER_TASK", "SLURM_HINT", "SLURM_LABELIO", "SLURM_CPUS_PER_TASK_HET_GROUP_1"}) {
+  for (const char* name :
+       {"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK",
+        "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_TRES_PER_TASK", "SLURM_EXACT",
+        "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SRUN_CPUS_PER_TASK", "SLURM_HINT", "SLURM_LABELIO",
+        "SLURM_EXPORT_ENV", "SLURM_CPUS_PER_TASK_HET_GROUP_1"}) {
     job[name] = "1";
   }
   CHECK(environment_of_steps(job) == kept);

@@ -29,6 +29,7 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
         "mpiexec.hydra -n 4 -hosts h1:2,h2:2 -bind-to none wrapper 10.0.0.1:7");
   const std::string srun = text(MpiStarter::kSrunPmi2, four_on_two());
   CHECK(srun.starts_with("srun --mpi=pmi2 "));
+  CHECK(srun.find(" --export=ALL ") != std::string::npos);  // after sbatch --export=NONE too
   CHECK(srun.find("--nodelist=h1,h2 --nodes=2 --ntasks=4 --ntasks-per-node=2 wrapper") != std::string::npos);
 }
 
