@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
 #include <fstream>
@@ -25,20 +27,41 @@ std::string host_name() {
   return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
 }
 
-void add_addresses(std::vector<std::string>& names) {
+// Empty where it is neither IPv4 nor IPv6.
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bytes = nullptr;
+  if (address != nullptr && address->sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  } else if (address != nullptr && address->sa_family == AF_INET6) {
+    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  }
+  return bytes != nullptr && ::inet_ntop(address->sa_family, bytes, text, sizeof text) != nullptr ? text : "";
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> out;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return;
+  if (::getifaddrs(&list) != 0) return out;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    char text[INET6_ADDRSTRLEN] = {};
-    if (at->ifa_addr == nullptr) continue;
-    const void* address = nullptr;
-    if (at->ifa_addr->sa_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
-    if (at->ifa_addr->sa_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-    if (address != nullptr && ::inet_ntop(at->ifa_addr->sa_family, address, text, sizeof text) != nullptr) {
-      names.emplace_back(text);
-    }
+    if (std::string text = text_of(at->ifa_addr); !text.empty()) out.push_back(std::move(text));
   }
+  return out;
+}
+
+// Whether connections to that name would come to this machine.
+bool leads_here(const std::string& name, const std::vector<std::string>& addresses) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &wanted, &list) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    const std::string text = text_of(at->ai_addr);
+    if (text.starts_with("127.") || std::find(addresses.begin(), addresses.end(), text) != addresses.end()) return true;
+  }
+  return false;
 }
 
 Status read_hostfile(const std::string& path, HostSource& out) {
@@ -132,9 +155,12 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   } else if (options.detect) {
     DISTRUN_RETURN_IF_ERROR(read_allocation(environment, out));
   }
-  const std::string name = host_name();
-  for (const std::string& own : names_of_host(name, out.hosts)) out.own_names.push_back(own);
-  add_addresses(out.own_names);
+  const std::vector<std::string> addresses = own_addresses();
+  // A scheduler's list has no machine of another site.
+  const bool scheduler_says = !out.found.empty();
+  const auto is_here = [&](const std::string& name) { return scheduler_says || leads_here(name, addresses); };
+  for (const std::string& own : names_of_host(host_name(), out.hosts, is_here)) out.own_names.push_back(own);
+  out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
   if (!options.hosts.empty() || !options.hostfile.empty()) use_allocation(options, environment, out);
   return out;

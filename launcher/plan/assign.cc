@@ -229,7 +229,8 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
   return reasons;
 }
 
-std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts) {
+std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts,
+                                       const std::function<bool(const std::string&)>& is_here) {
   std::vector<std::string> out = {"localhost", "localhost.localdomain", "ip6-localhost"};
   if (name.empty() || name == out.front()) return out;
   out.push_back(name);
@@ -241,7 +242,7 @@ std::vector<std::string> names_of_host(const std::string& name, const std::vecto
   for (const HostSlots& host : hosts) {
     if (host.name.starts_with(name + '.')) full.push_back(host.name);
   }
-  if (full.size() == 1) out.push_back(full.front());
+  if (full.size() == 1 && is_here(full.front())) out.push_back(full.front());
   return out;
 }
 

@@ -1,6 +1,7 @@
 // assign(): hosts and slots to ranks. Pure; returns the reasons with the decision.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,10 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
                                     int gpus_per_rank);
 
 // What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that
-// has it with a domain, as in a nodefile with full names; where several have it, none can be told to be this machine.
-std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts);
+// has it with a domain, as in a nodefile with full names, if `is_here` says so of that one, for another site may have a
+// machine of that name; where several have it, none can be told to be this machine.
+std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts,
+                                       const std::function<bool(const std::string&)>& is_here);
 
 // All names of this machine become one host under the first name used: local ranks, GPUs and cores are counted per
 // machine.

@@ -59,6 +59,12 @@ def test_a_nodefile_with_full_names(tmp_path: Path) -> None:
     assert "found PBS job 7: 1 host and 2 slots" in done.stderr
 
 
+@pytest.mark.skipif("." in THIS, reason="this machine knows its domain")
+def test_a_machine_of_another_domain_with_our_name_is_not_this_one() -> None:
+    done = run("-H", f"{THIS}.elsewhere.invalid:1", "true")
+    assert done.returncode == 69 and f"{THIS}.elsewhere.invalid" in done.stderr, done.stderr
+
+
 def test_what_is_typed_counts_more_than_an_allocation() -> None:
     for options in (["-H", "localhost:1"], ["--no-detect", "-np", "1"]):
         done = shell(*options, script="echo $RANK of $WORLD_SIZE", env=SLURM)

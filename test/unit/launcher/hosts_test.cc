@@ -292,13 +292,22 @@ TEST_CASE("what a machine is called") {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   const Hosts full = {{.name = "n1.cluster"}, {.name = "n10.cluster"}};
-  CHECK(has_name(names_of_host("n1", full), "n1"));
-  CHECK(has_name(names_of_host("n1", full), "n1.cluster"));
-  CHECK_FALSE(has_name(names_of_host("n1", full), "n10.cluster"));
-  CHECK_FALSE(has_name(names_of_host("n1", {{.name = "n1.a"}, {.name = "n1.b"}}), "n1.a"));
-  CHECK(has_name(names_of_host("n1.a", {}), "n1"));
-  CHECK_FALSE(has_name(names_of_host("n1.a", {{.name = "n1.b"}}), "n1.b"));
-  CHECK_FALSE(has_name(names_of_host("localhost", {{.name = "localhost.b"}}), "localhost.b"));
+  const auto here = [](const std::string&) { return true; };
+  CHECK(has_name(names_of_host("n1", full, here), "n1"));
+  CHECK(has_name(names_of_host("n1", full, here), "n1.cluster"));
+  CHECK_FALSE(has_name(names_of_host("n1", full, here), "n10.cluster"));
+  CHECK_FALSE(has_name(names_of_host("n1", {{.name = "n1.a"}, {.name = "n1.b"}}, here), "n1.a"));
+  CHECK(has_name(names_of_host("n1.a", {}, here), "n1"));
+  CHECK_FALSE(has_name(names_of_host("n1.a", {{.name = "n1.b"}}, here), "n1.b"));
+  CHECK_FALSE(has_name(names_of_host("localhost", {{.name = "localhost.b"}}, here), "localhost.b"));
+  std::vector<std::string> asked;
+  const auto elsewhere = [&asked](const std::string& host) {
+    asked.push_back(host);
+    return false;
+  };
+  CHECK_FALSE(has_name(names_of_host("n1", full, elsewhere), "n1.cluster"));  // of another site
+  CHECK(has_name(names_of_host("n1", full, elsewhere), "n1"));
+  CHECK(asked == std::vector<std::string>{"n1.cluster", "n1.cluster"});
 }
 
 TEST_CASE("hosts without slots get those of their own") {
