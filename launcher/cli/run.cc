@@ -84,6 +84,7 @@ Result<BaseEnvironment> read_environment(const Options& options, const Environme
     request.from_file = *std::move(variables);
   }
   BaseEnvironment base = base_environment(environment, request);
+  if (const auto port = named_master_port(base); !port.ok()) return port.status();
   // A bad value would be refused by every rank; once is better.
   const auto report = read_settings(base.variables, {});
   if (!report.ok()) return report.status();

@@ -91,6 +91,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
   };
   for (const auto& [name, value] : request.from_file) {
     give(name, value, "--env-file");
+    out.named.push_back(name);
     std::erase(out.host_own, name);
   }
   for (const std::string& item : request.forwarded) {
@@ -104,6 +105,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
       out.notes.push_back("-x " + name + ": this variable is not set here, so ranks do not get it; write -x " + name +
                           "=value to give it one");
     }
+    if (out.variables.contains(name)) out.named.push_back(name);
     std::erase(out.removed, name);
     std::erase(out.host_own, name);
   }
@@ -116,6 +118,16 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
     return own != user.end() && own->second == out.variables[one.first];
   });
   return out;
+}
+
+Result<std::uint16_t> named_master_port(const BaseEnvironment& base) {
+  constexpr const char* kName = "MASTER_PORT";
+  if (!contains(base.named, kName)) return std::uint16_t{0};
+  const std::string text = value_of(base.variables, kName);
+  const auto port = parse_number(text, 1, 65535);
+  if (port) return static_cast<std::uint16_t>(*port);
+  return Status(Errc::kInvalidArgument, quoted(text) + " is no port; write -x " + kName +
+                                            "=29500, or leave it away and distrun finds a free one");
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,

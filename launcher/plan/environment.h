@@ -34,6 +34,7 @@ struct EnvRequest {
 struct BaseEnvironment {
   Environment variables;
   std::map<std::string, std::string> given;  // names of those that are not as the user has them, and why
+  std::vector<std::string> named;            // by -x and --env-file
   std::vector<std::string> removed;          // names that an outer launcher had set
   // Names that say something about this host, account or session: on other hosts ranks have what those say, or nothing.
   std::vector<std::string> host_own;
@@ -42,6 +43,9 @@ struct BaseEnvironment {
 
 // What every rank inherits from the user's environment.
 BaseEnvironment base_environment(const Environment& user, const EnvRequest& request);
+
+// The port that -x or --env-file names for MASTER_PORT; 0: they do not, and it is one that is free.
+Result<std::uint16_t> named_master_port(const BaseEnvironment& base);
 
 // CUDA_VISIBLE_DEVICES, where it is set.
 std::optional<std::string> visible_devices(const Environment& environment);

@@ -72,6 +72,7 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
     out.master_port = ports[0].back();
     ports[0].pop_back();
   }
+  if (const auto named = named_master_port(request.base); named.ok() && *named != 0) out.master_port = *named;
   std::vector<std::size_t> next(ports.size(), 0);
   for (const Place& place : out.places) {
     const auto host = static_cast<std::size_t>(place.host);
@@ -103,6 +104,22 @@ void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
       (frameworks.strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
       ", which takes every GPU that its process sees, and here each rank sees all of its host: add --tf, "
       "and each sees its own");
+}
+
+// What -x or --env-file gives the ranks and the ranks do not get, since they have it as their own. By
+// CUDA_VISIBLE_DEVICES the user says which GPUs there are to give.
+void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
+  std::set<std::string> names;
+  for (const Variable& own : out.variables.front()) {
+    const bool named = std::find(base.named.begin(), base.named.end(), own.name) != base.named.end();
+    if (named && own.name != "CUDA_VISIBLE_DEVICES" && value_in(out, own) != value_of(base.variables, own.name)) {
+      names.insert(own.name);
+    }
+  }
+  if (names.empty()) return;
+  out.hints.push_back(join({names.begin(), names.end()}, ", ") + " of -x or --env-file " +
+                      (names.size() == 1 ? "has" : "have") + " no effect: distrun tells each rank its own" +
+                      (names.contains("TF_CONFIG") ? "; --no-tf-config leaves TF_CONFIG to you" : ""));
 }
 
 // Jobs of some 6,000 ranks and more: a program with a longer variable cannot be started at all.
@@ -254,6 +271,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     }
     out.hosts[static_cast<std::size_t>(place.host)].ranks.push_back(std::move(rank));
   }
+  tell_overwritten(request.base, out);
   return out;
 }
 

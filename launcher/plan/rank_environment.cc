@@ -85,7 +85,8 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("TORCHELASTIC_RESTART_COUNT", "0");
   add("TORCHELASTIC_MAX_RESTARTS", "0");
   out.push_back({"MASTER_ADDR", address_of(facts, 0), "PyTorch: the host of rank 0"});
-  out.push_back({"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host"});
+  out.push_back(
+      {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host, or the one of -x"});
 }
 
 void add_jax(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {

@@ -341,6 +341,14 @@ def test_explain_shows_what_was_given(tmp_path: Path) -> None:
         assert rank["environment"]["RANK"] == str(rank["rank"]) and "INHERITED" not in rank["environment"]
 
 
+def test_a_port_that_was_named_for_pytorch_and_names_without_effect() -> None:
+    done = shell("-np", "2", "-x", "MASTER_PORT=29517", "-x", "RANK=7", script="echo $RANK at $MASTER_PORT")
+    assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == ["0 at 29517", "1 at 29517"]
+    assert done.stderr == "distrun: RANK of -x or --env-file has no effect: distrun tells each rank its own\n"
+    refused = run("-np", "1", "-x", "MASTER_PORT=any", "true")
+    assert refused.returncode == 64 and "'any' is no port; write -x MASTER_PORT=29500" in refused.stderr
+
+
 def test_a_hundred_ranks() -> None:
     done = shell("-np", "100", script="echo $RANK")
     assert done.returncode == 0, done.stderr

@@ -281,6 +281,33 @@ TEST_CASE("make_plan gives each host its ranks and each rank its ports") {
   CHECK(value_in(*plan, *tf) == plan->tf_cluster + env["TF_CONFIG"]);
 }
 
+TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect is told") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  const auto made = [&](const Environment& user, const EnvRequest& wanted) {
+    request.base = base_environment(user, wanted);
+    const auto plan = make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}});
+    REQUIRE(plan.ok());
+    return *plan;
+  };
+  const auto port = [](const LaunchPlan& plan) { return values(plan.variables[1])["MASTER_PORT"]; };
+  const Environment shell = {{"MASTER_PORT", "29500"}, {"RANK", "7"}};
+  CHECK(port(made(shell, {})) == "3");
+  CHECK(made(shell, {}).hints.empty());
+  CHECK(port(made(shell, {.forwarded = {"MASTER_PORT"}})) == "29500");
+  CHECK(made(shell, {.forwarded = {"MASTER_PORT"}}).hints.empty());
+  CHECK(port(made({}, {.from_file = {{"MASTER_PORT", "29501"}}})) == "29501");
+  const LaunchPlan plan =
+      made(shell, {.forwarded = {"MASTER_ADDR=h", "RANK", "MINE=1"}, .from_file = {{"TF_CONFIG", "{}"}}});
+  REQUIRE(plan.hints.size() == 1);
+  CHECK(plan.hints[0] ==
+        "MASTER_ADDR, RANK, TF_CONFIG of -x or --env-file have no effect: distrun tells each rank its own; "
+        "--no-tf-config leaves TF_CONFIG to you");
+  for (const char* bad : {"MASTER_PORT=0", "MASTER_PORT=x", "MASTER_PORT=", "MASTER_PORT=65536"}) {
+    CHECK_FALSE(named_master_port(base_environment({}, {.forwarded = {bad}})).ok());
+  }
+}
+
 TEST_CASE("a thousand ranks on one host fit into the order to start them, many times over") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1000}}});
