@@ -117,9 +117,12 @@ Result<HostSource> await_agents(const Options& options, DialIn& door, std::optio
   const Status come = door.wait(static_cast<std::size_t>(options.agents), deadline.value_or(TimePoint::max()));
   if (!come.ok()) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
   HostSource out;
-  const int each = options.ranks_per_host > 0 ? options.ranks_per_host
-                                              : std::max(1, (options.ranks + options.agents - 1) / options.agents);
-  for (const std::string& host : door.hosts()) out.hosts.push_back({.name = host, .slots = each});
+  const int ranks = std::max(options.ranks, options.agents);
+  for (const std::string& host : door.hosts()) {
+    const bool one_more = static_cast<int>(out.hosts.size()) < ranks % options.agents;
+    const int even = ranks / options.agents + (one_more ? 1 : 0);
+    out.hosts.push_back({.name = host, .slots = options.ranks_per_host > 0 ? options.ranks_per_host : even});
+  }
   out.found = counted(static_cast<std::size_t>(options.agents), "agent") + (options.agents == 1 ? " has" : " have") +
               " dialled in";
   return out;
@@ -223,6 +226,13 @@ Result<std::optional<DialIn>> open_door(const Options& options) {
   if (options.agents == 0) return std::optional<DialIn>();
   if (!options.explain.empty()) {
     return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
+  }
+  // An agent without ranks would wait for the end of a job that it has no part in.
+  const int each = std::max(1, options.ranks_per_host);
+  if (const int filled = (options.ranks + each - 1) / each; options.ranks > 0 && filled < options.agents) {
+    return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.ranks) + " leaves some of --agents " +
+                                              std::to_string(options.agents) + " without ranks; use --agents " +
+                                              std::to_string(filled) + ", or more ranks");
   }
   const auto key = net::JobKey::from_environment({{"DISTRUN_KEY_FILE", options.key_file}});
   if (!key.ok()) return key.status();

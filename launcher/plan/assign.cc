@@ -122,14 +122,16 @@ Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, i
                                    ". Name more hosts, or use fewer ranks (-np " + number(fitting) + ").");
 }
 
+int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slots, count) : count; }
+
 // A host that names no slots has those that --nproc-per-node asks for, else the default.
 Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
   const int otherwise = request.ranks_per_host > 0 ? request.ranks_per_host : request.default_slots;
   Counts slots;
   std::vector<HostSlots> without;
   for (const HostSlots& host : request.hosts) {
-    slots.push_back(host.slots.value_or(otherwise));
-    if (!host.slots) without.push_back({.name = host.name, .user = host.user});
+    slots.push_back(host.slots.value_or(at_most(host.max_slots, otherwise)));
+    if (!host.slots && slots.back() == otherwise) without.push_back({.name = host.name, .user = host.user});
   }
   if (!without.empty() && request.ranks_per_host == 0) {
     reasons.push_back(shortened(as_option(without)) + (without.size() == 1 ? " has " : " have ") +
@@ -216,7 +218,9 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
   std::map<std::pair<std::string, int>, std::vector<HostSlots>> alike;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;
-    const OwnSlots own = own_slots(found[i], gpus_per_rank);
+    OwnSlots own = own_slots(found[i], gpus_per_rank);
+    const int most = at_most(hosts[i].max_slots, own.count);
+    if (most < own.count) own = {.count = most, .why = "its max_slots"};
     hosts[i].slots = own.count;
     alike[{own.why, own.count}].push_back({.name = hosts[i].name, .user = hosts[i].user});
   }

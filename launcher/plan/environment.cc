@@ -16,8 +16,9 @@ constexpr std::array<std::string_view, 10> kAlwaysKept = {"PATH", "HOME",   "USE
 constexpr std::array<std::string_view, 15> kOurs = {
     "DISTRUN_RANK",       "DISTRUN_SIZE",   "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",   "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
-    "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",
-    "DISTRUN_WARNED"};
+    "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",         "DISTRUN_WARNED"};
+
+constexpr std::size_t kMaxVariable = 128 * 1024;
 
 constexpr std::array<std::string_view, 5> kOuterPrefixes = {"PMIX_", "PMI_", "OMPI_", "PRTE_", "SLURM_STEP_"};
 constexpr std::array<std::string_view, 10> kOuterNames = {
@@ -146,6 +147,12 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
       return Status(Errc::kInvalidArgument, file_error(file, number, line, {.what = "expected NAME=value or NAME"}));
     }
     if (equals != std::string_view::npos) {
+      // Linux's limit for one variable, with the final NUL: no program could be started with it.
+      if (line.size() >= kMaxVariable) {
+        return Status(Errc::kInvalidArgument,
+                      file + ":" + std::to_string(number) + ": " + name +
+                          " is longer than Linux lets a variable be (128 KiB); put the value into a file of its own");
+      }
       out.emplace_back(name, line.substr(equals + 1));
     } else if (const auto found = user.find(name); found != user.end()) {
       out.emplace_back(name, found->second);

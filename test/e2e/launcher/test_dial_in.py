@@ -74,6 +74,20 @@ def test_the_job_starts_when_all_agents_have_come(start: StartAgent, key: Path) 
     assert second.wait(30) == 0
 
 
+def test_ranks_are_shared_out_evenly_and_every_agent_has_some(start: StartAgent, key: Path) -> None:
+    listen = ["--listen", "127.0.0.1:0", "--key-file", str(key)]
+    head = Head("-np", "4", "--agents", "3", *listen, "sh", "-c", "echo $DISTRUN_RANK on $DISTRUN_HOST")
+    agents = [agent(start, head, key, host) for host in ("n1", "n2", "n3")]
+    output, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    assert sorted(line.split("] ")[1] for line in output.splitlines()) == ["0 on n1", "1 on n1", "2 on n2", "3 on n3"]
+    assert [each.wait(30) for each in agents] == [0, 0, 0]
+    for words in (["-np", "2"], ["-np", "4", "--nproc-per-node", "2"]):
+        refused = start(*words, "--agents", "3", *listen, "true")
+        _, errors = refused.communicate(timeout=30)
+        assert refused.returncode == 64 and "use --agents 2, or more ranks" in errors
+
+
 def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> None:
     """They are turned away, cost the head no memory, and the agents are welcome."""
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")

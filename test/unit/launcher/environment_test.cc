@@ -232,6 +232,11 @@ TEST_CASE("--env-file") {
   const auto bad = parse_env_file("A=1\n2B=3\n", "f", {});
   REQUIRE_FALSE(bad.ok());
   CHECK(bad.status().message().find("f:2:1: ") != std::string::npos);
+  const std::string longest(128 * 1024 - 1 - 2, 'x');  // with "A=" and the final NUL
+  CHECK(parse_env_file("A=" + longest, "f", {}).ok());
+  const auto beyond = parse_env_file("#\nA=" + longest + "x\n", "f", {});
+  REQUIRE_FALSE(beyond.ok());
+  CHECK(beyond.status().message().starts_with("f:2: A is longer than Linux lets a variable be"));
 }
 
 TEST_CASE("a plan survives the wire, and broken bytes are refused") {

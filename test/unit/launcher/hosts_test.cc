@@ -334,6 +334,19 @@ TEST_CASE("hosts without slots get those of their own") {
   CHECK(own_slots(three_gpus, 0).why == "one for each core, there are no GPUs");
 }
 
+TEST_CASE("a host without slots has at most its max_slots") {
+  Topology eight_gpus;
+  eight_gpus.gpus.resize(8);
+  std::vector<HostSlots> hosts = {{.name = "n1", .max_slots = 4}, {.name = "n2", .max_slots = 9}};
+  const auto reasons = fill_slots(hosts, {eight_gpus, eight_gpus}, 0);
+  CHECK(hosts[0].slots == 4);
+  CHECK(hosts[1].slots == 8);
+  CHECK(std::find(reasons.begin(), reasons.end(), "n1 has 4 slots: its max_slots") != reasons.end());
+  const AssignRequest here{.hosts = {{.name = "n1", .max_slots = 4}}, .default_slots = 8};
+  CHECK(assign(here)->places.size() == 4);
+  CHECK_FALSE(assign({.hosts = here.hosts, .ranks_per_host = 5})->places.size() == 5);
+}
+
 TEST_CASE("a machine under several names is named with all of them, once") {
   CHECK(machines_named_twice({{"h1", "a"}, {"h2", "b"}, {"h3", ""}, {"h4", ""}}).empty());
   const auto found = machines_named_twice({{"h1", "a"}, {"h2", "b"}, {"me@h1", "a"}, {"web", "b"}, {"www", "b"}});
