@@ -1,5 +1,6 @@
 #include "launcher/report/file_writer.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -91,6 +92,11 @@ std::string_view FileWriter::State::write_some(std::size_t number, std::string_v
   while (!text.empty()) {
     const ssize_t n = ::write(file.fd.get(), text.data(), std::min(text.size(), kAtOnce));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a pipe or terminal that somebody else has made non-blocking
+      pollfd room{.fd = file.fd.get(), .events = POLLOUT, .revents = 0};
+      ::poll(&room, 1, -1);
+      continue;
+    }
     if (n < 0) {
       file.error = errno;
       file.again = Clock::now() + retry;

@@ -5,12 +5,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
 namespace distrun::launcher {
+namespace {
+
+// Small ones, so that a slow reader is seen to read.
+std::vector<FileWriter::Part> parts_of(const std::string& text) {
+  constexpr std::size_t kPart = 4096;
+  std::vector<FileWriter::Part> out;
+  for (std::size_t at = 0; at < text.size(); at += kPart) out.push_back({.text = text.substr(at, kPart)});
+  return out;
+}
+
+}  // namespace
 
 Terminal::Terminal(int fd) : fd_(fd) {
   struct stat info {};
@@ -23,13 +33,13 @@ Terminal::Terminal(int fd) : fd_(fd) {
     kind_ = Kind::kSocket;
   } else if (S_ISFIFO(info.st_mode) || tty_) {
     own_.reset(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    kind_ = own_.valid() ? Kind::kNonBlocking : Kind::kCareful;
+    kind_ = own_.valid() ? Kind::kNonBlocking : Kind::kShared;
     if (own_.valid()) fd_ = own_.get();
   }
 }
 
 Status Terminal::open() {
-  if (closed_ || !is_file()) return {};
+  if (closed_ || (kind_ != Kind::kFile && kind_ != Kind::kShared)) return {};
   std::vector<Fd> files;
   files.emplace_back(::fcntl(fd_, F_DUPFD_CLOEXEC, 3));
   if (!files.front().valid()) return errno_status("duplicate a descriptor", errno);
@@ -46,11 +56,24 @@ bool Terminal::same_as(const Terminal& other) const {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+void Terminal::look() {
+  if (!writer_) return;
+  writer_->look();
+  if (kind_ != Kind::kShared || !writer_->fault() || !means_gone(writer_->fault()->error)) return;
+  closed_ = true;
+  writer_.reset();
+}
+
+// A terminal that has hung up answers EIO; on anything else that is a fault of the disk.
+bool Terminal::means_gone(int error) const {
+  return error == EPIPE || error == ECONNRESET || error == EBADF || (tty_ && error == EIO);
+}
+
 void Terminal::watch(Poller& poller, std::string& text) {
   // What nobody reads must not pile up: a full backlog stops the reading of agents, and with it the end of the job.
   if (closed_) text.clear();
   if (writer_) {
-    if (!writer_->busy() && !text.empty()) writer_->write({{.text = std::exchange(text, {})}});
+    if (!writer_->busy() && !text.empty()) writer_->write(parts_of(std::exchange(text, {})));
     return writer_->watch(poller);
   }
   if (text.empty()) return;
@@ -58,26 +81,21 @@ void Terminal::watch(Poller& poller, std::string& text) {
 }
 
 void Terminal::flush(std::string& text) {
-  // Room for this much is what POLLOUT promises on a pipe that we share with others and may not make non-blocking.
-  constexpr std::size_t kPromised = 4096;
   std::size_t at = 0;
   while (at < text.size() && !closed_) {
-    const std::size_t left = text.size() - at;
-    const std::size_t size = kind_ == Kind::kCareful ? std::min(left, kPromised) : left;
+    const std::size_t size = text.size() - at;
     const ssize_t n = kind_ == Kind::kSocket ? ::send(fd_, text.data() + at, size, MSG_DONTWAIT | MSG_NOSIGNAL)
                                              : ::write(fd_, text.data() + at, size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
       // A full disk is no reason to end the job; a reader that has gone is for the caller to judge.
-      // A terminal that has hung up answers EIO; on anything else that is a fault of the disk.
-      closed_ = errno == EPIPE || errno == ECONNRESET || errno == EBADF || (tty_ && errno == EIO);
+      closed_ = means_gone(errno);
       if (!closed_) lost_ = errno;
       at = text.size();
       break;
     }
     at += static_cast<std::size_t>(n);
-    if (kind_ == Kind::kCareful) break;
   }
   if (closed_) at = text.size();
   taken_ += at;
