@@ -5,6 +5,11 @@
 #include <cerrno>
 
 namespace distrun::launcher {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(500);
+
+}  // namespace
 
 void Input::watch(Poller& poller, const OnBytes& on_bytes) {
   if (readers_.empty() || !busy_.empty() || paused_ || ended_) return;
@@ -17,7 +22,7 @@ void Input::read(const OnBytes& on_bytes) {
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   // With SIGTTIN ignored the kernel says EIO to a background process that reads its terminal.
   if (n < 0 && errno == EIO && ::isatty(0) != 0) {
-    paused_ = true;
+    paused_ = Clock::now() + kLook;
     return;
   }
   busy_ = readers_;
@@ -29,6 +34,15 @@ void Input::read(const OnBytes& on_bytes) {
 void Input::taken(std::size_t host, bool more) {
   busy_.erase(host);
   if (!more) readers_.erase(host);
+}
+
+std::optional<TimePoint> Input::deadline() const { return readers_.empty() ? std::nullopt : paused_; }
+
+bool Input::look(TimePoint now) {
+  if (!paused_ || now < *paused_) return false;
+  const bool ours = ::tcgetpgrp(0) == ::getpgrp();
+  paused_ = ours ? std::nullopt : std::optional(now + kLook);
+  return ours;
 }
 
 }  // namespace distrun::launcher

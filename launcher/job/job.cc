@@ -127,7 +127,7 @@ void Job::watch_agent(Agent& agent) {
 
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
-  auto next = earlier(earlier(output_->deadline(), timeout), sweep_.deadline());
+  auto next = earlier(earlier(output_->deadline(), timeout), earlier(sweep_.deadline(), input_.deadline()));
   if (!verdict_.ending()) next = earlier(next, stop_by_);
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
@@ -153,6 +153,7 @@ void Job::after_round() {
         static_cast<std::size_t>(config_.plan.assignment.places[static_cast<std::size_t>(credit.rank)].host);
     agents_[host]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kCredit), encode(credit));
   }
+  if (input_.look(now)) enter_terminal();
   if (output_->reader_gone()) act(verdict_.reader_gone());
   if (end_by_ && now >= *end_by_ && !verdict_.ending()) {
     output_->say("the job has run for " + seconds_text(config_.timeout) + " s, which is its --timeout; ending it");
@@ -217,12 +218,16 @@ void Job::on_signals() {
         tell_all(ToAgent::kAlive, Alive{});
         tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
         input_.resume();
-        if (config_.plan.input.terminal >= 0) terminal_.enter();
+        enter_terminal();
         break;
       default:
         interrupt(number, "distrun");
     }
   }
+}
+
+void Job::enter_terminal() {
+  if (config_.plan.input.terminal >= 0) terminal_.enter();
 }
 
 // A signal that asks for the end of the job.

@@ -150,6 +150,7 @@ class Job {
   void reap();
   void on_signals();
   void suspend();
+  void enter_terminal();
   void flush_output();
   void interrupt(int number, const std::string& who);
   [[nodiscard]] Notice::State state() const;

@@ -375,15 +375,15 @@ def test_refusals(arguments: list[str], text: str) -> None:
 
 
 class Keyboard:
-    """A terminal with somebody before it."""
+    """A terminal with somebody before it; `shell` starts the launcher and its arguments there."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, shell: tuple[str, ...] = ()) -> None:
         self.fd, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (31, 97))
         self.before = termios.tcgetattr(theirs)
         # setsid -c gives the launcher this terminal as its own, as a shell does.
         self.process = subprocess.Popen(
-            ["setsid", "-c", launcher_path(), *arguments], stdin=theirs, stdout=theirs, stderr=theirs
+            ["setsid", "-c", *shell, launcher_path(), *arguments], stdin=theirs, stdout=theirs, stderr=theirs
         )
         self.theirs = theirs
         self.text = ""
@@ -454,6 +454,37 @@ def test_the_size_of_the_terminal_and_its_changes() -> None:
     job.wait_for("now 20 60")
     job.type("two\r")
     job.wait_for("over")
+    assert job.finish() == 0
+
+
+# `job &`, and `fg` once a line has been typed, which the job has seen: as bash, it sends no SIGCONT to one that runs.
+IN_BACKGROUND = """
+import os, select, signal, sys, time
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.execvp(sys.argv[1], sys.argv[1:])
+select.select([0], [], [])
+time.sleep(0.5)
+assert os.read(0, 100) == b"fg\\n"
+os.tcsetpgrp(0, job)
+print("in the foreground", flush=True)
+code = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.tcsetpgrp(0, os.getpgrp())
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("option", ["--stdin", "--tty"])
+def test_a_job_that_comes_to_the_foreground_reads_its_terminal(python: str, option: str) -> None:
+    script = "echo up; read x; echo got $x"
+    job = Keyboard("-np", "1", option, "0", "sh", "-c", script, shell=(python, "-c", IN_BACKGROUND))
+    job.wait_for("up")
+    job.type("fg\r")
+    job.wait_for("in the foreground")
+    job.type("hello\r")
+    job.wait_for("got hello")
     assert job.finish() == 0
 
 
