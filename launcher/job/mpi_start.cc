@@ -1,7 +1,6 @@
 #include "launcher/job/mpi_start.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sodium.h>
 #include <sys/wait.h>
@@ -41,9 +40,10 @@ class WrapperSpawner final : public AgentSpawner {
   }
 };
 
-bool ended(const Process& process, double seconds) {
-  pollfd item{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
-  return ::poll(&item, 1, static_cast<int>(seconds * 1000)) > 0;
+// Nothing wakes us at its end where the kernel or a container's seccomp profile refuses a pidfd.
+TimePoint next_look(const Process& process, TimePoint deadline) {
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  return process.pidfd() >= 0 ? deadline : std::min(deadline, TimePoint(Clock::now() + kLook));
 }
 
 }  // namespace
@@ -136,7 +136,6 @@ Status MpiStart::wait(const MpiRequest& request) {
   bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {
-    bool gone = false;
     poller.clear();
     poller.watch(listener_->fd(), POLLIN, [&](short) {
       listener_->progress(
@@ -147,9 +146,9 @@ Status MpiStart::wait(const MpiRequest& request) {
           });
     });
     if (errors_.valid()) poller.watch(errors_.get(), POLLIN, [this](short) { take_errors(); });
-    poller.watch(process_.pidfd(), POLLIN, [&](short) { gone = true; });
-    DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
-    if (gone) return give_up("it ended before all ranks had started");
+    poller.watch(process_.pidfd(), POLLIN, [](short) {});
+    DISTRUN_RETURN_IF_ERROR(poller.wait(next_look(process_, deadline)));
+    if (gone()) return give_up("it ended before all ranks had started");
     if (!unreachable && ssh_gave_up(printed_)) {
       unreachable = true;
       deadline = std::min(deadline, deadline_after(kLastWordSeconds));
@@ -190,9 +189,26 @@ void MpiStart::finish() {
   for (const int number : {0, SIGTERM, SIGKILL}) {
     if (number != 0) process_.signal(number);
     // Wrappers that never came are waiting for us: then there is nothing to wait for.
-    if (ended(process_, number == 0 && listener_ ? 0 : kEndSeconds)) break;
+    if (gone_within(number == 0 && listener_ ? 0 : kEndSeconds)) return;
   }
-  ::waitpid(process_.pid(), nullptr, WNOHANG);
+}
+
+bool MpiStart::gone() {
+  // The job's loop reaps all children: then this one is none any more.
+  if (process_.running() && ::waitpid(process_.pid(), nullptr, WNOHANG) != 0) process_.reaped();
+  return !process_.running();
+}
+
+bool MpiStart::gone_within(double seconds) {
+  const TimePoint deadline = deadline_after(seconds);
+  Poller poller;
+  while (!gone()) {
+    if (Clock::now() >= deadline) return false;
+    poller.clear();
+    poller.watch(process_.pidfd(), POLLIN, [](short) {});
+    if (!poller.wait(next_look(process_, deadline)).ok()) return false;
+  }
+  return true;
 }
 
 }  // namespace distrun::launcher

@@ -40,6 +40,8 @@ class MpiStart {
   Status give_up(const std::string& what);
   [[nodiscard]] std::string refusal(const MpiRequest& request, const net::Hello& peer) const;
   void take_errors();
+  bool gone();
+  bool gone_within(double seconds);
 
   net::JobKey key_ = net::JobKey::generate();  // the wrappers'; the job has its own
   std::unique_ptr<net::SecureListener> listener_;

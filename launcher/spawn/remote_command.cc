@@ -146,7 +146,24 @@ bool ssh_may_pass(int exit_code, std::string_view printed) {
                      [printed](std::string_view sign) { return printed.find(sign) != std::string_view::npos; });
 }
 
-bool ssh_gave_up(std::string_view printed) { return !cure_of(printed).empty(); }
+bool ssh_gave_up(std::string_view printed) {
+  constexpr std::string_view kBeginnings[] = {"ssh: connect to host ", "ssh: Could not resolve hostname ",
+                                              "Host key verification failed",
+                                              "Connection timed out during banner exchange"};
+  constexpr std::string_view kNoLogin = ": Permission denied (";
+  while (!printed.empty()) {
+    const std::string_view line = printed.substr(0, printed.find('\n'));
+    printed.remove_prefix(std::min(line.size() + 1, printed.size()));
+    if (std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                    [line](std::string_view text) { return line.starts_with(text); })) {
+      return true;
+    }
+    const std::string_view who = line.substr(0, line.find(kNoLogin));
+    if (who.size() < line.size() && who.find('@') != std::string_view::npos && who.find(' ') == std::string_view::npos)
+      return true;
+  }
+  return false;
+}
 
 std::string ssh_failure(int exit_code, std::string_view printed) {
   const std::string text = last_lines(printed);

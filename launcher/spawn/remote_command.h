@@ -43,6 +43,7 @@ Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std
 // Whether it is worth another try: a server that turns connections away for a moment.
 bool ssh_may_pass(int exit_code, std::string_view printed);
 // Whether the ssh that another program runs has said that it cannot reach a host: some programs then wait for ever.
+// Among all else that it printed are banners of hosts that it did reach.
 bool ssh_gave_up(std::string_view printed);
 // What is the matter with a host that ssh could not start an agent on, and what to do, from its exit code and what it
 // printed.

@@ -177,7 +177,7 @@ def test_a_memory_limit_means_the_next_backend(faults) -> None:  # type: ignore[
 @pytest.mark.parametrize("whole_job", [True, False])
 def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole_job: bool) -> None:
     """For the launcher too, which hands the job's key down, or for the ranks alone."""
-    refuse = [python, str(programs / "without_memfd.py")]
+    refuse = [python, str(programs / "without_call.py"), "memfd_create"]
     job = [launcher_path(), "-np", "2", "-x", "DISTRUN_LOG_LEVEL=info"]
     program = [python, str(programs / "faults.py"), "no_memfd"]
     command = [*refuse, *job, *program] if whole_job else [*job, *refuse, *program]

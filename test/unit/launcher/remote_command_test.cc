@@ -116,5 +116,22 @@ TEST_CASE("what ssh says comes with a cure") {
   CHECK(ssh_failure(137, "") == "its agent was killed by signal 9");
 }
 
+TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {
+  for (const char* said :
+       {"me@h1.example: Permission denied (publickey,password).\r\n", "Welcome\nHost key verification failed.\r\n",
+        "Connection timed out during banner exchange", "ssh: connect to host h2 port 22: Network is unreachable\n",
+        "a\n\nssh: Could not resolve hostname nosuch: Name or service not known\n"}) {
+    INFO(said);
+    CHECK(ssh_gave_up(said));
+  }
+  for (const char* said : {"", "Permission denied to all but staff. Idle sessions are timed out.\n",
+                           "Questions: admin@example.org\nWithout an account: Permission denied (see the wiki)\n",
+                           "If ssh: connect to host login says Connection refused, wait.\n",
+                           "train.py: Permission denied (os error 13)\n"}) {
+    INFO(said);
+    CHECK_FALSE(ssh_gave_up(said));
+  }
+}
+
 }  // namespace
 }  // namespace distrun::launcher

@@ -1,0 +1,67 @@
+"""`distrun --mpi` with a program of the test's in place of mpirun: what it may print, and how its end is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import launcher_path
+
+# `mpirun -np 2 ... /bin/sh -c WRAPPER ...`: two ranks here, each with the line that came on standard input.
+STARTS = """
+read -r key
+until [ "$1" = /bin/sh ]; do shift; done
+export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=job
+for rank in 0 1; do
+  echo "$key" | OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_LOCAL_RANK=$rank PMIX_RANK=$rank "$@" &
+done
+wait
+"""
+BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
+
+
+def run_with(folder: Path, mpirun: str, *before: str) -> subprocess.CompletedProcess[str]:
+    program = folder / "mpirun"
+    program.write_text(f"#!/bin/sh\n{mpirun}\n")
+    program.chmod(0o755)
+    script = "echo rank $RANK; date +%s.%N >&2"
+    return subprocess.run(
+        [*before, launcher_path(), "--mpi", "-np", "2", "--no-fold", "sh", "-c", script],
+        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_banner_is_no_fault_of_ssh(tmp_path: Path) -> None:
+    done = run_with(tmp_path, BANNER + STARTS)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+
+
+@pytest.fixture
+def without_pidfd(python: str, programs: Path) -> list[str]:
+    return [python, str(programs / "without_call.py"), "pidfd_open"]
+
+
+def test_the_end_of_mpirun_is_noticed_without_a_pidfd(tmp_path: Path, without_pidfd: list[str]) -> None:
+    begin = time.monotonic()
+    done = run_with(tmp_path, "echo no such option; exit 3", *without_pidfd)
+    assert done.returncode != 0 and "it ended before all ranks had started" in done.stderr, done.stderr
+    assert "no such option" in done.stderr, done.stderr
+    assert time.monotonic() - begin < 30, "it was not noticed before its time was over"
+
+
+def test_a_job_ends_with_mpirun_without_a_pidfd(tmp_path: Path, without_pidfd: list[str]) -> None:
+    done = run_with(tmp_path, STARTS, *without_pidfd)
+    end = time.time()
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+    last = max(float(line.split()[1]) for line in done.stderr.splitlines() if line.startswith("["))
+    assert end - last < 10, "mpirun, which had ended long ago, was waited for"
