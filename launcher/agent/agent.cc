@@ -67,6 +67,7 @@ void Agent::run() {
     // Starting many ranks takes its time, and nothing has been read since.
     beat(poller_.woke());
     probe_more(Clock::now());
+    oom_kills_.tick(Clock::now());
     const Ending::View view{.started = started_,
                             .ranks_alive = ranks_alive(),
                             .any_child = any_child_,
@@ -94,6 +95,7 @@ void Agent::watch() {
   if (prober_) prober_->watch(poller_);
   // Before the signals, because what is done about those may end what is watched here.
   if (starter_) starter_->watch(poller_);
+  oom_kills_.watch(poller_);
   poller_.watch(signals_.fd(), POLLIN, [this](short) { on_signals(); });
   const RankProcess::OnOutput output = forward_output();
   for (auto& [number, rank] : ranks_) {
@@ -139,6 +141,7 @@ void Agent::tell_input_taken() {
 std::optional<TimePoint> Agent::deadline() const {
   const bool speaks = heart_.on() && !head_.closed() && !held_;
   auto next = speaks ? earlier(ending_.deadline(), heart_.deadline()) : ending_.deadline();
+  next = earlier(next, oom_kills_.deadline());
   return prober_ ? earlier(next, prober_->deadline()) : next;
 }
 
@@ -293,7 +296,7 @@ void Agent::start(const Start& order) {
   listener_.reset();
   tell_abandoned(end_abandoned_cgroups("/"));
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
-  oom_kills_ = oom_kills("/");
+  oom_kills_ = OomKills("/", Clock::now());
   const RankSetting setting{.common = &job_->common,
                             .tf_cluster = order.tf_cluster,
                             .program = program_.path,

@@ -98,8 +98,8 @@ class Agent {
   bool held_ = false;                 // the head has told that it will be silent
   std::set<int> undrained_;           // have ended, but their last output has not been told complete
   Ending ending_{Duration::zero()};
-  long oom_kills_ = -1;
-  bool out_of_memory_ = false;  // there were more of them when children were last reaped
+  OomKills oom_kills_;
+  bool out_of_memory_ = false;  // there was one of late when children were last reaped
   std::set<int> dismissed_;     // have been ended because the job needs them no more
   int exit_code_ = 0;
   bool started_ = false;

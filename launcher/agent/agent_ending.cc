@@ -32,9 +32,7 @@ void Agent::reap() {
   const std::vector<Reaped> children = reap_children(none_left);
   if (std::any_of(children.begin(), children.end(), [](const Reaped& one) { return killed(one.status); })) {
     // One look for all of them: when memory runs out, several may go at once.
-    const long now = oom_kills("/");
-    out_of_memory_ = oom_kills_ >= 0 && now > oom_kills_;
-    oom_kills_ = now;
+    out_of_memory_ = oom_kills_.of_late(Clock::now());
   }
   for (const Reaped& child : children) {
     if (starter_ && starter_->ended(child.pid, child.status)) continue;

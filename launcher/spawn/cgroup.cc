@@ -11,8 +11,6 @@
 #include <sstream>
 #include <utility>
 
-#include "runtime/base/clock.h"
-
 namespace distrun::launcher {
 namespace {
 
@@ -55,8 +53,7 @@ std::string own_cgroup(const std::string& root, const std::string& controller) {
   return {};
 }
 
-long counter(const std::string& path) {
-  std::ifstream file(path);
+long counter(std::istream& file) {
   std::string key;
   long value = 0;
   while (file >> key >> value) {
@@ -177,14 +174,51 @@ void RankCgroup::kill() const {
   if (!directory_.empty()) std::ofstream(directory_ + "/cgroup.kill") << "1";
 }
 
-long oom_kills(const std::string& root) {
+OomKills::OomKills(const std::string& root, TimePoint now) : looked_(now) {
   const Mount mount = find_mounts(root);
+  std::vector<std::string> files;
   if (!mount.memory.empty()) {
-    const long v1 = counter(with_root(root, mount.memory) + own_cgroup(root, "memory") + "/memory.oom_control");
-    if (v1 >= 0) return v1;
+    files.push_back(with_root(root, mount.memory) + own_cgroup(root, "memory") + "/memory.oom_control");
   }
-  if (mount.v2.empty()) return -1;
-  return counter(with_root(root, mount.v2) + own_cgroup(root, "") + "/memory.events");
+  if (!mount.v2.empty()) files.push_back(with_root(root, mount.v2) + own_cgroup(root, "") + "/memory.events");
+  for (const std::string& file : files) {
+    file_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    total_ = read();
+    if (total_ >= 0) return;
+  }
+  file_.reset();
+}
+
+long OomKills::read() const {
+  char text[1024] = {};
+  if (!file_.valid() || ::pread(file_.get(), text, sizeof text - 1, 0) <= 0) return -1;
+  std::istringstream lines(text);
+  return counter(lines);
+}
+
+void OomKills::look(TimePoint now) {
+  looked_ = now;
+  const long before = std::exchange(total_, read());
+  if (before >= 0 && total_ > before) rose_ = now;
+}
+
+void OomKills::tick(TimePoint now) {
+  if (file_.valid() && now - looked_ >= kLookAgain) look(now);
+}
+
+void OomKills::watch(Poller& poller) {
+  if (!file_.valid() || (quiet_until_ && Clock::now() < *quiet_until_)) return;
+  quiet_until_.reset();
+  poller.watch(file_.get(), POLLPRI, [this](short) {
+    const TimePoint now = Clock::now();
+    look(now);
+    quiet_until_ = now + kQuiet;
+  });
+}
+
+bool OomKills::of_late(TimePoint now) {
+  look(now);
+  return rose_ && now - *rose_ <= kOfLate;
 }
 
 }  // namespace distrun::launcher

@@ -188,14 +188,38 @@ TEST_CASE("processes that cannot be killed are named, whatever they are called")
 TEST_CASE("a cgroup is made and used where that is possible, and not missed elsewhere") {
   const test::Sysroot tree;
   CHECK(RankCgroup::create(tree.path(), "x").directory().empty());
-  CHECK(oom_kills(tree.path()) == -1);
+  CHECK(OomKills(tree.path(), Clock::now()).total() == -1);
   tree.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
   tree.write("proc/self/cgroup", "0::/user/me\n");
   tree.write("sys/fs/cgroup/user/me/memory.events", "low 0\noom_kill 3\n");
-  CHECK(oom_kills(tree.path()) == 3);
+  CHECK(OomKills(tree.path(), Clock::now()).total() == 3);
   // A plain directory has no cgroup.kill, as on old kernels: it must not be used, nor left behind.
   CHECK(RankCgroup::create(tree.path(), "x").directory().empty());
   CHECK_FALSE(std::filesystem::exists(tree.path() + "sys/fs/cgroup/user/me/x"));
+}
+
+TEST_CASE("a process that the kernel ended for lack of memory long ago does not explain one that is killed now") {
+  const test::Sysroot tree;
+  const auto count = [&tree](int kills) {
+    tree.write("sys/fs/cgroup/me/memory.events", "max 9\noom_kill " + std::to_string(kills) + "\n");
+  };
+  tree.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+  tree.write("proc/self/cgroup", "0::/me\n");
+  count(1);
+  const TimePoint start = Clock::now();
+  OomKills kills(tree.path(), start);
+  CHECK_FALSE(kills.of_late(start + std::chrono::hours(1)));  // it was before ours
+  count(2);
+  const TimePoint then = start + std::chrono::hours(72);
+  kills.tick(then);
+  CHECK(kills.of_late(then + OomKills::kOfLate));
+  const TimePoint later = then + std::chrono::hours(400);
+  kills.tick(later);
+  CHECK_FALSE(kills.of_late(later));
+  count(4);
+  CHECK(kills.of_late(later));
+  CHECK(kills.of_late(later + std::chrono::seconds(1)));  // one after the other, they have run out of memory together
+  CHECK_FALSE(OomKills().of_late(later));
 }
 
 TEST_CASE("a child is in its cgroup from the first moment, or runs without") {
