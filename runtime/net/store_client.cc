@@ -50,7 +50,7 @@ class Client final : public StoreClient {
   Status erase(const std::string& prefix) override { return tell({.kind = StoreRequest::Kind::kErase, .key = prefix}); }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   Result<std::vector<JobEvent>> receive() override;
-  Status leave() override { return tell({.kind = StoreRequest::Kind::kLeave}); }
+  Status leave() override;
   Status report_failure(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kFailure, .value = cause});
   }
@@ -183,6 +183,21 @@ Status Client::tell(const StoreRequest& request) {
     if (const Status ready = wait_ready(socket_fd_, POLLOUT, deadline); !ready.ok()) {
       return ready.with_context("telling the launcher at " + server_);
     }
+  }
+}
+
+// A process that shuts down and initialises again may find its own old connection still there, where the last segment
+// of it was lost: so nobody leaves before the server has let go of this one.
+Status Client::leave() {
+  const TimePoint deadline = deadline_after(kFarewellSeconds);
+  DISTRUN_RETURN_IF_ERROR(tell({.kind = StoreRequest::Kind::kLeave}));
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      read_all();
+      if (!lost_.ok()) return {};
+    }
+    if (!wait_ready(socket_fd_, POLLIN, deadline).ok()) return {};  // it has been told
   }
 }
 

@@ -131,7 +131,10 @@ void Server::serve(int rank) {
 }
 
 void Server::handle(int rank, const StoreRequest& request) {
-  if (request.kind == StoreRequest::Kind::kLeave) return note(StoreNotice::Kind::kLeft, rank, 0, {});
+  if (request.kind == StoreRequest::Kind::kLeave) {
+    note(StoreNotice::Kind::kLeft, rank, 0, {});
+    return lose(rank, "closed, as the rank has left");  // which it waits for
+  }
   if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
   if (request.kind == StoreRequest::Kind::kStop) return note(StoreNotice::Kind::kStopping, rank, 0, request.value);
   if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {

@@ -232,6 +232,37 @@ TEST_CASE("a process may leave and come back, many times", "[store]") {
   }
 }
 
+TEST_CASE("a process may come back before the end of its old connection has", "[store]") {
+  StoreThread server(1, "127.0.0.1:0");
+  for (int i = 0; i < 20; ++i) {
+    const auto old = server.connect(0);
+    REQUIRE(old->leave().ok());
+    CHECK(server.connect(0)->add("rounds", 1).ok());  // the old one has said nothing more
+  }
+}
+
+TEST_CASE("a rank has left when the launcher has read it", "[store]") {
+  const JobKey key = JobKey::generate();
+  auto server = StoreServer::create(key, {.job_id = "test-job", .size = 1});
+  REQUIRE(server.ok());
+  World world;
+  world.job_id = "test-job";
+  world.store = (*server)->address();
+  auto connecting = std::async(std::launch::async, [&] { return StoreClient::connect(world, key, soon()); });
+  const auto serve = [&](const auto& future) {
+    while (future.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+      (*server)->progress(Clock::now());
+    }
+  };
+  serve(connecting);
+  const auto client = connecting.get();
+  REQUIRE(client.ok());
+  auto leaving = std::async(std::launch::async, [&] { return (*client)->leave(); });
+  CHECK(leaving.wait_for(std::chrono::milliseconds(300)) == std::future_status::timeout);
+  serve(leaving);
+  CHECK(leaving.get().ok());
+}
+
 TEST_CASE("who does not belong to the job is refused", "[store]") {
   StoreThread server(2);
   const auto connect = [&](const World& world, const JobKey& key) {
