@@ -128,6 +128,7 @@ void Job::watch_agent(Agent& agent) {
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
   auto next = earlier(earlier(output_->deadline(), timeout), earlier(sweep_.deadline(), input_.deadline()));
+  next = earlier(next, cut_off_.deadline());
   if (!verdict_.ending()) next = earlier(next, stop_by_);
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
@@ -154,6 +155,7 @@ void Job::after_round() {
     agents_[host]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kCredit), encode(credit));
   }
   if (input_.look(now)) enter_terminal();
+  tell_cut_off(now);
   if (output_->reader_gone()) act(verdict_.reader_gone());
   if (end_by_ && now >= *end_by_ && !verdict_.ending()) {
     output_->say("the job has run for " + seconds_text(config_.timeout) + " s, which is its --timeout; ending it");
@@ -307,6 +309,7 @@ void Job::rendezvous() {
   for (const net::StoreNotice& notice : store_->take_notices()) {
     switch (notice.kind) {
       case net::StoreNotice::Kind::kJoined:
+        cut_off_.explained(notice.rank);
         act(verdict_.joined(notice.rank));
         break;
       case net::StoreNotice::Kind::kLeft:
@@ -329,8 +332,20 @@ void Job::rendezvous() {
         give_grace(notice.text);
         break;
       case net::StoreNotice::Kind::kDisconnected:
+        // Whose connection ends later may know that the job does.
+        if (verdict_.in_session(notice.rank) && !verdict_.ending())
+          cut_off_.disconnected(notice.rank, notice.text, Clock::now());
         break;
     }
+  }
+}
+
+void Job::tell_cut_off(TimePoint now) {
+  for (const auto& [rank, how] : cut_off_.take(now)) {
+    output_->say("rank " + std::to_string(rank) + " on host " + config_.output.hosts[static_cast<std::size_t>(rank)] +
+                 " has lost its connection to the launcher (" + how +
+                 ") but runs on: the network between them fails, or a firewall there has ended it; "
+                 "the job cannot go on");
   }
 }
 

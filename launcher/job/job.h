@@ -11,6 +11,7 @@
 #include "launcher/agent/ending.h"
 #include "launcher/agent/probe.h"
 #include "launcher/agent/protocol.h"
+#include "launcher/job/cut_off.h"
 #include "launcher/job/input.h"
 #include "launcher/job/notice.h"
 #include "launcher/job/patience.h"
@@ -158,6 +159,7 @@ class Job {
   void give_grace(const std::string& why);
   void end_grace(TimePoint now);
   void rendezvous();
+  void tell_cut_off(TimePoint now);
   void act(const JobActions& actions);
   void fail_start(int code, const std::string& text);
   void report_first_cause(bool exit_known);
@@ -172,6 +174,7 @@ class Job {
   std::unique_ptr<net::StoreServer> store_;  // once it is known how many ranks there are
   std::unique_ptr<Output> output_;
   Verdict verdict_;
+  CutOff cut_off_;
   Notice notice_;
   Poller poller_;
   Input input_;

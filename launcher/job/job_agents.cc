@@ -83,6 +83,7 @@ void Job::handle_exit(const RankExited& event) {
   // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but perhaps
   // not been read yet.
   rendezvous();
+  cut_off_.explained(event.rank);
   act(verdict_.exited(event));
 }
 

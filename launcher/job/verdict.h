@@ -67,6 +67,7 @@ class Verdict {
   [[nodiscard]] bool ending() const { return ending_; }
   // It was interrupted again while it was ending, and is to end now.
   [[nodiscard]] bool insisted() const { return insisted_; }
+  [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }
   // Some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 

@@ -10,9 +10,12 @@
 namespace distrun::engine {
 
 ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
+  return net::loss_of(rank, host.empty() ? host_of(rank) : host, cause, has_left(rank));
+}
+
+std::string FailureDetector::host_of(int rank) const {
   const auto position = static_cast<std::size_t>(rank);
-  const std::string where = !host.empty() || rank < 0 || position >= hosts_.size() ? host : hosts_[position];
-  return net::loss_of(rank, where, cause, has_left(rank));
+  return rank < 0 || position >= hosts_.size() ? "" : hosts_[position];
 }
 
 void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
@@ -37,16 +40,19 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
   }
 }
 
-void FailureDetector::launcher_gone(const Status& why) {
+void FailureDetector::launcher_gone(const Status& why, int own) {
   if (certain_) return;
   // Where ranks were started without distrun, a rank stands in for it.
-  if (const auto& ranks = why.info().ranks; !ranks.empty()) {
+  if (const auto& ranks = why.info().ranks; !ranks.empty() && ranks.front() != own) {
     certain_ = lost(ranks.front(), "", why.info().cause);
     return;
   }
   certain_ = ErrorInfo{.code = Errc::kAborted,
-                       .message = "the launcher is gone, so the job ends: " + why.message(),
-                       .cause = "the launcher is gone",
+                       .message = describe_ranks(std::span(&own, 1), hosts_) +
+                                  " has lost its connection to the launcher, so the job ends: " + why.message(),
+                       .ranks = {own},
+                       .host = host_of(own),
+                       .cause = "its connection to the launcher ended",
                        .usable = false};
 }
 

@@ -20,7 +20,8 @@ class FailureDetector {
 
   // --- events ---
   void heard(const net::JobEvent& event, TimePoint now);  // from the launcher
-  void launcher_gone(const Status& why);
+  // Of the rank `own`, this one: the others may have theirs, where a network has failed.
+  void launcher_gone(const Status& why, int own);
   // This rank's connection ended: "its connection to rank 0 ended".
   void suspect(int rank, const std::string& sign, TimePoint now);
   // A member's peer has gone, and the leader is asked whether it is there: where it is silent, that may be why the peer
@@ -47,6 +48,7 @@ class FailureDetector {
     bool silent = false;  // only that; the end of its connection says more
   };
   [[nodiscard]] ErrorInfo lost(int rank, const std::string& host, const std::string& cause) const;
+  [[nodiscard]] std::string host_of(int rank) const;  // empty: not known
   void suspect_until(Suspicion suspicion);
 
   std::vector<std::string> hosts_;

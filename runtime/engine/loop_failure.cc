@@ -50,7 +50,7 @@ void EngineLoop::on_launcher(std::uint32_t) {
   // The end of file would be reported again and again.
   options_.wait_set->remove(options_.job_channel->fd());
   launcher_watched_ = false;
-  detector_.launcher_gone(events.status());
+  detector_.launcher_gone(events.status(), options_.world.rank);
 }
 
 // Only the ranks know that one which left in good order is still needed, or that one holds the others up; the report

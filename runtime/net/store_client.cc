@@ -36,9 +36,11 @@ struct Waiter {
 
 class Client final : public StoreClient {
  public:
-  Client(std::unique_ptr<SecureSocket> socket, const std::string& address, int keeper)
+  Client(std::unique_ptr<SecureSocket> socket, const World& world, int keeper)
       : server_((keeper < 0 ? "the launcher at " : "rank " + std::to_string(keeper) + ", which keeps the store, at ") +
-                address),
+                world.store),
+        own_rank_(world.rank),
+        own_host_(world.host),
         keeper_(keeper),
         socket_fd_(socket->fd()),
         socket_(std::move(socket)) {}
@@ -75,6 +77,8 @@ class Client final : public StoreClient {
   void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
 
   const std::string server_;  // for messages
+  const int own_rank_;
+  const std::string own_host_;
   const int keeper_;
   const int socket_fd_;
   GuardedFd epoll_;  // fd(): the socket and news_
@@ -240,11 +244,19 @@ void Client::dispatch(const StoreReply& reply) {
 }
 
 void Client::lose(const Status& how) {
-  lost_ = Status(ErrorInfo{.code = Errc::kRankLost,
-                           .message = server_ + " is gone: " + how.message(),
-                           .ranks = keeper_ < 0 ? std::vector<int>{} : std::vector<int>{keeper_},
-                           .cause = keeper_ < 0 ? "the launcher is gone" : "its process ended",
-                           .usable = false});
+  ErrorInfo info{.code = Errc::kRankLost, .usable = false};
+  if (keeper_ < 0) {
+    // Where all have lost it, all say so.
+    info.message = server_ + " is gone, or the network to it: " + how.message();
+    info.ranks = {own_rank_};
+    info.host = own_host_;
+    info.cause = "its connection to the launcher ended";
+  } else {
+    info.message = server_ + " is gone: " + how.message();
+    info.ranks = {keeper_};
+    info.cause = "its process ended";
+  }
+  lost_ = Status(std::move(info));
   for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
   // From here on fd() is readable until receive() has returned the loss, and not for ever.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_fd_, nullptr);
@@ -270,7 +282,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, co
                                {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
   set_host_timeout((*socket)->fd(), world.host_timeout);
-  auto client = std::make_unique<Client>(*std::move(socket), world.store, keeper);
+  auto client = std::make_unique<Client>(*std::move(socket), world, keeper);
   DISTRUN_RETURN_IF_ERROR(client->open());
   return std::unique_ptr<StoreClient>(std::move(client));
 }

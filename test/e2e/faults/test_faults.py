@@ -211,6 +211,15 @@ def test_forked_child_gets_a_clear_error(faults) -> None:  # type: ignore[no-unt
     assert job.text.count("was forked from rank") == 2 and job.text.count("parent 2") == 2, job.text
 
 
+def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> None:  # type: ignore[no-untyped-def]
+    """By all ranks and by the launcher; the launcher is not gone, as a rank alone would have it."""
+    job = faults("cut_off", size=3)
+    assert job.finish() == 1, job.text
+    named = r"raised [012] \w+ ranks=\[1\] .*rank 1 \(\S+\) has lost its connection"
+    assert len(re.findall(named, "\n".join(job.out))) == 3, job.text
+    assert re.search(r"distrun: rank 1 on host \S+ has lost its connection .* but runs on", job.text), job.text
+
+
 def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("claims")
     assert job.finish() == 0, job.text

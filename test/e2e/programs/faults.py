@@ -7,6 +7,7 @@ import itertools
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -223,6 +224,27 @@ def claims() -> None:
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
 
 
+def cut_off() -> None:
+    """A firewall ends rank 1's connection to the launcher; ranks stay for a while when they have heard of it."""
+    hvd.init()
+    if hvd.rank() == 1:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                connection = socket.socket(fileno=os.dup(int(name)))
+                peer = connection.getpeername()
+                if connection.family == socket.AF_INET and f"{peer[0]}:{peer[1]}" == os.environ["DISTRUN_STORE"]:
+                    connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+    try:
+        while True:
+            hvd.allreduce(np.ones(4, np.float32), name="x")
+    except distrun.DistrunError as error:
+        report(error)
+        time.sleep(3)
+        raise
+
+
 def works() -> None:
     """Reduces until the test has seen what it waits for; is ready when it has the memory that it needs."""
     hvd.init()
@@ -265,7 +287,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again,
-        forks, claims, works, threads,
+        forks, claims, cut_off, works, threads,
     )
 }  # fmt: skip
 

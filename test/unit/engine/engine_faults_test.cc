@@ -201,7 +201,7 @@ TEST_CASE("the launcher's own end is an error that says so") {
       auto handles = engine.submit(std::span(&one, 1));
       if (handles.ok()) EXPECT_OK(engine.wait_all(*handles, deadline));
       status = handles.ok() ? handles->front()->status() : handles.status();
-      if (!status.ok()) EXPECT_EQ(status.info().cause, "the launcher is gone");
+      if (!status.ok()) EXPECT_EQ(status.info().cause, "its connection to the launcher ended");
     }
   });
 }

@@ -56,7 +56,7 @@ TEST_CASE("the first word of the launcher stays") {
   FailureDetector detector(kHosts);
   detector.heard({.rank = 1, .cause = "first"}, kStart);
   detector.heard({.rank = 2, .cause = "second"}, kStart);
-  detector.launcher_gone({Errc::kSystem, "end of file"});
+  detector.launcher_gone({Errc::kSystem, "end of file"}, 0);
   CHECK(detector.verdict(kStart)->cause == "first");
 }
 
@@ -129,8 +129,18 @@ TEST_CASE("a rank that is named wins over the operation that failed because of i
 
 TEST_CASE("the launcher's end and its order to stop") {
   FailureDetector gone(kHosts);
-  gone.launcher_gone({Errc::kSystem, "end of file"});
-  CHECK(gone.verdict(kStart)->code == Errc::kAborted);
+  gone.launcher_gone({Errc::kSystem, "end of file"}, 2);
+  const auto error = gone.verdict(kStart);
+  REQUIRE(error);
+  CHECK(error->code == Errc::kAborted);
+  // The others hear it from this rank, and may still have theirs.
+  CHECK(error->ranks == std::vector<int>{2});
+  CHECK(error->host == "node1");
+  CHECK(has(error->message, "rank 2 (node1) has lost its connection to the launcher, so the job ends: end of file"));
+  FailureDetector without(kHosts);
+  without.launcher_gone(Status(ErrorInfo{.code = Errc::kRankLost, .ranks = {0}, .cause = "its process ended"}), 2);
+  CHECK(without.verdict(kStart)->code == Errc::kRankLost);
+  CHECK(without.verdict(kStart)->ranks == std::vector<int>{0});
   FailureDetector stopped(kHosts);
   stopped.heard({.kind = Kind::kJobAborted, .cause = "Ctrl-C"}, kStart);
   CHECK(stopped.verdict(kStart)->cause == "Ctrl-C");

@@ -289,11 +289,16 @@ TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
     waits.push_back(std::async(std::launch::async, [client] { return client->get("never", soon()).status(); }));
   }
   server.stop();
-  for (auto& wait : waits) {
-    const Status lost = wait.get();
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    const Status lost = waits[i].get();
+    const int rank = i < 2 ? 0 : 1;
     CHECK(lost.code() == Errc::kRankLost);
-    CHECK(lost.info().cause == "the launcher is gone");
+    // Perhaps of this rank alone.
+    CHECK(lost.info().cause == "its connection to the launcher ended");
+    CHECK(lost.info().ranks == std::vector<int>{rank});
+    CHECK(lost.info().host == "localhost");
     CHECK(lost.message().starts_with("the launcher at unix:@"));
+    CHECK(lost.message().find(" is gone, or the network to it: ") != std::string::npos);
   }
   CHECK(next_events(*a).status().code() == Errc::kRankLost);
   CHECK(a->set("k", "v").code() == Errc::kRankLost);
