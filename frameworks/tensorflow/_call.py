@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from distrun._abi import Kind, ReduceOp
 from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, registered_id
 
-from . import _fallback, _native
+from . import _fallback, _names, _native
 
 _Tensor = tf.Tensor
 executing_eagerly = tf.executing_eagerly  # looking them up in TensorFlow's lazy module takes longer than the call
@@ -36,7 +35,7 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
     """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
     members = registered_id(process_set)
     if names is None:
-        given: tuple[str, ...] = () if executing_eagerly() else (_name_in_graph(kind),)
+        given: tuple[str, ...] = () if executing_eagerly() else (_names.place(kind, tf.compat.v1.get_default_graph()),)
     else:
         given = _checked((names,) if isinstance(names, str) else tuple(names))
     return Call(kind, given, members, **options)
@@ -49,47 +48,10 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _function_graph(graph: Any) -> Any:
-    """The outermost graph of the function being traced; in v1 graph mode the v1 graph."""
-    outer = getattr(graph, "outer_graph", None)
-    # A branch or a loop's body right in a v1 graph is no function: its name holds a number of this process.
-    while outer is not None and (hasattr(outer, "outer_graph") or _is_a(graph, "ControlFlowFuncGraph")):
-        graph, outer = outer, getattr(outer, "outer_graph", None)
-    return graph
-
-
-def _is_a(graph: Any, name: str) -> bool:
-    return any(kind.__name__ == name for kind in type(graph).__mro__)
-
-
-def _name_in_graph(kind: Kind) -> str:
-    """Equal on all ranks that build the same function, whatever else of theirs differs."""
-    graph = _function_graph(tf.compat.v1.get_default_graph())
-    if not hasattr(graph, "_distrun_numbers"):
-        graph._distrun_numbers = {}
-    numbers: dict[Kind, int] = graph._distrun_numbers
-    number = numbers[kind] = numbers.get(kind, -1) + 1
-    name = re.sub(r"\W", "_", getattr(graph, "name", None) or "graph")
-    return f"{name}.{number}"
-
-
-def _once_in_graph(what: Call, graph: Any) -> tuple[str, ...]:
-    """The names, numbered where the graph has them already: nothing orders its operations, so on another rank another
-    one of the same name could come first. Equal on all ranks that build the same function."""
-    if not hasattr(graph, "_distrun_uses"):
-        graph._distrun_uses = {}
-    uses: dict[tuple[Kind, str], int] = graph._distrun_uses
-    names = []
-    for name in what.names:
-        use = uses[what.kind, name] = uses.get((what.kind, name), 0) + 1
-        names.append(name if use == 1 else f"{name}#{use}")
-    return tuple(names)
-
-
 def _in_loop(graph: Any) -> bool:
     while graph is not None:
         # Of the loop itself, or of its gradient, whose class is made from it.
-        if _is_a(graph, "WhileBodyFuncGraph"):
+        if _names.is_a(graph, "WhileBodyFuncGraph"):
             return True
         graph = getattr(graph, "outer_graph", None)
     return False
@@ -161,7 +123,7 @@ def run(what: Call, *inputs: Any) -> list[Any]:
         return _eagerly(native, what.kind, _eager_attributes(what), inputs)
     graph = tf.compat.v1.get_default_graph()
     _warn_of_overlap(graph, what.kind)
-    what = what._replace(names=_once_in_graph(what, _function_graph(graph)))
+    what = what._replace(names=_names.once(what.kind, what.names, graph))
     if native is None:
         return _fallback.run(what, *inputs)
     name = f"distrun_{what.kind.name.lower()}"

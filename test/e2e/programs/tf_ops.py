@@ -300,17 +300,20 @@ def batch_norm() -> None:
     assert np.allclose(result, (images[RANK] - mean) / tf.sqrt(variance + of_images.epsilon), atol=1e-4)
 
 
+def later(x, rank: int):  # type: ignore[no-untyped-def]
+    """x, in a graph; on that rank after a while."""
+
+    def wait(value):  # type: ignore[no-untyped-def]
+        time.sleep(0.2 * (rank == RANK))
+        return value
+
+    result = tf.py_function(wait, [x], tf.float32)
+    result.set_shape(x.shape)
+    return result
+
+
 def names_in_one_function() -> None:
     """Operations of one name in one graph are told apart, in whatever order TensorFlow starts them on which rank."""
-
-    def later(x, rank: int):  # type: ignore[no-untyped-def]
-        def wait(value):  # type: ignore[no-untyped-def]
-            time.sleep(0.2 * (rank == RANK))
-            return value
-
-        result = tf.py_function(wait, [x], tf.float32)
-        result.set_shape([2])
-        return result
 
     @tf.function
     def both(x):  # type: ignore[no-untyped-def]
@@ -330,10 +333,66 @@ def names_in_one_function() -> None:
         reducing = hvd.DistributedGradientTape(tape, op=hvd.Sum)
         return reducing.gradient(one, [variable])[0], reducing.gradient(other, [variable])[0]
 
+    @tf.function
+    def weighted(x, late: int):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(later(x * variable, late), op=hvd.Sum)
+
+    @tf.function
+    def two_traces():  # type: ignore[no-untyped-def]
+        """Nothing orders these calls: what they have in common is only read."""
+        return weighted(1.0, 0), weighted(10.0, SIZE - 1)
+
+    equal(two_traces(), np.array([[1.0, 2.0], [10.0, 20.0]]) * SIZE)
     for _ in range(3):
         one, other = two_losses()
         equal(one, [sum(rank + 1 for rank in range(SIZE))] * 2)
         equal(other, [sum(rank + 10 for rank in range(SIZE))] * 2)
+
+
+def functions_of_functions() -> None:
+    """TensorFlow keeps what an inner function was traced to; rank 0 traces the outer ones again, with fewer rows."""
+
+    @tf.function
+    def average(x):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(x)
+
+    @tf.function
+    def total(x):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(x, op=hvd.Sum, name="total")
+
+    @tf.function
+    def largest(x):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(x, op=hvd.Max, name="total")
+
+    made: list[tf.Variable] = []
+
+    @tf.function
+    def train_step(batch):  # type: ignore[no-untyped-def]
+        if not made:  # TensorFlow traces a function that makes variables twice
+            made.append(tf.Variable(0.0))
+        loss = average(made[0] + tf.reduce_max(batch))
+        summed = hvd.allreduce(tf.reduce_sum(batch), op=hvd.Sum)
+        named = hvd.allreduce(tf.reduce_sum(batch) + 1.0, op=hvd.Sum, name="total")
+        return loss, summed, total(tf.reduce_sum(batch)), largest(tf.reduce_max(batch) + 1.0), named
+
+    @tf.function
+    def parts(batch):  # type: ignore[no-untyped-def]
+        """One function on parts that are equally long on some ranks only."""
+        return tf.reduce_sum(total(tf.reduce_sum(batch[:2]))), total(tf.reduce_sum(batch[2:]))
+
+    for rows in (4, 4 - (RANK == 0)):
+        have = tf.ones([rows])
+        counted = hvd.allreduce(tf.reduce_sum(have), op=hvd.Sum, name="counted")
+        for found, wanted in zip(train_step(have), (1, counted, counted, 2, counted + SIZE), strict=True):
+            equal(found, wanted)
+        equal(parts(have), [2 * SIZE, counted - 2 * SIZE])
+
+    @tf.function
+    def evaluate(x):  # type: ignore[no-untyped-def]
+        """What it calls was numbered for another function."""
+        return total(later(x, 0)), hvd.allreduce(later(x, SIZE - 1), op=hvd.Max, name="total")
+
+    equal(evaluate(tf.constant(1.0)), [SIZE, 1])
 
 
 def factors_of_numpy() -> None:
@@ -414,6 +473,7 @@ a_variable_that_one_rank_lacks()
 process_sets_and_join()
 batch_norm()
 names_in_one_function()
+functions_of_functions()
 factors_of_numpy()
 results_keep_their_memory(tf.function, 3)
 raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
