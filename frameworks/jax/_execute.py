@@ -173,5 +173,6 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
         )
         return tuple(_wait(spec, what, [np.asarray(value) for value in values])[0])
 
+    communicate.distrun_names = [spec.traced_name]  # type: ignore[attr-defined]  # for _names
     results: Sequence[jax.Array] = jax.pure_callback(communicate, tuple(shapes), *arrays, vmap_method=vmap_method)
     return results

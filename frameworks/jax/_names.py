@@ -1,13 +1,15 @@
 """Names for operations inside compiled programs.
 
 They are fixed when a function is traced, must be equal on all ranks and different from each other. A rank may trace a
-function again (a last batch of another size) while the others do not, so the operations are counted within the program
-that is being traced, and the program's name is part of theirs: "allreduce.train_step.0".
+function again (a last batch of another size) while the others do not, and JAX keeps what it traced of the functions
+inside it: of an inner jax.jit, of a body of lax.scan, of jax.checkpoint. So operations are counted in the innermost
+function, and where that is written is part of their names: "allreduce.train_step@train.py:12.0".
 """
 
 from __future__ import annotations
 
 import itertools
+import pathlib
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,29 +20,60 @@ from distrun import _session
 from distrun.process_sets import ProcessSet
 
 _counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def _outermost_trace() -> Any:
-    """The trace of the program that will be compiled; None where JAX does not show it (it is not public)."""
+def _traces() -> list[Any]:
+    """Of the functions of the program that will be compiled, the innermost first; none where JAX does not show them
+    (they are not public)."""
     try:
         from jax._src import core
 
-        trace, found = core.trace_ctx.trace, None
+        trace, found = core.trace_ctx.trace, []
         while trace is not None:
             if type(trace).__name__ == "DynamicJaxprTrace":
-                found = trace
+                found.append(trace)
             trace = getattr(trace, "parent_trace", None)
         return found
     except (ImportError, AttributeError):
-        return None
+        return []
 
 
-def _program(trace: Any) -> str:
+def _function(trace: Any) -> str:
     for owner in (trace.frame, trace):
         place = getattr(getattr(owner, "debug_info", None), "func_src_info", None)
-        if isinstance(place, str):  # "train_step at train.py:12"
-            return place.partition(" at ")[0]
+        if isinstance(place, str):  # "train_step at /home/me/train.py:12"
+            name, _, line = place.partition(" at ")
+            return f"{name}@{pathlib.PurePath(line).name}" if line else name
     return "jit"
+
+
+def _equations(trace: Any) -> Iterator[Any]:
+    """That the function has made so far."""
+    frame = trace.frame
+    made: list[Any] = frame.tracing_eqns if hasattr(frame, "tracing_eqns") else getattr(frame, "eqns", [])
+    for one in made:
+        equation = one() if isinstance(one, weakref.ref) else one
+        if equation is not None:
+            yield equation
+
+
+def _names_of(equation: Any) -> Iterator[str]:
+    """Of the operations that it does, itself or in functions that were traced just now or long before."""
+    params = equation.params
+    if "attributes" in params:  # of a foreign call
+        yield str(dict(params["attributes"]).get("name"))
+    yield from getattr(getattr(params.get("callback"), "callback_func", None), "distrun_names", ())
+    for value in params.values():
+        for function in value if isinstance(value, tuple) else (value,):
+            if hasattr(function, "eqns"):
+                yield from _names_in(function)
+
+
+def _names_in(function: Any) -> frozenset[str]:
+    if function not in _kept:
+        _kept[function] = frozenset(name for equation in function.eqns for name in _names_of(equation))
+    return _kept[function]
 
 
 def refuse_several_devices() -> None:
@@ -69,9 +102,13 @@ def refuse_several_devices() -> None:
 def traced(operation: str, process_set: ProcessSet) -> str:
     """The name of the next operation of this kind in the program that is being traced; outside of one, as in a vmap by
     itself, operations are counted as all others are, from 0 again after join."""
-    trace = _outermost_trace()
-    if trace is None:
+    traces = _traces()
+    if not traces:
         number = _session.current().number(f"jax.traced.{operation}", process_set.process_set_id or 0)
         return f"{operation}.jit.{number}"
-    counters = _counters.setdefault(trace, defaultdict(itertools.count))
-    return f"{operation}.{_program(trace)}.{next(counters[operation])}"
+    counters = _counters.setdefault(traces[0], defaultdict(itertools.count))
+    name = f"{operation}.{_function(traces[0])}.{next(counters[operation])}"
+    # Two functions of one line, or one for arrays of two shapes, which was traced for each.
+    taken = {other for trace in traces for equation in _equations(trace) for other in _names_of(equation)}
+    numbered = (name if use == 1 else f"{name}#{use}" for use in itertools.count(1))
+    return next(one for one in numbered if one not in taken)

@@ -2,7 +2,7 @@
 
 All of them may be called outside and inside jax.jit. A pytree is one operation: its arrays travel together. Arrays are
 jax.Array, NumPy arrays or numbers. Operations without a name are named by a counter, inside jax.jit by one of the
-program that is compiled: all ranks must compile the same operations in the same order.
+function that is traced: all ranks must compile the same operations in the same order.
 """
 
 from __future__ import annotations

@@ -198,6 +198,35 @@ def check_one_rank_traces_again() -> None:
     assert float(step(jnp.ones(3 if hvd.rank() == 0 else 4))) == 4 * hvd.size() - 1 + 1
 
 
+def check_one_rank_traces_again_what_calls_kept_functions() -> None:
+    """JAX keeps what it traced of the functions inside, for the next trace of what calls them."""
+    size = hvd.size()
+    total = jax.jit(functools.partial(hvd.allreduce, op=hvd.Sum))
+    largest = jax.jit(functools.partial(hvd.allreduce, op=hvd.Max))
+    kept = jax.checkpoint(lambda x: hvd.allreduce(x, op=hvd.Sum))
+
+    def add(carry: jax.Array, row: jax.Array) -> tuple[jax.Array, None]:
+        return carry + hvd.allreduce(row, op=hvd.Sum), None
+
+    @jax.jit
+    def step(batch: jax.Array, rows: jax.Array) -> tuple[jax.Array, ...]:
+        return (
+            total(batch.sum()),
+            hvd.allreduce(batch.max(), op=hvd.Max),
+            jax.lax.scan(add, jnp.float32(0), rows)[0],
+            largest(batch.min()),
+            total(rows),
+            kept(rows[:1]),
+            hvd.allreduce(batch.min(), op=hvd.Sum),
+        )
+
+    rows = jnp.ones(3)
+    for length in (4, 4 - (hvd.rank() == 0)):
+        everywhere = hvd.allreduce(jnp.float32(length), op=hvd.Sum)
+        found = step(jnp.ones(length), rows)
+        same(found, (everywhere, jnp.float32(1), 3.0 * size, jnp.float32(1), rows * size, rows[:1] * size, 1.0 * size))
+
+
 def check_mismatches_are_everybodys_errors() -> None:
     if hvd.size() == 1:
         return
@@ -360,6 +389,7 @@ def check_by_callbacks() -> None:
         )
         same(jax.jit(lambda t: hvd.allgather(t))(x), jnp.concatenate(everybody((3,))))
         same(jax.jit(jax.grad(lambda t: hvd.allreduce(t, op=hvd.Sum).sum()))(x), jnp.full(3, float(hvd.size())))
+        check_one_rank_traces_again_what_calls_kept_functions()
     finally:
         _native.ready = ready
 
