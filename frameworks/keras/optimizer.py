@@ -7,6 +7,7 @@ from typing import Any
 
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
+from distrun._parameters import local_variables
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import _jit
@@ -90,7 +91,7 @@ def PartialDistributedOptimizer(  # Horovod's name
             continue
         if not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"local_layers are Keras layers, not {layer!r}.")
-        for variable in layer.trainable_variables:
+        for variable in local_variables(layer):
             _distributed_part(made).register_local_var(variable)
     return made
 

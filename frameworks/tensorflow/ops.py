@@ -45,7 +45,8 @@ def allreduce(
         return eager_allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
     reduce = reduce_op(op, average)
     if isinstance(tensor, _IndexedSlices):
-        return allreduce_slices([tensor], reduce, name, process_set)[0]
+        factor = prescale_factor * postscale_factor
+        return allreduce_slices([tensor], reduce, name, process_set, compression, factor)[0]
     small, context = compression.compress(tensor if isinstance(tensor, _Tensor) else tf.convert_to_tensor(tensor))
     what = call(Kind.ALLREDUCE, name, process_set, reduce=reduce, prescale=prescale_factor, postscale=postscale_factor)
     return compression.decompress(run(what, [small])[0], context)
@@ -76,7 +77,8 @@ def grouped_allreduce(
         reduced = allreduce_dense(given, reduce, name, process_set, compression, grouped=True, **options)
         results |= zip(dense, reduced, strict=True)
     if sparse:
-        gathered = allreduce_slices([tensors[index] for index in sparse], reduce, name, process_set)
+        given, factor = [tensors[index] for index in sparse], prescale_factor * postscale_factor
+        gathered = allreduce_slices(given, reduce, name, process_set, compression, factor)
         results |= zip(sparse, gathered, strict=True)
     return [results[index] for index in range(len(tensors))]
 
@@ -102,9 +104,14 @@ def allreduce_dense(
 
 
 def allreduce_slices(
-    slices: Sequence[Any], reduce: ReduceOp, names: str | Sequence[str] | None, process_set: ProcessSet
+    slices: Sequence[Any],
+    reduce: ReduceOp,
+    names: str | Sequence[str] | None,
+    process_set: ProcessSet,
+    compression: type[Compressor] = Compression.none,
+    factor: float = 1.0,
 ) -> list[Any]:
-    """All ranks' rows of each tf.IndexedSlices, those at the same place not yet added up."""
+    """All ranks' rows of each tf.IndexedSlices times `factor`, those at the same place not yet added up."""
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"tf.IndexedSlices are reduced with Sum or Average, not {reduce.name.title()}.")
     if names is not None:
@@ -113,16 +120,16 @@ def allreduce_slices(
             each = [f"{each[0]}_{index + 1}of{len(slices)}" for index in range(len(slices))]
         names = [f"{name}.{part}" for name in each for part in ("values", "indices")]
     what = call(Kind.ALLGATHER, names, process_set, grouped=True)
-    gathered = run(what, [part for one in slices for part in (one.values, one.indices)])
+    small = [compression.compress(one.values) for one in slices]
+    gathered = run(what, [part for (rows, _), one in zip(small, slices, strict=True) for part in (rows, one.indices)])
     divisor = process_set.size() or 1 if reduce == ReduceOp.AVERAGE else 1
-    return [
-        tf.IndexedSlices(
-            gathered[2 * index] / tf.cast(divisor, one.values.dtype) if divisor > 1 else gathered[2 * index],
-            gathered[2 * index + 1],
-            one.dense_shape,
-        )
-        for index, one in enumerate(slices)
-    ]
+    results = []
+    for index, (one, (_, context)) in enumerate(zip(slices, small, strict=True)):
+        rows = compression.decompress(gathered[2 * index], context)
+        rows = rows / tf.cast(divisor, rows.dtype) if divisor > 1 else rows
+        rows = rows * tf.cast(factor, rows.dtype) if factor != 1.0 else rows
+        results.append(tf.IndexedSlices(rows, gathered[2 * index + 1], one.dense_shape))
+    return results
 
 
 def allgather(

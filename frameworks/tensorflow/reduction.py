@@ -71,7 +71,8 @@ class Reduction:
             self._reduce_dense(part, results, names, grouped)
         if sparse:
             slices = [results[index] for index in sparse]
-            reduced = allreduce_slices(slices, reduce_op(self.op), [names[index] for index in sparse], self.process_set)
+            of_sparse = [names[index] for index in sparse]
+            reduced = allreduce_slices(slices, reduce_op(self.op), of_sparse, self.process_set, self.compression)
             for index, gradient in zip(sparse, reduced, strict=True):
                 results[index] = gradient
         return results

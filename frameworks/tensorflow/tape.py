@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from distrun._abi import ReduceOp
+from distrun._parameters import local_variables
 from distrun.process_sets import ProcessSet, global_process_set
 
 from .compression import Compression, Compressor
@@ -77,12 +78,7 @@ def DistributedGradientTape(
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}.")
     kind = type(gradtape)
-    made = type(
-        kind.__name__, (_DistributedGradientTape, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    )
-    tape: Any = object.__new__(made)
-    tape.__dict__ = gradtape.__dict__  # one tape under two classes: entered as either, it records for both
-    tape._reduction = Reduction(
+    reduction = Reduction(
         compression,
         sparse_as_dense,
         op,
@@ -91,6 +87,10 @@ def DistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
+    # Of the class, which is this wrap's own: what the tape has in itself, all that wrap it share.
+    own = {"__module__": kind.__module__, "__doc__": kind.__doc__, "_reduction": reduction}
+    tape: Any = object.__new__(type(kind.__name__, (_DistributedGradientTape, kind), own))
+    tape.__dict__ = gradtape.__dict__  # one tape under two classes: entered as either, it records for both
     return tape
 
 
@@ -124,6 +124,6 @@ def PartialDistributedGradientTape(
     )
     layers = local_layers if isinstance(local_layers, Iterable) else [] if local_layers is None else [local_layers]
     for layer in layers:
-        for variable in layer.trainable_variables:
+        for variable in local_variables(layer):
             tape.register_local_source(variable)
     return tape

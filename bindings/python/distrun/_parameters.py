@@ -1,15 +1,16 @@
-"""What broadcast_parameters accepts, in every front end: a dict, pairs of name and tensor, or tensors."""
+"""Parameters as programs give them: to broadcast_parameters in every front end, and as the layers of Keras."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tensor_type: type[T]) -> list[tuple[str, T]]:
-    """Names and tensors in an order that is the same on all ranks: dicts by key, everything else as it comes."""
+    """Names and tensors, of a dict, pairs of both or tensors, in an order that is the same on all ranks: dicts by key,
+    everything else as it comes."""
     if isinstance(params, Mapping):
         pairs: Sequence[object] = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, str | bytes | tensor_type):
@@ -28,3 +29,14 @@ def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tenso
             )
         result.append((name, tensor))
     return result
+
+
+def local_variables(layer: Any) -> Sequence[Any]:
+    """Of a layer whose gradients are not reduced. One that is not built yet has none, and the others would be."""
+    if not getattr(layer, "built", True):
+        raise ValueError(
+            f"the local layer {layer.name!r} has no variables yet, so its gradients would be reduced: build it, or "
+            "call the model on a batch, before it is passed as one of local_layers."
+        )
+    variables: Sequence[Any] = layer.trainable_variables
+    return variables

@@ -133,10 +133,27 @@ def sparse_and_tape() -> None:
     slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([RANK]), tf.constant([SIZE, 2]))
     equal(tf.convert_to_tensor(hvd.allreduce(slices, op=hvd.Sum)), np.ones([SIZE, 2]))
     raises(NotImplementedError, "Sum or Average", hvd.allreduce, slices, op=hvd.Max)
+    options = {"op": hvd.Sum, "prescale_factor": 4.0, "postscale_factor": 0.5, "compression": hvd.Compression.bf16}
+    slices = tf.IndexedSlices(slices.values * 1.003, slices.indices, slices.dense_shape)  # 1.0 in bfloat16
+    for found in (*hvd.grouped_allreduce([slices, tf.ones([SIZE, 2])], **options), hvd.allreduce(slices, **options)):
+        assert found.dtype == tf.float32
+        equal(tf.convert_to_tensor(found), np.ones([SIZE, 2]) * (2 * SIZE if isinstance(found, tf.Tensor) else 2))
+    with tf.GradientTape(persistent=True) as tape:
+        loss = bias * (RANK + 1.0)
+    total, average = (hvd.DistributedGradientTape(tape, op=op) for op in (hvd.Sum, hvd.Average))
+    total.register_local_source(unused)
+    equal(total.gradient(loss, bias), [mean * SIZE] * 2)
+    equal(average.gradient(loss, bias), [mean] * 2)
+    assert total._reduction.local and not average._reduction.local
     with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
         loss = bias * (RANK + 1.0)
     equal(tape.gradient(loss, bias), [mean] * 2)
     part = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[])
+    dense = tf.keras.layers.Dense(2)
+    raises(ValueError, "build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
+    dense.build([None, 2])
+    part = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=dense)
+    assert len(part._reduction.local) == 2
     raises(ValueError, "op != Average", hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
            gradient_predivide_factor=2.0)  # fmt: skip
     del part

@@ -372,6 +372,8 @@ def check_files_from_rank_0_only() -> None:
 def check_local_layers() -> None:
     made = model(0)
     local = made.layers[-1]
+    with raises(ValueError, "local layer", "build it"):
+        hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=keras.layers.Dense(2))
     made.compile(
         optimizer=hvd.PartialDistributedOptimizer(
             keras.optimizers.SGD(0.05), local_layers=local, scale_local_gradients=False
