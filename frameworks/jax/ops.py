@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import jax
 import jax.numpy as jnp
 from distrun import _collectives
@@ -20,9 +22,23 @@ from ._calls import make_spec, run
 from .compression import Compression, Compressor
 
 
+def _array(leaf: Any) -> jax.Array:
+    if isinstance(leaf, jax.Array):
+        return leaf
+    made = jnp.asarray(leaf)
+    given = np.asarray(leaf) if hasattr(leaf, "dtype") else None
+    # JAX raises for a number of Python's that does not fit, and takes what is left of an array's.
+    if given is not None and given.dtype.kind in "iu" and not np.array_equal(given.astype(made.dtype), given):
+        raise ValueError(
+            f"{given.dtype.name} values of a NumPy array do not fit into {made.dtype.name}, which JAX makes of them; "
+            'call jax.config.update("jax_enable_x64", True) at the start, or use distrun.numpy for them.'
+        )
+    return made
+
+
 def _arrays(tree: Any) -> tuple[list[jax.Array], Any]:
     leaves, structure = jax.tree_util.tree_flatten(tree)
-    return [leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf) for leaf in leaves], structure
+    return [_array(leaf) for leaf in leaves], structure
 
 
 def _on_tree(kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, **arguments: Any) -> Any:
@@ -91,7 +107,7 @@ def alltoall(
     each. Without them every rank gets an equal share.
     """
     rows = split_rows(splits)
-    spec = make_spec(Kind.ALLTOALL, name, process_set, [array := jnp.asarray(tensor)], splits=rows)
+    spec = make_spec(Kind.ALLTOALL, name, process_set, [array := _array(tensor)], splits=rows)
     results = run(spec, [array])
     return results[0] if rows is None else tuple(results)
 

@@ -263,6 +263,16 @@ def check_nothing_and_what_cannot_travel() -> None:
     same(hvd.allreduce(2.0), jnp.float32(2))
 
 
+def check_integers_that_jax_would_cut() -> None:
+    for way in (hvd.allreduce, functools.partial(hvd.broadcast, root_rank=0), hvd.broadcast_parameters, hvd.alltoall):
+        with raises(ValueError, "int64", "jax_enable_x64", "distrun.numpy"):
+            way(np.full(hvd.size(), 2**40))
+    with raises(ValueError, "uint64"):
+        jax.jit(lambda: hvd.allreduce(np.uint64(2**33)))()
+    same(hvd.allreduce(np.int64(2**30), op=hvd.Max), jnp.int32(2**30))
+    same(hvd.allreduce(np.float64(0.5)), jnp.float32(0.5))
+
+
 def check_process_sets() -> None:
     if hvd.size() == 1:
         return
