@@ -58,9 +58,9 @@ class InFront(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """The wrapped optimizer's answer. GradScaler.step asks, once, before it judges the gradients: all ranks must
-        judge the same ones, or an overflow would end the step on some of them only."""
-        if self._active and self._synchronized != self._reducer.arrived:
+        """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients, and Lightning before it
+        unscales and clips them: all ranks must judge the same ones, or an overflow would end the step on some only."""
+        if self._active and self._reducer.arrived not in (self._synchronized, self._reduced_for_scaler):
             self._reducer.finish()
             self._reduced_for_scaler = self._reducer.arrived
         own = getattr(super(), "_step_supports_amp_scaling", False)
@@ -138,7 +138,7 @@ class InFront(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like the optimizer's own; also starts counting backward passes anew."""
         self._reducer.reset()
-        self._synchronized = None
+        self._synchronized = self._reduced_for_scaler = None
         self._should_synchronize = True
         with kept_groups(self):
             super().load_state_dict(state_dict)

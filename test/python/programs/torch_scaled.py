@@ -94,6 +94,20 @@ def check_overflow_of_a_narrow_gradient() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def check_who_asks_several_times_reduces_once() -> None:
+    """Lightning asks before it unscales the gradients and before it clips them, and then the scaler asks."""
+    model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+    scaler.scale(loss_of(model, batch(0, hvd.rank()))).backward()
+    assert not any(optimizer._step_supports_amp_scaling for _ in range(2))
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    local = make_model()
+    loss_of(local, batch(0, hvd.rank())).backward()
+    for found, own in zip(model.parameters(), local.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, hvd.allreduce(own.grad, op=hvd.Sum))
+
+
 def check_fewer_passes_after_a_step_that_was_skipped() -> None:
     """What was reduced for the scaler's step, which it then left out, does not count for a later one."""
     model = make_model()
