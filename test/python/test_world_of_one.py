@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import json
 import pickle
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,19 @@ def test_life_of_a_session() -> None:
     hvd.shutdown()
     hvd.shutdown()
     assert not hvd.is_initialized() and hvd.global_process_set.ranks is None
+
+
+def test_what_waits_where_no_thread_can_start(world: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a function of atexit with Python 3.12."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    hvd.start_timeline(str(tmp_path / "timeline.json"))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    hvd.stop_timeline()
+    monkeypatch.undo()
+    assert json.loads((tmp_path / "timeline.json").read_text())
 
 
 class _Extension:

@@ -24,7 +24,10 @@ class _Call(Generic[R]):
         self._thread = threading.Thread(target=self._run, name="distrun-call", daemon=True)
 
     def outcome(self) -> R:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the program ends: Python 3.12 starts none in a function of atexit
+            return self._function()
         try:
             self._thread.join()  # runs signal handlers at once; one that raises leaves the call behind
         except BaseException:
