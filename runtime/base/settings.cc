@@ -22,8 +22,7 @@ constexpr std::string_view kWarned = "DISTRUN_WARNED";
 constexpr std::string_view kRankVariables[] = {
     "DISTRUN_RANK",       "DISTRUN_SIZE",     "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",     "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
-    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF",
-    kWarned};
+    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF",         kWarned};
 
 struct Entry {
   SettingRow row;
@@ -105,8 +104,8 @@ void find_unknown_variables(const Environment& environment, SettingsReport& repo
     const std::string nearest = nearest_name(name.substr(kPrefix.size()), suffixes);
     report.unknown.push_back(name);
     report.warnings.push_back("the environment variable " + name + " is not known to distrun and has no effect; " +
-                       (nearest.empty() ? "docs/settings.md lists what there is"
-                                        : "did you mean " + std::string(kPrefix) + nearest + "?"));
+                              (nearest.empty() ? "docs/settings.md lists what there is"
+                                               : "did you mean " + std::string(kPrefix) + nearest + "?"));
   }
 }
 

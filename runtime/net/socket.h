@@ -45,7 +45,8 @@ Status wait_ready(int fd, short events, TimePoint deadline);
 // rank legitimately does: allow_slow_reader() takes it back, the check of idle connections stays.
 void expect_prompt_peer(int fd);
 void allow_slow_reader(int fd);
-// Instead of about 5 s, on a connection that has what expect_prompt_peer() gives it; allow_slow_reader() stays in force.
+// Instead of about 5 s, on a connection that has what expect_prompt_peer() gives it; allow_slow_reader() stays in
+// force.
 void set_host_timeout(int fd, double seconds);
 
 // The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.

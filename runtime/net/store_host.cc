@@ -11,12 +11,11 @@
 #include "runtime/net/socket.h"
 
 namespace distrun::net {
-namespace {}  // namespace
 
 Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std::string& job_id, int size,
                                                     double host_timeout) {
-  auto server = StoreServer::create(
-      key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout});
+  auto server =
+      StoreServer::create(key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout});
   if (!server.ok()) return server.status();
   DISTRUN_RETURN_IF_ERROR(
       make_room((*server)->fd(), static_cast<std::size_t>(size),

@@ -237,10 +237,10 @@ def storm() -> Iterator[Storm]:
         struck = {"away": time.monotonic()}
         jobs["stopped"].signal(signal.SIGTSTP)
         struck["stopped"] = time.monotonic()
-        for host in SUSPENDED:
+        for name in SUSPENDED:
             for side in ("head", "host"):
-                signal_side(jobs[host], cluster[host], side, signal.SIGSTOP)
-            struck[host] = time.monotonic()
+                signal_side(jobs[name], cluster[name], side, signal.SIGSTOP)
+            struck[name] = time.monotonic()
         for fault, strike in FAULTS.items():
             strike(cluster[VICTIMS[fault]])
             struck[fault] = time.monotonic()

@@ -12,7 +12,8 @@ from distrun import host_check
 
 
 def row(host: str, **changed: Any) -> dict[str, Any]:
-    plain = {"distrun": "1", "build": "1", "python": "3.11", **dict.fromkeys(host_check.FRAMEWORKS, ""), "nccl": "", "driver": ""}
+    texts = {"distrun": "1", "build": "1", "python": "3.11", "nccl": "", "driver": ""}
+    plain = {**texts, **dict.fromkeys(host_check.FRAMEWORKS, "")}
     sizes = {"gpus": [], "cores": 8, "shm": 1 << 30, "memlock": -1, "infiniband": False, "files": 65536, "clock": 0.0}
     return {"host": host, **plain, **sizes, **changed}
 

@@ -66,7 +66,8 @@ TEST_CASE("TCP notices a silent peer in about 5 s, and bulk data may wait for a 
   CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) == 5);
   CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 5000);
   set_host_timeout(fd->get(), 60);
-  CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) == 60);
+  CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
+        60);
   CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 60000);
   allow_slow_reader(fd->get());
   CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 0);
