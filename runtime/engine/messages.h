@@ -42,7 +42,7 @@ struct Submitted {  // cold: a full request
   int set = 0;
   std::string name;
   Signature signature;
-  std::string refusal{};  // why its group cannot run, as all members say then; empty: it can
+  std::string refusal{};  // why its group cannot run, as all members say that agree on it; empty: it can
 };
 struct Ready {  // cached: each id is submitted once more
   std::vector<TensorId> ids;

@@ -82,7 +82,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
   }
   tensor->when[event.member] = event.now;
   --tensor->missing;
-  if (tensor->refusal.empty()) tensor->refusal = event.refusal;
+  if (!event.refusal.empty() && tensor->refusing++ == 0) tensor->refusal = event.refusal;
   if (!tensor->first_dims.empty()) tensor->first_dims[event.member] = event.first_dim;
   if (!tensor->splits.empty()) tensor->splits[event.member].assign(event.splits.begin(), event.splits.end());
   return tensor;
@@ -129,10 +129,11 @@ std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
   return all;
 }
 
-// What the members agree on and none of them can run.
+// What the members agree on and none of them can run. Where only some cannot, another part of the group differs among
+// them, and fails it by that.
 std::optional<ErrorInfo> check_possible(const PendingTensor& tensor) {
   const std::string subject = "tensor '" + tensor.name + "': ";
-  if (!tensor.refusal.empty()) {
+  if (tensor.refusing > 0 && tensor.refusing + tensor.excused.size() == tensor.members->size()) {
     return ErrorInfo{.code = Errc::kUnsupported,
                      .message = subject + "its group runs all or none, and one part of it cannot: " + tensor.refusal,
                      .tensor = tensor.name};

@@ -31,7 +31,8 @@ struct PendingTensor {
   std::vector<std::int64_t> first_dims;                // allgather, alltoall: by member; join: who was last
   std::vector<std::vector<std::int64_t>> splits;       // alltoall: by member; empty: equal shares
   std::vector<int> excused;                            // world ranks that have joined instead of submitting it
-  std::string refusal;                                 // why its group cannot run; empty: it can
+  std::size_t refusing = 0;                            // members that say that its group cannot run
+  std::string refusal;                                 // why, of the first of them
   TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
   TimePoint first;      // submission
   TimePoint reported;   // last stall report

@@ -192,10 +192,12 @@ bool ClockOffset::measured(std::int64_t sent, std::int64_t there, std::int64_t r
   const std::int64_t trip = received - sent;
   if (trip >= 0 && (shortest_ < 0 || trip < shortest_)) {
     shortest_ = trip;
-    offset_ = there - (sent + trip / 2);
+    found_ = there - (sent + trip / 2);
   }
   last_ = received;
-  return ++rounds_ < kRounds;
+  const bool more = ++rounds_ < kRounds;
+  if (!more || !known_) offset_ = found_;
+  return more;
 }
 
 }  // namespace distrun::engine

@@ -73,17 +73,22 @@ class ClockOffset {
   static constexpr int kRounds = 5;
   // Clocks drift apart by some microseconds in each second.
   static constexpr std::int64_t kGoodForNs = 60'000'000'000;
-  explicit ClockOffset(std::int64_t offset_ns = 0) : offset_(offset_ns) {}
+  explicit ClockOffset(std::int64_t offset_ns = 0) : offset_(offset_ns), found_(offset_ns) {}
   // All in nanoseconds: sent and received on this clock, `there` on the other. False when enough is known.
   bool measured(std::int64_t sent, std::int64_t there, std::int64_t received);
   [[nodiscard]] std::int64_t value() const { return offset_; }
   // The last measurement is over, and so long ago that another is due.
   [[nodiscard]] bool outdated(std::int64_t now) const { return rounds_ >= kRounds && now - last_ > kGoodForNs; }
   // From here on it is measured anew; until then the old value is the best there is.
-  void measure_again() { *this = ClockOffset(offset_); }
+  void measure_again() {
+    *this = ClockOffset(offset_);
+    known_ = true;
+  }
 
  private:
   std::int64_t offset_;
+  std::int64_t found_;  // by the answers so far; an answer that was late on its way is far off
+  bool known_ = false;  // once already, so the offset stays until all answers are there
   std::int64_t shortest_ = -1;
   std::int64_t last_ = 0;  // answer, on this clock
   int rounds_ = 0;

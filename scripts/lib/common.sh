@@ -11,7 +11,7 @@ cd "$ROOT"
 mkdir -p "$LOGS"
 # Where an account has no place of its own ccache fails, and with it every compilation.
 has_cache() { mkdir -p "$1" 2>/dev/null && [ -w "$1" ]; }
-[ -n "${CCACHE_DIR:-}" ] || has_cache "${XDG_CACHE_HOME:-${HOME:-}/.cache}" || export CCACHE_DIR="$ROOT/build/ccache"
+[ -n "${CCACHE_DIR:-}" ] || has_cache "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}" || export CCACHE_DIR="$ROOT/build/ccache"
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -70,7 +70,7 @@ TEST_CASE("a timeline of ten minutes stays together where a clock runs 0.1 % fas
   REQUIRE(ends.size() == 2);
   // 600 ms where the clocks were measured at the start alone; else what they ran apart in the minute for which that is
   // good and until the next events.
-  CHECK(std::abs(ends.at(0) - ends.at(1)) < 150'000);
+  CHECK(std::abs(ends.at(0) - ends.at(1)) < 300'000);
 }
 
 }  // namespace

@@ -181,14 +181,14 @@ Status run(Rank& rank, const std::string& task, double seconds) {
   if (task == "few-descriptors") DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { limit(RLIMIT_NOFILE, 3); }));
   if (task == "refused-by-maker") {  // so often that answers which nobody takes would fill its inbox
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { limit(RLIMIT_FSIZE, 100'000); }));
-    const Status refused = rank.refused_shares(250, std::size_t{4} << 20, "ulimit -f");
+    const Status refused = rank.refused_shares(100, std::size_t{4} << 20, "ulimit -f");
     rank.meet();
     DISTRUN_RETURN_IF_ERROR(refused);
     return rank.share(4096);
   }
   if (task == "refused-by-member") {  // so often that they would be too many to keep
     DISTRUN_RETURN_IF_ERROR(rank.limit_one(1, [] { refuse(SYS_fcntl); }));
-    return rank.refused_shares(800, 4096, "not the sealed");
+    return rank.refused_shares(620, 4096, "not the sealed");
   }
   if (task == "no-fallocate") DISTRUN_RETURN_IF_ERROR(rank.limit_one(0, [] { refuse(SYS_fallocate); }));
   return rank.share(std::size_t{4} << 20);
