@@ -1,5 +1,5 @@
 // Ranks whose connection to the rendezvous has ended while they used the runtime. Nearly always that is their end, and
-// the news of it is on its way; one that runs on has lost the network to here, which nobody else can tell. Pure.
+// the news of it is on its way; one of which something runs on is told of, which nobody else can tell. Pure.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@ class CutOff {
  public:
   static constexpr Duration kNews = std::chrono::seconds(1);  // come within
 
-  void disconnected(int rank, std::string how, TimePoint now) { ranks_[rank] = {std::move(how), now + kNews}; }
-  // It has ended, or is connected again.
+  void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kNews}; }
+  // It has ended, alone or with its host, or is connected again.
   void explained(int rank) { ranks_.erase(rank); }
 
-  // Those that run on, and how their connections ended; each is told once.
+  // Those that run on, and what is to be told of them; each once.
   std::vector<std::pair<int, std::string>> take(TimePoint now) {
     std::vector<std::pair<int, std::string>> out;
     for (auto& [rank, one] : ranks_) {
-      if (now >= one.until) out.emplace_back(rank, std::move(one.how));
+      if (now >= one.until) out.emplace_back(rank, std::move(one.text));
     }
-    for (const auto& [rank, how] : out) ranks_.erase(rank);
+    for (const auto& [rank, text] : out) ranks_.erase(rank);
     return out;
   }
   [[nodiscard]] std::optional<TimePoint> deadline() const {
@@ -38,7 +38,7 @@ class CutOff {
 
  private:
   struct One {
-    std::string how;
+    std::string text;
     TimePoint until;
   };
   std::map<int, One> ranks_;

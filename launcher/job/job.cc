@@ -333,19 +333,28 @@ void Job::rendezvous() {
         break;
       case net::StoreNotice::Kind::kDisconnected:
         // Whose connection ends later may know that the job does.
-        if (verdict_.in_session(notice.rank) && !verdict_.ending())
-          cut_off_.disconnected(notice.rank, notice.text, Clock::now());
+        if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
         break;
     }
   }
 }
 
+void Job::disconnected(const net::StoreNotice& notice) {
+  const auto rank = static_cast<std::size_t>(notice.rank);
+  const auto host = static_cast<std::size_t>(config_.plan.assignment.places[rank].host);
+  const LostConnection lost{.rank = notice.rank,
+                            .host = config_.output.hosts[rank],
+                            .remote = agents_[host]->handle.remote,
+                            .started = verdict_.pid_of(notice.rank),
+                            .pid = notice.pid,
+                            .how = notice.text};
+  cut_off_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
+}
+
+// Not once the job ends for another reason than a rank's failure, which this may have caused.
 void Job::tell_cut_off(TimePoint now) {
-  for (const auto& [rank, how] : cut_off_.take(now)) {
-    output_->say("rank " + std::to_string(rank) + " on host " + config_.output.hosts[static_cast<std::size_t>(rank)] +
-                 " has lost its connection to the launcher (" + how +
-                 ") but runs on: the network between them fails, or a firewall there has ended it; "
-                 "the job cannot go on");
+  for (const auto& [rank, text] : cut_off_.take(now)) {
+    if (!verdict_.ending() || verdict_.failure()) output_->say(text);
   }
 }
 

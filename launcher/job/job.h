@@ -159,6 +159,7 @@ class Job {
   void give_grace(const std::string& why);
   void end_grace(TimePoint now);
   void rendezvous();
+  void disconnected(const net::StoreNotice& notice);
   void tell_cut_off(TimePoint now);
   void act(const JobActions& actions);
   void fail_start(int code, const std::string& text);

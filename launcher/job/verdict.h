@@ -68,6 +68,8 @@ class Verdict {
   // It was interrupted again while it was ending, and is to end now.
   [[nodiscard]] bool insisted() const { return insisted_; }
   [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }
+  // The process that was started for it.
+  [[nodiscard]] int pid_of(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).pid; }
   // Some rank uses the runtime now.
   [[nodiscard]] bool any_in_session() const;
 

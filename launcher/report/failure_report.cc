@@ -50,6 +50,19 @@ std::string first_cause_report(const FirstCause& failure) {
   return out;
 }
 
+std::string lost_connection_report(const LostConnection& lost) {
+  const std::string rank = "rank " + std::to_string(lost.rank) + " on host " + lost.host;
+  if (lost.pid == lost.started) {
+    return rank + " has lost its connection to the launcher (" + lost.how +
+           ") but runs on: " + (lost.remote ? "the network between them fails, or a firewall" : "a firewall") +
+           " or the process itself has ended it";
+  }
+  return "the connection of " + rank + " to the launcher has ended (" + lost.how +
+         "), but what distrun started there (pid " + std::to_string(lost.started) +
+         ") runs on: the process below it that used distrun (pid " + std::to_string(lost.pid) +
+         ") has ended or has closed it" + (lost.remote ? ", or the network between them fails" : "");
+}
+
 std::string follow_up_report(const std::vector<FollowUp>& follow_ups, bool kept_back) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> groups;
   std::vector<int> ended;

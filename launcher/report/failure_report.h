@@ -24,6 +24,17 @@ struct FirstCause {
 };
 std::string first_cause_report(const FirstCause& failure);
 
+// A rank whose connection to the launcher has ended while what was started for it runs on.
+struct LostConnection {
+  int rank = 0;
+  std::string host;
+  bool remote = false;  // a network is between them
+  int started = 0;      // the process that distrun started: the program, or a shell or a wrapper around it
+  int pid = 0;          // the process that had the connection
+  std::string how;
+};
+std::string lost_connection_report(const LostConnection& lost);
+
 // One other rank that ended badly afterwards.
 struct FollowUp {
   int rank = 0;

@@ -220,6 +220,17 @@ def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> No
     assert re.search(r"distrun: rank 1 on host \S+ has lost its connection .* but runs on", job.text), job.text
 
 
+def test_a_shell_that_outlives_the_process_of_its_rank(start_job: StartJob, python: str) -> None:
+    """No network of one host has failed."""
+    program = "import os, distrun; distrun.init(); os._exit(0)"
+    job = start_job("-np", "2", "--oversubscribe", "sh", "-c", f"{python} -c '{program}'; sleep 3")
+    job.finish()
+    ended = r"of rank (\d) .* has ended .* distrun started there \(pid (\d+)\) runs on: .* \(pid (\d+)\) has ended"
+    told = re.findall(ended, "\n".join(job.err))
+    assert {rank for rank, _, _ in told} == {"0", "1"}, job.text
+    assert all(shell != below for _, shell, below in told) and "network" not in job.text, job.text
+
+
 def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("claims")
     assert job.finish() == 0, job.text

@@ -167,5 +167,21 @@ TEST_CASE("the report starts with the first cause and folds the rest") {
   CHECK(follow_up_report({}, true).empty());
 }
 
+TEST_CASE("a lost connection: what runs on may be a shell around the process that had it") {
+  LostConnection lost{.rank = 3, .host = "h", .started = 42, .pid = 43, .how = "end of file"};
+  const std::string below =
+      "the connection of rank 3 on host h to the launcher has ended (end of file), but what distrun started there (pid "
+      "42) runs on: the process below it that used distrun (pid 43) has ended or has closed it";
+  CHECK(lost_connection_report(lost) == below);
+  lost.remote = true;
+  CHECK(lost_connection_report(lost) == below + ", or the network between them fails");
+  lost.pid = 42;
+  const std::string itself = "rank 3 on host h has lost its connection to the launcher (end of file) but runs on: ";
+  CHECK(lost_connection_report(lost) ==
+        itself + "the network between them fails, or a firewall or the process itself has ended it");
+  lost.remote = false;
+  CHECK(lost_connection_report(lost) == itself + "a firewall or the process itself has ended it");
+}
+
 }  // namespace
 }  // namespace distrun::launcher
