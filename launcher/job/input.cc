@@ -2,14 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace distrun::launcher {
-namespace {
-
-constexpr Duration kLook = std::chrono::milliseconds(500);
-
-}  // namespace
 
 void Input::watch(Poller& poller, const OnBytes& on_bytes) {
   if (readers_.empty() || !busy_.empty() || paused_ || ended_) return;
@@ -22,7 +18,7 @@ void Input::read(const OnBytes& on_bytes) {
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   // With SIGTTIN ignored the kernel says EIO to a background process that reads its terminal.
   if (n < 0 && errno == EIO && ::isatty(0) != 0) {
-    paused_ = Clock::now() + kLook;
+    pause(Clock::now());
     return;
   }
   busy_ = readers_;
@@ -41,8 +37,17 @@ std::optional<TimePoint> Input::deadline() const { return readers_.empty() ? std
 bool Input::look(TimePoint now) {
   if (!paused_ || now < *paused_) return false;
   const bool ours = ::tcgetpgrp(0) == ::getpgrp();
-  paused_ = ours ? std::nullopt : std::optional(now + kLook);
+  if (ours) {
+    resume();
+  } else {
+    pause(now);
+  }
   return ours;
+}
+
+void Input::pause(TimePoint now) {
+  paused_ = now + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
 }
 
 }  // namespace distrun::launcher

@@ -23,17 +23,26 @@ class Input {
   void open(std::set<std::size_t> hosts) { readers_ = std::move(hosts); }
   // A host's ranks have room again, or read no more.
   void taken(std::size_t host, bool more);
-  void resume() { paused_.reset(); }  // perhaps in the foreground again
+  // Perhaps in the foreground again.
+  void resume() {
+    paused_.reset();
+    pause_ = kFirstPause;
+  }
   // A shell that brings a running job to the foreground sends no signal (bash): so after a read in the background this
-  // looks now and then. True if the terminal has become ours.
+  // looks now and then, ever more seldom. True if the terminal has become ours.
   bool look(TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;  // of the next look
 
  private:
+  static constexpr Duration kFirstPause = std::chrono::milliseconds(500);
+  static constexpr Duration kLongestPause = std::chrono::seconds(5);
+
   void read(const OnBytes& on_bytes);
+  void pause(TimePoint now);
   std::set<std::size_t> readers_;    // hosts
   std::set<std::size_t> busy_;       // those that have not taken the last piece
   std::optional<TimePoint> paused_;  // a background process may not read the terminal; until the next look
+  Duration pause_ = kFirstPause;     // the next one
   bool ended_ = false;
 };
 
