@@ -90,6 +90,9 @@ void Job::handle_exit(const RankExited& event) {
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
   agent.lost = true;
+  for (const Place& place : config_.plan.assignment.places) {
+    if (place.host == static_cast<int>(agent.index)) cut_off_.explained(place.rank);
+  }
   input_.taken(agent.index, false);
   agent.patience.done(Clock::now());
   // Whatever is wrong with an agent here: only once it is gone does what it looked after become ours. What carries one

@@ -116,6 +116,28 @@ def test_a_broken_chain_to_the_ranks(
     assert_nothing_left(cluster.head, *cluster.hosts)
 
 
+# Stays for a while when it has heard of a loss.
+LINGERING = """
+import time, numpy, distrun, distrun.numpy as hvd
+hvd.init()
+print("ready", hvd.rank(), 0, flush=True)
+try:
+    while True: hvd.allreduce(numpy.ones(1), name="x")
+except distrun.DistrunError:
+    time.sleep(2)
+"""
+
+
+def test_the_ranks_of_a_lost_host_have_not_lost_their_connections_only(cluster: Cluster) -> None:
+    job = Job(cluster.head, "-H", "h1:1,h2:2", PYTHON, "-c", LINGERING)
+    job.ranks(3)
+    kill(cluster["h2"], guard_of(cluster["h2"]))
+    assert job.finish() == 75, job.text
+    assert "host h2 is lost" in job.text and "connection of rank" not in job.text, job.text
+    assert "lost its connection to the launcher" not in job.text, job.text
+    assert_nothing_left(cluster.head, *cluster.hosts)
+
+
 def test_a_killed_launcher(cluster: Cluster) -> None:
     job = start(cluster.head, "head:1,h1:1,h2:2")
     job.ranks(4)
