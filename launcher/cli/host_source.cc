@@ -158,7 +158,11 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   const std::vector<std::string> addresses = own_addresses();
   // A scheduler's list has no machine of another site.
   const bool scheduler_says = !out.found.empty();
-  const auto is_here = [&](const std::string& name) { return scheduler_says || leads_here(name, addresses); };
+  const auto is_here = [&](const std::string& name) {
+    if (scheduler_says || leads_here(name, addresses)) return true;
+    out.elsewhere = name + " does not resolve to an address of this machine, and counts as another host";
+    return false;
+  };
   for (const std::string& own : names_of_host(host_name(), out.hosts, is_here)) out.own_names.push_back(own);
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);

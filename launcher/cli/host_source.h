@@ -17,6 +17,7 @@ struct HostSource {
   std::vector<HostSlots> hosts;                       // empty: this machine, with as many slots as ranks
   std::vector<std::string> own_names;                 // every name by which they may mean this machine
   std::string found;                                  // a sentence about the allocation, or empty
+  std::string elsewhere;                              // one about a name like this machine's that is not its, or empty
   std::string launch_with;                            // how agents start on them if not by ssh
   std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
   std::string more_slots;                             // how to get more of them, a half sentence, or empty

@@ -162,6 +162,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
   if (!assignment.ok()) return assignment;
   if (!source.found.empty() && !options.explain.empty())
     assignment->reasons.insert(assignment->reasons.begin(), source.found);
+  if (!source.elsewhere.empty()) assignment->reasons.push_back(source.elsewhere);
   return assignment;
 }
 

@@ -314,6 +314,13 @@ def test_explain_starts_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif("." in os.uname().nodename, reason="this machine's own name is a full one")
+def test_explain_says_that_a_full_name_leads_to_another_machine() -> None:
+    name = f"{os.uname().nodename}.of.another.invalid"
+    done = run("--explain", "-H", f"{name}:1", "true")
+    assert f"{name} does not resolve to an address of this machine, and counts as another host" in done.stdout, done
+
+
 def test_explain_shows_what_was_given(tmp_path: Path) -> None:
     """By -x, a file, a flag and the config file, where ranks do not have it as their own or inherit it."""
     (tmp_path / "env").write_text("OF_FILE=f\nINHERITED\n")
