@@ -80,14 +80,25 @@ def _called(graph: Any) -> set[Any]:
     return found
 
 
+def _uses_variable(graph: Any) -> bool:
+    """So far: TensorFlow adds an input to a function that is traced when it comes to the variable."""
+    return any(one.dtype == tf.resource for one in graph.inputs)
+
+
 def _in_order(graph: Any) -> bool:
     """Whether calls of this function run one after the other in those that call it: TensorFlow orders calls that use no
     variable. (Right in a v1 graph it orders none, and each function counts by itself.)"""
     while hasattr(_around(graph), "outer_graph"):
-        if any(one.dtype == tf.resource for one in graph.inputs):
+        if _uses_variable(graph):
             return False
         graph = _around(graph)
     return True
+
+
+def _called_in_any_order(graph: Any) -> set[Any]:
+    """Of those that it has called: finished ones that use a variable, maybe after their operations, and all in them."""
+    using = {one for one in _called(graph) if _uses_variable(one)}
+    return using.union(*map(_called, using))
 
 
 def _counted(graph: Any) -> Iterator[Any]:
@@ -98,6 +109,7 @@ def _counted(graph: Any) -> Iterator[Any]:
     inside = True
     while graph is not None:
         yield from (one for one in _called(graph) if inside or _function_name(one) != name)
+        yield from () if inside else _called_in_any_order(graph)
         if not is_a(graph, "ControlFlowFuncGraph"):
             yield graph
         inside = inside and graph is not function

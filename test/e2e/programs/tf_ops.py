@@ -355,11 +355,23 @@ def names_in_one_function() -> None:
         return hvd.allreduce(later(x * variable, late), op=hvd.Sum)
 
     @tf.function
-    def two_traces():  # type: ignore[no-untyped-def]
-        """Nothing orders these calls: what they have in common is only read."""
-        return weighted(1.0, 0), weighted(10.0, SIZE - 1)
+    def weighted_after(x, late: int):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(later(x, late), op=hvd.Sum) * variable
 
-    equal(two_traces(), np.array([[1.0, 2.0], [10.0, 20.0]]) * SIZE)
+    @tf.function
+    def around(x, late: int):  # type: ignore[no-untyped-def]
+        return inner(x, late) * variable
+
+    @tf.function
+    def inner(x, late: int):  # type: ignore[no-untyped-def]
+        return hvd.allreduce(later(x, late), op=hvd.Sum)
+
+    def two_traces(function):  # type: ignore[no-untyped-def]
+        """Nothing orders these calls: what they have in common is only read."""
+        return function(tf.constant(1.0), 0), function(tf.constant(10.0), SIZE - 1)
+
+    for function in (weighted, weighted_after, around):
+        equal(tf.function(two_traces)(function), np.array([[1.0, 2.0], [10.0, 20.0]]) * SIZE)
     for _ in range(3):
         one, other = two_losses()
         equal(one, [sum(rank + 1 for rank in range(SIZE))] * 2)
