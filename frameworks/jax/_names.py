@@ -20,6 +20,8 @@ from distrun import _session
 from distrun.process_sets import ProcessSet
 
 _counters: weakref.WeakKeyDictionary[Any, defaultdict[str, Iterator[int]]] = weakref.WeakKeyDictionary()
+# Of each function that is being traced: how many equations were looked at, and the names in them.
+_looked: weakref.WeakKeyDictionary[Any, tuple[int, set[str]]] = weakref.WeakKeyDictionary()
 _kept: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -48,14 +50,17 @@ def _function(trace: Any) -> str:
     return "jit"
 
 
-def _equations(trace: Any) -> Iterator[Any]:
-    """That the function has made so far."""
+def _names_so_far(trace: Any) -> set[str]:
+    """In the equations that the function has made; a step may have many thousands, and each is looked at once."""
     frame = trace.frame
     made: list[Any] = frame.tracing_eqns if hasattr(frame, "tracing_eqns") else getattr(frame, "eqns", [])
-    for one in made:
+    looked, names = _looked.get(trace, (0, set()))
+    for one in made[looked:]:
         equation = one() if isinstance(one, weakref.ref) else one
-        if equation is not None:
-            yield equation
+        if equation is not None:  # JAX lets go of those whose results nothing uses
+            names.update(_names_of(equation))
+    _looked[trace] = len(made), names
+    return names
 
 
 def _names_of(equation: Any) -> Iterator[str]:
@@ -109,6 +114,6 @@ def traced(operation: str, process_set: ProcessSet) -> str:
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count))
     name = f"{operation}.{_function(traces[0])}.{next(counters[operation])}"
     # Two functions of one line, or one for arrays of two shapes, which was traced for each.
-    taken = {other for trace in traces for equation in _equations(trace) for other in _names_of(equation)}
+    taken = [_names_so_far(trace) for trace in traces]
     numbered = (name if use == 1 else f"{name}#{use}" for use in itertools.count(1))
-    return next(one for one in numbered if one not in taken)
+    return next(one for one in numbered if not any(one in names for names in taken))

@@ -181,6 +181,31 @@ def check_many_operations_in_one_program() -> None:
         same(many(xs), expected)
 
 
+def check_each_equation_is_looked_at_once() -> None:
+    """For the names of the operations: a step may have thousands of both."""
+    from distrun.jax import _names
+
+    names_of, looked = _names._names_of, [0]
+
+    def counted(equation: Any) -> Any:
+        looked[0] += 1
+        return names_of(equation)
+
+    def step(x: jax.Array) -> jax.Array:
+        for _ in range(40):
+            for _ in range(20):
+                x = x + 1
+            x = hvd.allreduce(x)
+        return x
+
+    _names._names_of = counted
+    try:
+        made = jax.make_jaxpr(step)(jnp.float32(1))
+    finally:
+        _names._names_of = names_of
+    assert looked[0] < 2 * len(made.eqns), (looked[0], len(made.eqns))
+
+
 def check_programs_in_flight_at_once() -> None:
     step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
     results = [step(jnp.float32(index)) for index in range(50)]
