@@ -32,11 +32,13 @@ def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tenso
 
 
 def local_variables(layer: Any) -> Sequence[Any]:
-    """Of a layer whose gradients are not reduced. One that is not built yet has none, and the others would be."""
-    if not getattr(layer, "built", True):
-        raise ValueError(
-            f"the local layer {layer.name!r} has no variables yet, so its gradients would be reduced: build it, or "
-            "call the model on a batch, before it is passed as one of local_layers."
-        )
+    """Of a layer whose gradients are not reduced. Those that it makes in build() later would be."""
+    for one in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():  # not public; with itself
+        builds = not getattr(one.build, "_is_default", False)  # how Keras tells a build() of its own
+        if builds and not one.built and not one.trainable_variables:
+            raise ValueError(
+                f"the local layer {one.name!r} is not built, and gradients of the variables that it makes later would "
+                "be reduced: build it, or call the model on a batch, before it is passed as one of local_layers."
+            )
     variables: Sequence[Any] = layer.trainable_variables
     return variables

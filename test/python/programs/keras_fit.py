@@ -369,11 +369,26 @@ def check_files_from_rank_0_only() -> None:
         assert (Path(folder) / "best.keras").exists() == (hvd.rank() == 0)
 
 
+class Scale(keras.layers.Layer):
+    """Made of what its __init__ makes, and of `inner`."""
+
+    def __init__(self, inner: Any = None) -> None:
+        super().__init__()
+        self.scale = self.add_weight(name="scale", shape=(2,), initializer="ones")
+        self.inner = inner
+
+    def call(self, x: Any) -> Any:
+        return x * self.scale if self.inner is None else self.inner(x * self.scale)
+
+
 def check_local_layers() -> None:
     made = model(0)
     local = made.layers[-1]
-    with raises(ValueError, "local layer", "build it"):
-        hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=keras.layers.Dense(2))
+    for unbuilt in (keras.layers.Dense(2), Scale(keras.layers.Dense(2))):
+        with raises(ValueError, "local layer", "build it"):
+            hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=unbuilt)
+    for whole in (Scale(), Scale(Scale()), keras.layers.Activation("relu"), keras.layers.Lambda(abs)):
+        hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), local_layers=whole)
     made.compile(
         optimizer=hvd.PartialDistributedOptimizer(
             keras.optimizers.SGD(0.05), local_layers=local, scale_local_gradients=False
