@@ -13,6 +13,7 @@ from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, registered_id
 
 from . import _fallback, _names, _native
+from ._eager import EagerCall
 
 _Tensor = tf.Tensor
 executing_eagerly = tf.executing_eagerly  # looking them up in TensorFlow's lazy module takes longer than the call
@@ -120,7 +121,8 @@ def run(what: Call, *inputs: Any) -> list[Any]:
     if executing_eagerly():
         if native is None:
             return _fallback.run(what, *inputs)
-        return _eagerly(native, what.kind, _eager_attributes(what), inputs)
+        outcome = _eagerly(native.eager[what.kind], inputs, _eager_attributes(what))
+        return outcome if what.kind in _LISTS else _flat(outcome)
     graph = tf.compat.v1.get_default_graph()
     _warn_of_overlap(graph, what.kind)
     what = what._replace(names=_names.once(what.kind, what.names, graph))
@@ -163,12 +165,12 @@ def eager_allreduce(
     native = _native.native()
     assert native is not None
     attributes = _allreduce_attributes(name, op, prescale, postscale, registered_id(process_set))
-    return _eagerly(native, Kind.ALLREDUCE, attributes, ([tensor],))[0]
+    return _eagerly(native.eager[Kind.ALLREDUCE], ([tensor],), attributes)[0]
 
 
-def _eagerly(native: _native.Native, kind: Kind, attributes: tuple[Any, ...], inputs: tuple[Any, ...]) -> list[Any]:
+def _eagerly(function: EagerCall, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
     try:
-        result = native.eager[kind](inputs, attributes)
+        result = function(inputs, attributes)
     except tf.errors.OpError as failure:
         if isinstance(failure, tf.errors.CancelledError):
             _native.raise_kept()
@@ -176,7 +178,7 @@ def _eagerly(native: _native.Native, kind: Kind, attributes: tuple[Any, ...], in
         if ours is None:
             raise
     else:
-        return result if kind in _LISTS else _flat(result)
+        return result
     raise ours
 
 

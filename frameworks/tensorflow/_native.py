@@ -30,7 +30,8 @@ class Native:
 
     def __init__(self, ops: ModuleType, path: str) -> None:
         self.ops = ops
-        self.eager = {kind: eager_call(ops, kind) for kind in Kind if hasattr(ops, f"distrun_{kind.name.lower()}")}
+        # By number: to hash a Kind takes longer than the rest of a look-up, and small operations notice it.
+        self.eager = [eager_call(ops, kind) for kind in sorted(Kind)]
         self.unordered: frozenset[str] = frozenset()
         # Only now: a library that was loaded before TensorFlow looks registers nothing.
         self.calls = ctypes.CDLL(path)

@@ -368,7 +368,7 @@ def names_in_one_function() -> None:
 
     def two_traces(function):  # type: ignore[no-untyped-def]
         """Nothing orders these calls: what they have in common is only read."""
-        return function(tf.constant(1.0), 0), function(tf.constant(10.0), SIZE - 1)
+        return function(tf.constant(1.0), 0), function(tf.constant(10.0), max(1, SIZE - 1))  # by two traces, alone too
 
     for function in (weighted, weighted_after, around):
         equal(tf.function(two_traces)(function), np.array([[1.0, 2.0], [10.0, 20.0]]) * SIZE)
