@@ -12,6 +12,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
+#include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"
 
@@ -24,8 +25,6 @@ constexpr Duration kPatience = std::chrono::seconds(2);
 // The head has given up a stopped agent long before, but where the network has gone too nothing here tells so.
 // An agent is stopped by somebody's hand, so whatever host_timeout is.
 constexpr Duration kStopped = std::chrono::seconds(15);
-
-constexpr Duration kStoodStill = std::chrono::seconds(2);
 
 std::optional<TimePoint> after(std::optional<TimePoint> time, Duration wait) {
   if (!time) return std::nullopt;
@@ -94,7 +93,7 @@ std::optional<int> stand_guard(OrdersBy orders) {
     if (kill_at == TimePoint::max()) continue;
     if (head_gone && !gone_at) gone_at = Clock::now();
     const TimePoint now = Clock::now();
-    if (kill_at && now > *kill_at + kStoodStill) {
+    if (kill_at && now > *kill_at + Heartbeat::kStoodStill) {
       // Stopped itself, as a batch system's suspend does with both, so the agent gets the time that it had not.
       if (gone_at) gone_at = now;
       if (stopped_at) stopped_at = now;

@@ -146,6 +146,7 @@ class Job {
   void beat(TimePoint now);
   void give_up(TimePoint now);
   [[nodiscard]] std::string why_gone(const Agent& agent) const;
+  [[nodiscard]] std::vector<int> ranks_on(const Agent& agent) const;
   [[nodiscard]] std::string ranks_of(const Agent& agent) const;
   void tell_agent_lost(Agent& agent);
   void reap();

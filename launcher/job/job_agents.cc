@@ -90,9 +90,7 @@ void Job::handle_exit(const RankExited& event) {
 void Job::agent_lost(Agent& agent) {
   agent.done = true;
   agent.lost = true;
-  for (const Place& place : config_.plan.assignment.places) {
-    if (place.host == static_cast<int>(agent.index)) cut_off_.explained(place.rank);
-  }
+  for (const int rank : ranks_on(agent)) cut_off_.explained(rank);
   input_.taken(agent.index, false);
   agent.patience.done(Clock::now());
   // Whatever is wrong with an agent here: only once it is gone does what it looked after become ours. What carries one
@@ -133,12 +131,17 @@ std::string Job::why_gone(const Agent& agent) const {
   return by_signal ? "what carries its agent " + end : ssh_failure(code, agent.printed + agent.handle.pipe.noise());
 }
 
-// "Rank 2 there is", "Ranks 2-3 there are".
-std::string Job::ranks_of(const Agent& agent) const {
+std::vector<int> Job::ranks_on(const Agent& agent) const {
   std::vector<int> ranks;
   for (const Place& place : config_.plan.assignment.places) {
     if (place.host == static_cast<int>(agent.index)) ranks.push_back(place.rank);
   }
+  return ranks;
+}
+
+// "Rank 2 there is", "Ranks 2-3 there are".
+std::string Job::ranks_of(const Agent& agent) const {
+  const std::vector<int> ranks = ranks_on(agent);
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
