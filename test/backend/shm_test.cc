@@ -9,6 +9,7 @@ namespace {
 
 // Small slots: everything that happens to large tensors happens to small ones, also under sanitizers.
 constexpr std::size_t kSlot = 4096;
+constexpr std::size_t kLargeOutput = 2 * kSlot;
 // Built twice: members that outnumber the cores work in chains, others in two phases.
 constexpr bool kCrowded = DISTRUN_SHM_CROWDED;
 
@@ -34,9 +35,9 @@ class Threads final : public GroupFixture {
     if (!wait_set.ok()) return wait_set.status();
     wait_sets_[i] = *std::move(wait_set);
     links_[i] = host_.link(index, wait_sets_[i].get());
-    return backend::make_shm_factory()->create(
-        {.id = "0", .members = members_, .index = index},
-        {.settings = &settings_, .wait_set = wait_sets_[i].get(), .host_link = links_[i].get()}, deadline);
+    return backend::make_shm_factory(kLargeOutput)
+        ->create({.id = "0", .members = members_, .index = index},
+                 {.settings = &settings_, .wait_set = wait_sets_[i].get(), .host_link = links_[i].get()}, deadline);
   }
   net::WaitSet* wait_set(int index) override { return wait_sets_[static_cast<std::size_t>(index)].get(); }
 

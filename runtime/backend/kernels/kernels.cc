@@ -99,15 +99,41 @@ FinishArgs args_of(const Finish& finish) {
           .divisor = finish.divisor};
 }
 
-void run(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count) {
+void run(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count,
+         bool lines = false) {
   DISTRUN_CHECK(sources.count > 0, "a reduction needs a source");
-  const FinishArgs finish = args_of(what.finish);
+  FinishArgs finish = args_of(what.finish);
+  finish.stream = lines;
   if (sources.count == 1 && finish.identity && what.dtype != DType::kBool) {
     if (count > 0 && out != sources.at[0]) std::memcpy(out, sources.at[0], count * size_of(what.dtype));
     return;
   }
   const DefaultFloatMode mode;
   table.reduce[static_cast<int>(what.dtype)][column_of(what.op)](sources, out, count, finish);
+}
+
+// The lines that `out` covers whole leave past the caches, what is before and after them does not.
+void reduce_with(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count,
+                 bool stream) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t size = size_of(what.dtype);
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(out) % kLine;
+  const std::size_t head = misaligned == 0 ? 0 : (kLine - misaligned) / size;
+  const std::size_t body = head < count ? (count - head) * size / kLine * kLine / size : 0;
+  if (!stream || sources.count != 2 || misaligned % size != 0 || body == 0) {
+    run(table, what, sources, out, count);
+    return;
+  }
+  const auto part = [&](std::size_t from, std::size_t elements, bool lines) {
+    const std::byte* const moved[] = {sources.at[0] + from * size, sources.at[1] + from * size};
+    run(table, what, {.at = moved, .count = 2}, out + from * size, elements, lines);
+  };
+  part(0, head, false);
+  part(head, body, true);
+  part(head + body, count - head - body, false);
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 }  // namespace
@@ -137,8 +163,9 @@ Finish finish_of(ReduceOp op, double postscale, std::size_t group_size) {
   return {.factor = postscale, .divisor = op == ReduceOp::kAverage ? static_cast<std::int64_t>(group_size) : 1};
 }
 
-void reduce(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out, std::size_t count) {
-  run(best_table(), what, {.at = sources.data(), .count = sources.size()}, out, count);
+void reduce(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
+            bool stream) {
+  reduce_with(best_table(), what, {.at = sources.data(), .count = sources.size()}, out, count, stream);
 }
 
 void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count) {
@@ -147,9 +174,9 @@ void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std:
 }
 
 void reduce_at(Level level, const Reduction& what, std::span<const std::byte* const> sources, std::byte* out,
-               std::size_t count) {
+               std::size_t count, bool stream) {
   DISTRUN_CHECK(supported(level), "this processor lacks the instruction set");
-  run(*table_of(level), what, {.at = sources.data(), .count = sources.size()}, out, count);
+  reduce_with(*table_of(level), what, {.at = sources.data(), .count = sources.size()}, out, count, stream);
 }
 
 void scale_at(Level level, DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count) {

@@ -36,14 +36,15 @@ struct Reduction {
   Finish finish;
 };
 
-// At least one source.
-void reduce(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out, std::size_t count);
+// At least one source. `stream`: past the caches (kernels/stream_copy.h) where that pays, which is with two sources.
+void reduce(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
+            bool stream = false);
 // out[i] = in[i] * factor; a plain copy when factor is 1 (nothing at all when in == out as well).
 void scale(DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count);
 
 // The same on one instruction set, for tests and benchmarks; `level` must be supported.
 void reduce_at(Level level, const Reduction& what, std::span<const std::byte* const> sources, std::byte* out,
-               std::size_t count);
+               std::size_t count, bool stream = false);
 void scale_at(Level level, DType dtype, double factor, const std::byte* in, std::byte* out, std::size_t count);
 
 }  // namespace distrun::backend::kernels

@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "runtime/backend/kernels/elements.h"
 #include "runtime/backend/kernels/table.h"
 
@@ -53,9 +57,10 @@ struct Max {
 // Elements that stay in the first-level cache between the sources.
 inline constexpr std::size_t kBlock = 512;
 
-// Two sources whose conversion the compiler vectorises: no detour over a block.
+// Two sources whose conversion the compiler vectorises: no detour over a block. Never inlined: of two NaN the first
+// one's payload stays, and the compiler may take another one for the first in each copy.
 template <class E, class Op>
-inline void reduce_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+__attribute__((noinline)) void reduce_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
   using T = typename E::Stored;
   const std::byte* a = sources.at[0];
   const std::byte* b = sources.at[1];
@@ -69,6 +74,35 @@ inline void reduce_pair(Sources sources, std::byte* out, std::size_t count, cons
   } else {
     DISTRUN_VECTORISE
     for (std::size_t i = 0; i < count; ++i) put<T>(out, i, Op::apply(get<T>(a, i), get<T>(b, i)));
+  }
+}
+
+// Past the caches; whole lines, aligned both.
+inline void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes) {
+#if defined(__AVX__)
+  for (std::size_t at = 0; at < bytes; at += sizeof(__m256i)) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at), *reinterpret_cast<const __m256i*>(from + at));
+  }
+#elif defined(__x86_64__)
+  for (std::size_t at = 0; at < bytes; at += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), *reinterpret_cast<const __m128i*>(from + at));
+  }
+#else
+  for (std::size_t at = 0; at < bytes; ++at) to[at] = from[at];
+#endif
+}
+
+// By way of so few lines that the processor reads the next ones while these leave.
+template <class E, class Op>
+inline void stream_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+  constexpr std::size_t kSize = sizeof(typename E::Stored);
+  constexpr std::size_t kBytes = 512;
+  alignas(64) std::byte block[kBytes];
+  for (std::size_t at = 0; at < count; at += kBytes / kSize) {
+    const std::size_t here = count - at < kBytes / kSize ? count - at : kBytes / kSize;
+    const std::byte* const moved[] = {sources.at[0] + at * kSize, sources.at[1] + at * kSize};
+    reduce_pair<E, Op>({.at = moved, .count = 2}, block, here, finish);
+    stream_lines(out + at * kSize, block, here * kSize);
   }
 }
 
@@ -91,7 +125,11 @@ void reduce(Sources sources, std::byte* out, std::size_t count, const FinishArgs
   constexpr bool kFloat = std::is_floating_point_v<typename E::Held>;
   if constexpr (E::kSimple || std::is_same_v<E, BFloat16>) {
     if (sources.count == 2 && (kFloat || finish.identity)) {
-      reduce_pair<E, Op>(sources, out, count, finish);
+      if (finish.stream) {
+        stream_pair<E, Op>(sources, out, count, finish);
+      } else {
+        reduce_pair<E, Op>(sources, out, count, finish);
+      }
       return;
     }
   }

@@ -16,6 +16,7 @@ struct FinishArgs {
   double f64 = 1.0;     // factor / divisor
   double factor = 1.0;  // integers: after the division
   std::int64_t divisor = 1;
+  bool stream = false;  // `out` is at the beginning of a cache line, `count` elements are whole lines
 };
 
 struct Sources {

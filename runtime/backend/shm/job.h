@@ -91,6 +91,9 @@ struct Job {
   }
 
   [[nodiscard]] bool reduces() const { return plan.path == Path::kOneShot || plan.path == Path::kTwoPhase; }
+  // Whether results go past the caches: a store through the cache first reads the line that it overwrites, unless that
+  // is there already since it is the input too.
+  [[nodiscard]] bool streams_to(const Segment& segment) const { return large_output && segment.in != segment.out; }
   // Elements of chunk `k` (of this job).
   [[nodiscard]] std::size_t elements_of(std::uint64_t k) const {
     return std::min(plan.chunk_elements, plan.elements - static_cast<std::size_t>(k) * plan.chunk_elements);
@@ -100,6 +103,7 @@ struct Job {
   std::uint64_t token;
   Plan plan;
   std::uint64_t first;            // number of the first chunk; kTiny: number of the tiny operation
+  bool large_output = false;      // of which little is left in the caches when somebody reads it
   int stores = -1;                // which StoreChoice decides how chunks are written; -1: always through the cache
   std::uint64_t first_tried = 0;  // number of the first chunk as that StoreChoice counts them
   std::size_t unit;               // bytes of an element

@@ -48,6 +48,19 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) 
   }
 }
 
+std::size_t output_elements(const Operation& operation, std::size_t self, std::size_t members) {
+  const auto& counts = operation.counts;
+  if (operation.kind == OpKind::kReducescatter) return counts[self];
+  std::size_t total = 0;
+  if (counts.empty()) {
+    for (const Segment& segment : operation.segments) total += segment.count;
+  } else {
+    const bool alltoall = operation.kind == OpKind::kAlltoall;
+    for (std::size_t i = 0; i < members; ++i) total += counts[alltoall ? i * members + self : i];
+  }
+  return total;
+}
+
 int choice_of(const Plan& plan, std::size_t unit) {
   const std::size_t bytes = std::min(plan.chunk_elements, plan.elements) * unit;
   if (plan.path == Path::kTiny || plan.path == Path::kNothing || bytes < kStreamFrom) return -1;
@@ -69,6 +82,7 @@ ShmBackend::ShmBackend(const ShmOptions& options)
     : link_(options.link),
       members_(options.members),
       self_(options.self),
+      large_output_(options.large_output),
       crowded_(options.crowded),
       memory_(options.memory),
       window_(memory_.bytes, options.members.size(), options.slot_bytes),
@@ -89,6 +103,7 @@ Status ShmBackend::start(const Operation& operation, std::uint64_t token) {
   } else {
     Job& job = jobs_.emplace_back(operation, token, plan, next_chunk_);
     next_chunk_ += plan.chunks;
+    job.large_output = output_elements(operation, self_, members_.size()) * job.unit >= large_output_;
     job.stores = choice_of(plan, job.unit);
     if (job.stores >= 0 && job.reduces()) {
       std::uint64_t& next = next_tried_[static_cast<std::size_t>(job.stores)];
@@ -364,7 +379,8 @@ void ShmBackend::unpack_one_shot(Job& job) {
   job.unpack_at.advance(elements, [&](const Segment& segment, std::size_t offset, std::size_t count) {
     point_sources(job.first + job.unpacked, at);
     if (job.operation.prescale == 1.0) sources_[self_] = segment.in + offset * job.unit;
-    kernels::reduce(what, sources_, segment.out + offset * job.unit, count);
+    std::byte* out = segment.out + offset * job.unit;
+    kernels::reduce(what, sources_, out, count, job.streams_to(segment));
     at += count * job.unit;
   });
 }
@@ -421,7 +437,7 @@ void ShmBackend::unpack_chain(Job& job) {
   const std::byte* from = window_.slot(0, job.first + job.unpacked);
   job.unpack_at.advance(job.elements_of(job.unpacked),
                         [&](const Segment& segment, std::size_t offset, std::size_t count) {
-                          copy(segment.out + offset * job.unit, from, count * job.unit);
+                          copy(segment.out + offset * job.unit, from, count * job.unit, job.streams_to(segment));
                           from += count * job.unit;
                         });
 }
@@ -437,7 +453,7 @@ void ShmBackend::unpack_two_phase(Job& job) {
     }
     const std::byte* from = window_.slot(i, chunk) + part.begin * job.unit;
     job.unpack_at.advance(part.count(), [&](const Segment& segment, std::size_t offset, std::size_t count) {
-      copy(segment.out + offset * job.unit, from, count * job.unit);
+      copy(segment.out + offset * job.unit, from, count * job.unit, job.streams_to(segment));
       from += count * job.unit;
     });
   }
@@ -449,7 +465,8 @@ void ShmBackend::unpack_broadcast(Job& job) {
   job.unpack_at.advance(job.elements_of(job.unpacked),
                         [&](const Segment& segment, std::size_t offset, std::size_t count) {
                           const bool in_place = root && segment.in == segment.out;
-                          if (!in_place) copy(segment.out + offset * job.unit, from, count * job.unit);
+                          if (!in_place)
+                            copy(segment.out + offset * job.unit, from, count * job.unit, job.large_output);
                           from += count * job.unit;
                         });
 }
@@ -467,7 +484,8 @@ void ShmBackend::collect_blocks(const Job& job, std::size_t from, std::size_t li
     const std::size_t count = job.operation.counts[i];
     if (from >= count) continue;
     const std::byte* source = i == self_ ? segment.in + from * job.unit : sources_[i];
-    copy(segment.out + (job.offsets[i] + from) * job.unit, source, std::min(count - from, limit) * job.unit);
+    std::byte* to = segment.out + (job.offsets[i] + from) * job.unit;
+    copy(to, source, std::min(count - from, limit) * job.unit, job.large_output && to != source);
   }
 }
 
@@ -497,7 +515,7 @@ void ShmBackend::reduce_own_part(const Job& job) {
   point_sources(job.first + job.unpacked, self_ * job.plan.chunk_elements * job.unit);
   if (job.operation.prescale == 1.0) sources_[self_] = segment.in + (job.offsets[self_] + piece.begin) * job.unit;
   kernels::reduce(reduction_of(job.operation, members_.size()), sources_, segment.out + piece.begin * job.unit,
-                  piece.count());
+                  piece.count(), job.streams_to(segment));
 }
 
 void ShmBackend::unpack_exchange(const Job& job) {
@@ -513,7 +531,7 @@ void ShmBackend::unpack_exchange(const Job& job) {
     const std::size_t count = counts[i * members + self_];
     const Range piece = job.piece_of(count, job.unpacked);
     const std::byte* from = i == self_ ? segment.in + (own_at + piece.begin) * job.unit : sources_[i];
-    copy(block + piece.begin * job.unit, from, piece.count() * job.unit);
+    copy(block + piece.begin * job.unit, from, piece.count() * job.unit, job.large_output);
     block += count * job.unit;
   }
 }

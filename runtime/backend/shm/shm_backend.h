@@ -31,7 +31,8 @@ struct ShmOptions {
   std::size_t self = 0;           // index of this rank in `members`
   net::SharedBytes memory;        // Window::bytes_for() bytes, zeroed, shared by the members
   std::size_t slot_bytes = 0;
-  bool crowded = false;  // fewer cores than ranks; alike on all members
+  std::size_t large_output = 0;  // bytes from which on an output is written past the caches
+  bool crowded = false;          // fewer cores than ranks; alike on all members
 };
 
 class ShmBackend final : public Backend {
@@ -85,6 +86,7 @@ class ShmBackend final : public Backend {
   net::HostLink* const link_;
   const std::vector<int> members_;
   const std::size_t self_;
+  const std::size_t large_output_;
   const bool crowded_;
   const net::SharedBytes memory_;
   const Window window_;

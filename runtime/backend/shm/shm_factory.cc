@@ -39,6 +39,8 @@ std::string obstacle(const GroupSpec& group, const Services& services) {
 
 class ShmFactory final : public Factory {
  public:
+  explicit ShmFactory(std::size_t large_output) : large_output_(large_output) {}
+
   [[nodiscard]] std::string_view name() const override { return "shm"; }
 
   [[nodiscard]] Offer offer(const GroupSpec& group, const Services& services) const override {
@@ -74,12 +76,18 @@ class ShmFactory final : public Factory {
                                                           .self = static_cast<std::size_t>(group.index),
                                                           .memory = *std::move(memory),
                                                           .slot_bytes = slot,
+                                                          .large_output = large_output_,
                                                           .crowded = services.host_link->oversubscribed()}));
   }
+
+ private:
+  const std::size_t large_output_;
 };
 
 }  // namespace
 
-std::unique_ptr<Factory> make_shm_factory() { return std::make_unique<ShmFactory>(); }
+std::unique_ptr<Factory> make_shm_factory(std::size_t large_output) {
+  return std::make_unique<ShmFactory>(large_output);
+}
 
 }  // namespace distrun::backend

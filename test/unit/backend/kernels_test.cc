@@ -73,11 +73,13 @@ TEST_CASE("kernels: every instruction set gives the same bits, on any input, ali
           reduce_at(Level::kPortable, what, pointers(inputs, offset), expected.data() + offset, kCount);
           for (const Level level : kLevels) {
             if (!supported(level)) continue;
-            Bytes got(bytes + 1, std::byte{1});
-            reduce_at(level, what, pointers(inputs, offset), got.data() + offset, kCount);
-            INFO(name_of(level) << " " << name_of(dtype) << " " << name_of(op) << " of " << n << " factor "
-                                << finish.factor << " divisor " << finish.divisor);
-            REQUIRE(got == expected);
+            for (const bool stream : {false, true}) {
+              Bytes got(bytes + 1, std::byte{1});
+              reduce_at(level, what, pointers(inputs, offset), got.data() + offset, kCount, stream);
+              INFO(name_of(level) << " " << name_of(dtype) << " " << name_of(op) << " of " << n << " factor "
+                                  << finish.factor << " divisor " << finish.divisor << " stream " << stream);
+              REQUIRE(got == expected);
+            }
           }
         }
       }
