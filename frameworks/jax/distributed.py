@@ -22,11 +22,16 @@ def initialize_distributed(**options: object) -> None:
             "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
             "num_processes": int(os.environ["DISTRUN_SIZE"]),
             "process_id": int(os.environ["DISTRUN_RANK"]),
+            # JAX would ask Slurm for what is left open, whose variables of a task ranks do not have.
+            "cluster_detection_method": "deactivate",
         }
     except KeyError as missing:
         raise NotInitialized(
             f"initialize_distributed() needs {missing.args[0]}: start the program with distrun -np N python ..."
         ) from None
+    if options.get("coordinator_address") is None:
+        # Rank 0 listens on the interface that the ranks use, not on all.
+        place["coordinator_bind_address"] = place["coordinator_address"]
     if address := os.environ.get("DISTRUN_ADDRESS"):
         _listen_at(address)
     jax.distributed.initialize(**{**place, **options})

@@ -89,12 +89,11 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
       {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host, or the one of -x"});
 }
 
-void add_jax(const JobFacts& facts, const Place& place, const std::vector<int>& gpus, Variables& out) {
-  const std::string address = with_port(address_of(facts, 0), facts.jax_port);
-  out.push_back({"JAX_COORDINATOR_ADDRESS", address, "JAX: the host of rank 0"});
-  if (place.rank == 0) {
-    out.push_back({"JAX_COORDINATOR_BIND_ADDRESS", address, "JAX: on the interface that the ranks use, not on all"});
-  }
+// Not JAX_COORDINATOR_BIND_ADDRESS: in a script that gives an address of its own JAX would listen at the variable's port
+// and connect to the script's.
+void add_jax(const JobFacts& facts, const std::vector<int>& gpus, Variables& out) {
+  out.push_back(
+      {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});
   if (gpus.empty()) return;
   std::vector<std::string> numbers;
   for (const int gpu : gpus) numbers.push_back(std::to_string(gpu));
@@ -170,7 +169,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
       out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
     }
   }
-  add_jax(facts, place, gpus, out);
+  add_jax(facts, gpus, out);
   add_mimicked(facts, frameworks.mimic, base, rank, out);
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);

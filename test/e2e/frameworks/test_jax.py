@@ -9,7 +9,7 @@ import pytest
 from environments import environment_python
 
 from ..conftest import PROGRAMS, ROOT, StartJob
-from .conftest import COMPILE_FAST, TWO_JOBS, RunFramework, assert_trained, run_with
+from .conftest import COMPILE_FAST, TWO_JOBS, Completed, RunFramework, assert_trained, run_with
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +22,27 @@ def run_jax(jax_python: str) -> RunFramework:
     return run_with(jax_python)
 
 
-@pytest.mark.parametrize(
-    ("options", "word"), [((), "ours"), (("--mimic", "openmpi"), "theirs"), (("--mimic", "slurm"), "theirs")]
-)
-def test_processes_find_each_other(run_jax: RunFramework, options: tuple[str, ...], word: str) -> None:
-    done = run_jax("-np", "2", *options, program="jax_psum.py", words=(word,))
+def assert_found_each_other(done: Completed) -> None:
     assert done.returncode == 0, done.stderr
     # Gloo, which JAX uses between CPUs, says that it is connected.
     lines = [line for line in done.stdout.splitlines() if "[Gloo]" not in line]
     assert sorted(lines) == ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [((), "ours"), (("--mimic", "openmpi"), "theirs"), (("--mimic", "slurm"), "theirs"), ((), "address")],
+)
+def test_processes_find_each_other(run_jax: RunFramework, options: tuple[str, ...], word: str) -> None:
+    """Also where the script names the coordinator's address itself, as scripts for torchrun do."""
+    assert_found_each_other(run_jax("-np", "2", *options, program="jax_psum.py", words=(word,)))
+
+
+@pytest.mark.full
+def test_processes_of_an_older_version_find_each_other_in_a_slurm_job(run_jax: RunFramework) -> None:
+    python = environment_python("jax-0.6")
+    slurm = {"SLURM_JOB_ID": "7"}
+    assert_found_each_other(run_jax("-np", "2", program="jax_psum.py", words=("ours",), python=python, env=slurm))
 
 
 def test_without_the_launcher_the_cure_is_named(jax_python: str) -> None:

@@ -1,7 +1,11 @@
-"""A sum over all processes, after jax.distributed.initialize() or, with the word ours, distrun's."""
+"""A sum over all processes, after jax.distributed.initialize() or, with the word ours, distrun's.
+
+With the word address the first with an address that is none of JAX's variables.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import jax
@@ -12,6 +16,13 @@ if sys.argv[1] == "ours":
     import distrun.jax
 
     distrun.jax.initialize_distributed()
+elif sys.argv[1] == "address":
+    jax.distributed.initialize(
+        coordinator_address=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+        num_processes=int(os.environ["WORLD_SIZE"]),
+        process_id=int(os.environ["RANK"]),
+        initialization_timeout=60,
+    )
 else:
     jax.distributed.initialize()
 
