@@ -20,7 +20,9 @@ constexpr std::array<std::string_view, 15> kOurs = {
 
 constexpr std::size_t kMaxVariable = 128 * 1024;
 
-constexpr std::array<std::string_view, 5> kOuterPrefixes = {"PMIX_", "PMI_", "OMPI_", "PRTE_", "SLURM_STEP_"};
+// torchrun's TORCHELASTIC_USE_AGENT_STORE would make every rank a client of a store that nobody serves.
+constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
+                                                            "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
 constexpr std::array<std::string_view, 10> kOuterNames = {
     "SLURM_PROCID",    "SLURM_LOCALID",   "SLURM_NODEID", "SLURM_STEPID",   "SLURM_TASK_PID",
     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_RANKID",  "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};

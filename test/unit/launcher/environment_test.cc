@@ -170,12 +170,15 @@ TEST_CASE("variables of other launchers on request") {
 TEST_CASE("variables of an outer launcher are taken away unless asked for") {
   const Environment user = {{"PATH", "/bin"},      {"PMIX_RANK", "1"},     {"OMPI_COMM_WORLD_SIZE", "2"},
                             {"SLURM_PROCID", "3"}, {"SLURM_STEP_ID", "1"}, {"SLURM_JOB_ID", "9"},
-                            {"MINE", "x"},         {"DISTRUN_RANK", "5"},  {"DISTRUN_BACKEND", "tcp"}};
+                            {"MINE", "x"},         {"DISTRUN_RANK", "5"},  {"DISTRUN_BACKEND", "tcp"},
+                            // torchrun's, with which torch would wait for torchrun's store.
+                            {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   const BaseEnvironment usual = base_environment(user, {});
   CHECK(usual.variables ==
         Environment{{"PATH", "/bin"}, {"SLURM_JOB_ID", "9"}, {"MINE", "x"}, {"DISTRUN_BACKEND", "tcp"}});
   CHECK(usual.removed ==
-        std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID"});
+        std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID",
+                                 "TORCHELASTIC_USE_AGENT_STORE"});
   CHECK(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("PMIX_RANK"));
   CHECK_FALSE(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("DISTRUN_RANK"));
   CHECK(base_environment(user, {.forwarded = {"PMIX_RANK"}}).variables.contains("PMIX_RANK"));
