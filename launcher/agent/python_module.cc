@@ -14,6 +14,13 @@ namespace {
 constexpr int kPatienceMs = 10'000;
 constexpr int kNoModule = 113;  // no Python ends so by itself
 
+// In place of the working directory something that no module is in. A Python that is told not to look there (-I, -P) has
+// none in its first place.
+constexpr char kNotHere[] = "import sys; sys.path[0] = sys.path[0] or '/dev/null'\n";
+constexpr char kRunOurs[] =
+    "import sys; sys.path[0] = sys.path[0] or '/dev/null'; del sys.argv[0]; import runpy; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)";
+
 // Looked for part by part, because find_spec of a submodule would import what is above it, which may take seconds. What
 // a finder raises ends this with another code. A package's own code can say where its modules are (pkgutil's namespaces
 // add directories to __path__): where that cannot be ruled out, what is not found may be there all the same.
@@ -48,14 +55,17 @@ std::optional<int> exit_code_of(const Process& process) {
 
 }  // namespace
 
+std::vector<std::string> our_module(const std::string& module) { return {"-c", kRunOurs, module}; }
+
 std::optional<ModuleQuestion> module_question(const std::vector<std::string>& command) {
   if (command.empty() || !is_python(command.front())) return std::nullopt;
   ModuleQuestion out;
   for (std::size_t i = 0; i + 1 < command.size(); ++i) {
     const std::string& word = command[i];
-    if (word == "-m") {
-      out.module = command[i + 1];
-      out.argv.insert(out.argv.end(), {"-c", kScript, out.module});
+    const bool ours = word == "-c" && command[i + 1] == kRunOurs && i + 2 < command.size();
+    if (ours || word == "-m") {
+      out.module = command[i + (ours ? 2 : 1)];
+      out.argv.insert(out.argv.end(), {"-c", std::string(ours ? kNotHere : "") + kScript, out.module});
       return out;
     }
     if (i > 0 && (!word.starts_with('-') || word == "-c" || word == "-")) return std::nullopt;

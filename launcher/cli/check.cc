@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "launcher/agent/python_module.h"
 #include "launcher/agent/scan.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/paths.h"
@@ -131,7 +132,8 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
 
 ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
   std::vector<std::string> job = {"--ppn", "1", "--tag", "none"};
-  std::vector<std::string> program = {python_program(), "-m", "distrun.host_check"};
+  std::vector<std::string> program = our_module("distrun.host_check");
+  program.insert(program.begin(), python_program());
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
   job.insert(job.end(), program.begin(), program.end());
   ParseOutcome outcome = parse_arguments(job);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launcher/agent/python_module.h"
 #include "launcher/cli/paths.h"
 #include "launcher/plan/text.h"
 
@@ -62,8 +63,8 @@ std::string script_behind(const std::vector<std::string>& words) {
   return {};
 }
 
-// Puts `-m module` before the script or module that Python is to run.
-Status run_through(const std::string& module, const std::string& flag, const std::string& otherwise,
+// Puts a module of ours before the script or module that Python is to run.
+Status run_through(const std::vector<std::string>& by_way_of, const std::string& flag, const std::string& otherwise,
                    std::vector<std::string>& words) {
   std::size_t at = 1;
   while (at < words.size() && words[at].starts_with('-') && words[at] != "-m" && words[at] != "-c" &&
@@ -76,7 +77,6 @@ Status run_through(const std::string& module, const std::string& flag, const std
                                         "neither: " +
                                         join(words, " ") + "; or " + otherwise};
   }
-  const std::vector<std::string> by_way_of = {"-m", module};
   words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), by_way_of.begin(), by_way_of.end());
   return {};
 }
@@ -103,12 +103,15 @@ Command resolve_command(const Options& options, const Environment& environment, 
 
 Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words) {
   if (options.tf_keras3_mwms) {
-    DISTRUN_RETURN_IF_ERROR(run_through("distrun._keras3_mwms", "--tf-keras3-mwms",
+    const std::string module = "distrun._keras3_mwms";
+    // As a program of the other one, where both are asked for.
+    const auto way = options.torch_backend.empty() ? our_module(module) : std::vector<std::string>{"-m", module};
+    DISTRUN_RETURN_IF_ERROR(run_through(way, "--tf-keras3-mwms",
                                         "call distrun.tensorflow.patch_keras_mwms() in the program", words));
   }
   if (!options.torch_backend.empty()) {
     DISTRUN_RETURN_IF_ERROR(
-        run_through("distrun._torch_backend", "--torch-backend",
+        run_through(our_module("distrun._torch_backend"), "--torch-backend",
                     "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));
   }
   return words;

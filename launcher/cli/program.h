@@ -21,8 +21,8 @@ struct Command {
 // `invoked_as` is our own argv[0]: the python that lies beside it belongs to the same environment.
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as);
 
-// `python train.py` as `python -m distrun._keras3_mwms train.py`, which runs it with Keras 3 mended (--tf-keras3-mwms),
-// or by way of distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it
+// `python train.py` by way of distrun._keras3_mwms, which runs it with Keras 3 mended (--tf-keras3-mwms), or of
+// distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it
 // runs.
 Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words);
 

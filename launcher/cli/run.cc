@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "launcher/agent/preflight.h"
+#include "launcher/agent/python_module.h"
 #include "launcher/agent/scan.h"
 #include "launcher/cli/copies.h"
 #include "launcher/cli/explain.h"
@@ -264,7 +265,10 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
     config.plan.frameworks.strategies = strategies_in(*text);
   }
   // The module of the package that is installed beside the Python of the ranks.
-  if (!options.tf_roles.empty()) config.common.server = {command.python, "-m", "distrun._tf_server"};
+  if (!options.tf_roles.empty()) {
+    config.common.server = our_module("distrun._tf_server");
+    config.common.server.insert(config.common.server.begin(), command.python);
+  }
   return {};
 }
 

@@ -58,11 +58,17 @@ def run_program(module: str, amend: Amend) -> None:
     sys.meta_path.insert(0, _Finder(module, amend))
     if sys.argv[1] == "-m":
         del sys.argv[:2]
+        _look_first_in(str(Path.cwd()))
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         return
     del sys.argv[0]
     script = Path(sys.argv[0])
-    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        sys.path[0] = str(script.resolve().parent)
+    _look_first_in(str(script.resolve().parent))
     # As Python does since 3.9, so that __file__ is right after a change of directory; here argv[0] is that path too.
     runpy.run_path(str(script.absolute()), run_name="__main__")
+
+
+def _look_first_in(directory: str) -> None:
+    """Where Python looks for the program's own modules first: it was started with none for ours."""
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path[0] = directory

@@ -110,6 +110,37 @@ def test_a_package_that_adds_to_its_path_may_have_more_modules_than_can_be_seen(
     assert done.returncode == 127 and "module empty.train is not there" in done.stderr, done.stderr
 
 
+@pytest.fixture
+def foreign_directory(tmp_path: Path) -> Path:
+    """With files of somebody else's that have the names of modules which ours import; they leave a trace when run."""
+    for name in ("json", "statistics", "platform", "runpy", "tokenize", "tensorflow", "distrun"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'a').write('{name} ')\n")
+    return tmp_path
+
+
+def test_check_runs_nothing_of_the_directory_that_it_is_typed_in(foreign_directory: Path) -> None:
+    done = run("check", "-H", "localhost", cwd=foreign_directory)
+    assert not (foreign_directory / "trace").exists()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("option", [("--torch-backend", "distrun"), ("--tf-keras3-mwms",)])
+@pytest.mark.parametrize("command", [["sub/x.py", "-m", "a"], ["-m", "sub.x"]])
+def test_a_program_by_way_of_a_module_of_ours_finds_its_own_modules_where_it_would_without(
+    foreign_directory: Path, python: str, option: tuple[str, ...], command: list[str]
+) -> None:
+    (foreign_directory / "sub").mkdir()
+    (foreign_directory / "sub/x.py").write_text("import sys\nprint(sys.argv[1:], sys.path)\n")
+
+    def printed(*options: str) -> str:
+        done = run("-np", "1", *options, python, *command, cwd=foreign_directory)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    plain = printed()
+    assert printed(*option) == plain and not (foreign_directory / "trace").exists()
+
+
 def test_a_variable_wins_over_the_config_file_and_a_flag_over_both(tmp_path: Path) -> None:
     config = tmp_path / "distrun.toml"
     config.write_text("cache_capacity = 1\nshutdown_timeout = 1\nstart_timeout = 1\n")

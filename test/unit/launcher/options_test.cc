@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 
+#include "launcher/agent/python_module.h"
 #include "launcher/cli/program.h"
 #include "test/unit/launcher/sysroot.h"
 
@@ -251,10 +252,11 @@ TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and
   CHECK(options.gpu_visibility == GpuVisibility::kOne);
   CHECK(has(refused({"--tf-keras3-mwms", "--no-tf-config", "p"}), "--no-tf-config"));
 
+  const std::string start = our_module("m")[1];
   CHECK(*amended(options, {"python", "-u", "-X", "dev", "train.py", "-c"}) ==
-        Words{"python", "-u", "-X", "dev", "-m", "distrun._keras3_mwms", "train.py", "-c"});
+        Words{"python", "-u", "-X", "dev", "-c", start, "distrun._keras3_mwms", "train.py", "-c"});
   CHECK(*amended(options, {"/venv/bin/python3", "-m", "pkg.train", "a"}) ==
-        Words{"/venv/bin/python3", "-m", "distrun._keras3_mwms", "-m", "pkg.train", "a"});
+        Words{"/venv/bin/python3", "-c", start, "distrun._keras3_mwms", "-m", "pkg.train", "a"});
   for (const Words& words : {Words{"sh", "train.sh"}, Words{"python", "-c", "pass"}, Words{"python"},
                              Words{"python", "-u"}, Words{"python", "-"}}) {
     CHECK(has(amended(options, words).status().message(), "patch_keras_mwms() in the program"));
@@ -264,12 +266,13 @@ TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and
 TEST_CASE("--torch-backend puts its module in front of scripts and modules, and knows distrun alone") {
   using Words = std::vector<std::string>;
   const Options options = parsed({"--torch-backend", "distrun", "train.py"});
-  CHECK(*amended(options, {"python", "train.py"}) == Words{"python", "-m", "distrun._torch_backend", "train.py"});
+  const std::string start = our_module("m")[1];
+  CHECK(*amended(options, {"python", "train.py"}) == Words{"python", "-c", start, "distrun._torch_backend", "train.py"});
   CHECK(has(amended(options, {"sh", "train.sh"}).status().message(), "init_process_group(\"distrun\")"));
   CHECK(has(refused({"--torch-backend", "nccl", "train.py"}), "distrun is the one"));
   CHECK(*amended(parsed({"train.py"}), {"sh", "train.sh"}) == Words{"sh", "train.sh"});
   CHECK(*amended(parsed({"--torch-backend", "distrun", "--tf-keras3-mwms", "x.py"}), {"python", "x.py"}) ==
-        Words{"python", "-m", "distrun._torch_backend", "-m", "distrun._keras3_mwms", "x.py"});
+        Words{"python", "-c", start, "distrun._torch_backend", "-m", "distrun._keras3_mwms", "x.py"});
 }
 
 }  // namespace

@@ -30,5 +30,19 @@ TEST_CASE("the question keeps the interpreter's options and gives no argument of
   CHECK(question->argv.back() == "train");
 }
 
+TEST_CASE("a module of ours is asked for too, and not in the working directory") {
+  Words command = {"python", "-u"};
+  for (const std::string& word : our_module("distrun._tf_server")) command.push_back(word);
+  command.emplace_back("--epochs");
+  const auto question = module_question(command);
+  REQUIRE(question);
+  CHECK(question->module == "distrun._tf_server");
+  REQUIRE(question->argv.size() == 5);
+  CHECK(question->argv[3].starts_with("import sys; sys.path[0] ="));
+  const auto of_the_users = module_question({"python", "-m", "train"});
+  REQUIRE(of_the_users);
+  CHECK(of_the_users->argv[2].find("sys.path[0]") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace distrun::launcher
