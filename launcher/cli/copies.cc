@@ -1,14 +1,48 @@
 #include "launcher/cli/copies.h"
 
+#include "launcher/plan/environment.h"
+#include "launcher/plan/text.h"
 #include "runtime/net/other_launcher.h"
 
 namespace distrun::launcher {
+namespace {
+
+constexpr const char* kOnEachHost =
+    "run `distrun agent --connect HOST:PORT --key-file FILE` on each host, and on one of them "
+    "`distrun --agents N --listen PORT --key-file FILE program` too";
+
+// How many hosts or processes a variable of torchrun's names; 1 where it is absent or none of torchrun's. A range as in
+// 1:4 counts as its most.
+int several(const Environment& environment, const char* name) {
+  const std::string text = value_of(environment, name);
+  return parse_number(text.substr(text.rfind(':') + 1), 1, kMaxRanks).value_or(1);
+}
+
+// What Kubeflow's operator and its like start in every pod, for torchrun to be typed there, or a script that reads RANK
+// itself. A shell may have RANK and WORLD_SIZE from elsewhere.
+AmongCopies as_for_torchrun(const Options& options, const Environment& environment) {
+  if (!options.hosts.empty() || !options.hostfile.empty() || options.agents > 0) return {};
+  if (several(environment, "PET_NNODES") > 1) {
+    return {.starts = false,
+            .text = "PET_NNODES=" + value_of(environment, "PET_NNODES") +
+                    " says that this command is started on each of several hosts, as torchrun is, and each would start "
+                    "the whole job: " +
+                    kOnEachHost + ". If each is to start a job of its own, add --no-detect"};
+  }
+  if (several(environment, "WORLD_SIZE") == 1 || value_of(environment, "RANK").empty()) return {};
+  return {.text = "RANK=" + value_of(environment, "RANK") + " and WORLD_SIZE=" + value_of(environment, "WORLD_SIZE") +
+                  " are set and will be overwritten. If this command is started on each host, as torchrun is, each "
+                  "starts the whole job: " +
+                  kOnEachHost + " (--agents). If not, `unset RANK WORLD_SIZE`, or add --no-detect"};
+}
+
+}  // namespace
 
 AmongCopies among_copies(const Options& options, const Environment& environment) {
   // What a rank of ours starts is no copy, whatever variables of other launchers the rank has been given.
   if (!options.detect || environment.contains("DISTRUN_RANK")) return {};
   const auto copy = net::copy_of_command(environment);
-  if (!copy) return {};
+  if (!copy) return as_for_torchrun(options, environment);
   const std::string count = std::to_string(copy->size);
   if (copy->rank == 0) {
     return {.text = "of " + count + " copies of this command, if there are so many (" + copy->told_by +

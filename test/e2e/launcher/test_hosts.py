@@ -128,6 +128,16 @@ def test_copies_of_mpirun_and_what_is_no_copy() -> None:
         assert done.returncode == 0 and "cop" not in done.stderr, done.stderr
 
 
+def test_a_pods_variables_for_torchrun_are_no_reason_to_start_a_job_in_each_pod() -> None:
+    refused = run("-np", "1", "true", env={"PET_NNODES": "2", "PET_NODE_RANK": "1"})
+    assert refused.returncode == 64 and "distrun --agents N" in refused.stderr, refused.stderr
+    rank = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0"}
+    warned = shell("-np", "1", script="echo $RANK of $WORLD_SIZE", env=rank)
+    assert warned.returncode == 0 and ranks_of(warned.stdout) == ["0 of 1"], warned.stderr
+    assert warned.stderr.count("\n") == 1 and "distrun --agents N" in warned.stderr, warned.stderr
+    assert run("--no-detect", "-np", "1", "true", env=rank).stderr == ""
+
+
 def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
     """srun tells them that they are tasks of a step, as it tells copies of the command."""
     launch = "env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 sh -c {agent}"

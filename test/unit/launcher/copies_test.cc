@@ -55,5 +55,33 @@ TEST_CASE("copies that are meant, and what is no copy") {
   CHECK(starts(named, {{"SLURM_JOB_ID", "9"}, {"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_NTASKS", "4"}}));
 }
 
+TEST_CASE("a pod's variables for torchrun say that each host has a copy") {
+  const Environment pod = {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}};
+  const AmongCopies none = among_copies({}, pod);
+  CHECK_FALSE(none.starts);
+  for (const char* part : {"PET_NNODES=2", "--agents N", "distrun agent --connect", "--no-detect"}) {
+    CHECK(has(none.text, part));
+  }
+  CHECK_FALSE(among_copies({}, {{"PET_NNODES", "1:4"}}).starts);
+  const Environment rank = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-master-0"}};
+  const AmongCopies warned = among_copies({}, rank);
+  CHECK(warned.starts);
+  for (const char* part : {"RANK=1 and WORLD_SIZE=2", "--agents N", "unset RANK WORLD_SIZE"}) {
+    CHECK(has(warned.text, part));
+  }
+  for (const Environment& environment : {pod, rank}) {
+    CHECK(among_copies({.agents = 2}, environment).text.empty());
+    CHECK(among_copies({.hosts = "h1,h2"}, environment).text.empty());
+    CHECK(among_copies({.hostfile = "hosts"}, environment).text.empty());
+    CHECK(among_copies({.detect = false}, environment).text.empty());
+  }
+  for (const Environment& environment :
+       {Environment{{"PET_NNODES", "1"}}, Environment{{"PET_NNODES", ""}}, Environment{{"WORLD_SIZE", "2"}},
+        Environment{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Environment{{"RANK", "0"}, {"WORLD_SIZE", "all"}},
+        Environment{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"DISTRUN_RANK", "1"}}}) {
+    CHECK(among_copies({}, environment).text.empty());
+  }
+}
+
 }  // namespace
 }  // namespace distrun::launcher
