@@ -122,7 +122,10 @@ MpiTask task_of(const Environment& environment) {
 
 }  // namespace
 
-int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& environment) {
+int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& given) {
+  // A shell's, or an account's: it says nothing of what MPI's launcher has started, and ranks get their own.
+  Environment environment = given;
+  environment.erase("WORLD_SIZE");
   const bool by_pmi = !words.empty() && words.front() == kKeyByPmi;
   const std::vector<std::string> addresses(words.begin() + (by_pmi ? 1 : 0), words.end());
   const auto name = who(environment);

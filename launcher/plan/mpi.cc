@@ -115,6 +115,7 @@ Assignment one_agent_per_rank(const Assignment& assignment) {
 }
 
 bool needed_by_mpi(std::string_view name) {
+  if (name.starts_with("TORCHELASTIC_")) return false;  // torchrun starts no MPI programs
   return names_outer_rank(name) || std::any_of(kPrefixes.begin(), kPrefixes.end(),
                                                [name](std::string_view prefix) { return name.starts_with(prefix); });
 }

@@ -23,14 +23,14 @@ wait
 BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
 
 
-def run_with(folder: Path, mpirun: str, *before: str) -> subprocess.CompletedProcess[str]:
+def run_with(folder: Path, mpirun: str, *before: str, **env: str) -> subprocess.CompletedProcess[str]:
     program = folder / "mpirun"
     program.write_text(f"#!/bin/sh\n{mpirun}\n")
     program.chmod(0o755)
     script = "echo rank $RANK; date +%s.%N >&2"
     return subprocess.run(
         [*before, launcher_path(), "--mpi", "-np", "2", "--no-fold", "sh", "-c", script],
-        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        env={"PATH": f"{folder}:/usr/bin:/bin", **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -41,6 +41,12 @@ def run_with(folder: Path, mpirun: str, *before: str) -> subprocess.CompletedPro
 
 def test_a_banner_is_no_fault_of_ssh(tmp_path: Path) -> None:
     done = run_with(tmp_path, BANNER + STARTS)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+
+
+def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path) -> None:
+    done = run_with(tmp_path, STARTS, WORLD_SIZE="7")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
 

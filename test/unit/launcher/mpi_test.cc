@@ -65,6 +65,7 @@ TEST_CASE("the launcher's variables reach the rank", "[launcher]") {
     CHECK(needed_by_mpi(name));
   }
   CHECK_FALSE(needed_by_mpi("PATH"));
+  CHECK_FALSE(needed_by_mpi("TORCHELASTIC_USE_AGENT_STORE"));
 }
 
 TEST_CASE("the wrapper is the same file, else the one on PATH", "[launcher]") {
