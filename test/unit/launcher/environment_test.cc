@@ -219,6 +219,7 @@ TEST_CASE("what is true on one host only is left to each host") {
   CHECK(own({}, "HOME"));
   CHECK(own({}, "SSH_CONNECTION"));
   CHECK_FALSE(own({}, "PATH"));
+  CHECK(own({}, "ROCR_VISIBLE_DEVICES"));
   CHECK_FALSE(own({.mode = EnvMode::kAll}, "HOME"));
   CHECK(own({.mode = EnvMode::kNone}, "HOME"));
   CHECK_FALSE(own({.mode = EnvMode::kNone}, "DISPLAY"));
