@@ -313,8 +313,23 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
   return words.size();
 }
 
+// mpirun's way to start several programs as one job: `-np 1 ./a : -np 3 ./b`.
+bool goes_on_as_for_mpirun(const std::vector<std::string>& program) {
+  for (std::size_t i = 0; i + 1 < program.size(); ++i) {
+    if (program[i] == ":" && program[i + 1].starts_with('-')) return true;
+  }
+  return false;
+}
+
 ParseOutcome take_program(std::vector<std::string> rest, Options options) {
-  if (!rest.empty() && rest.front() == "--") {
+  const bool as_it_is = !rest.empty() && rest.front() == "--";
+  if (!as_it_is && goes_on_as_for_mpirun(rest)) {
+    return wrong(
+        "a job runs one program, and what is behind : looks like another one's options, as for mpirun; start a "
+        "script that chooses by its rank (sh -c 'case $RANK in 0) exec ./a;; *) exec ./b;; esac'). Write -- before "
+        "the program if : is a word of its own");
+  }
+  if (as_it_is) {
     rest.erase(rest.begin());
   } else if (!rest.empty() && rest.front() == "-m") {
     options.module = true;

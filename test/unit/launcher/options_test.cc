@@ -245,6 +245,16 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(parsed({"./prog", "a"}), venv, "distrun").words == std::vector<std::string>{"./prog", "a"});
 }
 
+TEST_CASE("mpirun's second program is refused, and a colon of the program's own is not") {
+  const std::string text = refused({"-np", "1", "./a", "x", ":", "-np", "3", "./b"});
+  CHECK(has(text, "a job runs one program"));
+  CHECK(has(text, "Write -- before the program"));
+  using Words = std::vector<std::string>;
+  CHECK(parsed({"-np", "1", "--", "./a", ":", "-x"}).program == Words{"./a", ":", "-x"});
+  CHECK(parsed({"-np", "1", "./a", ":", "x"}).program == Words{"./a", ":", "x"});
+  CHECK(parsed({"-np", "1", "./a", "-x", ":"}).program == Words{"./a", "-x", ":"});
+}
+
 TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and refuses what is neither") {
   using Words = std::vector<std::string>;
   const Options options = parsed({"--tf-keras3-mwms", "train.py"});
