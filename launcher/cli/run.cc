@@ -151,6 +151,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
       std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
   const OwnSlots own = needs_topology ? own_slots(topology_here(options, base), options.gpus_per_rank) : OwnSlots{};
   AssignRequest request{.hosts = source.hosts,
+                        .named = !options.hosts.empty() || !options.hostfile.empty(),
                         .ranks = options.ranks,
                         .ranks_per_host = options.ranks_per_host,
                         .oversubscribe = options.oversubscribe,

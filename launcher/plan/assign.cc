@@ -141,6 +141,29 @@ Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons)
   return slots;
 }
 
+// Empty where each host has a rank, or the user knows by --nproc-per-node how many there are on each.
+std::string without_ranks(const AssignRequest& request, const Counts& slots, const Counts& counts) {
+  std::vector<HostSlots> idle;
+  std::vector<HostSlots> used;
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const HostSlots host{.name = request.hosts[i].name, .user = request.hosts[i].user};
+    if (counts[i] > 0) {
+      used.push_back(host);
+      filled += static_cast<std::size_t>(slots[i]);
+    } else if (slots[i] > 0) {
+      idle.push_back(host);
+    }
+  }
+  if (idle.empty() || !request.named || request.ranks_per_host > 0) return "";
+  const auto each = static_cast<int>((total(counts) + slots.size() - 1) / slots.size());
+  const bool fits = std::all_of(slots.begin(), slots.end(), [each](int count) { return count >= each; });
+  return shortened(as_option(idle)) + (idle.size() == 1 ? " gets" : " get") +
+         " no rank: ranks fill host after host, and " + shortened(as_option(used)) +
+         (used.size() == 1 ? " has " : " have ") + counted(filled, "slot") +
+         (fits ? "; --nproc-per-node " + std::to_string(each) + " spreads them" : "");
+}
+
 void number_ranks(const Counts& counts, Assignment& out) {
   int rank = 0;
   for (std::size_t host = 0; host < counts.size(); ++host) {
@@ -185,6 +208,7 @@ Result<Assignment> assign(const AssignRequest& given) {
   const int ranks = static_cast<int>(wanted);
   auto counts = even ? share_evenly(request, slots, ranks) : share_out(request, slots, ranks);
   if (!counts.ok()) return counts.status();
+  if (std::string hint = without_ranks(request, slots, *counts); !hint.empty()) out.hints.push_back(std::move(hint));
   Counts used;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if ((*counts)[i] == 0) continue;

@@ -28,10 +28,12 @@ struct Assignment {
   std::vector<Place> places;       // by rank; the ranks of a host are consecutive
   bool oversubscribed = false;
   std::vector<std::string> reasons;
+  std::vector<std::string> hints;  // to be said in any case
 };
 
 struct AssignRequest {
   std::vector<HostSlots> hosts;  // empty: this machine, with as many slots as ranks
+  bool named = false;            // by the user, who expects ranks on each
   int ranks = 0;                 // 0: one for every slot
   int ranks_per_host = 0;        // 0: as many as the host has slots
   bool oversubscribe = false;

@@ -250,6 +250,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
                           join(request.base.removed, " "));
   }
   tell_servers(request.frameworks.tf_roles, out);
+  out.hints = request.assignment.hints;
   hint_at_tf(request.frameworks, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));

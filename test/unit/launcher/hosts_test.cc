@@ -198,6 +198,22 @@ TEST_CASE("a host without ranks is not in the plan") {
   CHECK(plan->hosts == std::vector<std::string>{"a"});
 }
 
+TEST_CASE("a host that was named and gets no rank is told") {
+  AssignRequest request{.hosts = hosts_of("a:8,b:8"), .named = true, .ranks = 2};
+  CHECK(assign(request)->hints == std::vector<std::string>{"b gets no rank: ranks fill host after host, and a has 8 "
+                                                           "slots; --nproc-per-node 1 spreads them"});
+  request.hosts = hosts_of("a:8,b:8,c:1");
+  request.ranks = 9;
+  CHECK(assign(request)->hints == std::vector<std::string>{"c gets no rank: ranks fill host after host, and a,b "
+                                                           "have 16 slots"});
+  for (const AssignRequest& quiet :
+       {AssignRequest{.hosts = hosts_of("a:8,b:8"), .ranks = 2},
+        AssignRequest{.hosts = hosts_of("a:8,b:8,c:8"), .named = true, .ranks = 2, .ranks_per_host = 1},
+        AssignRequest{.hosts = hosts_of("a:1,b:1"), .named = true}}) {
+    CHECK(assign(quiet)->hints.empty());
+  }
+}
+
 TEST_CASE("more ranks than slots need --oversubscribe") {
   const AssignRequest request{.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 2}}, .ranks = 6};
   const auto refused = assign(request);
