@@ -264,6 +264,7 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
   config.common.script = command.script;
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
     config.plan.frameworks.strategies = strategies_in(*text);
+    config.plan.frameworks.imports = imports_in(*text);
   }
   // The module of the package that is installed beside the Python of the ranks.
   if (!options.tf_roles.empty()) {
@@ -292,6 +293,7 @@ void take_options(const Options& options, const Environment& environment, JobCon
   config.plan.frameworks = {.tf_config = options.tf_config,
                             .tf = options.tf,
                             .horovod = options.horovod,
+                            .mpi = !options.mpi.empty(),
                             .mimic = options.mimic,
                             .gpu_visibility = options.gpu_visibility};
   config.output.tag = options.tag;

@@ -11,6 +11,7 @@
 
 #include "launcher/plan/assign.h"
 #include "launcher/plan/bind.h"
+#include "launcher/plan/imports.h"
 #include "launcher/plan/tf_layout.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
@@ -65,8 +66,10 @@ struct FrameworkRequest {
   bool tf_config = true;
   std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
   Strategies strategies;         // that the script names
+  Imports imports;               // of the script
   bool tf = false;               // --tf
   bool horovod = false;
+  bool mpi = false;  // --mpi
   Mimic mimic = Mimic::kNone;
   GpuVisibility gpu_visibility = GpuVisibility::kAll;
 };

@@ -106,6 +106,38 @@ void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
       "and each sees its own");
 }
 
+// Programs whose processes find each other by MPI's own launcher run without it too, each by itself.
+void hint_at_mpi(const FrameworkRequest& frameworks, LaunchPlan& out) {
+  const Imports& imports = frameworks.imports;
+  if (out.places.size() < 2 || frameworks.mpi) return;
+  const char* alone = " without --mpi each rank is rank 0 of 1 there";
+  if (imports.mpi4py) {
+    out.hints.push_back(std::string("the script imports mpi4py:") + alone + "; add --mpi (Open MPI), --mpi=hydra " +
+                        "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)");
+  }
+  // A script with both has a way for each.
+  if (imports.horovod && !imports.distrun) {
+    out.hints.push_back(std::string("the script imports horovod:") + alone +
+                        "; write `import distrun.torch as hvd` (or distrun.tensorflow, .keras, .mxnet), or add --mpi");
+  }
+}
+
+// JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
+void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts, LaunchPlan& out) {
+  if (!request.frameworks.imports.jax || request.gpus_per_rank != 0) return;
+  for (const Place& place : out.places) {
+    const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
+    if (place.local_size > 1 || binding.gpu < 0 || binding.own_gpu_only) continue;
+    const std::size_t gpus = gpu_pool(facts[static_cast<std::size_t>(place.host)].topology).size();
+    if (gpus < 2) continue;
+    const std::string all = std::to_string(gpus);
+    out.hints.push_back("the script imports jax, and rank " + std::to_string(place.rank) + " uses 1 of the " + all +
+                        " GPUs of its host, where it is alone: --gpus-per-rank " + all + " gives it all, " +
+                        "--nproc-per-node " + all + " starts a rank for each");
+    return;
+  }
+}
+
 // What -x or --env-file gives the ranks and the ranks do not get, since they have it as their own. By
 // CUDA_VISIBLE_DEVICES the user says which GPUs there are to give.
 void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
@@ -252,6 +284,8 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   tell_servers(request.frameworks.tf_roles, out);
   out.hints = request.assignment.hints;
   hint_at_tf(request.frameworks, out);
+  hint_at_mpi(request.frameworks, out);
+  hint_at_jax(request, facts, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});

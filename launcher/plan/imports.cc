@@ -1,0 +1,38 @@
+#include "launcher/plan/imports.h"
+
+#include <algorithm>
+#include <string>
+
+#include "launcher/plan/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// "import a.b as c", "from a.b import c": a. Of `import a, b` the first.
+std::string_view top_package(std::string_view line) {
+  line = trim(line);
+  for (const std::string_view word : {"import ", "from "}) {
+    if (!line.starts_with(word)) continue;
+    line = trim(line.substr(word.size()));
+    return line.substr(0, line.find_first_of("., ;#"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Imports imports_in(std::string_view script) {
+  Imports out;
+  while (!script.empty()) {
+    const std::size_t end = std::min(script.find('\n'), script.size());
+    const std::string_view package = top_package(script.substr(0, end));
+    script.remove_prefix(std::min(end + 1, script.size()));
+    out.mpi4py = out.mpi4py || package == "mpi4py";
+    out.horovod = out.horovod || package == "horovod";
+    out.jax = out.jax || package == "jax";
+    out.distrun = out.distrun || package == "distrun";
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher
