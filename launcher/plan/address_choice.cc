@@ -199,21 +199,29 @@ std::string nothing_to_try(const Reach& reach, const std::vector<int>& hosts) {
   return out;
 }
 
+// By each host of many: those beside it in a ring on both sides, and host 0, which tries all.
+std::set<int> tried_by(int from, int hosts) {
+  std::set<int> out = {0};
+  if (from == 0 || hosts <= kAllPairs) {
+    for (int to = 1; to < hosts; ++to) out.insert(out.end(), to);
+  } else {
+    for (int step = 1; step <= kNextInRing; ++step) {
+      out.insert((from + step) % hosts);
+      out.insert((from + hosts - step) % hosts);
+    }
+  }
+  out.erase(from);
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::pair<int, int>> pairs_to_probe(int hosts) {
-  std::set<std::pair<int, int>> pairs;
-  const auto add = [&pairs](int a, int b) {
-    if (a == b) return;
-    pairs.emplace(a, b);
-    pairs.emplace(b, a);
-  };
-  for (int host = 0; host < hosts; ++host) {
-    add(host, 0);
-    const int next = hosts <= kAllPairs ? hosts : kNextInRing;
-    for (int step = 1; step <= next; ++step) add(host, (host + step) % hosts);
+  std::vector<std::pair<int, int>> pairs;
+  for (int from = 0; from < hosts; ++from) {
+    for (const int to : tried_by(from, hosts)) pairs.emplace_back(from, to);
   }
-  return {pairs.begin(), pairs.end()};
+  return pairs;
 }
 
 std::vector<ProbeTarget> probe_targets(int from, const std::vector<ProbedHost>& hosts,
@@ -229,9 +237,7 @@ std::vector<ProbeTarget> probe_targets(int from, const std::vector<ProbedHost>& 
     }
   };
   if (head) add(kHeadHost, *head);
-  for (const auto& [who, whom] : pairs_to_probe(static_cast<int>(hosts.size()))) {
-    if (who == from) add(whom, hosts[static_cast<std::size_t>(whom)]);
-  }
+  for (const int to : tried_by(from, static_cast<int>(hosts.size()))) add(to, hosts[static_cast<std::size_t>(to)]);
   return targets;
 }
 

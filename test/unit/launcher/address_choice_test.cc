@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/plan/network.h"
+#include "runtime/base/clock.h"
 
 namespace distrun::launcher {
 namespace {
@@ -89,6 +90,19 @@ TEST_CASE("targets carry the port, IPv6 in brackets, and the head when it listen
         std::vector<ProbeTarget>{{kHeadHost, 0, "10.0.0.9:5000"}, {1, 0, "[fd00::2]:4000"}});
   CHECK(probe_targets(1, hosts, std::nullopt) ==
         std::vector<ProbeTarget>{{0, 0, "10.0.0.1:4000"}, {0, 1, "172.17.0.1:4000"}});
+}
+
+TEST_CASE("the targets of thousands of hosts take no time") {
+  const std::vector<ProbedHost> hosts = nodes(2000);
+  const TimePoint begin = Clock::now();
+  std::size_t pairs = 0;
+  for (int host = 0; host < 2000; ++host) {
+    std::set<int> tried;
+    for (const ProbeTarget& target : probe_targets(host, hosts, std::nullopt)) tried.insert(target.host);
+    pairs += tried.size();
+  }
+  CHECK(Clock::now() - begin < std::chrono::seconds(2));
+  CHECK(pairs == pairs_to_probe(2000).size());
 }
 
 TEST_CASE("the best address that all reach is chosen, for each host on its own") {
