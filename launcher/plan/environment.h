@@ -86,7 +86,13 @@ struct JobFacts {
   std::string job_id;
   std::string store;
   int key_fd = 3;
+  // What follows() has found in the others.
+  std::vector<int> node;    // by rank: number of its machine
+  std::string slurm_hosts;  // all hosts, and the tasks on each, as Slurm writes them
+  std::string slurm_tasks;
 };
+// Fills in what follows from places and hosts, for all ranks at once.
+JobFacts follows(JobFacts facts);
 
 struct Variable {
   std::string name;

@@ -79,7 +79,7 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
     const std::size_t i = next[host]++;
     out.tf_ports.push_back(i < ports[host].size() ? ports[host][i] : std::uint16_t{0});
   }
-  return out;
+  return follows(std::move(out));
 }
 
 void tell_servers(const std::vector<TfRole>& roles, LaunchPlan& out) {

@@ -40,6 +40,18 @@ std::string openmpi_uri(const JobFacts& facts) {
 
 }  // namespace
 
+JobFacts follows(JobFacts facts) {
+  int machines = 0;
+  for (const Place& place : facts.places) {
+    // The ranks of a machine are consecutive. Not Place::host: with --mpi each rank has an agent of its own.
+    if (place.local_rank == 0) ++machines;
+    facts.node.push_back(machines - 1);
+  }
+  facts.slurm_hosts = join(compress_hostlist(facts.hosts), ",");
+  facts.slurm_tasks = tasks_per_host(facts);
+  return facts;
+}
+
 void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, int rank, std::vector<Variable>& out) {
   if (mimic == Mimic::kNone) return;
   const Place& place = facts.places[static_cast<std::size_t>(rank)];
@@ -56,18 +68,16 @@ void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, i
     add("OMPI_MCA_orte_hnp_uri", openmpi_uri(facts));
     return;
   }
-  const std::string list = join(compress_hostlist(facts.hosts), ",");
-  const std::string tasks = tasks_per_host(facts);
   const std::string job = value_of(base, "SLURM_JOB_ID");
   add("SLURM_JOB_ID", job.empty() ? std::to_string(number_of(facts.job_id)) : job);
   add("SLURM_NTASKS", size);
   add("SLURM_PROCID", std::to_string(rank));
   add("SLURM_LOCALID", std::to_string(place.local_rank));
   add("SLURM_NODEID", std::to_string(place.host));
-  add("SLURM_STEP_NODELIST", list);
+  add("SLURM_STEP_NODELIST", facts.slurm_hosts);
   add("SLURM_STEP_NUM_NODES", hosts);
   add("SLURM_STEP_NUM_TASKS", size);
-  add("SLURM_STEP_TASKS_PER_NODE", tasks);
+  add("SLURM_STEP_TASKS_PER_NODE", facts.slurm_tasks);
 }
 
 }  // namespace distrun::launcher

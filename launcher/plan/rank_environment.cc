@@ -1,5 +1,4 @@
 // The variables that are a rank's own: ours, and those that other frameworks read.
-#include <algorithm>
 #include <map>
 
 #include "launcher/plan/environment.h"
@@ -56,16 +55,10 @@ void add_ours(const JobFacts& facts, const Place& place, const std::vector<int>&
   out.push_back({"DISTRUN_KEY_FD", std::to_string(facts.key_fd), "the descriptor that holds the job's key"});
 }
 
-// The ranks of a machine are consecutive. Not Place::host: with --mpi each rank has an agent of its own.
-std::ptrdiff_t nodes_up_to(const JobFacts& facts, std::size_t rank) {
-  return std::count_if(facts.places.begin(), facts.places.begin() + static_cast<std::ptrdiff_t>(rank) + 1,
-                       [](const Place& one) { return one.local_rank == 0; });
-}
-
 void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(facts.places.size());
-  const std::string node = std::to_string(nodes_up_to(facts, static_cast<std::size_t>(place.rank)) - 1);
+  const std::string node = std::to_string(facts.node[static_cast<std::size_t>(place.rank)]);
   const auto add = [&out](const char* name, const std::string& value) {
     out.push_back({name, value, "PyTorch (torchrun's names)"});
   };
@@ -75,7 +68,7 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
   add("NODE_RANK", node);
   add("GROUP_RANK", node);
-  add("GROUP_WORLD_SIZE", std::to_string(nodes_up_to(facts, facts.places.size() - 1)));
+  add("GROUP_WORLD_SIZE", std::to_string(facts.node.back() + 1));
   add("ROLE_NAME", "default");
   add("ROLE_RANK", rank);
   add("ROLE_WORLD_SIZE", size);

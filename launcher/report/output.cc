@@ -403,10 +403,11 @@ std::vector<Credit> Output::take_credits() {
   std::vector<Credit> out;
   if (backlog(kFiles) > kHighWater) return out;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].owed == 0) continue;
     const auto id = static_cast<int>(i);
     const LineSink& sink = sink_of(id % 2);
     const bool much = backlog(shared_ ? 0 : id % 2) > kHighWater;
-    if (streams_[i].owed == 0 || much || sink.holds(id) || merged_sink_.holds(id)) continue;
+    if (much || sink.holds(id) || merged_sink_.holds(id)) continue;
     out.push_back({.rank = static_cast<std::int32_t>(i / 2),
                    .stream = static_cast<std::uint8_t>(i % 2),
                    .bytes = std::exchange(streams_[i].owed, 0)});

@@ -6,6 +6,7 @@
 
 #include "launcher/agent/protocol.h"
 #include "launcher/plan/launch_plan.h"
+#include "runtime/base/clock.h"
 
 namespace distrun::launcher {
 namespace {
@@ -27,7 +28,7 @@ JobFacts four_ranks() {
   facts.jax_port = 6001;
   facts.job_id = "job";
   facts.store = "10.0.0.1:5000";
-  return facts;
+  return follows(std::move(facts));
 }
 
 std::map<std::string, std::string> values(const std::vector<Variable>& variables) {
@@ -218,8 +219,8 @@ TEST_CASE("what is true on one host only is left to each host") {
   };
   CHECK(own({}, "HOME"));
   CHECK(own({}, "SSH_CONNECTION"));
-  CHECK_FALSE(own({}, "PATH"));
   CHECK(own({}, "ROCR_VISIBLE_DEVICES"));
+  CHECK_FALSE(own({}, "PATH"));
   CHECK_FALSE(own({.mode = EnvMode::kAll}, "HOME"));
   CHECK(own({.mode = EnvMode::kNone}, "HOME"));
   CHECK_FALSE(own({.mode = EnvMode::kNone}, "DISPLAY"));
@@ -315,6 +316,67 @@ TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect 
   for (const char* bad : {"MASTER_PORT=0", "MASTER_PORT=x", "MASTER_PORT=", "MASTER_PORT=65536"}) {
     CHECK_FALSE(named_master_port(base_environment({}, {.forwarded = {bad}})).ok());
   }
+}
+
+TEST_CASE("what a script imports is found behind import and from alone") {
+  const Imports found = imports_in("import torch\n  from mpi4py import MPI\nimport horovod.torch as hvd\n#import jax\n");
+  CHECK((found.mpi4py && found.horovod && !found.jax && !found.distrun));
+  CHECK(imports_in("import jax").jax);
+  CHECK(imports_in("import jax, flax\nimport distrun.jax").distrun);
+  CHECK_FALSE(imports_in("import jaxtyping\nprint('import jax')\n").jax);
+}
+
+TEST_CASE("a script for MPI's launcher that is started without it is told") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  const auto hints = [&request](const FrameworkRequest& frameworks) {
+    request.frameworks = frameworks;
+    return make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}})->hints;
+  };
+  REQUIRE(hints({.imports = {.mpi4py = true}}).size() == 1);
+  CHECK(hints({.imports = {.mpi4py = true}})[0].starts_with("the script imports mpi4py: without --mpi each rank is"));
+  REQUIRE(hints({.imports = {.horovod = true}}).size() == 1);
+  CHECK(hints({.imports = {.horovod = true}})[0].find("import distrun.torch as hvd") != std::string::npos);
+  CHECK(hints({.imports = {.horovod = true, .distrun = true}}).empty());
+  CHECK(hints({.imports = {.mpi4py = true, .horovod = true}, .mpi = true}).empty());
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
+  CHECK(hints({.imports = {.mpi4py = true}}).empty());
+}
+
+TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
+  PlanRequest request;
+  request.frameworks.imports.jax = true;
+  HostFacts host{.ports = {1, 2, 3, 4}, .address = "A"};
+  for (const char* bus : {"0000:01:00.0", "0000:02:00.0"}) host.topology.gpus.push_back({.bus = bus});
+  const auto hints = [&](int ranks) {
+    request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}, .ranks = ranks});
+    return make_plan(request, {host})->hints;
+  };
+  REQUIRE(hints(1).size() == 1);
+  CHECK(hints(1)[0].find("rank 0 uses 1 of the 2 GPUs of its host") != std::string::npos);
+  CHECK(hints(2).empty());
+  request.gpus_per_rank = 2;
+  CHECK(hints(1).empty());
+  request.gpus_per_rank = 0;
+  request.frameworks.imports.jax = false;
+  CHECK(hints(1).empty());
+}
+
+TEST_CASE("a plan for ten thousand hosts takes seconds, whatever launcher is mimicked") {
+  PlanRequest request;
+  std::vector<HostSlots> hosts;
+  for (int host = 0; host < 10'000; ++host) hosts.push_back({.name = "n" + std::to_string(host), .slots = 1});
+  request.assignment = *assign({.hosts = hosts});
+  request.frameworks = {.tf_config = false, .mimic = Mimic::kSlurm};
+  const std::vector<HostFacts> facts(hosts.size(), HostFacts{.ports = {1, 2}, .address = "10.0.0.1"});
+  const TimePoint begin = Clock::now();
+  const auto plan = make_plan(request, facts);
+  CHECK(Clock::now() - begin < std::chrono::seconds(20));
+  REQUIRE(plan.ok());
+  auto env = values(plan->variables[9'999]);
+  CHECK(env["SLURM_STEP_NODELIST"] == "n[0-9999]");
+  CHECK(env["NODE_RANK"] == "9999");
+  CHECK(env["GROUP_WORLD_SIZE"] == "10000");
 }
 
 TEST_CASE("a thousand ranks on one host fit into the order to start them, many times over") {
