@@ -1,5 +1,7 @@
 #include "launcher/job/dial_in.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -7,6 +9,7 @@
 
 #include "launcher/agent/dial.h"
 #include "launcher/plan/text.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::launcher {
 namespace {
@@ -71,24 +74,29 @@ void DialIn::forget_gone() {
 
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
   const std::string_view purpose = kDialPurpose;
+  const auto accept = [&](const net::Hello& peer) -> std::string {
+    if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
+    const std::string host = peer.purpose.substr(purpose.size());
+    forget_gone();
+    if (agents_.size() >= agents) return "all " + counted(agents, "agent") + " of the job have come";
+    if (!agents_.contains(host)) return "";
+    return "an agent of host " + host + " is here already; give each its own --host NAME";
+  };
+  // Before the next one is judged, which may come in the same turn.
+  const auto take = [&](std::unique_ptr<net::SecureSocket> agent) {
+    const std::string host = agent->peer().purpose.substr(purpose.size());
+    agents_[host] = std::move(agent);
+  };
   for (; agents_.size() < agents; forget_gone()) {
-    const auto accept = [&](const net::Hello& peer) -> std::string {
-      if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
-      const std::string host = peer.purpose.substr(purpose.size());
-      forget_gone();
-      if (!agents_.contains(host)) return "";
-      return "an agent of host " + host + " is here already; give each its own --host NAME";
-    };
-    auto agent = listener_->accept_blocking(accept, deadline);
-    if (agent.status().code() == Errc::kTimeout) {
+    const Status ready = net::wait_ready(listener_->fd(), POLLIN, deadline);
+    if (ready.code() == Errc::kTimeout) {
       const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
       return {Errc::kTimeout, std::to_string(agents_.size()) + " of " + counted(agents, "agent") +
                                   (agents == 1 ? " has" : " have") + " dialled in" + come +
                                   "; start distrun agent --connect on each host, with the same key file"};
     }
-    if (!agent.ok()) return agent.status();
-    const std::string host = (*agent)->peer().purpose.substr(purpose.size());
-    agents_[host] = *std::move(agent);
+    if (!ready.ok()) return ready;
+    listener_->progress(Clock::now(), accept, take);
   }
   return {};
 }
