@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -106,13 +107,26 @@ std::string describe(const std::vector<ProcessInfo>& processes, const std::strin
   return join(words, ", ");
 }
 
-std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc) {
-  std::vector<ProcessInfo> left = processes;
-  std::erase_if(left, [](const ProcessInfo& process) { return process.state == 'Z'; });
-  return "these processes cannot be killed, the kernel keeps them in a system call (a file server that does not "
-         "answer, "
-         "a driver, a frozen cgroup?); they are left behind: " +
-         describe(left, proc);
+bool may_not_signal(pid_t pid) { return ::kill(pid, 0) != 0 && errno == EPERM; }
+
+std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc, bool (*denied)(pid_t)) {
+  std::vector<ProcessInfo> kept;
+  std::vector<ProcessInfo> foreign;
+  for (const ProcessInfo& process : processes) {
+    if (process.state != 'Z') (denied(process.pid) ? foreign : kept).push_back(process);
+  }
+  std::string out;
+  if (!foreign.empty()) {
+    out =
+        "these processes belong to another user (sudo, a setuid program), who alone can end them, as with sudo kill "
+        "PID; they are left behind: " +
+        describe(foreign, proc);
+  }
+  if (kept.empty() && !foreign.empty()) return out;
+  return out + (out.empty() ? "" : "; ") +
+         "these processes cannot be killed, the kernel keeps them in a system call (a file server that does not "
+         "answer, a driver, a frozen cgroup?); they are left behind: " +
+         describe(kept, proc);
 }
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }

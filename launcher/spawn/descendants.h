@@ -36,8 +36,11 @@ int rank_of_process(pid_t pid, const std::string& proc = "/proc");
 
 // "python pid 42 of rank 3, sh pid 43", of many the first eight.
 std::string describe(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc");
+// Another user's: what was started by sudo or is setuid.
+bool may_not_signal(pid_t pid);
 // What is told of processes that KILL has not ended; those that have ended and are only to be reaped do not count.
-std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc");
+std::string unkillable(const std::vector<ProcessInfo>& processes, const std::string& proc = "/proc",
+                       bool (*denied)(pid_t) = may_not_signal);
 
 void become_subreaper();
 std::vector<pid_t> current_children();

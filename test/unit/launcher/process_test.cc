@@ -181,7 +181,13 @@ TEST_CASE("processes that cannot be killed are named, whatever they are called")
   REQUIRE(below.size() == 3);
   CHECK(below[1].name == "a) D ((b");
   CHECK(below[1].state == 'D');
-  CHECK(unkillable(below, proc).ends_with("left behind: python3 pid 11 of rank 3, a) D ((b pid 12"));
+  const auto told = [&](bool (*denied)(pid_t)) { return unkillable(below, proc, denied); };
+  CHECK(told([](pid_t) { return false; }).starts_with("these processes cannot be killed, the kernel keeps them"));
+  CHECK(told([](pid_t) { return false; }).ends_with("left behind: python3 pid 11 of rank 3, a) D ((b pid 12"));
+  const std::string mixed = told([](pid_t pid) { return pid == 12; });
+  CHECK(mixed.starts_with("these processes belong to another user (sudo, a setuid program)"));
+  CHECK(mixed.find("left behind: a) D ((b pid 12; these processes cannot be killed") != std::string::npos);
+  CHECK(mixed.ends_with("left behind: python3 pid 11 of rank 3"));
   CHECK(descendants_of(10, table, {11}).size() == 1);
 }
 
