@@ -321,6 +321,24 @@ def test_logs_that_cannot_be_written_are_told_and_end_with_a_code(tmp_path: Path
     assert all((tmp_path / name).read_text().startswith(text) for name, text in others.items())
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_logs_in_a_directory_of_others_go_into_plain_files_only(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine").write_text("precious")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    logs.chmod(0o777)
+    if kind == "link":
+        (logs / "rank.0.err").symlink_to(tmp_path / "mine")
+    else:
+        os.mkfifo(logs / "rank.0.err")
+    refused = run("-np", "1", "--output-dir", str(logs), "true")
+    assert refused.returncode == 69, refused.stderr
+    assert f"{logs}/rank.0.err is a link or no plain file" in refused.stderr or kind == "pipe", refused.stderr
+    assert (tmp_path / "mine").read_text() == "precious"
+    (logs / "rank.0.err").unlink()
+    assert run("-np", "1", "--output-dir", str(logs), "true").returncode == 0
+
+
 def test_a_reader_that_goes_away_ends_the_job() -> None:
     command = f"{shlex.quote(launcher_path())} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
