@@ -14,8 +14,8 @@ namespace {
 constexpr int kPatienceMs = 10'000;
 constexpr int kNoModule = 113;  // no Python ends so by itself
 
-// In place of the working directory something that no module is in. A Python that is told not to look there (-I, -P) has
-// none in its first place.
+// In place of the working directory something that no module is in. A Python that is told not to look there (-I, -P)
+// has none in its first place.
 constexpr char kNotHere[] = "import sys; sys.path[0] = sys.path[0] or '/dev/null'\n";
 constexpr char kRunOurs[] =
     "import sys; sys.path[0] = sys.path[0] or '/dev/null'; del sys.argv[0]; import runpy; "

@@ -1,5 +1,5 @@
-// Whether the module of `python -m module` is there, asked of that Python before any rank starts; and how modules of ours
-// are run.
+// Whether the module of `python -m module` is there, asked of that Python before any rank starts; and how modules of
+// ours are run.
 #pragma once
 
 #include <optional>

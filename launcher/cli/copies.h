@@ -1,5 +1,5 @@
-// Several copies of one distrun command: srun and mpirun start a command once for each task, and Kubernetes operators in
-// each pod, as torchrun is started, and each copy would start the whole job, on the same GPUs. Pure.
+// Several copies of one distrun command: srun and mpirun start a command once for each task, and Kubernetes operators
+// in each pod, as torchrun is started, and each copy would start the whole job, on the same GPUs. Pure.
 #pragma once
 
 #include <string>

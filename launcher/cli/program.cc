@@ -106,8 +106,8 @@ Result<std::vector<std::string>> amended(const Options& options, std::vector<std
     const std::string module = "distrun._keras3_mwms";
     // As a program of the other one, where both are asked for.
     const auto way = options.torch_backend.empty() ? our_module(module) : std::vector<std::string>{"-m", module};
-    DISTRUN_RETURN_IF_ERROR(run_through(way, "--tf-keras3-mwms",
-                                        "call distrun.tensorflow.patch_keras_mwms() in the program", words));
+    DISTRUN_RETURN_IF_ERROR(
+        run_through(way, "--tf-keras3-mwms", "call distrun.tensorflow.patch_keras_mwms() in the program", words));
   }
   if (!options.torch_backend.empty()) {
     DISTRUN_RETURN_IF_ERROR(

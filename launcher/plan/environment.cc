@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, 39> kHostOwn = {
     "HOME", "USER", "LOGNAME", "SHELL", "MAIL",
     // The host. Its GPUs have UUIDs of their own, and a scheduler may have given it other ones.
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "HABANA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
+    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "HABANA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE",
+    "SLURMD_NODENAME",
     // The session: sockets, displays and terminals.
     "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
     "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",

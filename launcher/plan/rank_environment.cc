@@ -82,8 +82,8 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
       {"MASTER_PORT", port_text(facts.master_port), "PyTorch: a port kept free on rank 0's host, or the one of -x"});
 }
 
-// Not JAX_COORDINATOR_BIND_ADDRESS: in a script that gives an address of its own JAX would listen at the variable's port
-// and connect to the script's.
+// Not JAX_COORDINATOR_BIND_ADDRESS: in a script that gives an address of its own JAX would listen at the variable's
+// port and connect to the script's.
 void add_jax(const JobFacts& facts, const std::vector<int>& gpus, Variables& out) {
   out.push_back(
       {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});

@@ -169,17 +169,22 @@ TEST_CASE("variables of other launchers on request") {
 }
 
 TEST_CASE("variables of an outer launcher are taken away unless asked for") {
-  const Environment user = {{"PATH", "/bin"},      {"PMIX_RANK", "1"},     {"OMPI_COMM_WORLD_SIZE", "2"},
-                            {"SLURM_PROCID", "3"}, {"SLURM_STEP_ID", "1"}, {"SLURM_JOB_ID", "9"},
-                            {"MINE", "x"},         {"DISTRUN_RANK", "5"},  {"DISTRUN_BACKEND", "tcp"},
+  const Environment user = {{"PATH", "/bin"},
+                            {"PMIX_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"SLURM_PROCID", "3"},
+                            {"SLURM_STEP_ID", "1"},
+                            {"SLURM_JOB_ID", "9"},
+                            {"MINE", "x"},
+                            {"DISTRUN_RANK", "5"},
+                            {"DISTRUN_BACKEND", "tcp"},
                             // torchrun's, with which torch would wait for torchrun's store.
                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
   const BaseEnvironment usual = base_environment(user, {});
   CHECK(usual.variables ==
         Environment{{"PATH", "/bin"}, {"SLURM_JOB_ID", "9"}, {"MINE", "x"}, {"DISTRUN_BACKEND", "tcp"}});
-  CHECK(usual.removed ==
-        std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID",
-                                 "TORCHELASTIC_USE_AGENT_STORE"});
+  CHECK(usual.removed == std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID",
+                                                  "TORCHELASTIC_USE_AGENT_STORE"});
   CHECK(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("PMIX_RANK"));
   CHECK_FALSE(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("DISTRUN_RANK"));
   CHECK(base_environment(user, {.forwarded = {"PMIX_RANK"}}).variables.contains("PMIX_RANK"));
@@ -319,7 +324,8 @@ TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect 
 }
 
 TEST_CASE("what a script imports is found behind import and from alone") {
-  const Imports found = imports_in("import torch\n  from mpi4py import MPI\nimport horovod.torch as hvd\n#import jax\n");
+  const Imports found =
+      imports_in("import torch\n  from mpi4py import MPI\nimport horovod.torch as hvd\n#import jax\n");
   CHECK((found.mpi4py && found.horovod && !found.jax && !found.distrun));
   CHECK(imports_in("import jax").jax);
   CHECK(imports_in("import jax, flax\nimport distrun.jax").distrun);

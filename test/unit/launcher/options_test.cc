@@ -277,7 +277,8 @@ TEST_CASE("--torch-backend puts its module in front of scripts and modules, and 
   using Words = std::vector<std::string>;
   const Options options = parsed({"--torch-backend", "distrun", "train.py"});
   const std::string start = our_module("m")[1];
-  CHECK(*amended(options, {"python", "train.py"}) == Words{"python", "-c", start, "distrun._torch_backend", "train.py"});
+  CHECK(*amended(options, {"python", "train.py"}) ==
+        Words{"python", "-c", start, "distrun._torch_backend", "train.py"});
   CHECK(has(amended(options, {"sh", "train.sh"}).status().message(), "init_process_group(\"distrun\")"));
   CHECK(has(refused({"--torch-backend", "nccl", "train.py"}), "distrun is the one"));
   CHECK(*amended(parsed({"train.py"}), {"sh", "train.sh"}) == Words{"sh", "train.sh"});
