@@ -1,7 +1,6 @@
 #include "launcher/plan/launch_plan.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -31,24 +30,17 @@ int local_ranks(const Assignment& assignment, int host) {
                                         [host](const Place& place) { return place.host == host; }));
 }
 
-// How many ranks share the machine of agent `host`, and with --mpi, where each rank has an agent of its own, which of
-// them that agent has.
-std::vector<Place> places_of(const Assignment& assignment, int host) {
-  std::vector<Place> out;
-  std::copy_if(assignment.places.begin(), assignment.places.end(), std::back_inserter(out),
-               [host](const Place& place) { return place.host == host; });
-  return out;
-}
-
 Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
+  std::vector<std::vector<Place>> by_host(facts.size());
+  for (const Place& place : request.assignment.places) by_host[static_cast<std::size_t>(place.host)].push_back(place);
   std::vector<Binding> out;
   for (std::size_t host = 0; host < facts.size(); ++host) {
-    const std::vector<Place> places = places_of(request.assignment, static_cast<int>(host));
-    auto bound =
-        bind(facts[host].topology,
-             {.ranks = places.front().local_size, .bind_to = request.bind_to, .gpus_per_rank = request.gpus_per_rank});
+    // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of them.
+    const int ranks = by_host[host].front().local_size;
+    auto bound = bind(facts[host].topology,
+                      {.ranks = ranks, .bind_to = request.bind_to, .gpus_per_rank = request.gpus_per_rank});
     if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
-    for (const Place& place : places) out.push_back((*bound)[static_cast<std::size_t>(place.local_rank)]);
+    for (const Place& place : by_host[host]) out.push_back((*bound)[static_cast<std::size_t>(place.local_rank)]);
   }
   return out;
 }

@@ -93,16 +93,16 @@ TEST_CASE("targets carry the port, IPv6 in brackets, and the head when it listen
 }
 
 TEST_CASE("the targets of thousands of hosts take no time") {
-  const std::vector<ProbedHost> hosts = nodes(2000);
+  const std::vector<ProbedHost> hosts = nodes(5000);
   const TimePoint begin = Clock::now();
   std::size_t pairs = 0;
-  for (int host = 0; host < 2000; ++host) {
+  for (int host = 0; host < 5000; ++host) {
     std::set<int> tried;
     for (const ProbeTarget& target : probe_targets(host, hosts, std::nullopt)) tried.insert(target.host);
     pairs += tried.size();
   }
-  CHECK(Clock::now() - begin < std::chrono::seconds(2));
-  CHECK(pairs == pairs_to_probe(2000).size());
+  CHECK(Clock::now() - begin < std::chrono::seconds(5));
+  CHECK(pairs == pairs_to_probe(5000).size());
 }
 
 TEST_CASE("the best address that all reach is chosen, for each host on its own") {

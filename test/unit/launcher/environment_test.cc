@@ -368,21 +368,21 @@ TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
   CHECK(hints(1).empty());
 }
 
-TEST_CASE("a plan for ten thousand hosts takes seconds, whatever launcher is mimicked") {
+TEST_CASE("a plan for thirty thousand hosts takes seconds, whatever launcher is mimicked") {
   PlanRequest request;
   std::vector<HostSlots> hosts;
-  for (int host = 0; host < 10'000; ++host) hosts.push_back({.name = "n" + std::to_string(host), .slots = 1});
+  for (int host = 0; host < 30'000; ++host) hosts.push_back({.name = "n" + std::to_string(host), .slots = 1});
   request.assignment = *assign({.hosts = hosts});
   request.frameworks = {.tf_config = false, .mimic = Mimic::kSlurm};
   const std::vector<HostFacts> facts(hosts.size(), HostFacts{.ports = {1, 2}, .address = "10.0.0.1"});
   const TimePoint begin = Clock::now();
   const auto plan = make_plan(request, facts);
-  CHECK(Clock::now() - begin < std::chrono::seconds(20));
+  CHECK(Clock::now() - begin < std::chrono::seconds(10));
   REQUIRE(plan.ok());
-  auto env = values(plan->variables[9'999]);
-  CHECK(env["SLURM_STEP_NODELIST"] == "n[0-9999]");
-  CHECK(env["NODE_RANK"] == "9999");
-  CHECK(env["GROUP_WORLD_SIZE"] == "10000");
+  auto env = values(plan->variables[29'999]);
+  CHECK(env["SLURM_STEP_NODELIST"] == "n[0-29999]");
+  CHECK(env["NODE_RANK"] == "29999");
+  CHECK(env["GROUP_WORLD_SIZE"] == "30000");
 }
 
 TEST_CASE("a thousand ranks on one host fit into the order to start them, many times over") {
