@@ -1,12 +1,28 @@
 #include "bindings/bridge/core.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
+
 namespace distrun::bridge {
 
 CoreApi core;
+
+namespace {
+
+// So long may other threads take to come back from calls that have nothing left to wait for.
+constexpr auto kDrainTime = std::chrono::seconds(10);
+// Between two tries where the watch cannot answer (no memory): nothing tells when it can again.
+constexpr auto kRetryTime = std::chrono::milliseconds(20);
+constexpr int kLastRetries = 50;  // then detach() goes on, and the framework hears no more of what is in flight
+
+thread_local int t_own_leases = 0;
+
+}  // namespace
 
 std::string resolve_core(void* library) {
   std::string missing;
@@ -23,15 +39,22 @@ Attachment& attachment() {
   return *the_one;
 }
 
+Attachment::Lease::Lease(Attachment& owner) : owner_(&owner), session_(owner.session_), watch_(owner.watch_) {
+  ++owner.leases_;
+  ++t_own_leases;
+}
+
 Attachment::Lease::~Lease() {
   if (owner_ == nullptr) return;
+  --t_own_leases;
   const std::lock_guard lock(owner_->mutex_);
-  if (--owner_->leases_ == 0) owner_->left_.notify_all();
+  --owner_->leases_;
+  if (owner_->detaching_) owner_->left_.notify_all();
 }
 
 void Attachment::Lease::watch(std::vector<distrun_handle*> handles, Flight* flight) const {
-  if (core.distrun_watch_add(owner_->watch_, handles.data(), handles.size(), flight) == DISTRUN_OK) return;
-  // Out of memory: no thread could be told, so this one waits.
+  if (core.distrun_watch_add(watch_, handles.data(), handles.size(), flight) == DISTRUN_OK) return;
+  // Out of memory, or the session has ended: no thread could be told, so this one waits.
   const auto done = [](distrun_handle* handle) { return core.distrun_poll(handle) != 0; };
   while (!std::all_of(handles.begin(), handles.end(), done)) {
     core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
@@ -47,37 +70,60 @@ std::string Attachment::attach(distrun_session* session) {
     core.distrun_last_error(&error);
     return error.message;
   }
+  std::string failure = start_completer(watch);
+  if (!failure.empty()) {
+    core.distrun_watch_close(watch);
+    return failure;
+  }
   const std::lock_guard lock(mutex_);
   numbers_.clear();
   session_ = session;
   watch_ = watch;
-  completer_ = std::thread([this, watch] { take_completions(watch); });
   return "";
 }
 
-void Attachment::detach() {
-  std::thread completer;
+// As runtime/base/thread.h, which is not of this floor: the thread takes no signals.
+std::string Attachment::start_completer(distrun_watch* watch) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::string failure;
+  try {
+    completer_ = std::thread([this, watch] { take_completions(watch); });
+    pthread_setname_np(completer_.native_handle(), "distrun-watch");
+  } catch (const std::system_error& error) {
+    failure = "the thread distrun-watch cannot be started: " + error.code().message() +
+              "; is the limit of processes (ulimit -u, or pids.max of the container) reached?";
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return failure;
+}
+
+bool Attachment::detach() {
+  bool drained = false;
   {
     std::unique_lock lock(mutex_);
-    if (session_ == nullptr || detaching_) return;
+    if (session_ == nullptr) return true;
+    if (detaching_) return false;
     detaching_ = true;
-    // With a limit: the wait() without one needs a newer libstdc++ than the wheel may.
-    while (!left_.wait_for(lock, std::chrono::hours(1), [this] { return leases_ == 0; })) continue;
-    completer = std::move(completer_);
+    // A signal handler that shuts down runs inside an operation of this thread's, which goes on when it has returned.
+    left_.wait_for(lock, kDrainTime, [this] { return leases_ <= t_own_leases; });
+    drained = leases_ == 0;
   }
   core.distrun_watch_end(watch_);
-  completer.join();
-  core.distrun_watch_close(watch_);
+  completer_.join();
+  if (drained) core.distrun_watch_close(watch_);
   const std::lock_guard lock(mutex_);
   session_ = nullptr;
   watch_ = nullptr;
   detaching_ = false;
+  return drained;
 }
 
 std::optional<Attachment::Lease> Attachment::lease() {
   const std::lock_guard lock(mutex_);
   if (session_ == nullptr || detaching_) return std::nullopt;
-  ++leases_;
   return Lease(*this);
 }
 
@@ -92,13 +138,19 @@ void Attachment::forget_numbers(std::int32_t process_set) {
 }
 
 void Attachment::take_completions(distrun_watch* watch) {
+  int last_retries = 0;
   for (;;) {
     void* flight = nullptr;
     const std::int32_t code = core.distrun_watch_next(watch, -1.0, &flight);
     if (code == DISTRUN_OK) {
       static_cast<Flight*>(flight)->complete();
-    } else if (code != DISTRUN_INTERRUPTED && code != DISTRUN_TIMEOUT) {
+    } else if (code == DISTRUN_SHUT_DOWN) {
       return;
+    } else if (code != DISTRUN_INTERRUPTED && code != DISTRUN_TIMEOUT) {
+      // The job has ended, but the framework still waits for every flight that was handed over.
+      std::unique_lock lock(mutex_);
+      if (detaching_ && ++last_retries > kLastRetries) return;
+      left_.wait_for(lock, kRetryTime);
     }
   }
 }

@@ -1,7 +1,7 @@
 // The libdistrun.so of this process, which the Python core has loaded already, and the session that is open in it.
 //
 // Threads: a framework's kernels run on any thread. They reach the session through a Lease; detach() waits for all of
-// them and for what they have handed to the watch, so that the session can be freed afterwards.
+// them and for what they have handed to the watch, so that the session can be freed afterwards, or says that it cannot.
 #pragma once
 
 #include <condition_variable>
@@ -60,21 +60,27 @@ class Attachment {
   // Of the open session for one call; none when nothing is attached.
   class Lease {
    public:
-    explicit Lease(Attachment& owner) : owner_(&owner) {}
-    Lease(Lease&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
+    explicit Lease(Attachment& owner);  // with its mutex held
+    Lease(Lease&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), session_(other.session_), watch_(other.watch_) {}
     Lease& operator=(Lease&&) = delete;
-    ~Lease();
-    [[nodiscard]] distrun_session* session() const { return owner_->session_; }
+    ~Lease();  // on the same thread
+    [[nodiscard]] distrun_session* session() const { return session_; }
     // From here on another thread may complete the flight, and with it free it.
     void watch(std::vector<distrun_handle*> handles, Flight* flight) const;
 
    private:
+    // Both stay valid: what a lease may still use is not freed.
     Attachment* owner_;
+    distrun_session* session_;
+    distrun_watch* watch_;
   };
 
-  // Python, at init and before the session is freed. attach: empty, or the reason.
+  // Python, at init and before the session is freed. attach: empty, or the reason. detach: false if some thread is
+  // still inside a call, as the calling one is in a signal handler that runs in an operation: the session must not be
+  // freed.
   std::string attach(distrun_session* session);
-  void detach();
+  bool detach();
 
   std::optional<Lease> lease();
 
@@ -84,6 +90,7 @@ class Attachment {
   void forget_numbers(std::int32_t process_set);
 
  private:
+  std::string start_completer(distrun_watch* watch);
   void take_completions(distrun_watch* watch);
 
   std::mutex mutex_;
@@ -93,7 +100,7 @@ class Attachment {
   bool detaching_ = false;
   int leases_ = 0;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> numbers_;
-  std::thread completer_;
+  std::thread completer_;  // of who attaches and detaches
 };
 
 // Never destroyed: operations may be in flight when the process ends.

@@ -39,7 +39,8 @@ DISTRUN_JAX_EXPORT const char* distrun_jax_attach(distrun_session* session) {
   return text.c_str();
 }
 
-DISTRUN_JAX_EXPORT void distrun_jax_detach() { attachment().detach(); }
+// 0: a thread still uses the session.
+DISTRUN_JAX_EXPORT std::int32_t distrun_jax_detach() { return attachment().detach() ? 1 : 0; }
 
 // 1 if `error` was filled: the failure that `text`, a JAX exception's, tells of.
 DISTRUN_JAX_EXPORT std::int32_t distrun_jax_failure(const char* text, distrun_error* error) {

@@ -35,7 +35,8 @@ DISTRUN_TF_EXPORT const char* distrun_tensorflow_attach(distrun_session* session
   return text.c_str();
 }
 
-DISTRUN_TF_EXPORT void distrun_tensorflow_detach() { attachment().detach(); }
+// 0: a thread still uses the session.
+DISTRUN_TF_EXPORT std::int32_t distrun_tensorflow_detach() { return attachment().detach() ? 1 : 0; }
 
 DISTRUN_TF_EXPORT void distrun_tensorflow_forget_numbers(std::int32_t process_set) {
   attachment().forget_numbers(process_set);

@@ -25,8 +25,8 @@ class _Extension:
         if text:
             raise RuntimeError(f"distrun.jax cannot use the session: {text.decode(errors='replace')}")
 
-    def detach(self) -> None:
-        self.native.distrun_jax_detach()
+    def detach(self) -> bool:
+        return bool(self.native.distrun_jax_detach())
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def _load() -> ctypes.CDLL:
     prototypes: dict[str, tuple[object, list[object]]] = {
         "distrun_jax_bind": (ctypes.c_char_p, [ctypes.c_void_p]),
         "distrun_jax_attach": (ctypes.c_char_p, [ctypes.c_void_p]),
-        "distrun_jax_detach": (None, []),
+        "distrun_jax_detach": (ctypes.c_int32, []),
         "distrun_jax_failure": (ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(_abi.ErrorStruct)]),
     }
     for name, (result, arguments) in prototypes.items():

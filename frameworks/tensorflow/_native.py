@@ -128,11 +128,10 @@ class _Attachment:
             raise errors.DistrunError(failure)
         self._attached = made
 
-    def detach(self) -> None:
-        """Returns when no kernel uses the session any more."""
-        if self._attached is not None:
-            self._attached.calls.distrun_tensorflow_detach()
-        self._attached = None
+    def detach(self) -> bool:
+        """Returns when no kernel uses the session any more; False if one still does."""
+        made, self._attached = self._attached, None
+        return made is None or bool(made.calls.distrun_tensorflow_detach())
 
 
 def extend() -> None:

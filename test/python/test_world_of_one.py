@@ -61,9 +61,10 @@ def test_what_waits_where_no_thread_can_start(world: None, monkeypatch: pytest.M
 
 
 class _Extension:
-    def __init__(self, fails: bool = False) -> None:
+    def __init__(self, fails: bool = False, drains: bool = True) -> None:
         self.calls: list[str] = []
         self.fails = fails
+        self.drains = drains
 
     def attach(self, session: int) -> None:
         assert session
@@ -71,8 +72,9 @@ class _Extension:
         if self.fails:
             raise RuntimeError("no room")
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         self.calls.append("detach")
+        return self.drains
 
 
 def test_an_extension_has_the_session_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +94,19 @@ def test_an_extension_has_the_session_while_it_is_open(monkeypatch: pytest.Monke
     _session._extensions.remove(failing)
     hvd.init()
     hvd.shutdown()
+
+
+def test_a_session_that_an_extension_still_uses_is_not_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    stuck, other = _Extension(drains=False), _Extension()
+    monkeypatch.setattr(_session, "_extensions", [stuck, other])
+    hvd.init()
+    pointer, close = _session.current().pointer, library().distrun_close
+    monkeypatch.setattr(library(), "distrun_close", closed.append)
+    hvd.shutdown()
+    close(pointer)
+    assert not closed and not hvd.is_initialized()
+    assert stuck.calls == other.calls == ["attach", "detach"]
 
 
 def test_one_session_in_a_process(world: None) -> None:

@@ -101,8 +101,7 @@ class Session:
         with self._lock:
             self._closing = True
             drained = self._idle.wait_for(lambda: self._callers == 0, _DRAIN_SECONDS)
-        for extension in _extensions:
-            extension.detach()
+        drained = _detach_all() and drained
         # A thread that is still inside would use freed memory: then the session is leaked on purpose.
         if drained:
             library().distrun_close(self.pointer)
@@ -164,12 +163,21 @@ class Extension(Protocol):
         """The native session, just opened. An exception makes init fail with it."""
         ...
 
-    def detach(self) -> None:
-        """Returns when the library no longer uses the session, which is freed next; everything is complete then."""
+    def detach(self) -> bool:
+        """Returns when the library no longer uses the session, which is freed next; everything is complete then.
+
+        False: a thread is still inside, as this one is in a signal handler that ran in an operation.
+        """
         ...
 
 
 _extensions: list[Extension] = []
+
+
+def _detach_all() -> bool:
+    """Every extension lets go of the session, also where one of them cannot."""
+    drained = [extension.detach() for extension in _extensions]
+    return all(drained)
 
 
 def extend(extension: Extension) -> None:
@@ -254,9 +262,8 @@ def open_session(settings: Mapping[str, object]) -> bool:
             for extension in _extensions:
                 extension.attach(session.pointer)
         except BaseException:
-            for extension in _extensions:
-                extension.detach()
-            library().distrun_close(session.pointer)
+            if _detach_all():
+                library().distrun_close(session.pointer)
             raise
         _current = session
         errors.set_own_rank(_current.world.rank)

@@ -72,6 +72,13 @@ def test_signals_in_a_blocked_operation(run_framework: RunFramework, tmp_path: P
     assert_passed(run_framework("-np", "2", program="tf_ends.py", words=words), 2)
 
 
+def test_a_handler_that_leaves_the_job_in_an_operation_returns(run_framework: RunFramework, tmp_path: Path) -> None:
+    done = run_framework(
+        *("-np", "2", "--shutdown-timeout", "1"), program="tf_ends.py", words=("left", str(tmp_path / "left"))
+    )
+    assert re.search(r"^\[0\] left \w+$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
 def test_ctrl_c_ends_a_job_that_waits_in_a_graph(start_job: StartJob, framework_python: str) -> None:
     job = start_job("-np", "2", "--grace", "2", framework_python, PROGRAMS / "tf_ends.py", "stuck")
     job.wait_lines("stuck", 2, timeout=120)

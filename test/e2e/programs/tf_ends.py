@@ -74,6 +74,31 @@ def interrupted() -> None:
     hvd.broadcast_object("go", 0)
 
 
+def left_in_handler() -> None:
+    """A handler leaves the job in an operation that the other rank never makes."""
+    left = Path(sys.argv[2])
+
+    def leave(*_: object) -> None:
+        try:
+            hvd.shutdown()
+        except hvd.Timeout as failure:
+            assert "never.made" in str(failure), failure
+            left.touch()
+
+    signal.signal(signal.SIGUSR1, leave)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        while not left.exists():
+            time.sleep(0.02)
+        os._exit(0)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    try:
+        hvd.allreduce(tf.ones([2]), name="never.made")
+    except Exception as failure:
+        print(f"left {type(failure).__name__}", flush=True)
+    assert not hvd.is_initialized()
+
+
 def main() -> None:
     hvd.init()
     if HOW == "eager":
@@ -83,6 +108,8 @@ def main() -> None:
     elif HOW == "interrupted":
         interrupted()
         print("all checks passed", flush=True)
+    elif HOW == "left":
+        left_in_handler()
     elif HOW == "stuck":
         # Ctrl-C at the launcher must end this.
         print("stuck", flush=True)
