@@ -16,6 +16,8 @@ namespace distrun::api {
 // Remembers a failure for distrun_last_error on this thread and returns its code; an ok status returns DISTRUN_OK and
 // leaves the last error as it is.
 std::int32_t report(const Status& status);
+// The same for the exception that is being handled; needs no memory to say that there is none.
+std::int32_t report_exception() noexcept;
 const Status& last_error();
 
 // Points into `status`, which must outlive the use.
@@ -50,10 +52,8 @@ std::int32_t guarded(const Body& body) {
            "with the spawn method, or call distrun in the parent)"});
     }
     return report(body());
-  } catch (const std::bad_alloc&) {
-    return report({Errc::kOutOfMemory, "out of memory"});
-  } catch (const std::exception& error) {
-    return report({Errc::kInternal, std::string("a bug in distrun: ") + error.what()});
+  } catch (const std::exception&) {
+    return report_exception();
   }
 }
 

@@ -70,8 +70,8 @@ constexpr std::int32_t dtype_of() {
 
 }  // namespace detail
 
-// One operation in flight. The memory it was given must stay valid until wait() has returned, or thrown anything but
-// DISTRUN_TIMEOUT while done() is false: after that it still runs.
+// One operation in flight. The memory it was given must stay valid until wait() has returned, or done() is true where
+// wait() has thrown: until then it still runs. A wait() without a limit throws only when it is done.
 class Operation {
  public:
   Operation() = default;
@@ -83,15 +83,20 @@ class Operation {
   }
   ~Operation() { distrun_release(handle_); }
 
-  // Waits at most `seconds` in all (negative: no limit). A signal that arrives does not end the wait.
+  // Waits at most `seconds` in all (negative: no limit). Neither a signal that arrives ends the wait, nor that waiting
+  // itself fails.
   void wait(double seconds = -1.0) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
-    std::int32_t code = distrun_wait(handle_, seconds);
-    while (code == DISTRUN_INTERRUPTED) {
-      const double left = seconds - std::chrono::duration<double>(Clock::now() - start).count();
-      code = distrun_wait(handle_, seconds < 0 ? seconds : std::max(left, 0.0));
+    double left = seconds;
+    std::int32_t code = distrun_wait(handle_, left);
+    while (code == DISTRUN_INTERRUPTED || (left != 0 && may_be_of_the_wait(code) && !done())) {
+      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+      left = seconds < 0 ? seconds : std::max(seconds - waited, 0.0);
+      code = distrun_wait(handle_, left);
     }
+    // By now the operation may have a result of its own.
+    if (may_be_of_the_wait(code) && done()) code = distrun_wait(handle_, 0.0);
     detail::check(code);
   }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
@@ -104,6 +109,10 @@ class Operation {
   }
 
  private:
+  static bool may_be_of_the_wait(std::int32_t code) {
+    return code == DISTRUN_OUT_OF_MEMORY || code == DISTRUN_INTERNAL;
+  }
+
   distrun_handle* handle_ = nullptr;
 };
 

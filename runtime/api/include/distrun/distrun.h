@@ -209,8 +209,10 @@ DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, ch
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
 /* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
- * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0. Otherwise the
- * operation's own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
+ * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0; so do
+ * DISTRUN_OUT_OF_MEMORY and DISTRUN_INTERNAL where waiting itself failed. While distrun_poll() says 0 the operation
+ * runs on and its memory is in use, whatever this has returned. Otherwise the operation's own result, which is
+ * DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
 /* All handles; the first that failed is reported and its index stored (may be NULL). */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);

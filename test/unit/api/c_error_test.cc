@@ -1,0 +1,77 @@
+#include "runtime/api/c_error.h"
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace {
+
+thread_local bool t_no_memory = false;
+
+void* allocate(std::size_t size) {
+  void* const memory = t_no_memory ? nullptr : std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void* operator new[](std::size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace distrun::api {
+namespace {
+
+TEST_CASE("where no memory is left the code and the text say so, and no exception leaves", "[api]") {
+  std::int32_t thrown = 0;
+  std::int32_t wrapped = 0;
+  t_no_memory = true;
+  try {
+    thrown = guarded([]() -> Status { return {Errc::kTimeout, std::string(1000, 'x')}; });
+    struct Bug : std::exception {
+      [[nodiscard]] const char* what() const noexcept override { return "a text that needs memory of its own"; }
+    };
+    wrapped = guarded([]() -> Status { throw Bug(); });
+  } catch (...) {
+    thrown = -1;
+  }
+  t_no_memory = false;
+  CHECK(thrown == DISTRUN_OUT_OF_MEMORY);
+  CHECK(wrapped == DISTRUN_OUT_OF_MEMORY);
+  CHECK(last_error().message() == "out of memory");
+}
+
+TEST_CASE("a bug of ours is told with its text", "[api]") {
+  CHECK(guarded([]() -> Status { throw std::logic_error("seven is not eight"); }) == DISTRUN_INTERNAL);
+  CHECK(last_error().message() == "a bug in distrun: seven is not eight");
+}
+
+// What is made before the first failure ends after it, as static objects do when the process ends.
+struct FailsLate {
+  ~FailsLate() {
+    (void)report({Errc::kTimeout, "a text that is told after the end of the thread's own variables"});
+    *code = static_cast<int>(last_error().code());
+  }
+  std::atomic<int>* code = nullptr;
+};
+
+TEST_CASE("what fails after the thread's variables have ended is told too", "[api]") {
+  std::atomic<int> code{0};
+  std::thread([&] {
+    thread_local FailsLate late;
+    late.code = &code;
+    (void)report({Errc::kRankLost, "a text that the thread's end lets go of, and that is long enough"});
+  }).join();
+  CHECK(code == static_cast<int>(Errc::kTimeout));
+}
+
+}  // namespace
+}  // namespace distrun::api

@@ -1,0 +1,61 @@
+// Operation::wait of the C++ header above a fake of the C API: what it makes of each code.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdint>
+#include <distrun/distrun.hpp>
+#include <vector>
+
+namespace {
+
+std::vector<std::int32_t> g_codes;  // what distrun_wait returns, in turn
+std::size_t g_waits = 0;
+std::size_t g_done_after = 0;  // so many waits
+
+int handle_memory = 0;
+distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory);
+
+// The code that wait() throws, 0 if it returns.
+int waited(std::vector<std::int32_t> codes, std::size_t done_after, double seconds = -1.0) {
+  g_codes = std::move(codes);
+  g_waits = 0;
+  g_done_after = done_after;
+  distrun::Operation operation(handle);
+  try {
+    operation.wait(seconds);
+  } catch (const distrun::Error& error) {
+    return error.code;
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t distrun_wait(distrun_handle*, double) { return g_codes.at(g_waits++); }
+int32_t distrun_poll(distrun_handle*) { return g_waits >= g_done_after ? 1 : 0; }
+void distrun_release(distrun_handle*) {}
+void distrun_last_error(distrun_error* error) {
+  *error = {};
+  error->code = g_codes.at(g_waits - 1);
+  error->message = error->tensor = error->host = error->cause = "";
+}
+
+}  // extern "C"
+
+TEST_CASE("a wait that fails while the operation runs goes on, so that nobody frees its memory") {
+  CHECK(waited({DISTRUN_OUT_OF_MEMORY, DISTRUN_INTERNAL, DISTRUN_INTERRUPTED, DISTRUN_OK}, 4) == 0);
+  CHECK(g_waits == 4);
+  CHECK(waited({DISTRUN_INTERNAL, DISTRUN_RANK_LOST}, 2) == DISTRUN_RANK_LOST);
+  CHECK(waited({DISTRUN_OUT_OF_MEMORY, DISTRUN_OK}, 2, 60.0) == 0);
+}
+
+TEST_CASE("an operation's own lack of memory is told, and its success is where only the wait failed") {
+  CHECK(waited({DISTRUN_OUT_OF_MEMORY, DISTRUN_OUT_OF_MEMORY}, 1) == DISTRUN_OUT_OF_MEMORY);
+  CHECK(waited({DISTRUN_OUT_OF_MEMORY, DISTRUN_OK}, 1) == 0);
+  CHECK(g_waits == 2);
+}
+
+TEST_CASE("a wait that fails has its limit all the same") {
+  CHECK(waited({DISTRUN_INTERNAL}, 9, 0.0) == DISTRUN_INTERNAL);
+  CHECK(waited({DISTRUN_TIMEOUT}, 9, 1.0) == DISTRUN_TIMEOUT);
+}
