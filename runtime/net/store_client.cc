@@ -68,6 +68,16 @@ class Client final : public StoreClient {
   [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
 
  private:
+  // Takes the waiter back however its call ends: it lies on that call's stack.
+  struct Registration {
+    ~Registration() {
+      const MutexLock lock(client.mutex_);
+      client.waiters_.erase(id);
+    }
+    Client& client;
+    std::uint64_t id;
+  };
+
   Result<StoreReply> call(StoreRequest request, TimePoint deadline);
   Result<StoreReply> wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline);
   Status tell(const StoreRequest& request);
@@ -135,9 +145,9 @@ Result<StoreReply> Client::call(StoreRequest request, TimePoint deadline) {
     DISTRUN_RETURN_IF_ERROR(send(request));
     waiters_[request.id] = &waiter;
   }
+  const Registration registration{.client = *this, .id = request.id};
   auto reply = wait_for_reply(waiter, request, deadline);
   const MutexLock lock(mutex_);
-  waiters_.erase(request.id);
   if (!reply.ok() && reply.status().code() != Errc::kInvalidArgument) {
     // So that the server need not remember it; whatever it answers meanwhile is dropped by dispatch().
     (void)send({.kind = StoreRequest::Kind::kCancel, .id = request.id});

@@ -1,0 +1,63 @@
+// A rank's call of the store for which memory does not suffice. In a program of its own, for it replaces operator new.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "test/support/store_thread.h"
+
+namespace {
+thread_local long allocations_left = -1;  // -1: as many as there is memory for
+}
+
+void* operator new(std::size_t size) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace distrun::net {
+namespace {
+
+TimePoint soon() { return deadline_after(40); }
+
+// kOk: it threw.
+Errc outcome_with(long allocations, StoreClient& client, const std::string& key) {
+  const TimePoint deadline = deadline_after(0.05);
+  Errc outcome = Errc::kOk;
+  allocations_left = allocations;
+  try {
+    outcome = client.get(key, deadline).status().code();
+  } catch (const std::bad_alloc&) {
+  }
+  allocations_left = -1;
+  return outcome;
+}
+
+TEST_CASE("wherever memory ends in a call, a reply that comes afterwards reaches nobody else", "[store]") {
+  test::StoreThread server(2);
+  const auto client = server.connect(0);
+  const auto other = server.connect(1);
+  Errc outcome = Errc::kOk;
+  long allocations = 0;
+  for (; outcome == Errc::kOk; ++allocations) {
+    REQUIRE(allocations < 200);
+    const std::string key = "key" + std::to_string(allocations);
+    outcome = outcome_with(allocations, *client, key);
+    // The next call has its waiter on the same place of the stack.
+    REQUIRE(other->set(key, "late").ok());
+    REQUIRE(other->set(key + "next", "right").ok());
+    const auto value = client->get(key + "next", soon());
+    REQUIRE(value.ok());
+    REQUIRE(*value == "right");
+  }
+  CHECK(outcome == Errc::kTimeout);
+  CHECK(allocations > 3);
+}
+
+}  // namespace
+}  // namespace distrun::net
