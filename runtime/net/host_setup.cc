@@ -139,9 +139,8 @@ Status Setup::make_own_ends() {
   if (!bell.valid()) return errno_status("no eventfd for the ranks of this host", errno);
   const std::size_t others = ranks_.size() - 1;
   // The places are given back at once, for the others' descriptors come now.
-  return make_room(ends[0], 2 * others,
-                   "rank " + std::to_string(world_.rank) + " needs two descriptors of each of " +
-                       std::to_string(others) + " other ranks of its host")
+  return make_room(2 * others, "rank " + std::to_string(world_.rank) + " needs two descriptors of each of " +
+                                   std::to_string(others) + " other ranks of its host")
       .status();
 }
 

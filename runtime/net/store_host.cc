@@ -18,7 +18,7 @@ Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std
       StoreServer::create(key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout});
   if (!server.ok()) return server.status();
   DISTRUN_RETURN_IF_ERROR(
-      make_room((*server)->fd(), static_cast<std::size_t>(size),
+      make_room(static_cast<std::size_t>(size),
                 "rank 0, which keeps the store, needs a connection to each of " + std::to_string(size) + " ranks")
           .status());
   const auto address = parse_address((*server)->address());

@@ -237,9 +237,9 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   auto listener = listen_secure(*address, *options.key, hello(options, -1));
   if (!listener.ok()) return listener.status();
   // The places are given back at once, for the members come now.
-  DISTRUN_RETURN_IF_ERROR(make_room((*listener)->fd(), members.size() - 1,
-                                    "rank " + std::to_string(options.world->rank) + " needs a connection to each of " +
-                                        std::to_string(members.size() - 1) + " other ranks")
+  DISTRUN_RETURN_IF_ERROR(make_room(members.size() - 1, "rank " + std::to_string(options.world->rank) +
+                                                            " needs a connection to each of " +
+                                                            std::to_string(members.size() - 1) + " other ranks")
                               .status());
   DISTRUN_RETURN_IF_ERROR(options.store->set(store_key(options), (*listener)->address()));
   const auto index_of = [&](int rank) {

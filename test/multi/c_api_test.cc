@@ -459,6 +459,19 @@ TEST_CASE("a forked child is refused, and its parent goes on") {
   distrun_release(in_flight);
 }
 
+TEST_CASE("40 process sets at once") {
+  std::vector<std::int32_t> ranks(static_cast<std::size_t>(g_session->size()));
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<std::int32_t>(i);
+  std::vector<int> sets(40);
+  for (int& set : sets) set = g_session->add_process_set(ranks, true);
+  for (const int set : sets) {
+    float value = 1;
+    g_session->allreduce("in.many.sets", &value, 1, DISTRUN_SUM, set);
+    CHECK(value == static_cast<float>(g_session->size()));
+  }
+  for (const int set : sets) g_session->remove_process_set(set);
+}
+
 TEST_CASE("signals do not prolong a wait") {
   if (g_session->size() == 1) return;
   const Alarms alarms;

@@ -11,6 +11,7 @@
 #include "runtime/backend/gloo/operations.h"
 #include "runtime/backend/gloo/rendezvous_store.h"
 #include "runtime/backend/gloo/verify.h"
+#include "runtime/net/open_files.h"
 
 namespace distrun::backend::gloo_plugin {
 namespace {
@@ -22,6 +23,9 @@ using std::chrono::milliseconds;
 constexpr std::chrono::microseconds kPatience(500);
 constexpr int kRests = 64;
 constexpr int kMostTried = 32;  // members: each costs several calls of the kernel
+// Gloo listens for each member and connects to it, and a connection is duplicated (Sockets); its device has a few.
+constexpr std::size_t kFilesForEach = 3;
+constexpr std::size_t kFilesOfDevice = 8;
 
 // Gloo waits five times its timeout for a pair to connect.
 milliseconds connect_timeout(TimePoint deadline) {
@@ -41,6 +45,11 @@ Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& s
 Status Group::connect(const distrun_backend_group_spec& spec) {
   const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
   try {
+    const std::size_t others = spec.num_members - 1;
+    DISTRUN_RETURN_IF_ERROR(
+        net::make_room(kFilesForEach * others + kFilesOfDevice,
+                       "gloo needs a connection to each of the group's other " + std::to_string(others) + " members")
+            .status());
     ::gloo::transport::tcp::attr address;
     address.hostname = spec.local_host;
     std::shared_ptr<::gloo::transport::Device> device = ::gloo::transport::tcp::CreateDevice(address);

@@ -77,9 +77,8 @@ Status Mesh::listen(const std::string& local_host) {
   if (!listener.ok()) return listener.status();
   const std::string& address = (*listener)->address();
   if (address.size() > kAddressBytes) return {Errc::kSystem, address + " is not a numeric address"};
-  auto places = net::make_room(
-      (*listener)->fd(), size_ - 1,
-      "an alltoall needs a connection to each of the group's other " + std::to_string(size_ - 1) + " members");
+  auto places = net::make_room(size_ - 1, "an alltoall needs a connection to each of the group's other " +
+                                              std::to_string(size_ - 1) + " members");
   if (!places.ok()) return places.status();
   places_to_connect_ = *std::move(places);
   for (std::size_t i = 0; i < awaited_; ++i) {

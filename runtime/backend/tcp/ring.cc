@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "runtime/backend/agree.h"
+#include "runtime/net/open_files.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {
+
+// Two connections stay; the listener has three descriptors of its own meanwhile.
+constexpr std::size_t kFiles = 5;
 
 struct Seat {
   const GroupSpec& group;
@@ -33,6 +37,8 @@ struct Seat {
 };
 
 Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
+  // The places are given back at once, for the neighbours come now.
+  DISTRUN_RETURN_IF_ERROR(net::make_room(kFiles, "the backend tcp needs connections to both neighbours").status());
   const std::string address = any_port_of(seat.services.local_host);
   auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1));
   if (!listener.ok()) return listener.status();
