@@ -61,9 +61,11 @@ bool before_by_number(const std::string& a, const std::string& b) {
 }
 
 Result<DialIn> DialIn::listen(const std::string& address, const net::JobKey& key) {
-  auto listener = net::listen_secure(address, key, {.purpose = {}, .job_id = kDialJob});
+  DialIn out;
+  auto listener = net::listen_secure(address, key, {.purpose = {}, .job_id = kDialJob}, out.log_.get());
   if (!listener.ok()) return listener.status();
-  return DialIn(*std::move(listener));
+  out.listener_ = *std::move(listener);
+  return out;
 }
 
 // They have nothing to say before they are asked, so what can be read is their end.

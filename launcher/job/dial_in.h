@@ -9,6 +9,7 @@
 
 #include "launcher/spawn/agent_spawner.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/world.h"
 
@@ -28,9 +29,10 @@ class DialIn {
   std::unique_ptr<AgentSpawner> spawner();
 
  private:
-  explicit DialIn(std::unique_ptr<net::SecureListener> listener) : listener_(std::move(listener)) {}
+  DialIn() = default;
   void forget_gone();
 
+  std::unique_ptr<const Log> log_ = std::make_unique<Log>("warning");  // of strangers
   std::unique_ptr<net::SecureListener> listener_;
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host
 };

@@ -12,6 +12,7 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
+#include "runtime/net/open_files.h"
 
 namespace distrun::launcher {
 namespace {
@@ -29,6 +30,8 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals, n
       spawner_(spawner),
       signals_(std::move(signals)),
       key_(key),
+      // Its lines begin with "distrun ", and ours with "distrun: ".
+      log_("warning", -1, [this](const std::string& line) { output_->say(line.substr(line.find(' ') + 1)); }),
       verdict_(Verdict::Config{}),
       queue_(config.plan.assignment.hosts.size(), config.start) {}
 
@@ -69,7 +72,13 @@ Status Job::open() {
   options.job_id = config_.plan.job_id;
   options.size = static_cast<int>(config_.output.hosts.size());
   options.host_timeout = config_.host_timeout;
+  options.log = &log_;
   if (config_.several_machines) options.bind_address = "*:0";
+  const auto connections = static_cast<std::size_t>(options.size) + config_.plan.assignment.hosts.size();
+  DISTRUN_RETURN_IF_ERROR(net::make_room(connections, "the launcher needs a connection to each of " +
+                                                          counted(config_.output.hosts.size(), "rank") + " and " +
+                                                          counted(config_.plan.assignment.hosts.size(), "host"))
+                              .status());
   auto store = net::StoreServer::create(key_, options);
   if (!store.ok()) return store.status();
   store_ = *std::move(store);

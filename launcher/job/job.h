@@ -23,6 +23,7 @@
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/signals.h"
+#include "runtime/base/log.h"
 #include "runtime/net/store_server.h"
 #include "runtime/net/world.h"
 
@@ -173,6 +174,7 @@ class Job {
   AgentSpawner& spawner_;
   SignalSource signals_;
   net::JobKey key_;
+  const Log log_;                            // of strangers at our ports, through output_
   std::unique_ptr<net::StoreServer> store_;  // once it is known how many ranks there are
   std::unique_ptr<Output> output_;
   Verdict verdict_;

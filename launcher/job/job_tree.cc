@@ -19,7 +19,7 @@ void Job::plan_tree() {
   Tree tree{.starters = start_tree(by_ssh, config_.fan_out)};
   const std::string reason = tree_reason(tree.starters, config_.fan_out);
   if (reason.empty()) return;
-  auto door = net::listen_secure("*:0", tree.key, {.purpose = {}, .job_id = config_.plan.job_id});
+  auto door = net::listen_secure("*:0", tree.key, {.purpose = {}, .job_id = config_.plan.job_id}, &log_);
   if (!door.ok()) return;
   tree.door = *std::move(door);
   const auto own = net::parse_address(tree.door->address());

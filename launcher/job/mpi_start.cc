@@ -61,7 +61,7 @@ Result<std::unique_ptr<MpiStart>> MpiStart::start(const MpiRequest& request) {
 
 Status MpiStart::listen(const MpiRequest& request) {
   const char* where = request.several_machines ? "*:0" : "127.0.0.1:0";
-  auto listener = net::listen_secure(where, key_, {.purpose = {}, .job_id = kDialJob});
+  auto listener = net::listen_secure(where, key_, {.purpose = {}, .job_id = kDialJob}, &log_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   const auto own = net::parse_address(listener_->address());

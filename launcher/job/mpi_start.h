@@ -11,6 +11,7 @@
 #include "launcher/plan/network.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/process.h"
+#include "runtime/base/log.h"
 #include "runtime/net/secure_socket.h"
 
 namespace distrun::launcher {
@@ -44,6 +45,7 @@ class MpiStart {
   bool gone_within(double seconds);
 
   net::JobKey key_ = net::JobKey::generate();  // the wrappers'; the job has its own
+  const Log log_{"warning"};                   // of strangers
   std::unique_ptr<net::SecureListener> listener_;
   std::vector<std::string> addresses_;  // where it is reached
   Process process_;

@@ -135,8 +135,12 @@ Status Session::join_job(const Environment& environment, TimePoint deadline) {
   hosts_ = std::move(membership->hosts);
   world_.host_timeout = settings().host_timeout;  // rank 0's by now
 
-  auto link = net::connect_host(
-      {.world = &world_, .key = key_.get(), .store = store_.get(), .wait_set = wait_set_.get(), .deadline = deadline});
+  auto link = net::connect_host({.world = &world_,
+                                 .key = key_.get(),
+                                 .store = store_.get(),
+                                 .wait_set = wait_set_.get(),
+                                 .deadline = deadline,
+                                 .log = log_.get()});
   if (link.ok()) {
     host_link_ = *std::move(link);
   } else {
@@ -185,7 +189,8 @@ Status Session::choose_control(TimePoint deadline) {
                                            .store = store_.get(),
                                            .wait_set = wait_set_.get(),
                                            .deadline = deadline,
-                                           .members = {}});
+                                           .members = {},
+                                           .log = log_.get()});
     if (!plane.ok()) return plane.status();
     control_plane_ = *std::move(plane);
   }
@@ -258,7 +263,8 @@ Result<std::vector<std::unique_ptr<backend::Backend>>> Session::make_backends(in
                                       .host_link = host_link_.get(),
                                       .host_link_error = host_link_error_,
                                       .local_host = own_address(),
-                                      .factories = &factories_};
+                                      .factories = &factories_,
+                                      .log = log_.get()};
   const TimePoint deadline = deadline_after(settings().start_timeout);
   const std::string set = name_of(process_set);
   auto offers = exchange_offers(group, factories_, services, deadline);

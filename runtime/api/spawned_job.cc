@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
 #include "runtime/net/meeting.h"
 #include "runtime/net/spawner_exchange.h"
@@ -67,7 +68,8 @@ Result<std::string> begin(const net::World& world, const net::OtherLauncher& lau
   // As the others will read it: what the exchange cannot carry of the name is gone.
   const auto plain = net::parse_meeting(net::to_word(meeting));
   meeting.job_id = plain.ok() ? plain->job_id : "job";
-  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout);
+  static const auto* const log = new Log("warning", world.rank);  // lives as long as the store
+  auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout, log);
   if (!host.ok()) return host.status();
   meeting.port = (*host)->port();
   keeper() = host->release();

@@ -9,6 +9,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/settings.h"
 #include "runtime/net/host_link.h"
 #include "runtime/net/store.h"
@@ -38,6 +39,7 @@ struct Services {
   std::string host_link_error;
   std::string local_host = "127.0.0.1";  // this host's address as the others reach it: what to listen on
   const Factories* factories = nullptr;  // all that this process has; null: the built-in ones
+  const Log* log = nullptr;              // told about strangers
 };
 
 // What one rank says of one backend for one group, before anything is set up. Pure data; travels through the store.

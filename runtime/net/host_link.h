@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/store.h"
 #include "runtime/net/wait_set.h"
@@ -54,6 +55,7 @@ struct HostLinkOptions {
   Store* store = nullptr;
   WaitSet* wait_set = nullptr;
   TimePoint deadline;
+  const Log* log = nullptr;  // told about strangers
 };
 
 // Collective over all ranks of the job. An error means that this rank has no link (memfd refused, memory limit, no

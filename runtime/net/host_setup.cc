@@ -180,7 +180,7 @@ Status Setup::lead(const Status& own_ends) {
 Status Setup::publish_address(const Status& own_ends) {
   DISTRUN_RETURN_IF_ERROR(own_ends);
   DISTRUN_RETURN_IF_ERROR(make_memory());
-  auto listener = listen_secure("unix:@", *options_.key, hello(-1));
+  auto listener = listen_secure("unix:@", *options_.key, hello(-1), options_.log);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   return options_.store->set(prefix_ + "address", listener_->address());

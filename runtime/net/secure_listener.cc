@@ -44,7 +44,8 @@ struct Stranger {
   Handshake handshake;
   std::vector<std::byte> received;
   TimePoint since;
-  TimePoint heard;  // its last whole message; single bytes do not count
+  TimePoint heard;       // its last whole message; single bytes do not count
+  bool refused = false;  // no stranger: it has the key, and was told why it is not wanted
 };
 
 class Listener final : public SecureListener {
@@ -62,7 +63,7 @@ class Listener final : public SecureListener {
 
   Status watch(int fd, std::uint64_t id);
   void accept_all(TimePoint now);
-  void pause(TimePoint now);
+  void pause(TimePoint now, const Status& shortage);
   void wait_for_room();
   void resume(TimePoint now);
   bool make_room(TimePoint heard_before);
@@ -85,6 +86,7 @@ class Listener final : public SecureListener {
   std::uint64_t next_id_ = 2;
   std::map<std::uint64_t, Stranger> strangers_;  // in order of arrival
   std::optional<TimePoint> paused_until_;        // no accepting: descriptors have run out, or full_
+  bool short_ = false;                           // descriptors have run out before, which was told
   bool full_ = false;                            // no room until a stranger goes or has been silent for too long
   TimePoint now_;                                // of the progress() under way
   TimePoint silent_until_;                       // no line about strangers before
@@ -153,7 +155,7 @@ void Listener::accept_all(TimePoint now) {
     // Who has no room here waits in the kernel's backlog, where nothing of it is lost.
     if (strangers_.size() >= kMaxStrangers && !make_room(now - kSilence)) return wait_for_room();
     auto fd = accept_stream(listener_.get());
-    if (!fd.ok()) return pause(now);
+    if (!fd.ok()) return pause(now, fd.status());
     if (!fd->valid()) return;
     const std::uint64_t id = next_id_++;
     if (!watch(fd->get(), id).ok()) continue;
@@ -162,7 +164,12 @@ void Listener::accept_all(TimePoint now) {
 }
 
 // Out of descriptors: a listening socket that stays readable would keep the owner busy for nothing.
-void Listener::pause(TimePoint now) {
+void Listener::pause(TimePoint now, const Status& shortage) {
+  if (log_ != nullptr && !short_) {
+    log_->warning(address_text_ + " (" + self_.purpose + "): " + shortage.message() +
+                  "; those who come wait until there is room. Is the limit of open files (`ulimit -Hn`) too low?");
+  }
+  short_ = true;
   make_room(now);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   paused_until_ = now + kRestAfterShortage;
@@ -246,13 +253,14 @@ Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& acce
   why = accept ? accept(peer) : std::string();
   stranger.handshake.decide(why);
   if (why.empty()) return Verdict::kPeer;
+  stranger.refused = true;
   const auto output = stranger.handshake.take_output();
   ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return Verdict::kDrop;
 }
 
 void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why) {
-  report(it->second.fd.get(), why);
+  if (!it->second.refused) report(it->second.fd.get(), why);
   // Bytes that nobody has read would turn the close into a reset, which can overtake our last words.
   std::array<std::byte, 4096> buffer;
   ::shutdown(it->second.fd.get(), SHUT_WR);

@@ -100,7 +100,7 @@ Result<std::unique_ptr<SecureSocket>> accept_or_news(SecureListener& listener,
 // `bind_address`: "127.0.0.1:0", "[::1]:0", "*:0" (all addresses), "unix:@abstract", or "unix:@" for a random abstract
 // name. `self` is what this side says of itself: a peer must name its job_id and version and aim at its `from`; if
 // `purpose` is not empty, a peer must have the same one, otherwise `accept` decides. `log`, if given, outlives the
-// listener and is told about strangers.
+// listener and is told about strangers, and once when descriptors run out.
 Result<std::unique_ptr<SecureListener>> listen_secure(const std::string& bind_address, const JobKey& key,
                                                       const Hello& self, const Log* log = nullptr);
 

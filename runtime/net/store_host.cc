@@ -13,9 +13,9 @@
 namespace distrun::net {
 
 Result<std::unique_ptr<StoreHost>> StoreHost::start(const JobKey& key, const std::string& job_id, int size,
-                                                    double host_timeout) {
-  auto server =
-      StoreServer::create(key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout});
+                                                    double host_timeout, const Log* log) {
+  auto server = StoreServer::create(
+      key, {.bind_address = "*:0", .job_id = job_id, .size = size, .host_timeout = host_timeout, .log = log});
   if (!server.ok()) return server.status();
   DISTRUN_RETURN_IF_ERROR(
       make_room(static_cast<std::size_t>(size),

@@ -10,6 +10,7 @@
 #include "runtime/base/annotations.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fork_guard.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/store_judge.h"
 #include "runtime/net/store_server.h"
@@ -18,9 +19,10 @@ namespace distrun::net {
 
 class StoreHost {
  public:
-  // Listens on all addresses of this host: which of them the others reach is not known yet.
+  // Listens on all addresses of this host: which of them the others reach is not known yet. `log`, if given, outlives
+  // it and is told about strangers.
   static Result<std::unique_ptr<StoreHost>> start(const JobKey& key, const std::string& job_id, int size,
-                                                  double host_timeout);
+                                                  double host_timeout, const Log* log = nullptr);
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;

@@ -234,7 +234,7 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
   if (members.size() == 1) return sockets;
   const auto address = bind_address(*options.world);
   if (!address.ok()) return address.status();
-  auto listener = listen_secure(*address, *options.key, hello(options, -1));
+  auto listener = listen_secure(*address, *options.key, hello(options, -1), options.log);
   if (!listener.ok()) return listener.status();
   // The places are given back at once, for the members come now.
   DISTRUN_RETURN_IF_ERROR(make_room(members.size() - 1, "rank " + std::to_string(options.world->rank) +

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/control_plane.h"
 #include "runtime/net/store.h"
@@ -23,6 +24,7 @@ struct TcpControlOptions {
   TimePoint deadline;
   std::string name = "job";  // of the group; several groups over one store need several names
   std::vector<int> members;  // world ranks by member index; empty means all
+  const Log* log = nullptr;  // told about strangers
 };
 
 // Collective over the members. Member 0 listens on the address by which this host reaches the launcher and puts it into

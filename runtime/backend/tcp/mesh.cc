@@ -29,7 +29,7 @@ bool connects(std::size_t from, std::size_t to, std::size_t size) {
 
 Result<std::unique_ptr<Mesh>> Mesh::open(const GroupSpec& group, const Services& services, Events events) {
   std::unique_ptr<Mesh> mesh(new Mesh(group, services, std::move(events)));  // the constructor is private
-  DISTRUN_RETURN_IF_ERROR(mesh->listen(services.local_host));
+  DISTRUN_RETURN_IF_ERROR(mesh->listen(services));
   return mesh;
 }
 
@@ -72,8 +72,8 @@ net::Hello Mesh::hello(int to) const {
           .version = kRingVersion};
 }
 
-Status Mesh::listen(const std::string& local_host) {
-  auto listener = net::listen_secure(any_port_of(local_host), key_, hello(-1));
+Status Mesh::listen(const Services& services) {
+  auto listener = net::listen_secure(any_port_of(services.local_host), key_, hello(-1), services.log);
   if (!listener.ok()) return listener.status();
   const std::string& address = (*listener)->address();
   if (address.size() > kAddressBytes) return {Errc::kSystem, address + " is not a numeric address"};

@@ -48,7 +48,7 @@ class Mesh {
   [[nodiscard]] std::string refusal(int rank) const;
   [[nodiscard]] std::size_t member(int rank) const;  // size_ if it is none
   [[nodiscard]] std::string address_of(std::size_t peer) const;
-  Status listen(const std::string& local_host);
+  Status listen(const Services& services);
   void on_listener();
   void close_if_complete();
   void try_connect(std::size_t peer);

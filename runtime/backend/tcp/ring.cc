@@ -40,7 +40,7 @@ Result<std::unique_ptr<net::SecureListener>> listen(const Seat& seat) {
   // The places are given back at once, for the neighbours come now.
   DISTRUN_RETURN_IF_ERROR(net::make_room(kFiles, "the backend tcp needs connections to both neighbours").status());
   const std::string address = any_port_of(seat.services.local_host);
-  auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1));
+  auto listener = net::listen_secure(address, *seat.services.key, seat.hello(seat.me(), -1), seat.services.log);
   if (!listener.ok()) return listener.status();
   DISTRUN_RETURN_IF_ERROR(seat.services.store->set(seat.key(std::to_string(seat.index())), (*listener)->address()));
   return listener;

@@ -250,7 +250,7 @@ def test_16_threads_submit(faults, backend: str) -> None:  # type: ignore[no-unt
 
 
 def test_strangers_on_every_port(faults, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """The job is unaffected and holds no memory for them."""
+    """The job is unaffected, holds no memory for them, and tells of them."""
     seen = tmp_path / "seen"
     job = faults("works", "--backend", "tcp", "-x", "DISTRUN_CONTROL=tcp", "-x", f"SEEN={seen}")
     processes = [*job.ranks(2).values(), job.process.pid, agent_of(job.process.pid)]
@@ -262,6 +262,15 @@ def test_strangers_on_every_port(faults, tmp_path: Path) -> None:  # type: ignor
         seen.touch()
         assert job.finish(120) == 0, job.text
     assert len(job.wait_lines(r"done \d")) == 2
+    job.wait_lines(r"distrun: warning: turned 127\.0\.0\.1:\d+ away from .* \(store\): ", errors=True)
+
+
+def test_more_ranks_than_files_may_be_open() -> None:
+    words = ("-np", "100", "--oversubscribe", "true")
+    limited = ["sh", "-c", 'ulimit -n 80; exec "$@"', "sh", launcher_path(), *words]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 69, done.stderr
+    assert "a connection to each of 100 ranks" in done.stderr and "raise `ulimit -Hn`, which is 80" in done.stderr
 
 
 def test_strangers_at_agents_that_wait_for_another(start_job: StartJob, tmp_path: Path) -> None:

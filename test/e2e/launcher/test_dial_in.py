@@ -99,6 +99,7 @@ def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> Non
         second = agent(start, head, key, "n2")
         _, errors = head.process.communicate(timeout=30)
     assert head.process.returncode == 0, errors
+    assert re.search(r"turned 127\.0\.0\.1:\d+ away from 127\.0\.0\.1:\d+", errors), errors
     assert [first.wait(30), second.wait(30)] == [0, 0]
 
 
@@ -226,7 +227,9 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
     assert stranger.wait(30) == 69
     assert head.process.poll() is None
     agent(start, head, key, "h")
-    assert head.process.wait(30) == 0
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 0, errors
+    assert re.search(r"turned 127\.0\.0\.1:\d+ away from .*key", errors), errors
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,8 @@ TEST_CASE("strangers leave no descriptors behind", "[listener]") {
 
 TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in when there are some again", "[listener]") {
   const JobKey key = JobKey::generate();
-  auto listener = listen_secure("127.0.0.1:0", key, {.purpose = "control", .job_id = "job", .from = 0});
+  Lines lines;
+  auto listener = listen_secure("127.0.0.1:0", key, {.purpose = "control", .job_id = "job", .from = 0}, &lines.log);
   REQUIRE(listener.ok());
   auto stranger = connect_stream(*parse_address((*listener)->address()), soon());
   REQUIRE(stranger.ok());
@@ -357,6 +358,8 @@ TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in whe
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   const TimePoint start = Clock::now();
   (*listener)->progress(start, {}, [](const std::unique_ptr<SecureSocket>&) {});
+  (*listener)->progress(start + std::chrono::seconds(2), {}, [](const std::unique_ptr<SecureSocket>&) {});
+  (*listener)->progress(start + std::chrono::seconds(2), {}, [](const std::unique_ptr<SecureSocket>&) {});
   pollfd item{.fd = (*listener)->fd(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&item, 1, 0);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
@@ -369,6 +372,9 @@ TEST_CASE("out of descriptors, the owner is not kept busy, and peers come in whe
     (*listener)->progress(Clock::now(), {}, [&](const std::unique_ptr<SecureSocket>&) { ++peers; });
   }
   CHECK(peers == 1);
+  REQUIRE(lines.all().size() == 1);
+  CHECK(lines.all()[0].find("Too many open files") != std::string::npos);
+  CHECK(lines.all()[0].find("ulimit -Hn") != std::string::npos);
 }
 
 }  // namespace
