@@ -102,7 +102,7 @@ void Session::find_backends() {
 // To the store: the launcher's, or rank 0's where another launcher started the ranks.
 Status Session::connect(const Environment& environment, TimePoint deadline) {
   if (spawner_) {
-    auto job = join_spawned_job(world_, *spawner_, deadline);
+    auto job = join_spawned_job(world_, *spawner_, deadline, log_.get());
     if (!job.ok()) return job.status();
     key_ = std::make_unique<net::JobKey>(job->key);
     channel_ = std::move(job->channel);

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
-#include "runtime/net/meeting.h"
 #include "runtime/net/spawner_exchange.h"
 
 namespace distrun::api {
 namespace {
 
-// For one address: the next one may be better than a dead route.
+// For one address at first: the next one may be better than a dead route.
 constexpr Duration kOneAddress = std::chrono::seconds(3);
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -24,10 +23,22 @@ struct Kept {
   std::optional<Result<net::Meeting>> meeting;
 };
 
-// Its destructor says goodbye to the launcher when the process exits.
+// Says goodbye to the launcher when the process exits, unless a thread is in the exchange then: it runs on until the
+// process is gone, and so the exchange stays.
+void say_goodbye();
+
+// Never destroyed, for the same reason.
 Kept& kept() {
-  static Kept one;
-  return one;
+  static auto* const one = [] {
+    std::atexit(say_goodbye);
+    return new Kept;
+  }();
+  return *one;
+}
+
+void say_goodbye() {
+  const std::unique_lock lock(kept().mutex, std::try_to_lock);
+  if (lock.owns_lock()) kept().exchange.reset();
 }
 
 // Never destroyed: its thread serves the other ranks until the process is gone.
@@ -94,21 +105,25 @@ Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline)
   return kept().exchange->size(deadline);
 }
 
-Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline) {
-  const std::lock_guard lock(kept().mutex);
-  auto& meeting = kept().meeting;
-  // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
-  if (!meeting) meeting = meet(kept(), world, launcher, deadline);
-  if (!meeting->ok()) return meeting->status();
-  world.job_id = (*meeting)->job_id;
+Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, TimePoint deadline, const Log* log) {
+  world.job_id = meeting.job_id;
   std::string tried;
-  for (const std::string& address : (*meeting)->addresses) {
-    world.store = net::with_port(address, (*meeting)->port);
-    auto channel = net::StoreClient::connect(world, (*meeting)->key, std::min(deadline, Clock::now() + kOneAddress), 0);
-    if (channel.ok()) {
-      return SpawnedJob{.key = (*meeting)->key, .channel = *std::move(channel), .keeper = keeper(), .reached = address};
+  bool silent = true;
+  // Longer each time: a store that is slow for many has to get through one handshake.
+  for (Duration each = kOneAddress; silent; each *= 2) {
+    silent = false;
+    tried.clear();
+    for (const std::string& address : meeting.addresses) {
+      world.store = net::with_port(address, meeting.port);
+      auto channel = net::StoreClient::connect(world, meeting.key, std::min(deadline, Clock::now() + each), 0);
+      if (channel.ok()) return SpawnedJob{.key = meeting.key, .channel = *std::move(channel), .reached = address};
+      silent = silent || channel.status().code() == Errc::kTimeout;
+      tried += "\n  " + world.store + ": " + channel.status().message();
     }
-    tried += "\n  " + world.store + ": " + channel.status().message();
+    if (Clock::now() >= deadline) break;
+    if (silent && each == kOneAddress && log != nullptr) {
+      log->warning("rank 0 does not answer yet; it is tried until start_timeout is over:" + tried);
+    }
   }
   return Status(ErrorInfo{.code = Errc::kRankLost,
                           .message = "rank 0 cannot be reached at any of its host's addresses; is there a network "
@@ -116,6 +131,18 @@ Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher&
                                      tried,
                           .ranks = {0},
                           .usable = false});
+}
+
+Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
+                                    const Log* log) {
+  const std::lock_guard lock(kept().mutex);
+  auto& meeting = kept().meeting;
+  // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
+  if (!meeting) meeting = meet(kept(), world, launcher, deadline);
+  if (!meeting->ok()) return meeting->status();
+  auto job = reach_store(world, **meeting, deadline, log);
+  if (job.ok()) job->keeper = keeper();
+  return job;
 }
 
 }  // namespace distrun::api

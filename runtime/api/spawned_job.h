@@ -7,7 +7,9 @@
 #include <string>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
+#include "runtime/net/meeting.h"
 #include "runtime/net/other_launcher.h"
 #include "runtime/net/store_client.h"
 #include "runtime/net/store_host.h"
@@ -25,7 +27,12 @@ struct SpawnedJob {
   std::string reached;               // the address at which rank 0's host was reached
 };
 
-// `world` has rank and size; sets its job_id and store.
-Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline);
+// `world` has rank and size; sets its job_id and store. `log`, if given, is told when rank 0 does not answer at once.
+Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
+                                    const Log* log = nullptr);
+
+// Its part behind the exchange: tries rank 0's addresses in turn, and where one is silent (a dead route, or a store
+// with thousands of ranks before it) all of them again until the deadline. `keeper` is left out.
+Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, TimePoint deadline, const Log* log);
 
 }  // namespace distrun::api
