@@ -78,7 +78,7 @@ class Backend {
   // Whether it has such an operation: the same on all members, whose capabilities are what all of them offered.
   // kUnsupported.
   [[nodiscard]] virtual Status can(OpKind kind, DType dtype) const;
-  // `token` comes back in completed(). An error here means that the operation was not started.
+  // `token` comes back in completed(). An error or exception here means that the operation was not started.
   virtual Status start(const Operation& operation, std::uint64_t token) = 0;
   // Moves what can be moved; true if anything did.
   virtual bool progress() = 0;

@@ -131,13 +131,23 @@ void Executor::start(std::unique_ptr<Flight> flight, std::vector<Completion>& do
   const backend::Capabilities& can = flight->backend->capabilities();
   flight->operation.alone = flights_.empty();
   flight->started = Clock::now();
-  const Status status = flight->backend->start(flight->operation, token);
-  if (!status.ok()) return finish(*flight, status, done);
-  flight->moves = &flights_like(can);
-  ++*flight->moves;
-  if (is_on_device(flight->operation)) ++on_devices_;
+  // Kept before the backend has it, which points to what it owns.
+  Flight& kept = *flights_.emplace(token, std::move(flight)).first->second;
+  Status status;
+  try {
+    status = kept.backend->start(kept.operation, token);
+  } catch (...) {
+    flights_.erase(token);
+    throw;
+  }
+  if (!status.ok()) {
+    const auto refused = flights_.extract(token);
+    return finish(*refused.mapped(), status, done);
+  }
+  kept.moves = &flights_like(can);
+  ++*kept.moves;
+  if (is_on_device(kept.operation)) ++on_devices_;
   exclusive_ = exclusive_ || can.exclusive;
-  flights_.emplace(token, std::move(flight));
 }
 
 void Executor::start_waiting(std::vector<Completion>& done) {
@@ -152,11 +162,15 @@ void Executor::start_waiting(std::vector<Completion>& done) {
 }
 
 void Executor::finish_joins(std::vector<Completion>& done) {
-  std::erase_if(joins_, [&](const std::unique_ptr<Flight>& join) {
-    if (aborted_.ok() && (in_flight(join->set) > 0 || !held_.empty())) return false;
+  for (std::size_t i = 0; i < joins_.size();) {
+    if (aborted_.ok() && (in_flight(joins_[i]->set) > 0 || !held_.empty())) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Flight> join = std::move(joins_[i]);
+    joins_.erase(joins_.begin() + static_cast<std::ptrdiff_t>(i));
     finish(*join, aborted_, done);
-    return true;
-  });
+  }
 }
 
 Status Executor::prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight) {
@@ -342,9 +356,10 @@ void Executor::finish(Flight& flight, const Status& status, std::vector<Completi
 }
 
 void Executor::collect(backend::Backend& backend, std::vector<Completion>& done) {
-  completed_.clear();
   backend.completed(completed_);
-  for (const backend::Completed& one : completed_) {
+  // Should one of them throw, those behind it stay for the next call.
+  while (collected_ < completed_.size()) {
+    const backend::Completed one = std::move(completed_[collected_++]);
     const auto found = flights_.find(one.token);
     DISTRUN_CHECK(found != flights_.end(), "a backend completes what was started on it");
     const std::unique_ptr<Flight> flight = std::move(found->second);
@@ -354,6 +369,8 @@ void Executor::collect(backend::Backend& backend, std::vector<Completion>& done)
     if (flight->backend->capabilities().exclusive) exclusive_ = false;
     finish(*flight, one.status, done);
   }
+  completed_.clear();
+  collected_ = 0;
   start_waiting(done);
 }
 

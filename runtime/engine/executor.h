@@ -96,7 +96,8 @@ class Executor {
   bool exclusive_ = false;      // such an operation is in flight
   std::size_t on_devices_ = 0;  // flights
   std::uint64_t next_token_ = 1;
-  std::vector<backend::Completed> completed_;  // scratch
+  std::vector<backend::Completed> completed_;  // by backends
+  std::size_t collected_ = 0;                  // so many of them are no flights any more
   std::vector<Completion> held_;               // failed, waiting for the first cause
   Status failure_;
   Status aborted_;
