@@ -88,7 +88,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   if (tensor == nullptr) return protocol_error(rank, "tensor '" + std::string(event.name) + "' twice");
   if (event.signature->kind == OpKind::kJoin) {
     join(rank, event.set, event.now);
-  } else {
+  } else if (tensor->is_new()) {
     excuse_joined(*tensor, event.now);
   }
   look_later(event.now);
@@ -101,6 +101,7 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   }
 }
 
+// Who joins later is excused by join().
 void Coordinator::excuse_joined(PendingTensor& tensor, TimePoint now) {
   for (const int rank : joined_.ranks(tensor.set)) {
     const std::size_t member = *position(rank, tensor.set);
@@ -112,11 +113,12 @@ void Coordinator::excuse_joined(PendingTensor& tensor, TimePoint now) {
 void Coordinator::join(int rank, int set, TimePoint now) {
   joined_.join(set, rank);
   last_join_ = now;
+  const std::size_t member = *position(rank, set);
   // All before any is completed: an error of one fails the tensors of its groups, and who is excused decides which.
   std::vector<std::string> whole;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (tensor->set != set || tensor->signature.kind == OpKind::kJoin) continue;
-    excuse_joined(*tensor, now);
+    if (!tensor->has(member)) Readiness::excuse(*tensor, member, now);
     if (tensor->complete()) whole.push_back(tensor->name);
   }
   for (const std::string& name : whole) {

@@ -19,17 +19,13 @@ std::vector<int> PendingTensor::missing_ranks() const {
 std::vector<int> PendingTensor::submitted_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < when.size(); ++i) {
-    if (has(i) && !is_excused((*members)[i])) ranks.push_back((*members)[i]);
+    if (has(i) && !is_excused(i)) ranks.push_back((*members)[i]);
   }
   return ranks;
 }
 
-bool PendingTensor::is_excused(int rank) const {
-  return std::find(excused.begin(), excused.end(), rank) != excused.end();
-}
-
 const Signature& PendingTensor::signature_of(std::size_t member) const {
-  const auto found = std::find_if(odd.begin(), odd.end(), [member](const auto& one) { return one.first == member; });
+  const auto found = odd.find(member);
   return found == odd.end() ? signature : found->second;
 }
 
@@ -53,6 +49,8 @@ void Readiness::excuse(PendingTensor& tensor, std::size_t member, TimePoint now)
   tensor.when[member] = now;
   --tensor.missing;
   tensor.excused.push_back((*tensor.members)[member]);
+  tensor.excuses.resize(tensor.members->size());
+  tensor.excuses[member] = true;
   if (!tensor.first_dims.empty()) tensor.id = kNoId;  // what the id stands for has rows of this member
 }
 
@@ -77,7 +75,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
   } else {
     tensor = found->second.get();
     if (tensor->has(event.member)) return nullptr;
-    if (!compatible(tensor->signature, *event.signature)) tensor->odd.emplace_back(event.member, *event.signature);
+    if (!compatible(tensor->signature, *event.signature)) tensor->odd.emplace(event.member, *event.signature);
     if (tensor->id != event.id) tensor->id = kNoId;
   }
   tensor->when[event.member] = event.now;
@@ -121,9 +119,8 @@ namespace {
 std::vector<SplitsOf> splits_of(const PendingTensor& tensor) {
   std::vector<SplitsOf> all;
   for (std::size_t i = 0; i < tensor.members->size(); ++i) {
-    const int rank = (*tensor.members)[i];
-    if (!tensor.is_excused(rank)) {
-      all.push_back({.rank = rank, .rows = tensor.first_dims[i], .splits = tensor.splits[i]});
+    if (!tensor.is_excused(i)) {
+      all.push_back({.rank = (*tensor.members)[i], .rows = tensor.first_dims[i], .splits = tensor.splits[i]});
     }
   }
   return all;
@@ -157,7 +154,7 @@ Status verdict(const PendingTensor& tensor, const std::vector<std::string>& host
   } else {
     std::vector<RankSignature> all;
     for (std::size_t i = 0; i < tensor.members->size(); ++i) {
-      if (tensor.is_excused((*tensor.members)[i])) continue;
+      if (tensor.is_excused(i)) continue;
       all.push_back({.rank = (*tensor.members)[i], .signature = &tensor.signature_of(i)});
     }
     error = find_mismatch(all, context);

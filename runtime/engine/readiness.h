@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,12 +28,13 @@ struct PendingTensor {
   Signature signature;                        // the first submitter's
   std::vector<TimePoint> when;                // by member; kNever: not yet
   std::size_t missing = 0;
-  std::vector<std::pair<std::size_t, Signature>> odd;  // by member: not compatible with `signature`
-  std::vector<std::int64_t> first_dims;                // allgather, alltoall: by member; join: who was last
-  std::vector<std::vector<std::int64_t>> splits;       // alltoall: by member; empty: equal shares
-  std::vector<int> excused;                            // world ranks that have joined instead of submitting it
-  std::size_t refusing = 0;                            // members that say that its group cannot run
-  std::string refusal;                                 // why, of the first of them
+  std::map<std::size_t, Signature> odd;           // by member: not compatible with `signature`
+  std::vector<std::int64_t> first_dims;           // allgather, alltoall: by member; join: who was last
+  std::vector<std::vector<std::int64_t>> splits;  // alltoall: by member; empty: equal shares
+  std::vector<int> excused;                       // world ranks that have joined instead of submitting it
+  std::vector<bool> excuses;                      // the same by member; empty: none
+  std::size_t refusing = 0;                       // members that say that its group cannot run
+  std::string refusal;                            // why, of the first of them
   TensorId id = kNoId;  // the id by which all submitters so far announced it; kNoId: at least one sent a full request
   TimePoint first;      // submission
   TimePoint reported;   // last stall report
@@ -42,7 +44,9 @@ struct PendingTensor {
   [[nodiscard]] bool has(std::size_t member) const { return when[member] != kNever; }
   [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] std::vector<int> submitted_ranks() const;  // without those excused
-  [[nodiscard]] bool is_excused(int rank) const;
+  [[nodiscard]] bool is_excused(std::size_t member) const { return !excuses.empty() && excuses[member]; }
+  // Of one member only, and nobody was excused.
+  [[nodiscard]] bool is_new() const { return missing + 1 == when.size(); }
   // What this member, which has submitted it, says of it.
   [[nodiscard]] const Signature& signature_of(std::size_t member) const;
   // What the log carries for it: see TensorRef::first_dims.

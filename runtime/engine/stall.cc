@@ -53,8 +53,7 @@ std::string_view users_name(std::string_view name) {
 // Who has joined instead of submitting a tensor says nothing about it.
 bool crosswise(const PendingTensor& one, const PendingTensor& other) {
   for (std::size_t i = 0; i < one.when.size(); ++i) {
-    const int rank = (*one.members)[i];
-    if (one.has(i) == other.has(i) && !one.is_excused(rank) && !other.is_excused(rank)) return false;
+    if (one.has(i) == other.has(i) && !one.is_excused(i) && !other.is_excused(i)) return false;
   }
   return true;
 }

@@ -215,5 +215,39 @@ TEST_CASE("a long group is compared with one of another length in no time") {
   CHECK(only<entry::Fail>(c.act()).size() == 2 * kLength + 1);
 }
 
+// Seconds that the leader takes while the first of so many ranks submit what has run or failed in the end. The others
+// have joined, or there are none.
+double seconds_of(int submitters, int joined) {
+  constexpr int kTensors = 40;
+  Coordinator c(warning_options(submitters + joined));
+  const auto submit = [&c](int from, int to, const std::string& prefix, OpKind kind) {
+    for (int i = 0; i < kTensors; ++i) {
+      for (int rank = from; rank < to; ++rank) c.submitted(rank, request(kind, prefix + std::to_string(i)), at(0));
+    }
+  };
+  const std::clock_t start = std::clock();
+  submit(0, 1, "before.", OpKind::kAllreduce);
+  for (int rank = submitters; rank < submitters + joined; ++rank) c.submitted(rank, join(), at(0));
+  submit(1, submitters, "before.", OpKind::kAllreduce);
+  submit(0, submitters, "after.", OpKind::kAllreduce);
+  submit(0, submitters / 2, "allreduce.crosswise.", OpKind::kAllreduce);
+  submit(submitters / 2, submitters, "allgather.crosswise.", OpKind::kAllgather);
+  std::size_t ran = 0;
+  for (const entry::Run& run : only<entry::Run>(c.act())) ran += run.tensors.size();
+  CHECK(ran == 2 * kTensors);
+  c.tick(at(10));
+  CHECK(only<entry::Fail>(c.act()).size() == 2 * kTensors);
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+// Each submission once looked at all that have joined, and each join at all that had before it.
+TEST_CASE("half of very many ranks have joined: what the others submit hardly costs more for it") {
+  constexpr int kHalf = 2048;
+  const double alone = seconds_of(kHalf, 0);
+  const double joined = seconds_of(kHalf, kHalf);
+  INFO(alone << " s without them, " << joined << " s with them");
+  CHECK(joined < 6 * alone + 0.1);
+}
+
 }  // namespace
 }  // namespace distrun::engine
