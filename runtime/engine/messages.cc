@@ -1,5 +1,7 @@
 #include "runtime/engine/messages.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "runtime/net/wire.h"
@@ -18,11 +20,21 @@ constexpr int kNumErrorCodes = static_cast<int>(Errc::kInternal) + 1;
 
 // --- values ---
 
+// The part of a text that its reader takes, without half a character: better than that the peers end over its length.
+std::string_view cut(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U; };
+  while (most > 0 && inside(most)) --most;
+  return text.substr(0, most);
+}
+
 void write_status(WireWriter& w, const Status& status) {
   w.u8(static_cast<std::uint8_t>(status.code()));
   if (status.ok()) return;
   const ErrorInfo& info = status.info();
-  w.string(info.message).string(info.tensor).i32s(info.ranks).string(info.host).string(info.cause).boolean(info.usable);
+  w.string(cut(info.message, kMaxText)).string(cut(info.tensor, kMaxName));
+  w.i32s(std::span(info.ranks).first(std::min(info.ranks.size(), kMaxList)));
+  w.string(cut(info.host, kMaxName)).string(cut(info.cause, kMaxText)).boolean(info.usable);
 }
 
 Status read_status(WireReader& r) {
@@ -145,7 +157,7 @@ void read_body(WireReader&, entry::Shutdown&) {}
 void write_body(WireWriter& w, const message::Submitted& m) {
   w.i32(m.set).string(m.name);
   write_signature(w, m.signature);
-  w.string(m.refusal);
+  w.string(cut(m.refusal, kMaxText));
 }
 void read_body(WireReader& r, message::Submitted& m) {
   m.set = r.i32();
@@ -208,7 +220,7 @@ void read_body(WireReader& r, message::Abort& m) {
   m.why = read_status(r);
   if (m.why.ok()) r.fail("an abort without a reason");
 }
-void write_body(WireWriter& w, const message::StopAsked& m) { w.string(m.cause); }
+void write_body(WireWriter& w, const message::StopAsked& m) { w.string(cut(m.cause, kMaxText)); }
 void read_body(WireReader& r, message::StopAsked& m) { m.cause = r.string(kMaxText); }
 void write_body(WireWriter& w, const message::StopCount& m) { w.u64(m.calls); }
 void read_body(WireReader& r, message::StopCount& m) { m.calls = r.u64(); }

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 namespace distrun::engine {
 namespace {
 
 constexpr std::size_t kMaxRanksNamed = 16;
+constexpr std::size_t kMaxPartiesNamed = 8;  // of ranks that have different values; the largest is one of them
 
 std::string scale_text(double scale) {
   std::ostringstream out;
@@ -36,36 +39,50 @@ struct Aspect {
   const char* what;
   const char* cure;
   std::string (*value)(const Signature&);
-  bool (*differs)(const Signature&, const Signature&);
+  bool (*less)(const Signature&, const Signature&);  // an order of the values
+
+  [[nodiscard]] bool differs(const Signature& a, const Signature& b) const { return less(a, b) || less(b, a); }
 };
 
-bool shapes_differ(const Signature& a, const Signature& b) {
-  if (!rows_differ_by_right(a.kind)) return a.shape != b.shape;
-  if (a.shape.size() != b.shape.size()) return true;
-  return !a.shape.empty() && !std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+// Without the dimension that is free. Of one operation.
+std::span<const std::int64_t> bound_shape(const Signature& s) {
+  const std::span<const std::int64_t> shape = s.shape;
+  return rows_differ_by_right(s.kind) && !shape.empty() ? shape.subspan(1) : shape;
+}
+
+bool shape_less(const Signature& a, const Signature& b) {
+  if (a.shape.size() != b.shape.size()) return a.shape.size() < b.shape.size();
+  const auto left = bound_shape(a);
+  const auto right = bound_shape(b);
+  return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
+}
+
+bool bits_less(double a, double b) { return std::bit_cast<std::uint64_t>(a) < std::bit_cast<std::uint64_t>(b); }
+
+bool group_less(const Signature& a, const Signature& b) {
+  return std::tie(a.group.digest, a.group.size, a.group.first) < std::tie(b.group.digest, b.group.size, b.group.first);
 }
 
 const std::array<Aspect, 9> kAspects = {{
     {"operations", "call the same operation", [](const Signature& s) { return std::string(name_of(s.kind)); },
-     [](const Signature& a, const Signature& b) { return a.kind != b.kind; }},
+     [](const Signature& a, const Signature& b) { return a.kind < b.kind; }},
     {"data types", "pass the same dtype", [](const Signature& s) { return std::string(name_of(s.dtype)); },
-     [](const Signature& a, const Signature& b) { return a.dtype != b.dtype; }},
+     [](const Signature& a, const Signature& b) { return a.dtype < b.dtype; }},
     {"devices", "put the tensor on the same kind of device",
      [](const Signature& s) { return std::string(name_of(s.device)); },
-     [](const Signature& a, const Signature& b) { return a.device != b.device; }},
+     [](const Signature& a, const Signature& b) { return a.device < b.device; }},
     {"shapes", "pass the same shape (an allgather or alltoall may differ in its first dimension only)", shape_text,
-     shapes_differ},
+     shape_less},
     {"reduce operations", "pass the same reduce operation",
      [](const Signature& s) { return std::string(name_of(s.reduce)); },
-     [](const Signature& a, const Signature& b) { return a.reduce != b.reduce; }},
+     [](const Signature& a, const Signature& b) { return a.reduce < b.reduce; }},
     {"prescale factors", "pass the same prescale factor", [](const Signature& s) { return scale_text(s.prescale); },
-     [](const Signature& a, const Signature& b) { return !Signature::same_bits(a.prescale, b.prescale); }},
+     [](const Signature& a, const Signature& b) { return bits_less(a.prescale, b.prescale); }},
     {"postscale factors", "pass the same postscale factor", [](const Signature& s) { return scale_text(s.postscale); },
-     [](const Signature& a, const Signature& b) { return !Signature::same_bits(a.postscale, b.postscale); }},
+     [](const Signature& a, const Signature& b) { return bits_less(a.postscale, b.postscale); }},
     {"root ranks", "name the same root", [](const Signature& s) { return std::to_string(s.root); },
-     [](const Signature& a, const Signature& b) { return a.root != b.root; }},
-    {"groups", "group the same tensors", [](const Signature& s) { return group_text(s.group); },
-     [](const Signature& a, const Signature& b) { return a.group != b.group; }},
+     [](const Signature& a, const Signature& b) { return a.root < b.root; }},
+    {"groups", "group the same tensors", [](const Signature& s) { return group_text(s.group); }, group_less},
 }};
 
 struct Party {
@@ -74,12 +91,13 @@ struct Party {
 };
 
 std::vector<Party> parties_of(std::span<const RankSignature> submitted, const Aspect& aspect) {
+  const auto less = [&](const Signature* a, const Signature* b) { return aspect.less(*a, *b); };
+  std::map<const Signature*, std::size_t, decltype(less)> places(less);
   std::vector<Party> parties;
   for (const RankSignature& one : submitted) {
-    auto found = std::find_if(parties.begin(), parties.end(),
-                              [&](const Party& party) { return !aspect.differs(*party.signature, *one.signature); });
-    if (found == parties.end()) found = parties.insert(found, Party{.signature = one.signature});
-    found->ranks.push_back(one.rank);
+    const auto [place, fresh] = places.try_emplace(one.signature, parties.size());
+    if (fresh) parties.push_back({.signature = one.signature});
+    parties[place->second].ranks.push_back(one.rank);
   }
   // The largest first, so that what follows it is the odd ones; equal ones stay in order of rank.
   std::stable_sort(parties.begin(), parties.end(),
@@ -93,11 +111,18 @@ ErrorInfo mismatch_error(const std::vector<Party>& parties, const Aspect& aspect
   ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor)};
   const bool tie = parties[0].ranks.size() == parties[1].ranks.size();
   std::string text = "tensor '" + error.tensor + "': " + aspect.what + " differ between ranks: ";
+  std::size_t unnamed = 0;  // ranks
   for (std::size_t i = 0; i < parties.size(); ++i) {
     const Party& party = parties[(i + 1) % parties.size()];  // the odd ones first, the majority last
+    const bool last = i + 1 == parties.size();
+    if (tie || !last) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
+    if (!last && i + 1 >= kMaxPartiesNamed) {
+      unnamed += party.ranks.size();
+      continue;
+    }
+    if (last && unnamed > 0) text += "; and " + std::to_string(unnamed) + " more have other values";
     if (i > 0) text += "; ";
     text += describe_ranks(party.ranks, *context.hosts) + verb(party.ranks) + aspect.value(*party.signature);
-    if (tie || i + 1 < parties.size()) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
   }
   std::sort(error.ranks.begin(), error.ranks.end());
   error.message = text + "; " + aspect.cure + " on every rank";

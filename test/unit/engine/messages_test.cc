@@ -93,6 +93,25 @@ TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or ano
   }
 }
 
+TEST_CASE("a status whose texts are longer than a peer takes arrives cut, at a whole character") {
+  ErrorInfo info{.code = Errc::kInternal, .usable = false};
+  info.message = "x";
+  for (int i = 0; i < 1 << 20; ++i) info.message += "\u00e9";
+  info.tensor = std::string(5000, 't');
+  info.host = std::string(5000, 'h');
+  info.cause = std::string(2 << 20, 'c');
+  const Frame frame{.messages = {message::Abort{.why = Status(info)}, message::StopAsked{.cause = info.cause},
+                                 message::Submitted{.name = "n", .signature = {}, .refusal = info.cause}}};
+  const auto decoded = decode(encode(frame));
+  REQUIRE(decoded.ok());
+  const ErrorInfo& there = std::get<message::Abort>(decoded->messages[0]).why.info();
+  CHECK(there.message == info.message.substr(0, (1 << 20) - 1));
+  CHECK(there.tensor == info.tensor.substr(0, 4096));
+  CHECK(there.host == info.host.substr(0, 4096));
+  CHECK(there.cause.size() == 1 << 20);
+  CHECK_FALSE(there.usable);
+}
+
 TEST_CASE("another format is refused with what to do") {
   auto bytes = encode(Frame{});
   bytes[0] = std::byte{99};

@@ -1,6 +1,7 @@
 #include "runtime/engine/mismatch.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <ctime>
 #include <functional>
 
 namespace distrun::engine {
@@ -129,6 +130,30 @@ TEST_CASE("what all ranks agree on can still be wrong") {
   const auto outside = check_agreed(root, kContext);
   REQUIRE(outside);
   CHECK(has(outside->message, "root rank 4"));
+}
+
+TEST_CASE("very many values are not all told, but all ranks are") {
+  constexpr std::size_t kRanks = 10000;
+  std::vector<Signature> signatures(kRanks, kReduce);
+  std::vector<RankSignature> submitted;
+  std::vector<int> members;
+  const std::vector<std::string> hosts(kRanks, "node-with-a-name-of-usual-length");
+  for (std::size_t i = 0; i < kRanks; ++i) {
+    const int rank = static_cast<int>(i);
+    if (i >= 3) signatures[i].shape = {static_cast<std::int64_t>(i), 3};
+    submitted.push_back({.rank = rank, .signature = &signatures[i]});
+    members.push_back(rank);
+  }
+  const std::clock_t start = std::clock();
+  const auto error = find_mismatch(submitted, {.tensor = "grad.1", .members = &members, .hosts = &hosts});
+  CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1.0);
+  REQUIRE(error);
+  INFO(error->message);
+  CHECK(error->message.size() < 4096);
+  CHECK(has(error->message, "rank 3 (node-with-a-name-of-usual-length) has (3, 3)"));
+  CHECK(has(error->message, "rank 9 (node-with-a-name-of-usual-length) has (9, 3)"));
+  CHECK(has(error->message, "; and 9990 more have other values; ranks 0, 1, 2 (node-with"));
+  CHECK(error->ranks.size() == kRanks - 3);
 }
 
 TEST_CASE("long lists of ranks are cut") {
