@@ -85,6 +85,15 @@ void describe_share(const ProcessSet& set, Tensor& tensor) {
 
 }  // namespace
 
+Executor::Counted::Counted(std::vector<ProcessSet*>& active, ProcessSet& set) : active_(active), set_(set) {
+  if (set.in_flight == 0) active.push_back(&set);
+  ++set.in_flight;
+}
+
+Executor::Counted::~Counted() {
+  if (--set_.in_flight == 0) std::erase(active_, &set_);
+}
+
 Status Executor::can_run(const ProcessSet& set, const Tensor& tensor) {
   const Signature& signature = tensor.signature();
   if (!moves_data(signature.kind)) return {};
@@ -120,6 +129,7 @@ void Executor::run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<
     for (const RunTensor& one : flight->tensors) advise_on_output(*one.tensor);
   }
   flight->backend = backend;
+  flight->counted.emplace(active_, set);
   const bool waits = is_on_device(flight->operation) || backend->capabilities().exclusive;
   if (!waits) return start(std::move(flight), done);
   waiting_.push_back(std::move(flight));
@@ -380,23 +390,31 @@ std::size_t& Executor::flights_like(const backend::Capabilities& can) {
   return can.polls_memory ? in_memory_ : by_descriptors_;
 }
 
-bool Executor::progress(std::vector<Completion>& done) {
+bool Executor::progress(std::vector<Completion>& done, bool everywhere) {
   if (!aborted_.ok()) {
     for (const auto& flight : std::exchange(waiting_, {})) finish(*flight, aborted_, done);
     for (Completion& one : std::exchange(held_, {})) done.push_back({.tensor = one.tensor, .status = aborted_});
   }
-  // Also without operations of our own: peers may still need what a backend has queued.
   const std::size_t before = flights_.size();
   bool moved = false;
-  for (auto& [id, set] : sets_.all()) {
-    for (const auto& backend : set.backends) {
-      if (!backend) continue;
-      moved = backend->progress() || moved;
-      collect(*backend, done);
-    }
+  if (everywhere || !aborted_.ok()) {
+    for (auto& [id, set] : sets_.all()) moved = progress(set, done) || moved;
+  } else {
+    turn_ = active_;  // which changes with what ends
+    for (ProcessSet* set : turn_) moved = progress(*set, done) || moved;
   }
   if (!joins_.empty()) finish_joins(done);
   return moved || flights_.size() != before;
+}
+
+bool Executor::progress(ProcessSet& set, std::vector<Completion>& done) {
+  bool moved = false;
+  for (const auto& backend : set.backends) {
+    if (!backend) continue;
+    moved = backend->progress() || moved;
+    collect(*backend, done);
+  }
+  return moved;
 }
 
 void Executor::abort(const Status& why) {
@@ -411,9 +429,8 @@ void Executor::abort(const Status& why) {
 }
 
 int Executor::in_flight(int set) const {
-  return static_cast<int>(
-      std::ranges::count_if(flights_, [set](const auto& entry) { return entry.second->set == set; }) +
-      std::ranges::count_if(waiting_, [set](const auto& flight) { return flight->set == set; }));
+  const ProcessSet* found = sets_.find(set);  // null: removed, or this rank is none of its members
+  return found == nullptr ? 0 : found->in_flight;
 }
 
 const Tensor* Executor::oldest(TimePoint& since) const {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -32,8 +34,10 @@ class Executor {
   static Status can_run(const ProcessSet& set, const Tensor& tensor);
   // Tensors that run together, of a set that this rank is in. Never blocks.
   void run(ProcessSet& set, std::vector<RunTensor> tensors, std::vector<Completion>& done);
-  // Lets every backend move data; true if anything happened.
-  bool progress(std::vector<Completion>& done);
+  // Lets the backends move data that have something in flight, or all of them `everywhere`; true if anything happened.
+  // One that has nothing needs its turn only after the wait set was polled, whose callbacks it may have: for what its
+  // peers send ahead, and for their ends.
+  bool progress(std::vector<Completion>& done, bool everywhere);
 
   // After this nothing new starts, every backend fails what it has, and all completions carry `why`.
   void abort(const Status& why);
@@ -48,13 +52,29 @@ class Executor {
   // All that moves does so on threads of its own, which may need the core that a spin would take.
   [[nodiscard]] bool moves_elsewhere() const { return moving() && elsewhere_ == flights_.size(); }
   [[nodiscard]] int in_flight(int set) const;
+  // The sets that have something in flight, in any order.
+  [[nodiscard]] std::span<ProcessSet* const> active() const { return active_; }
   // The tensor that has run longest, and since when; null if nothing runs.
   [[nodiscard]] const Tensor* oldest(TimePoint& since) const;
   void observe(ExecutionObserver* observer) { observer_ = observer; }
 
  private:
+  // Its set has one more operation in flight for as long as it lives.
+  class Counted {
+   public:
+    Counted(std::vector<ProcessSet*>& active, ProcessSet& set);
+    ~Counted();
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::vector<ProcessSet*>& active_;
+    ProcessSet& set_;
+  };
+
   struct Flight {  // one backend operation
     int set = 0;
+    std::optional<Counted> counted;  // unless it is none of a backend
     backend::Backend* backend = nullptr;
     std::size_t* moves = nullptr;  // which of the counts below it is in
     backend::Operation operation;
@@ -82,11 +102,13 @@ class Executor {
   void start_waiting(std::vector<Completion>& done);
   void finish_joins(std::vector<Completion>& done);
   void finish(Flight& flight, const Status& status, std::vector<Completion>& done);
+  bool progress(ProcessSet& set, std::vector<Completion>& done);
   void collect(backend::Backend& backend, std::vector<Completion>& done);
   std::size_t& flights_like(const backend::Capabilities& can);
 
   ProcessSets& sets_;
   const bool huge_pages_;
+  std::vector<ProcessSet*> active_;  // have something in flight; outlives what is
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
   // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
   // their devices, and such a backend's library, the same work in the same order.
@@ -96,6 +118,7 @@ class Executor {
   bool exclusive_ = false;      // such an operation is in flight
   std::size_t on_devices_ = 0;  // flights
   std::uint64_t next_token_ = 1;
+  std::vector<ProcessSet*> turn_;              // scratch
   std::vector<backend::Completed> completed_;  // by backends
   std::size_t collected_ = 0;                  // so many of them are no flights any more
   std::vector<Completion> held_;               // failed, waiting for the first cause

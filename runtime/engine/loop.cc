@@ -78,13 +78,16 @@ bool EngineLoop::turn() {
   }
   moved = receive() || moved;
   if (leader_) moved = decide() || moved;
-  moved = executor_.progress(done_) || moved;
+  moved = executor_.progress(done_, everywhere_) || moved;
   moved = send() || moved;
   if (!done_.empty()) {
     complete_done();
     moved = true;
   }
-  return moved || check_health() || end_if_done();
+  if (moved) return true;
+  const bool changed = check_health();
+  everywhere_ = false;
+  return changed || end_if_done();
 }
 
 void EngineLoop::take_local() {
@@ -200,7 +203,7 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
 // What a turn that moves something leaves out: a program whose operations all complete at once must hear of a death
 // too.
 void EngineLoop::look_around() {
-  [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());
+  [[maybe_unused]] const auto polled = poll(TimePoint::min());
   run_timers(Clock::now());
   if (!check_health()) end_if_done();
 }
@@ -243,7 +246,7 @@ bool EngineLoop::spin(bool caller, TimePoint& until) {
     return true;
   }
   ::sched_yield();  // the peer may be waiting for this very core
-  [[maybe_unused]] const auto polled = options_.wait_set->poll(TimePoint::min());  // sockets, without blocking
+  [[maybe_unused]] const auto polled = poll(TimePoint::min());  // sockets, without blocking
   return true;
 }
 
@@ -265,7 +268,7 @@ Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   sleeping_.store(true, std::memory_order_seq_cst);
   // Whoever changes what `enough` looks at does so before it asks whether the loop sleeps (poke).
   const auto look = [this, &enough] { return turn() || enough(); };
-  const Result<int> polled = options_.wait_set->poll(std::min(until, next_timer()), look);
+  const Result<int> polled = poll(std::min(until, next_timer()), look);
   sleeping_.store(false, std::memory_order_seq_cst);
   const TimePoint now = Clock::now();
   see_clock(now);
@@ -275,6 +278,12 @@ Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   }
   run_timers(now);
   return {};
+}
+
+Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& look_again) {
+  auto polled = options_.wait_set->poll(until, look_again);
+  everywhere_ = true;
+  return polled;
 }
 
 void EngineLoop::poke() {

@@ -118,6 +118,7 @@ class EngineLoop {
   void run_timers(TimePoint now);
   void see_clock(TimePoint now);
   void look_around();
+  Result<int> poll(TimePoint until, const net::WaitSet::LookAgain& look_again = nullptr);
   [[nodiscard]] std::optional<OldestWork> oldest_work() const;
   [[nodiscard]] const CallInFlight* oldest_call() const;
   void say(int rank, Message message);
@@ -172,6 +173,7 @@ class EngineLoop {
   std::deque<CallInFlight> calls_;  // in order
   std::deque<CallInFlight> apart_;  // calls apart
   std::vector<int> retiring_;       // removed sets that still run something
+  bool everywhere_ = true;          // the wait set was polled since a turn that found nothing to do
   std::uint32_t turns_ = 0;
   TimePoint seen_ = Clock::now();  // the clock, last
   Duration spin_budget_;           // of a caller

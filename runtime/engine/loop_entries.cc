@@ -51,6 +51,7 @@ void EngineLoop::follow(entry::MakeSet& make) {
   if (!set.is_member()) return;
   auto backends = options_.make_backends(make.set, make.ranks);
   seen_ = Clock::now();  // it has waited for others, which is no standing still
+  everywhere_ = true;
   std::vector<Message> messages;
   messages.emplace_back(message::SetMade{.set = make.set, .result = backends.status()});
   if (backends.ok()) set.backends = *std::move(backends);

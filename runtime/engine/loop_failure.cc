@@ -69,10 +69,15 @@ bool EngineLoop::check_health() {
   if (!failed_.ok() || log_ended_) return false;
   const auto& plane = options_.control_plane;
   const bool peer_lost = plane != nullptr && plane->lost().has_value();
-  const bool backend_lost = std::any_of(sets_.all().begin(), sets_.all().end(), [](const auto& set) {
-    return std::any_of(set.second.backends.begin(), set.second.backends.end(),
+  const auto lost = [](const ProcessSet& set) {
+    return std::any_of(set.backends.begin(), set.backends.end(),
                        [](const auto& backend) { return backend && backend->lost_peer() >= 0; });
-  });
+  };
+  const auto active = executor_.active();
+  const bool backend_lost =
+      everywhere_
+          ? std::any_of(sets_.all().begin(), sets_.all().end(), [&](const auto& set) { return lost(set.second); })
+          : std::any_of(active.begin(), active.end(), [&](const ProcessSet* set) { return lost(*set); });
   if (peer_lost || backend_lost || !executor_.failure().ok()) suspect_lost_peers(Clock::now());
   if (!detector_.deadline()) return false;
   const auto verdict = detector_.verdict(Clock::now());

@@ -98,8 +98,8 @@ void EngineLoop::hear_leader(std::uint64_t index, Message& message) {
 bool EngineLoop::decide() {
   if (!failed_.ok()) return false;
   std::vector<int> busy;
-  for (const auto& [id, set] : sets_.all()) {
-    if (executor_.in_flight(id) >= kBusyFlights) busy.push_back(id);
+  for (const ProcessSet* set : executor_.active()) {
+    if (set->in_flight >= kBusyFlights) busy.push_back(set->id);
   }
   const bool hold = options_.control_plane != nullptr && options_.control_plane->most_queued() > kMostQueued;
   // What the log has for the timeline and is not followed yet decides first.

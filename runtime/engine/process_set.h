@@ -15,6 +15,7 @@ struct ProcessSet {
   std::vector<int> members;                                 // world ranks, ascending
   int index = -1;                                           // of this rank in `members`; -1: not a member
   std::vector<std::unique_ptr<backend::Backend>> backends;  // by DeviceType; null: no such device
+  int in_flight = 0;                                        // operations, as the executor counts them
 
   [[nodiscard]] bool is_member() const { return index >= 0; }
   [[nodiscard]] backend::Backend* backend_for(DeviceType device) const;

@@ -17,6 +17,7 @@ class SlowBackend final : public backend::Backend {
  public:
   std::function<void()> on_start = [] {};
   bool ends = false;
+  int turns = 0;
 
   [[nodiscard]] std::string_view name() const override { return "slow"; }
   [[nodiscard]] const backend::Capabilities& capabilities() const override { return capabilities_; }
@@ -25,7 +26,10 @@ class SlowBackend final : public backend::Backend {
     tokens_.push_back(token);
     return {};
   }
-  bool progress() override { return false; }
+  bool progress() override {
+    ++turns;
+    return false;
+  }
   void completed(std::vector<backend::Completed>& out) override {
     if (!ends) return;
     for (const std::uint64_t token : std::exchange(tokens_, {})) out.push_back({.token = token, .status = {}});
@@ -48,6 +52,7 @@ class ThrowsOnce final : public ExecutionObserver {
   bool thrown_ = false;
 };
 
+// A rank with this many sets, of which the last is used.
 struct Running {
   ProcessSets sets{0};
   Executor executor{sets, false};
@@ -56,11 +61,21 @@ struct Running {
   std::vector<Completion> done;
   std::vector<float> memory = std::vector<float>(4);
 
-  Running() {
-    set = &sets.add(0, {0, 1});
-    auto slow = std::make_unique<SlowBackend>();
-    backend = slow.get();
-    set->backends.push_back(std::move(slow));
+  explicit Running(int count = 1) {
+    for (int id = 0; id < count; ++id) {
+      set = &sets.add(id, {0, 1});
+      auto slow = std::make_unique<SlowBackend>();
+      backend = slow.get();
+      set->backends.push_back(std::move(slow));
+    }
+  }
+  // Of all sets but the last.
+  int turns_of_others() {
+    int turns = 0;
+    for (auto& [id, other] : sets.all()) {
+      if (&other != set) turns += dynamic_cast<SlowBackend&>(*other.backends.front()).turns;
+    }
+    return turns;
   }
   void run(const std::string& name) {
     const Submission one{.name = name, .shape = {4}, .input = memory.data(), .output = memory.data()};
@@ -75,13 +90,39 @@ TEST_CASE("an exception over one of the operations that have ended together lose
   running.executor.observe(&observer);
   for (const char* name : {"a", "b", "c"}) running.run(name);
   running.backend->ends = true;
-  CHECK_THROWS_AS(running.executor.progress(running.done), std::bad_alloc);
+  CHECK_THROWS_AS(running.executor.progress(running.done, false), std::bad_alloc);
   CHECK(running.executor.moving());
-  running.executor.progress(running.done);
+  running.executor.progress(running.done, false);
   CHECK(running.executor.idle());
   REQUIRE(running.done.size() == 2);
   CHECK(running.done[0].tensor->submission().name == "b");
   CHECK(running.done[1].tensor->submission().name == "c");
+}
+
+TEST_CASE("a turn costs nothing for sets that have nothing in flight, unless it is for all") {
+  Running running(100);
+  running.run("a");
+  running.run("b");
+  CHECK(running.executor.in_flight(99) == 2);
+  REQUIRE(running.executor.active().size() == 1);
+  CHECK(running.executor.active().front() == running.set);
+  for (int turn = 0; turn < 3; ++turn) running.executor.progress(running.done, false);
+  CHECK(running.backend->turns == 3);
+  CHECK(running.turns_of_others() == 0);
+  running.executor.progress(running.done, true);
+  CHECK(running.turns_of_others() == 99);
+  running.backend->ends = true;
+  running.executor.progress(running.done, false);
+  CHECK(running.done.size() == 2);
+  CHECK(running.executor.in_flight(99) == 0);
+  CHECK(running.executor.active().empty());
+}
+
+TEST_CASE("after an abort every backend has its turn, so that its peers hear of it") {
+  Running running(100);
+  running.executor.abort({Errc::kAborted, "the end"});
+  running.executor.progress(running.done, false);
+  CHECK(running.turns_of_others() == 99);
 }
 
 TEST_CASE("an operation is kept before its backend has it, and not if that throws") {
@@ -93,7 +134,7 @@ TEST_CASE("an operation is kept before its backend has it, and not if that throw
   running.backend->on_start = [] { throw std::bad_alloc(); };
   CHECK_THROWS_AS(running.run("b"), std::bad_alloc);
   running.backend->ends = true;
-  running.executor.progress(running.done);
+  running.executor.progress(running.done, false);
   CHECK(running.executor.idle());
   REQUIRE(running.done.size() == 1);
   CHECK(running.done[0].tensor->submission().name == "a");
