@@ -108,7 +108,7 @@ class Executor {
 
   ProcessSets& sets_;
   const bool huge_pages_;
-  std::vector<ProcessSet*> active_;  // have something in flight; outlives what is
+  std::vector<ProcessSet*> active_;                                     // have something in flight; outlives what is
   std::unordered_map<std::uint64_t, std::unique_ptr<Flight>> flights_;  // by token
   // On devices, or of exclusive backends, behind an operation of one; in the order of the log, so that all members give
   // their devices, and such a backend's library, the same work in the same order.

@@ -87,7 +87,7 @@ bool EngineLoop::turn() {
   if (moved) return true;
   const bool changed = check_health();
   everywhere_ = false;
-  return changed || end_if_done();
+  return changed || end_if_done() || !outbox_.empty();  // nobody sleeps on what was found out now
 }
 
 void EngineLoop::take_local() {
@@ -245,7 +245,7 @@ bool EngineLoop::spin(bool caller, TimePoint& until) {
     if (caller) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
     return true;
   }
-  ::sched_yield();  // the peer may be waiting for this very core
+  ::sched_yield();                                              // the peer may be waiting for this very core
   [[maybe_unused]] const auto polled = poll(TimePoint::min());  // sockets, without blocking
   return true;
 }
@@ -281,6 +281,7 @@ Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
 }
 
 Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& look_again) {
+  everywhere_ = true;  // the last look before a sleep
   auto polled = options_.wait_set->poll(until, look_again);
   everywhere_ = true;
   return polled;

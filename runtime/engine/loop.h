@@ -173,7 +173,7 @@ class EngineLoop {
   std::deque<CallInFlight> calls_;  // in order
   std::deque<CallInFlight> apart_;  // calls apart
   std::vector<int> retiring_;       // removed sets that still run something
-  bool everywhere_ = true;          // the wait set was polled since a turn that found nothing to do
+  bool everywhere_ = true;          // the wait set is polled, or was since a turn that found nothing to do
   std::uint32_t turns_ = 0;
   TimePoint seen_ = Clock::now();  // the clock, last
   Duration spin_budget_;           // of a caller
