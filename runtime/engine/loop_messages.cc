@@ -11,8 +11,9 @@ namespace {
 // So many batches of a set may be in flight before its ready tensors wait to be fused with the next ones.
 constexpr int kBusyFlights = 2;
 // Nothing more runs while the log is so far ahead of a member that does not read it (bytes): a stopped one, while sets
-// without it go on, would take all memory here.
+// without it go on, would take all memory here. And for all members together, for they may be very many.
 constexpr std::size_t kMostQueued = std::size_t{64} << 20;
+constexpr std::size_t kMostQueuedInAll = std::size_t{1} << 30;
 
 }  // namespace
 
@@ -101,7 +102,8 @@ bool EngineLoop::decide() {
   for (const ProcessSet* set : executor_.active()) {
     if (set->in_flight >= kBusyFlights) busy.push_back(set->id);
   }
-  const bool hold = options_.control_plane != nullptr && options_.control_plane->most_queued() > kMostQueued;
+  const net::Queued queued = options_.control_plane == nullptr ? net::Queued() : options_.control_plane->queued();
+  const bool hold = queued.most > kMostQueued || queued.all > kMostQueuedInAll;
   // What the log has for the timeline and is not followed yet decides first.
   if (log_.empty() && std::exchange(recording_in_vain_, false)) coordinator_->end_timeline();
   Actions actions = coordinator_->act(busy, hold);

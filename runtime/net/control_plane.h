@@ -4,6 +4,7 @@
 // implementation of this interface, not a change to it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -16,6 +17,17 @@ namespace distrun::net {
 struct Received {
   int from = -1;  // member index
   std::vector<std::byte> bytes;
+};
+
+// Bytes that peers have still to take, but for those that may go.
+struct Queued {
+  std::size_t most = 0;  // of any one
+  std::size_t all = 0;   // of all together
+
+  void add(std::size_t of_one) {
+    most = std::max(most, of_one);
+    all += of_one;
+  }
 };
 
 class ControlPlane {
@@ -34,8 +46,8 @@ class ControlPlane {
   virtual bool progress() = 0;
   // True while messages queued here have not been handed to the peer yet.
   [[nodiscard]] virtual bool pending() const = 0;
-  // The most of it, in bytes, that any one peer has still to take, but for those that may go.
-  [[nodiscard]] virtual std::size_t most_queued() const = 0;
+  // How much of it there is.
+  [[nodiscard]] virtual Queued queued() const = 0;
   // Leader only: `member` has left in good order. The end of its connection is no loss, and what it does not read any
   // more is dropped.
   virtual void may_go(int member) = 0;

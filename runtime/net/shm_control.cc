@@ -194,11 +194,11 @@ class ShmControl final : public ControlPlane {
     return std::any_of(peers_.begin(), peers_.end(),
                        [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
   }
-  [[nodiscard]] std::size_t most_queued() const override {
-    std::size_t most = 0;
+  [[nodiscard]] Queued queued() const override {
+    Queued queued;
     for (const Peer& peer : peers_)
-      if (!peer.may_go) most = std::max(most, peer.out.queued());
-    return most;
+      if (!peer.may_go) queued.add(peer.out.queued());
+    return queued;
   }
   void may_go(int member) override { peers_[static_cast<std::size_t>(member - 1)].may_go = true; }
   [[nodiscard]] std::optional<int> lost() const override;

@@ -39,7 +39,7 @@ class TcpControl final : public ControlPlane {
   bool receive(Received& out) override;
   bool progress() override;
   [[nodiscard]] bool pending() const override;
-  [[nodiscard]] std::size_t most_queued() const override;
+  [[nodiscard]] Queued queued() const override;
   void may_go(int member) override;
   [[nodiscard]] std::optional<int> lost() const override { return lost_; }
 
@@ -118,13 +118,13 @@ bool TcpControl::receive(Received& out) {
 
 bool TcpControl::pending() const { return !unsent_.empty(); }
 
-std::size_t TcpControl::most_queued() const {
-  std::size_t most = 0;
+Queued TcpControl::queued() const {
+  Queued queued;
   for (const int member : unsent_) {
     const Peer& one = peers_[static_cast<std::size_t>(member)];
-    if (!one.may_go) most = std::max(most, one.socket->queued());
+    if (!one.may_go) queued.add(one.socket->queued());
   }
-  return most;
+  return queued;
 }
 
 bool TcpControl::progress() {

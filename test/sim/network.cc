@@ -1,8 +1,14 @@
 #include "test/sim/network.h"
 
 #include <algorithm>
+#include <map>
 
 namespace distrun::sim {
+namespace {
+
+constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // as in loop_messages.cc
+
+}  // namespace
 
 class SimControlPlane final : public net::ControlPlane {
  public:
@@ -37,7 +43,7 @@ class SimControlPlane final : public net::ControlPlane {
   }
   bool progress() override { return network_.progress(rank_); }
   [[nodiscard]] bool pending() const override { return !network_.at(rank_).outbox.empty(); }
-  [[nodiscard]] std::size_t most_queued() const override { return 0; }
+  [[nodiscard]] net::Queued queued() const override { return network_.queued(rank_); }
   void may_go(int member) override { network_.may_go(member); }
   [[nodiscard]] std::optional<int> lost() const override {
     if (rank_ != 0) return network_.at(rank_).alone ? std::optional<int>(0) : std::nullopt;
@@ -70,6 +76,17 @@ std::unique_ptr<net::ControlPlane> Network::plane(int rank) { return std::make_u
 void Network::may_go(int rank) {
   at(rank).may_go = true;
   std::erase(missed_, rank);
+}
+
+net::Queued Network::queued(int rank) {
+  std::map<int, std::size_t> bytes;  // by destination
+  for (const auto& [to, message] : at(rank).outbox) {
+    if (!at(to).may_go) bytes[to] += message->size() * options_.weight;
+  }
+  net::Queued queued;
+  for (const auto& [to, of_one] : bytes) queued.add(of_one);
+  if (rank == 0 && queued.most > kMostQueued) ++held_;
+  return queued;
 }
 
 bool Network::progress(int rank) {

@@ -39,7 +39,8 @@ class Witness {
 struct NetworkOptions {
   int size = 1;
   Duration most_delay{};
-  int congestion = 0;  // per cent of sends after which a rank can send nothing for a while
+  int congestion = 0;      // per cent of sends after which a rank can send nothing for a while
+  std::size_t weight = 1;  // of a byte: what waits to be sent counts as so much more, as with so many more of it
 };
 
 class Network {
@@ -52,6 +53,7 @@ class Network {
   void tamper(std::function<void(Passing&)> tamper) { tamper_ = std::move(tamper); }
 
   [[nodiscard]] long sent() const { return sent_; }  // messages, by all ranks
+  [[nodiscard]] long held() const { return held_; }  // looks of the leader at more than it may send
   void kill(int rank);                               // what is under way from it may be lost
   void leave(int rank);                              // what is under way from it arrives
   void clear(int rank) { at(rank).held_until = TimePoint{}; }
@@ -74,6 +76,7 @@ class Network {
   [[nodiscard]] const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   void may_go(int rank);
   TimePoint& last_arrival(int from, int to) { return from == 0 ? at(to).down : at(from).up; }
+  [[nodiscard]] net::Queued queued(int rank);
   bool progress(int rank);
   void hand_over(int from, int to, Bytes bytes);
   void end(int rank, TimePoint not_before);
@@ -86,6 +89,7 @@ class Network {
   std::function<void(Passing&)> tamper_;
   std::vector<Rank> ranks_;
   long sent_ = 0;
+  long held_ = 0;
   std::vector<int> missed_;  // by the leader: ended, and may not go; in order
 };
 

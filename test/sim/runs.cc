@@ -25,6 +25,7 @@ RunResult run_seed(std::uint64_t seed, const RunWishes& wishes) {
   simulation.run();
   result.findings = simulation.findings().list();
   result.events = simulation.events();
+  result.held = simulation.held();
   result.mutant_struck = mutant && mutant->struck();
   return result;
 }

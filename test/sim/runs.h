@@ -23,6 +23,7 @@ struct RunResult {
   std::string scenario;
   std::string command;  // that runs it again
   long events = 0;
+  long held = 0;  // looks of the leader at more than it may have queued
   bool mutant_struck = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }
   [[nodiscard]] std::string text() const;

@@ -65,6 +65,7 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   s.most_time = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(5)});
   s.most_think = random.pick(std::vector<Duration>{Duration(0), microseconds(100), milliseconds(10)});
   s.congestion = random.chance(30) ? random.between(1, 40) : 0;
+  s.heavy = Random(~seed).chance(50);  // drawn apart, for seeds that have failed before it was
   s.bursts = random.chance(40);
   s.scatter_gather = random.chance(85);
   s.sees_ends = random.chance(70);

@@ -37,6 +37,7 @@ struct Scenario {
   Duration most_time{};   // of an operation in its backend
   Duration most_think{};  // between two things that a rank's program does
   int congestion = 0;     // per cent
+  bool heavy = false;     // what the leader cannot send at once is more than it may have queued
   bool bursts = false;    // a rank submits all that it can at once
   bool scatter_gather = true;
   bool sees_ends = true;   // backends notice that a peer is gone

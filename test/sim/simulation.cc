@@ -11,7 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kManyRanks = 1024;  // then members know the name of the leader's host only, to save memory
+constexpr int kManyRanks = 1024;         // then members know the name of the leader's host only, to save memory
+constexpr std::size_t kHeavy = 8 << 20;  // bytes for each: few of them are more than may be queued
 constexpr Duration kSend = std::chrono::nanoseconds(500);
 constexpr Duration kLast = milliseconds(50);       // until a rank whose job has ended is gone
 constexpr Duration kLauncher = milliseconds(200);  // until the launcher has told all of a death
@@ -25,7 +26,10 @@ Simulation::Simulation(const Scenario& scenario, Mutant* mutant, std::function<v
       mutant_(mutant),
       trace_(std::move(trace)),
       random_(scenario.seed ^ 0x5DEECE66DULL),
-      network_({.size = scenario.ranks, .most_delay = scenario.most_delay, .congestion = scenario.congestion},
+      network_({.size = scenario.ranks,
+                .most_delay = scenario.most_delay,
+                .congestion = scenario.congestion,
+                .weight = scenario.heavy ? kHeavy : 1},
                scheduler_, random_.fork(), [this](int rank) { step(rank); }),
       fabric_(
           {.most_time = scenario.most_time,

@@ -28,6 +28,7 @@ class Simulation {
   void run();
   [[nodiscard]] const Findings& findings() const { return findings_; }
   [[nodiscard]] long events() const { return events_; }
+  [[nodiscard]] long held() const { return network_.held(); }
 
  private:
   struct Rank {

@@ -49,7 +49,10 @@ class FakeControlGroup {
   }
 
   // From any thread: what each plane says that a peer has still to take.
-  void report_queued(std::size_t bytes) { queued_.store(bytes); }
+  void report_queued(net::Queued bytes) {
+    most_queued_.store(bytes.most);
+    all_queued_.store(bytes.all);
+  }
 
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   // That `member` has sent so far.
@@ -128,7 +131,8 @@ class FakeControlGroup {
   }
 
   const std::size_t most_;
-  std::atomic<std::size_t> queued_{0};
+  std::atomic<std::size_t> most_queued_{0};
+  std::atomic<std::size_t> all_queued_{0};
   Mutex mutex_;
   std::vector<Member> members_;  // the vector itself never changes; each Member is guarded by mutex_
 };
@@ -151,7 +155,9 @@ class FakeControlPlane : public net::ControlPlane {
   bool receive(net::Received& out) override { return group_.take(member_, out); }
   bool progress() override { return group_.deliver(member_); }
   [[nodiscard]] bool pending() const override { return group_.has_outgoing(member_); }
-  [[nodiscard]] std::size_t most_queued() const override { return group_.queued_.load(); }
+  [[nodiscard]] net::Queued queued() const override {
+    return {.most = group_.most_queued_.load(), .all = group_.all_queued_.load()};
+  }
   void may_go(int member) override { group_.may_go(member); }
   [[nodiscard]] std::optional<int> lost() const override {
     const int member = group_.lost(member_);

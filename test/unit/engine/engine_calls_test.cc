@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -96,10 +97,13 @@ TEST_CASE("the first member of a set, and it alone, is told when all have made i
   CHECK(settled == std::vector<std::pair<int, int>>{{1, 1}, {0, 2}});
 }
 
-TEST_CASE("nothing runs while a member is far behind with the log, and all of it when it has caught up") {
+TEST_CASE(
+    "nothing runs while a member is far behind with the log, or all are, and all of it when they have caught up") {
+  const bool all = GENERATE(false, true);
   EngineJob job({.ranks = 2});
   std::atomic<int> late{0};
-  job.control().report_queued((std::size_t{64} << 20) + 1);
+  job.control().report_queued(
+      {.most = all ? 1 : (std::size_t{64} << 20) + 1, .all = (std::size_t{all ? 1024U : 64U} << 20) + 1});
   job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(1, 1);
     const Submission one{.name = "x", .shape = {1}, .input = memory.data(), .output = memory.data()};
@@ -107,7 +111,7 @@ TEST_CASE("nothing runs while a member is far behind with the log, and all of it
     EXPECT_OK(handles);
     EXPECT_EQ(engine.wait_all(*handles, deadline_after(0.05)).code(), Errc::kTimeout);
     if (++late == 2) {
-      job.control().report_queued(0);
+      job.control().report_queued({});
       job.wait_set(0).wake();
     }
     EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));

@@ -136,12 +136,13 @@ TEST_CASE("what a reader that stops has still to take is counted, and comes in o
       EXPECT_OK(self.plane->broadcast(pattern(kBytes, i)));
       self.plane->progress();
     }
-    const std::size_t queued = self.plane->most_queued();
+    const std::size_t queued = self.plane->queued().most;
     EXPECT(queued > 100 * kBytes - RingMemory::kBytes && queued < 100 * (kBytes + 4));
     read_on = true;
     read_on.notify_all();
     self.until([&] { return !self.plane->pending(); });
-    EXPECT_EQ(self.plane->most_queued(), 0U);
+    EXPECT_EQ(self.plane->queued().most, 0U);
+    EXPECT_EQ(self.plane->queued().all, 0U);
   });
 }
 
