@@ -18,7 +18,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
+
+#include "test/support/temporary_file.h"
 
 namespace {
 
@@ -69,6 +72,7 @@ class Alarms {
 
 TEST_CASE("the header and the library are of one version") {
   CHECK(distrun_api_version() == DISTRUN_API_VERSION);
+  CHECK(std::string(distrun_version()) == DISTRUN_VERSION_TEXT);
   CHECK(std::string(distrun_code_name(DISTRUN_RANK_LOST)) == "rank lost");
   CHECK(std::string(distrun_code_name(99)) == "unknown code");
 }
@@ -135,20 +139,46 @@ TEST_CASE("alltoall, reducescatter and join") {
   CHECK(g_session->join() == size - 1);
 }
 
+// Element i of that rank's tensor: another one for other ranks and elements, as far as the type goes.
+template <class T>
+T value_of(int rank, int i) {
+  if constexpr (std::is_same_v<T, bool>) return (2 * rank + i) % 3 == 1;
+  return static_cast<T>(7 * rank + i);
+}
+
 template <class T>
 void check_every_operation(const std::string& name) {
+  const int rank = g_session->rank();
   const int size = g_session->size();
   const auto count = static_cast<std::size_t>(size);
   const std::unique_ptr<T[]> data(new T[count]);
-  std::fill_n(data.get(), count, T(1));
+  const auto fill = [&] {
+    for (int i = 0; i < size; ++i) data[static_cast<std::size_t>(i)] = value_of<T>(rank, i);
+  };
+  const auto found = [&] { return std::vector<T>(data.get(), data.get() + count); };
+  std::vector<T> most;
+  std::vector<T> of_root;
+  std::vector<T> received;
+  std::vector<T> gathered;
+  for (int i = 0; i < size; ++i) {
+    T value = value_of<T>(0, i);
+    for (int other = 1; other < size; ++other) value = std::max(value, value_of<T>(other, i));
+    most.push_back(value);
+    of_root.push_back(value_of<T>(size - 1, i));
+    received.push_back(value_of<T>(i, rank));
+    gathered.push_back(value_of<T>(i, 0));
+  }
+  fill();
   g_session->allreduce(name + "/reduce", data.get(), count, DISTRUN_MAX);
+  CHECK(found() == most);
+  fill();
   g_session->broadcast(name + "/broadcast", data.get(), count, size - 1);
-  CHECK(data[count - 1] == T(1));
-  const std::vector<T> one(1, T(1));
-  CHECK(g_session->reducescatter(name + "/share", data.get(), count, DISTRUN_MAX) == one);
-  const std::vector<T> all(count, T(1));
-  CHECK(g_session->alltoall(name + "/exchange", data.get(), count) == all);
-  CHECK(g_session->allgather(name + "/gather", data.get(), 1) == all);
+  CHECK(found() == of_root);
+  fill();
+  const std::vector<T> share(1, most[static_cast<std::size_t>(rank)]);
+  CHECK(g_session->reducescatter(name + "/share", data.get(), count, DISTRUN_MAX) == share);
+  CHECK(g_session->alltoall(name + "/exchange", data.get(), count) == received);
+  CHECK(g_session->allgather(name + "/gather", data.get(), 1) == gathered);
 }
 
 TEST_CASE("the C++ header has every operation for every type") {
@@ -421,6 +451,27 @@ TEST_CASE("all ranks stop at the same call") {
     if (++calls == 3 && last) ::raise(SIGUSR1);  // SIGTERM is Catch2's
   }
   for (const float others : g_session->allgather("calls", &calls, 1)) CHECK(others == calls);
+}
+
+TEST_CASE("a timeline from its start to its stop") {
+  const distrun::test::TemporaryFile own;
+  std::string path = own.path();  // rank 0's, for all
+  g_session->broadcast("timeline.path", reinterpret_cast<std::uint8_t*>(path.data()), path.size(), 0);
+  float value = 1;
+  g_session->allreduce("untold.before", &value, 1, DISTRUN_SUM);
+  REQUIRE(distrun_timeline_start(g_session->get(), path.c_str()) == DISTRUN_OK);
+  g_session->allreduce("told", &value, 1, DISTRUN_SUM);
+  REQUIRE(distrun_timeline_stop(g_session->get()) == DISTRUN_OK);
+  g_session->allreduce("untold.after", &value, 1, DISTRUN_SUM);
+  if (g_session->rank() == 0) {
+    const std::string text = own.text();
+    CHECK(text.find("told") != std::string::npos);
+    CHECK(text.find("untold") == std::string::npos);
+    CHECK(text.find_last_not_of(" \n") == text.rfind(']'));
+  }
+  g_session->barrier();
+  CHECK(distrun_timeline_start(nullptr, path.c_str()) == DISTRUN_NOT_INITIALIZED);
+  CHECK(distrun_timeline_stop(nullptr) == DISTRUN_NOT_INITIALIZED);
 }
 
 TEST_CASE("questions have answers") {

@@ -1,0 +1,37 @@
+// The last rank gives up by the C API, as a C program does; the others wait for it and hear why.
+#include <distrun/distrun.h>
+
+#include <cstdio>
+
+int main() {
+  distrun_session* session = nullptr;
+  distrun_world world = DISTRUN_INIT(distrun_world);
+  if (distrun_init(nullptr, &session) != DISTRUN_OK || distrun_get_world(session, &world) != DISTRUN_OK) return 9;
+  if (world.rank + 1 == world.size)
+    return distrun_abort(session, "the disk of this program is full") == DISTRUN_OK ? 3 : 9;
+  float value = 1;
+  const int64_t shape[1] = {1};
+  distrun_op op = DISTRUN_INIT(distrun_op);
+  op.kind = DISTRUN_ALLREDUCE;
+  op.name = "needed";
+  op.dtype = DISTRUN_FLOAT32;
+  op.reduce = DISTRUN_SUM;
+  op.shape = shape;
+  op.ndim = 1;
+  op.input = op.output = &value;
+  op.prescale = op.postscale = 1.0;
+  op.group = -1;
+  distrun_handle* handle = nullptr;
+  distrun_error error = DISTRUN_INIT(distrun_error);
+  if (distrun_enqueue(session, &op, 1, &handle) != DISTRUN_OK) {
+    distrun_last_error(&error);
+  } else if (distrun_wait(handle, 60.0) != DISTRUN_OK) {
+    distrun_get_error(handle, &error);
+  } else {
+    return 9;
+  }
+  std::printf("told: %s of rank %d: %s\n", distrun_code_name(error.code), error.num_ranks == 1 ? error.ranks[0] : -1,
+              error.cause);
+  std::fflush(stdout);
+  return 1;
+}
