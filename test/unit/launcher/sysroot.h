@@ -6,16 +6,20 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 namespace distrun::launcher::test {
 
 class Sysroot {
  public:
   Sysroot() {
-    std::string name = (std::filesystem::temp_directory_path() / "distrun-sysroot-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "distrun-test-sysroot-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
-  ~Sysroot() { std::filesystem::remove_all(path_); }
+  ~Sysroot() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
   Sysroot(const Sysroot&) = delete;
   Sysroot& operator=(const Sysroot&) = delete;
 
