@@ -38,6 +38,7 @@ class Item:
     strided: bool = False
     even_splits: bool = True
     rough: bool = False  # values that do not add up exactly, compared with a tolerance, and bit for bit between ranks
+    special: bool = False  # some of the values are infinite or NaN
     repeats: int = 1
     mistake: str = ""
     culprit: int = -1  # world rank that makes it
@@ -114,6 +115,20 @@ def _make_mistake(rng: random.Random, item: Item) -> None:
         item.mistake, item.culprit = rng.choice(possible), rng.choice(item.members)
 
 
+def _make_rare(rng: random.Random, items: list[Item]) -> None:
+    """In few programs one tensor is of several chunks of whatever moves it; in some, numbers are no finite ones."""
+    large = [item for item in items if item.kind != "barrier"]
+    if large and rng.random() < 0.03:
+        item = rng.choice(large)
+        elements = rng.choice([70_003, 300_007, 1_100_009])
+        flat = item.kind in ("allreduce", "broadcast")
+        item.shape = (elements,) if flat else (rng.choice([1, 3, 7]), elements // 4)
+        item.repeats, item.tensors, item.rough = min(item.repeats, 2), min(item.tensors, 2), False
+    if rng.random() < 0.15:
+        for item in items:
+            item.special = item.kind != "barrier" and item.dtype in FLOATS and rng.random() < 0.5
+
+
 def make_program(seed: int, ranks: int) -> Program:
     """The program of this seed for so many ranks."""
     rng = random.Random(seed * 1000 + ranks)
@@ -134,6 +149,7 @@ def make_program(seed: int, ranks: int) -> Program:
         for position, item in enumerate(tail):
             item.repeats = 1
             item.joined = [rank for rank in range(ranks) if data[rank] <= position]
+    _make_rare(random.Random(f"rare {seed} {ranks}"), items + tail)
     return Program(seed, ranks, sets, items, tail, data, rng.choice([1, 1, 2, 3]))
 
 
@@ -141,6 +157,14 @@ def make_program(seed: int, ranks: int) -> Program:
 
 
 def _values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -> Array:
+    values = _finite_values(rng, item, shape)
+    if item.special:
+        others = rng.choice([np.nan, np.inf, -np.inf], shape).astype(values.dtype)
+        values = np.where(rng.random(shape) < 0.2, others, values)
+    return values
+
+
+def _finite_values(rng: np.random.Generator, item: Item, shape: Sequence[int]) -> Array:
     dtype = np.dtype(item.dtype)
     if item.rough:
         return rng.standard_normal(shape).astype(dtype)
@@ -232,7 +256,8 @@ def reduced(inputs: list[Array], item: Item, members: int) -> Array:
     if inputs[0].dtype.kind == "b":
         return _reduce_bool(inputs, item.reduction)
     if item.dtype in FLOATS:
-        return _reduce_float(inputs, item, members)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return _reduce_float(inputs, item, members)
     with np.errstate(over="ignore"):
         return _reduce_int(inputs, item, members)
 
