@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import PROGRAMS, RunRanks
+from .test_differential import need_plugin
 
 OPERATIONS = ["numpy_ops.py", "torch_ops.py"]
 CHECKS = ["objects_and_sets.py", "shares_and_join.py"]
@@ -45,6 +48,30 @@ def test_every_mismatch_is_named(run_ranks: RunRanks, backend: str, monkeypatch:
     assert_passed(run_ranks(3, "mismatches.py", backend=backend).stdout, 3)
 
 
+@pytest.mark.parametrize("backend", ["shm", "tcp", "gloo"])
+def test_what_the_job_uses_and_the_installation_has(run_ranks: RunRanks, command: str, backend: str) -> None:
+    done = subprocess.run([command, "check", "--build", "--json"], capture_output=True, text=True, timeout=60)
+    usable = [name for name, says in json.loads(done.stdout)["backends"].items() if says.startswith("ok")]
+    if backend not in usable:
+        pytest.skip(f"{backend} is not usable here")
+    assert_passed(run_ranks(2, "features.py", backend, *usable, backend=backend).stdout, 2)
+
+
+def test_what_a_job_of_mpi_uses() -> None:
+    mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
+    need_plugin("mpi")
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DISTRUN_BACKEND": "mpi"}
+    usable = "import distrun; distrun.init(); print(distrun.query('backends'))"
+    lines = subprocess.run([sys.executable, "-c", usable], capture_output=True, text=True, check=True).stdout
+    others = [name for name in ("gloo", "nccl") if re.search(rf"(?m)^{name}: ok", lines)]
+    program = [sys.executable, str(PROGRAMS / "features.py"), "mpi", "mpi", *others]
+    done = subprocess.run(
+        [mpirun, "--oversubscribe", "-np", "2", *program],
+        env={**os.environ, **as_root}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert_passed(done.stdout + done.stderr, 2)
+
+
 def test_compiled(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(2, "torch_compiled.py", "aot_eager").stdout, 2)
 
@@ -54,6 +81,12 @@ def test_compiled(run_ranks: RunRanks) -> None:
 def test_compiled_by_inductor(run_ranks: RunRanks) -> None:
     check = "check_every_operation_in_one_graph"
     assert_passed(run_ranks(2, "torch_compiled.py", "inductor", check).stdout, 2)
+
+
+def test_a_check_that_is_not_there_is_refused() -> None:
+    command = [sys.executable, str(PROGRAMS / "numpy_ops.py"), "check_bool", "check_of_nothing"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1 and "there is no check_of_nothing" in result.stderr, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py", "shares_and_join.py"])
@@ -118,5 +151,5 @@ def test_sparse_on_one_rank(run_ranks: RunRanks, tmp_path: Path) -> None:
 
 def test_rank_that_leaves_early(run_ranks: RunRanks) -> None:
     result = run_ranks(2, "ends.py", "leave", check=False)
-    assert result.returncode in (1, 76)
+    assert result.returncode == 76
     assert got(result.stdout).startswith("got RankLeft ranks=(1,)")

@@ -12,11 +12,16 @@ import distrun
 
 
 def run(module: dict[str, object]) -> None:
-    """Runs all functions named check_* of the module, in order; an exception ends the job, as for any program."""
+    """Runs the functions named check_* of the module, in order, or those that the command line names; an exception ends
+    the job, as for any program."""
+    checks = {name: function for name, function in module.items() if name.startswith("check_") and callable(function)}
     only = sys.argv[1:]
+    unknown = [name for name in only if name not in checks]
+    if unknown or not checks:
+        raise SystemExit(f"there is no {', '.join(unknown) or 'check'}; the checks here are {', '.join(checks)}")
     distrun.init()
-    for name, function in list(module.items()):
-        if name.startswith("check_") and callable(function) and (not only or name in only):
+    for name, function in checks.items():
+        if not only or name in only:
             print(f"rank {distrun.rank()}: {name}", flush=True)
             function()
     distrun.shutdown()

@@ -92,8 +92,39 @@ def check_grouped() -> None:
         assert torch.equal(result, total(tuple(tensor.shape), tensor.dtype))
     results = hvd.synchronize(hvd.grouped_allreduce_async_(tensors, op=hvd.Sum, name="group"))
     assert results[0] is tensors[0] and torch.equal(tensors[0], total((3,)))
-    gathered = hvd.grouped_allgather([mine((1, 2)), mine((hvd.rank(), 2), torch.int32)])
-    assert gathered[0].shape == (hvd.size(), 2) and gathered[1].shape == (sum(range(hvd.size())), 2)
+    blocks = [[mine((1, 2), rank=rank), mine((rank, 2), torch.int32, rank)] for rank in range(hvd.size())]
+    for found, parts in zip(hvd.grouped_allgather(blocks[hvd.rank()]), zip(*blocks, strict=True), strict=True):
+        assert found.dtype == parts[0].dtype and torch.equal(found, torch.cat(parts))
+
+
+def check_every_handle() -> None:
+    """What the blocking functions give, of operations that are all in flight together."""
+    rank, size = hvd.rank(), hvd.size()
+    root, target = size - 1, mine((2, 2))
+    blocks = [mine((one + 1, 2), rank=one) for one in range(size)]
+    pair = [mine((3,)), mine((2, 2), torch.int64)]
+    of_pair = [total((3,)), total((2, 2), torch.int64)]
+    rows = mine((size, 2))
+    handles = {
+        "reduces": hvd.grouped_allreduce_async(pair, op=hvd.Sum, name="reduces"),
+        "gather": hvd.allgather_async(blocks[rank], name="gather"),
+        "gathers": hvd.grouped_allgather_async([blocks[rank], pair[1]], name="gathers"),
+        "copy": hvd.broadcast_async(pair[0], root, name="copy"),
+        "in place": hvd.broadcast_async_(target, root, name="in place"),
+        "share": hvd.reducescatter_async(rows, op=hvd.Sum, name="share"),
+        "shares": hvd.grouped_reducescatter_async([rows, 2 * rows], op=hvd.Sum, name="shares"),
+    }
+    found = {name: hvd.synchronize(handle) for name, handle in reversed(handles.items())}
+    for one, wanted in zip(found["reduces"], of_pair, strict=True):
+        assert torch.equal(one, wanted)
+    assert torch.equal(pair[0], mine((3,))) and torch.equal(rows, mine((size, 2)))
+    assert torch.equal(found["gather"], torch.cat(blocks)) and torch.equal(found["gathers"][0], torch.cat(blocks))
+    assert torch.equal(found["gathers"][1], torch.cat([mine((2, 2), torch.int64, one) for one in range(size)]))
+    assert torch.equal(found["copy"], mine((3,), rank=root))
+    assert found["in place"] is target and torch.equal(target, mine((2, 2), rank=root))
+    mine_of_all = total((size, 2))[rank : rank + 1]
+    assert torch.equal(found["share"], mine_of_all)
+    assert torch.equal(found["shares"][0], mine_of_all) and torch.equal(found["shares"][1], 2 * mine_of_all)
 
 
 def check_allgather_and_broadcast() -> None:
