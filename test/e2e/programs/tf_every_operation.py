@@ -31,7 +31,8 @@ def every_operation(x):  # type: ignore[no-untyped-def]
         "equal_alltoall": hvd.alltoall(tf.repeat(x[None], size, 0)),
         "scatter": hvd.reducescatter(tf.repeat(x[None], size + 1, 0), op=hvd.Sum),
         "scatters": hvd.grouped_reducescatter([tf.repeat(x[None], size, 0)] * 2),
-        "rank": hvd.rank_op() + hvd.size_op() + hvd.local_rank_op() + hvd.local_size_op(),
+        "world": [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()],
+        "included": hvd.process_set_included_op(),
     }
 
 
@@ -56,4 +57,5 @@ def check_operations(results) -> None:  # type: ignore[no-untyped-def]
     equal(results["received"], np.ones(size))
     equal(results["scatter"], np.tile(one * total, (2 if rank == 0 else 1, 1)))
     equal(results["scatters"][1], one[None] * total / size)
-    equal(results["rank"], 2 * (rank + size))
+    equal(results["world"], [rank, size, hvd.local_rank(), hvd.local_size()])
+    equal(results["included"], 1)

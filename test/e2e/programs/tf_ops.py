@@ -148,15 +148,28 @@ def sparse_and_tape() -> None:
     with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
         loss = bias * (RANK + 1.0)
     equal(tape.gradient(loss, bias), [mean] * 2)
-    part = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[])
+    raises(ValueError, "op != Average", hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
+           gradient_predivide_factor=2.0)  # fmt: skip
+
+
+def partial_tape() -> None:
+    """A layer of this rank's own beside one of all ranks."""
+    bias, mean = tf.Variable(tf.zeros([2])), (SIZE + 1) / 2
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[]) as part:
+        loss = bias * (RANK + 1.0)
+    equal(part.gradient(loss, bias), [mean] * 2)
     dense = tf.keras.layers.Dense(2)
     raises(ValueError, "build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
     dense.build([None, 2])
-    part = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=dense)
-    assert len(part._reduction.local) == 2
-    raises(ValueError, "op != Average", hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
-           gradient_predivide_factor=2.0)  # fmt: skip
-    del part
+    shared = tf.keras.layers.Dense(2)
+    shared.build([None, 2])
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=dense) as part:
+        of_own, of_all = (tf.reduce_sum(layer(tf.ones([1, 2]) * (RANK + 1.0))) for layer in (dense, shared))
+        loss = of_own * SIZE + of_all
+    own, ours = part.gradient(loss, [dense.trainable_variables, shared.trainable_variables])
+    for of_layer, factor in ((own, RANK + 1.0), (ours, mean)):
+        equal(of_layer[0], np.full([2, 2], factor))
+        equal(of_layer[1], [1.0] * 2)
 
 
 def variables_and_objects() -> None:
@@ -274,10 +287,17 @@ def process_sets_and_join() -> None:
         if last.included():
             for wrap in (lambda f: f, tf.function):
                 equal(wrap(lambda: hvd.allreduce(tf.ones([2]) * RANK, process_set=last))(), [SIZE - 1.5] * 2)
+                count, mine = wrap(
+                    lambda: (hvd.size_op(last.process_set_id), hvd.process_set_included_op(last.process_set_id))
+                )()
+                assert int(count) == 2 and int(mine) == 1
                 shares = wrap(lambda: hvd.reducescatter(tf.ones([3]), op=hvd.Sum, process_set=last))()
                 equal(shares, [2.0] * (2 if last.rank() == 0 else 1))
+        else:
+            assert int(hvd.process_set_included_op(last.process_set_id)) == 0
         hvd.barrier()
         assert hvd.remove_process_set(last)
+        raises(ValueError, "no process set", hvd.size_op, last.process_set_id)
 
     @tf.function
     def step(x):  # type: ignore[no-untyped-def]
@@ -460,7 +480,8 @@ def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-
                 np.testing.assert_allclose(exchanged[rank], one, rtol=1e-5)
             np.testing.assert_allclose(plain, x * SIZE, rtol=1e-5)
             np.testing.assert_allclose(sent, x)
-            assert np.isin(share, x).all()
+            rows = [len(x) // SIZE + (rank < len(x) % SIZE) for rank in range(SIZE)]
+            np.testing.assert_array_equal(share, x[sum(rows[:RANK]) : sum(rows[: RANK + 1])])
     return kept[-1][1][1], np.concatenate([x * (4.0 * (rank + 1)) for rank in range(SIZE)])
 
 
@@ -493,6 +514,7 @@ gradients(lambda function: function)
 gradients(tf.function)
 gradient_from_outside()
 sparse_and_tape()
+partial_tape()
 variables_and_objects()
 loops_and_pruning()
 nan_travels()
