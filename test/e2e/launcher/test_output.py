@@ -21,6 +21,21 @@ from ..conftest import launcher_path
 from .test_command import shell
 
 
+@pytest.mark.parametrize("all_of_them", [True, False])
+def test_what_others_write_after_the_first_cause(tmp_path: Path, all_of_them: bool) -> None:
+    """One line each in the report; --all-errors shows it as it comes."""
+    others = f"trap 'echo first of $RANK >&2; echo last of $RANK >&2; exit 4' TERM; : > {tmp_path}/up$RANK"
+    first = f"until [ -e {tmp_path}/up1 ] && [ -e {tmp_path}/up2 ]; do sleep 0.02; done; echo the cause >&2; exit 3"
+    script = f'[ "$RANK" = 0 ] && {{ {first}; }}; {others}; while :; do sleep 0.05; done'
+    done = shell("-np", "3", "--oversubscribe", *(["--all-errors"] if all_of_them else []), script=script)
+    assert done.returncode == 3 and "[0] the cause\n" in done.stderr, done.stderr
+    for rank in (1, 2):
+        for which in ("first", "last"):
+            assert (f"[{rank}] {which} of {rank}\n" in done.stderr) == all_of_them, done.stderr
+        assert re.search(rf"(?m)rank.*{rank}.*exited with code 4.*last of {rank}$", done.stderr), done.stderr
+    assert ("(--all-errors or --output-dir shows all that they wrote)" in done.stderr) != all_of_them, done.stderr
+
+
 def read_all(fd: int) -> str:
     """What comes from a pseudoterminal until its last writer has gone, which is an error there."""
     out = b""
@@ -68,7 +83,7 @@ ELSEWHERE = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
 
 @pytest.mark.parametrize(
     ("seconds", "size"),
-    [(5, 200_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow)],
+    [(4, 200_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow)],
     ids=["a host's silence", "the agents' lease"],
 )
 def test_a_disk_that_takes_nothing_for_a_while_ends_no_job(tmp_path: Path, seconds: int, size: int) -> None:
