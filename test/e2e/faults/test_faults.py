@@ -116,7 +116,7 @@ def test_ctrl_c_gets_through(faults) -> None:  # type: ignore[no-untyped-def]
     os.kill(pids[0], signal.SIGINT)
     job.wait_lines(r"interrupted 0")
     assert time.monotonic() - begin < 5.0
-    job.finish()
+    assert job.finish() == 130, job.text
 
 
 def test_sigterm_handler_runs_in_a_blocked_wait(faults, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -74,9 +74,9 @@ def test_killed_while_the_others_leave(
     words = ("shutdown", str(victim), "KILL")
     job = start_job("-np", "3", "--oversubscribe", python, programs / "phases.py", *words, env={"SEEN": str(tmp_path)})
     assert job.finish() == 137, job.text
-    left = {int(match[1]): float(match[2]) for match in re.finditer(r"left (\d) seconds=([\d.]+)", job.text)}
-    assert sorted(left) == all_but(victim, 3), job.text
-    assert all(0.3 < seconds < LIMIT for seconds in left.values()), job.text
+    left = list(re.finditer(r"left (\d) waited=([\d.]+) seconds=([\d.]+)", job.text))
+    assert sorted(int(match[1]) for match in left) == all_but(victim, 3), job.text
+    assert all(float(match[2]) > 0.4 and float(match[3]) < LIMIT for match in left), job.text
     assert re.search(rf"rank {victim} on host \S+ \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.text), job.text
 
 
@@ -88,14 +88,14 @@ def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Pa
         chance = random.Random(moment)
         size = chance.choice([2, 3])
         victim = chance.randrange(size)
-        options = ("-np", str(size), "--oversubscribe", "--grace", str(4 * LIMIT))
+        options = ("-np", str(size), "--oversubscribe", "--grace", str(8 * LIMIT))
         job = start_job(*options, python, programs / "phases.py", "sessions", str(victim), "KILL")
         pids = job.ranks(size)
         time.sleep(chance.uniform(0.0, 0.3))
         before = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)
         assert job.finish() == 137, job.text
-        assert time.monotonic() - before < LIMIT, job.text
+        assert time.monotonic() - before < 3 * LIMIT, job.text  # by force they end after half the grace period
         told = assert_told(job.text, victim)
         assert told == all_but(victim, size) or "ended by distrun" in job.text, job.text
 

@@ -1,7 +1,8 @@
 """`phases.py PHASE VICTIM SIGNAL`: the victim sends itself STOP or KILL in that phase; for `sessions` the test does, at
 any moment. SEEN is a folder of the test's in which the ranks leave marks for each other.
 
-Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=.. seconds=..`, `left RANK seconds=..`.
+Lines: `ready RANK PID`, `raised RANK TYPE ranks=[..] host=.. cause=.. seconds=..`, `left RANK waited=.. seconds=..`.
+The seconds are from where the victim struck, if it did so by itself, else from where the rank began to wait.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ import distrun.numpy as hvd
 
 PHASE, VICTIM, SIGNAL = sys.argv[1], int(sys.argv[2]), signal.Signals[f"SIG{sys.argv[3]}"]
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+SEEN = Path(os.environ["SEEN"]) if "SEEN" in os.environ else None
 waiting_since = time.monotonic()
 
 
 def strike() -> None:
     if RANK == VICTIM:
+        if SEEN is not None:
+            (SEEN / "struck").write_text(str(time.monotonic()))
         os.kill(os.getpid(), SIGNAL)
+
+
+def seconds_since_then() -> float:
+    struck = SEEN / "struck" if SEEN is not None else None
+    since = float(struck.read_text()) if struck is not None and struck.exists() else waiting_since
+    return time.monotonic() - since
 
 
 def begin() -> None:
@@ -36,12 +46,12 @@ def begin() -> None:
 
 def strike_when_others_wait() -> None:
     """The victim, a moment after all others have come here; they go on into what they then wait in."""
-    seen = Path(os.environ["SEEN"])
-    (seen / str(RANK)).touch()
+    assert SEEN is not None
+    (SEEN / str(RANK)).touch()
     if RANK != VICTIM:
         return
     deadline = time.monotonic() + 60
-    while len(list(seen.iterdir())) < SIZE:
+    while len(list(SEEN.iterdir())) < SIZE:
         assert time.monotonic() < deadline, "the others do not come"
         time.sleep(0.01)
     time.sleep(0.5)
@@ -80,9 +90,9 @@ def subset() -> None:
 def main() -> None:
     if PHASE == "sessions":
         return sessions()
+    begin()
     if PHASE == "init":
         strike_when_others_wait()
-    begin()
     hvd.init()
     reduce()
     if PHASE == "idle":
@@ -95,11 +105,11 @@ def main() -> None:
         strike()
         time.sleep(0.2)
         hvd.should_stop(request=True)
+    begin()
     if PHASE == "shutdown":
         strike_when_others_wait()
-    begin()
     hvd.shutdown()
-    print(f"left {RANK} seconds={time.monotonic() - waiting_since:.2f}", flush=True)
+    print(f"left {RANK} waited={time.monotonic() - waiting_since:.2f} seconds={seconds_since_then():.2f}", flush=True)
 
 
 try:
@@ -108,7 +118,7 @@ except distrun.DistrunError as error:
     kind = type(error).__name__
     print(
         f"raised {RANK} {kind} ranks={list(error.ranks)} host={error.host} cause={error.cause} "
-        f"seconds={time.monotonic() - waiting_since:.2f} {error}",
+        f"seconds={seconds_since_then():.2f} {error}",
         flush=True,
     )
     raise
