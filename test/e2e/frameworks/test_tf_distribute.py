@@ -42,9 +42,11 @@ def test_strategies_of_one_process(
 ) -> None:
     done = run_framework("-np", "1", program=str(EXAMPLES / example), words=("--epochs", "1", *words))
     found = losses(done)
-    first_loss.append(found[1])
-    # Keras's fit() shuffles by itself.
-    assert found == {1: pytest.approx(first_loss[0], rel=0.02 if "--fit" in words else 1e-3)}
+    assert list(found) == [1]
+    if first_loss:  # Keras's fit() shuffles by itself
+        assert found[1] == pytest.approx(first_loss[0], rel=0.02 if "--fit" in words else 1e-3)
+    else:
+        first_loss.append(found[1])
     assert ("[0] 2 replicas" in done.stdout.splitlines()) == (example == "mirrored.py")
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import shutil
+import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -119,6 +123,31 @@ def check_reducescatter() -> None:
     if size > 1:
         with raises(ValueError, "a row for each"):
             jax.jit(hvd.reducescatter)(few)
+
+
+def check_groups() -> None:
+    """A tree is a group by itself; these are Horovod's names for it."""
+    rank, size = hvd.rank(), hvd.size()
+    pair = [of(rank, (size, 2)), of(rank, (size,), jnp.int32)]
+    everyones = [everybody((size, 2)), everybody((size,), jnp.int32)]
+    for way in WAYS.values():
+        same(way(functools.partial(hvd.grouped_allreduce, op=hvd.Sum))(pair), [sum(each) for each in everyones])
+        same(way(hvd.grouped_allgather)(pair), [jnp.concatenate(each) for each in everyones])
+        shares = way(functools.partial(hvd.grouped_reducescatter, op=hvd.Sum))(pair)
+        same(shares, [sum(each)[rank : rank + 1] for each in everyones])
+
+
+def check_barrier() -> None:
+    """Whoever is through it sees what the others did before."""
+    folder = Path(hvd.broadcast_object(tempfile.mkdtemp(prefix="distrun-test-") if hvd.rank() == 0 else None, 0))
+    if hvd.rank() > 0:
+        time.sleep(0.2)
+    (folder / str(hvd.rank())).touch()
+    hvd.barrier()
+    assert len(list(folder.iterdir())) == hvd.size()
+    hvd.barrier()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)
 
 
 def check_gradients() -> None:
@@ -334,6 +363,11 @@ def check_initial_state_from_one_rank() -> None:
     assert int(everywhere["step"]) == root and everywhere["name"] == "adam"
     assert jax.random.key_data(everywhere["key"]).tolist() == jax.random.key_data(jax.random.key(root)).tolist()
     assert hvd.broadcast_object({"rank": hvd.rank()}, 0) == {"rank": 0}
+    assert hvd.allgather_object({"rank": hvd.rank()}) == [{"rank": rank} for rank in range(hvd.size())]
+    moments = hvd.broadcast_optimizer_state(
+        {"count": jnp.int32(hvd.rank()), "mu": of(hvd.rank(), (3,))}, root_rank=root
+    )
+    same(moments, {"count": jnp.int32(root), "mu": of(root, (3,))})
 
 
 def check_optimizer_equals_a_single_process() -> None:

@@ -6,8 +6,10 @@ With TF_USE_LEGACY_KERAS=1 it is legacy Keras, which has checks of its own; the 
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -468,8 +470,26 @@ def check_values() -> None:
     assert hvd.broadcast(value, 0).tolist() == [0.0, 0.0]
     for small in (hvd.Compression.fp16, arrays.Compression.fp16):
         assert hvd.allreduce(value + 2.0**-20, op=hvd.Max, compression=small).tolist() == [max(size - 1, 2.0**-20)] * 2
+    rows = keras.ops.convert_to_tensor(np.arange(2.0 * size, dtype=np.float32).reshape(size, 2) + rank)
+    wanted = [size * 2.0 * rank + sum(range(size)), size * (2.0 * rank + 1) + sum(range(size))]
+    assert hvd.reducescatter(rows, op=hvd.Sum).tolist() == [wanted]
+    assert hvd.broadcast_object({"rank": rank}, size - 1) == {"rank": size - 1}
+    assert hvd.allgather_object({"rank": rank}) == [{"rank": other} for other in range(size)]
     with raises(RuntimeError, "broadcast_model"):
         hvd.broadcast_global_variables(0)
+
+
+def check_barrier() -> None:
+    """Whoever is through it sees what the others did before."""
+    folder = hvd.broadcast_object(tempfile.mkdtemp(prefix="distrun-test-") if hvd.rank() == 0 else None, 0)
+    if hvd.rank() > 0:
+        time.sleep(0.2)
+    (Path(folder) / str(hvd.rank())).touch()
+    hvd.barrier()
+    assert len(list(Path(folder).iterdir())) == hvd.size()
+    hvd.barrier()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)
 
 
 def check_horovods_names() -> None:

@@ -70,16 +70,47 @@ def check_rows() -> None:
     )
     equal(hvd.alltoall(mx.nd.arange(size) + 10 * rank), [rank + 10 * other for other in range(size)])
     output, rows = hvd.alltoall(mx.nd.ones((size * 2, 1)), splits=mx.nd.array([2] * size, dtype="int32"))
-    assert output.shape == (2 * size, 1) and rows.asnumpy().tolist() == [2] * size
+    equal(output, np.ones((2 * size, 1)))
+    assert rows.asnumpy().tolist() == [2] * size
+    sent = [to + 1 for to in range(size)]  # rows that each rank gets of every other one
+    output, rows = hvd.alltoall(mine((sum(sent), 2)), splits=mx.nd.array(sent, dtype="int32"))
+    of_all = everyone((sum(sent), 2))
+    equal(output, np.concatenate([of_all[sender, sum(sent[:rank]) : sum(sent[: rank + 1])] for sender in range(size)]))
+    assert rows.asnumpy().tolist() == [rank + 1] * size
 
 
 def check_groups() -> None:
     arrays = [mine((3,)), mine((2, 2), "int64")]
     for found, array in zip(hvd.grouped_allreduce(arrays, op=hvd.Sum), arrays, strict=True):
         equal(found, everyone(array.shape).sum(axis=0))
-    assert hvd.grouped_allgather(arrays)[1].shape == (2 * hvd.size(), 2)
-    assert hvd.grouped_reducescatter([mine((hvd.size(), 2))])[0].shape == (1, 2)
-    assert hvd.grouped_allreduce_(arrays, op=hvd.Sum)[0] is arrays[0]
+    rank, size = hvd.rank(), hvd.size()
+    for found, array in zip(hvd.grouped_allgather(arrays), arrays, strict=True):
+        dtype = np.dtype(array.dtype).name
+        equal(found, np.concatenate([mine(array.shape, dtype, other).asnumpy() for other in range(size)]))
+    for found, row in zip(hvd.grouped_reducescatter([mine((size, 2)), mine((size, 3))]), (2, 3), strict=True):
+        equal(found, everyone((size, row)).mean(axis=0)[rank : rank + 1])
+    found = hvd.grouped_allreduce_(arrays, op=hvd.Sum)
+    assert all(one is array for one, array in zip(found, arrays, strict=True))
+    equal(arrays[0], everyone((3,)).sum(axis=0))
+
+
+def check_handles() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    root, array = size - 1, mine((3,))
+    handles = [
+        hvd.allgather_async(array, name="gather"),
+        hvd.broadcast_async(array, root, name="copy"),
+        hvd.alltoall_async(mx.nd.arange(size) + 10 * rank, name="exchange"),
+        hvd.reducescatter_async(mine((size, 2)), op=hvd.Sum, name="share"),
+    ]
+    found = [hvd.synchronize(handle) for handle in handles]
+    equal(found[0], everyone((3,)).reshape(-1))
+    equal(found[1], mine((3,), rank=root).asnumpy())
+    equal(found[2], [rank + 10 * other for other in range(size)])
+    equal(found[3], everyone((size, 2)).sum(axis=0)[rank : rank + 1])
+    equal(array, mine((3,)).asnumpy())
+    assert hvd.synchronize(hvd.broadcast_async_(array, root)) is array
+    equal(array, mine((3,), rank=root).asnumpy())
 
 
 def check_numpy_arrays_of_mxnet() -> None:
@@ -98,6 +129,7 @@ def check_mismatch_and_what_cannot_travel() -> None:
 
 def check_objects_and_process_sets() -> None:
     assert hvd.broadcast_object({"from": hvd.rank()}, 0) == {"from": 0}
+    assert hvd.allgather_object({"from": hvd.rank()}) == [{"from": rank} for rank in range(hvd.size())]
     if hvd.size() == 1:
         return
     alone = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
