@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pages tell the truth about the tree: every path that a page names exists."""
+"""Pages tell the truth about the tree: paths that a page names exist, and numbers of the wire are the sources'."""
 
 from __future__ import annotations
 
@@ -14,9 +14,48 @@ FOLDERS = "cmake|runtime|launcher|bindings|frameworks|examples|test|bench|script
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./+-]*|[A-Z]+\.md)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
+WIRE = "docs/wire.md"
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+# What the page says in the place of NUMBER is the value of a constant.
+NUMBERS = (
+    ("Protocol version: **NUMBER**", "runtime/net/secure_socket.h", "kProtocolVersion"),
+    ("| format | u8 | NUMBER;", "runtime/engine/messages.cc", "kFormat"),
+    ("a frame at most NUMBER (`runtime/net/frame.h`)", "runtime/net/secure_socket.h", "kMaxFrame"),
+    ("A frame is at most NUMBER;", "runtime/engine/messages.h", "kMaxFrame"),
+    ("starts a new one at NUMBER.", "runtime/engine/outbox.cc", "kFrameTarget"),
+    ("Limits before the proof: NUMBER peers", "runtime/net/secure_listener.cc", "kMaxStrangers"),
+    ("per listener, NUMBER held", "runtime/net/handshake.h", "kMaxHandshakeMessage"),
+    ("Purpose and version are at most NUMBER bytes", "runtime/net/handshake.cc", "kMaxHelloText"),
+    ("a Noise message at most NUMBER.", "runtime/net/handshake.cc", "kMaxNoiseMessage"),
+    ("every message has a header of NUMBER bytes", "runtime/backend/tcp/message.h", "kHeaderBytes"),
+    ("Keys are at most NUMBER,", "runtime/net/store_protocol.h", "kMaxStoreKey"),
+    ("values NUMBER,", "runtime/net/store_protocol.h", "kMaxStoreValue"),
+    ("the whole table NUMBER.", "runtime/net/store_table.h", "kDefaultMaxBytes"),
+    ("at most NUMBER characters:", "runtime/net/spawner_exchange.h", "kMaxSharedText"),
+    ("at most NUMBER numeric addresses", "runtime/net/meeting.h", "kMaxMeetingAddresses"),
+)
+CONSTANT = r"constexpr \S+ {} = (?:std::size_t)?\{{?(\d+)\}}?(?: << (\d+))?;"
+
+
+def wire_faults(page: str) -> list[str]:
+    """`page` is the text of docs/wire.md."""
+    faults = []
+    text = " ".join(page.split())
+    for sentence, source, name in NUMBERS:
+        said = re.search(re.escape(sentence).replace("NUMBER", r"([\d,]+)(?: ([KM]iB))?"), text)
+        value = re.search(CONSTANT.format(name), (ROOT / source).read_text())
+        if said is None or value is None:
+            where = f"{WIRE} no longer says '{sentence}'" if said is None else f"{source} has no {name}"
+            faults.append(f"{where}: change the table of {Path(__file__).name} too")
+            continue
+        true = int(value[1]) << int(value[2] or 0)
+        if int(said[1].replace(",", "")) * UNITS[said[2] or ""] != true:
+            faults.append(f"{WIRE}: says '{said[0]}', but {name} in {source} is {true}")
+    return faults
+
 
 def main() -> None:
-    faults = []
+    faults = wire_faults((ROOT / WIRE).read_text())
     for page in files(".md"):
         if page.as_posix().startswith("docs/plan/"):
             continue
