@@ -15,14 +15,20 @@ namespace {
 
 constexpr std::string_view kPrefix = "DISTRUN_";
 
-// What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
 // Unknown variables of which the launcher has warned, once for all ranks, separated by spaces.
 constexpr std::string_view kWarned = "DISTRUN_WARNED";
 
-constexpr std::string_view kRankVariables[] = {
-    "DISTRUN_RANK",       "DISTRUN_SIZE",     "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
-    "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",     "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
-    "DISTRUN_KEY_FD",     "DISTRUN_KEY_FILE", "DISTRUN_GPUS",       "DISTRUN_TF",         kWarned};
+// Where the user has put a key; the launcher never sets it.
+constexpr std::string_view kKeyFile = "DISTRUN_KEY_FILE";
+
+// What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
+constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",
+                                               "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE",
+                                               "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
+                                               "DISTRUN_HOST",       "DISTRUN_JOB_ID",
+                                               "DISTRUN_STORE",      "DISTRUN_ADDRESS",
+                                               "DISTRUN_KEY_FD",     "DISTRUN_GPUS",
+                                               "DISTRUN_TF",         kWarned};
 
 struct Entry {
   SettingRow row;
@@ -92,6 +98,7 @@ std::vector<std::string> words_of(const Environment& environment, std::string_vi
 
 void find_unknown_variables(const Environment& environment, SettingsReport& report) {
   std::vector<std::string> known(std::begin(kRankVariables), std::end(kRankVariables));
+  known.emplace_back(kKeyFile);
   for (const Entry& entry : entries()) known.push_back(variable_of(entry.row.name));
   std::vector<std::string> suffixes;  // the common prefix would make every name look near
   for (const std::string& name : known) suffixes.push_back(name.substr(kPrefix.size()));
@@ -212,8 +219,12 @@ std::string settings_page() {
   }
   page +=
       "\n## Variables that the launcher sets\n\nThey say which rank a process is (runtime/net/world.h); do not set "
-      "them by hand, except `DISTRUN_KEY_FILE`.\n\n";
+      "them by hand.\n\n";
   for (const std::string_view variable : kRankVariables) page += "- `" + std::string(variable) + "`\n";
+  page += "\n`" + std::string(kKeyFile) +
+          "` is yours: the key file of `distrun agent --connect` without `--key-file`, and of a rank that got the\n"
+          "variables above from something else than distrun, without `DISTRUN_KEY_FD`. The launcher never sets it, and "
+          "takes it\nout of the environment of its ranks.\n";
   return page;
 }
 

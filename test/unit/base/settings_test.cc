@@ -143,5 +143,12 @@ TEST_CASE("the page has every row with its three names") {
   CHECK(contains(page, "`128MiB`"));
 }
 
+TEST_CASE("the key file is the user's: known, and not listed among what the launcher sets") {
+  CHECK(read_settings({{"DISTRUN_KEY_FILE", "/key"}}, {})->unknown.empty());
+  const std::string page = settings_page();
+  CHECK_FALSE(contains(page, "- `DISTRUN_KEY_FILE`"));
+  CHECK(contains(page, "`DISTRUN_KEY_FILE` is yours"));
+}
+
 }  // namespace
 }  // namespace distrun
