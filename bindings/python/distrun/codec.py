@@ -214,7 +214,8 @@ class _Reader:
         data = self._bytes()
         if not self._allow_pickle:
             raise CodecError(
-                "the object was sent with pickle; pass allow_pickle=True here too if you trust the sender."
+                "the object was sent with pickle, which can run code; pass allow_pickle=True here too if you trust the "
+                "sender, and between hosts the network."
             )
         return pickle.loads(data)
 
