@@ -118,7 +118,9 @@ Status Process::find(const Environment& environment, bool may_load) {
             "distrun --mpi"};
   }
   if (library_) return {};
-  if (!may_load) return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi"};
+  if (!may_load) {
+    return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi or --between-hosts mpi"};
+  }
   std::vector<Abi> order = {Abi::kOpenMpi, Abi::kStandard};
   if (environment.contains("OMPI_COMM_WORLD_SIZE")) order = {Abi::kOpenMpi};
   if (task->pmi) order = {Abi::kStandard, Abi::kOpenMpi};

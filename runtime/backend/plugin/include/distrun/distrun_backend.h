@@ -152,7 +152,7 @@ typedef struct distrun_backend_operation {
   uint32_t struct_size;
   int32_t kind;
   int32_t dtype;
-  int32_t reduce; /* allreduce */
+  int32_t reduce; /* allreduce, reducescatter */
   int32_t device_type;
   int32_t device_index;
   int32_t root; /* broadcast: member index */
