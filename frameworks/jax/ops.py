@@ -1,8 +1,9 @@
 """The operations on arrays and pytrees of arrays, under Horovod's names.
 
-All of them may be called outside and inside jax.jit. A pytree is one operation: its arrays travel together. Arrays are
-jax.Array, NumPy arrays or numbers. Operations without a name are named by a counter, inside jax.jit by one of the
-function that is traced: all ranks must compile the same operations in the same order.
+They may be called outside and inside jax.jit; `join`, `barrier` and `alltoall` with splits only outside. A pytree is
+one operation: its arrays travel together. Arrays are jax.Array, NumPy arrays or numbers. Operations without a name are
+named by a counter, inside jax.jit by one of the function that is traced: all ranks must compile the same operations in
+the same order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The operations on TensorFlow's tensors, under Horovod's names; in eager mode, in tf.function and in v1 graphs.
 
-All have gradients. `device_dense`, `device_sparse` and `ignore_name_scope` are Horovod's and have no effect: the
-operations run where their tensors are, and their names do not depend on scopes.
+All but `join` and `barrier` have gradients, reductions for `Sum` and `Average` only. `device_dense`, `device_sparse`
+and `ignore_name_scope` are Horovod's and have no effect: the operations run where their tensors are, and their names do
+not depend on scopes.
 """
 
 from __future__ import annotations

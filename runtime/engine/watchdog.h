@@ -1,6 +1,7 @@
 // Is everybody still there? The coordinator names ranks that have not submitted a tensor; this finds ranks that do not
 // answer at all (stopped, swapped out, unreachable), also while data moves and also if it is the leader. It asks only
-// after something has been in flight for the stall warning time, so an idle job sends nothing. Pure.
+// after something has been in flight for the stall warning time, or for the stall shutdown time where that is shorter
+// or the warning is off, so an idle job sends nothing. Pure.
 #pragma once
 
 #include <map>

@@ -63,30 +63,30 @@ def ccl_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether this job moves tensors with MPI."""
+    """Whether MPI by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
     return _enabled("mpi")
 
 
 def gloo_enabled() -> bool:
-    """Whether this job moves tensors with Gloo."""
+    """Whether Gloo by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
     return _enabled("gloo")
 
 
 def nccl_enabled() -> bool:
-    """Whether this job moves tensors with NCCL."""
+    """Whether NCCL by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
     return _enabled("nccl")
 
 
 def shm_enabled() -> bool:
-    """Whether this job moves tensors through shared memory."""
+    """Whether shared memory by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
     return _enabled("shm")
 
 
 def tcp_enabled() -> bool:
-    """Whether this job moves tensors over this library's own TCP connections."""
+    """Whether our own TCP connections alone move this job's tensors; False with `hierarchical`: see query("why")."""
     return _enabled("tcp")
 
 
 def mpi_threads_supported() -> bool:
-    """Whether this job runs over an MPI that allows calls from several threads."""
+    """The same as mpi_enabled: the backend is used only with an MPI that several threads may call."""
     return mpi_enabled()

@@ -100,7 +100,8 @@ class DistrunProcessGroup(_ProcessGroup):
             self._channel.close()
 
     def abort(self) -> None:
-        """Ends the whole job: everything in flight, on all ranks, raises RankLost that names this rank."""
+        """Ends the whole job: everything in flight raises JobEnded here, and on the others RankLost that names this
+        rank."""
         _session.abort(f"rank {_session.world().rank} aborted {self._channel} of torch.distributed")
 
     # Groups split off
