@@ -58,6 +58,9 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (started.code() == Errc::kTimeout && session->channel_ && !missing.empty()) {
     const Status told = session->channel_->report_stall(missing.front(), started.message());
     if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
+    ErrorInfo ended = started.info();  // for the launcher ends the job for that
+    ended.usable = false;
+    return Status(std::move(ended));
   }
   return started;
 }

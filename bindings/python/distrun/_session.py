@@ -123,6 +123,7 @@ class Session:
             # ended already has done that, and leaving it is no failure of this rank's.
             if error.usable:
                 library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
+                error.usable = False
             return error
 
 

@@ -177,6 +177,7 @@ def shutdown() -> None:
     """Leaves the job: waits for the operations in flight and for the other ranks, at most shutdown_timeout.
 
     Then a warning names the ranks that have not left, and it returns; on rank 0, which coordinates, when they have.
+    Where something that this rank has submitted is in flight by then, it raises Timeout, and the job has ended.
     Happens by itself at the end of the program. init may be called again afterwards.
     """
     _hooks.leave()

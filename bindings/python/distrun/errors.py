@@ -80,7 +80,7 @@ class RankLeft(JobEnded):
 
 
 class Timeout(DistrunError):
-    """A time limit passed."""
+    """A time limit passed: of a wait, after which the job goes on, or one that ended the job (`usable` is False)."""
 
     code = Code.TIMEOUT
 

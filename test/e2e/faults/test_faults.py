@@ -60,6 +60,22 @@ def test_leaving_far_apart_is_no_failure(faults, apart: str, late: str, explicit
         assert "leaves without waiting any longer" in job.text, job.text
 
 
+def test_what_never_completes_ends_the_job_when_its_rank_leaves(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("unfinished", "-x", "DISTRUN_SHUTDOWN_TIMEOUT=1")
+    assert job.finish(60) == 1, job.text
+    assert re.search(r"raised 1 Timeout usable=False shutdown: 'allreduce.alone' was submitted here", job.text), (
+        job.text
+    )
+    assert re.search(r"raised 0 Rank(Left|Lost) usable=False rank 1 .*'allreduce.alone'", job.text), job.text
+
+
+def test_a_rank_that_does_not_come_ends_the_job(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("absent", "-x", "DISTRUN_START_TIMEOUT=1", "--grace", "1")
+    assert job.finish(60) == 1, job.text
+    assert re.search(r"raised 0 Timeout usable=False .*rank 1 did not come in time", job.text), job.text
+    assert re.search(r"rank 1 on host \S+ \(pid \d+\) held the others up: ", job.text), job.text
+
+
 def test_giving_up_with_a_code_is_no_early_leave(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("exits")
     assert job.finish() == 3, job.text

@@ -69,6 +69,30 @@ def apart() -> None:
     print(f"leaves {hvd.is_initialized()} {os.environ['RANK']} after {time.monotonic() - begin:.1f}", flush=True)
 
 
+def unfinished() -> None:
+    """Rank 1 leaves, and one of its operations never completes; rank 0 works without it."""
+    hvd.init()
+    own = hvd.add_process_set([0])
+    try:
+        if hvd.rank() == 1:
+            hvd.allreduce_async(np.ones(4, np.float32), name="alone")
+            hvd.shutdown()
+        while hvd.rank() == 0:
+            hvd.allreduce(np.ones(4, np.float32), name="x", process_set=own)
+    except distrun.DistrunError as error:
+        print(f"raised {os.environ['RANK']} {type(error).__name__} usable={error.usable} {error}", flush=True)
+
+
+def absent() -> None:
+    """Rank 1 never calls init."""
+    while os.environ["RANK"] == "1":
+        time.sleep(60)
+    try:
+        hvd.init()
+    except distrun.DistrunError as error:
+        print(f"raised 0 {type(error).__name__} usable={error.usable} {error}", flush=True)
+
+
 def exits() -> None:
     """Rank 1 gives up with a code of its own; the others need it."""
     hvd.init()
@@ -286,8 +310,8 @@ def threads() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, apart, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited, no_memfd, again,
-        forks, claims, cut_off, works, threads,
+        raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited,
+        no_memfd, again, forks, claims, cut_off, works, threads,
     )
 }  # fmt: skip
 

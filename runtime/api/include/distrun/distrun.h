@@ -125,8 +125,8 @@ typedef struct distrun_op {
   int32_t device_type; /* 0 cpu, 1 cuda */
   int32_t device_index;
   const int64_t* shape; /* copied */
-  uint32_t ndim;
-  int32_t root; /* broadcast: world rank */
+  uint32_t ndim;        /* at most 64 */
+  int32_t root;         /* broadcast: world rank */
   const void* input;
   void* output; /* allreduce, broadcast: same size as input, may equal it. reducescatter: this rank's share, apart from
                  * the input. allgather, alltoall: NULL, see distrun_result */
@@ -176,7 +176,8 @@ DISTRUN_API const char* distrun_code_name(int32_t code);
 DISTRUN_API void distrun_last_error(distrun_error* error);
 
 /* Joins the job that the environment describes (docs/settings.md), or makes a world of one. Collective; waits for all
- * ranks at most start_timeout. `options` may be NULL. A second session in one process is refused while one is open. */
+ * ranks at most start_timeout; DISTRUN_TIMEOUT names those that have not come, and has ended the job. `options` may be
+ * NULL. A second session in one process is refused while one is open. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
@@ -201,11 +202,12 @@ DISTRUN_API void distrun_close(distrun_session* session);
 DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* world);
 /* Text answers, for people: "settings", "backends" (one line each: name, ok or the reason), "control", "why" (the
  * chosen backend per device with reasons). Returns the length needed without the final zero; writes at most `size`
- * bytes. `session` may be NULL for "backends" and "settings". */
+ * bytes. `session` may be NULL for "backends" and "settings". 0 for any other question; -1 on an error, as in a forked
+ * child. */
 DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
 
 /* Hands over `count` operations (an array with stride ops[0].struct_size): all or none. `handles` receives one handle
- * each. Does not block on other ranks. */
+ * each. Does not block on other ranks. At most 1,048,576 in one call, as of handles in the calls that take several. */
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
 /* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
