@@ -183,6 +183,19 @@ int64_t distrun_query(distrun_session* session, const char* what, char* buffer, 
   return static_cast<int64_t>(text.size());
 }
 
+int32_t distrun_mac(distrun_session* session, const char* purpose, const void* data, uint64_t size, void* mac) {
+  return guarded([&]() -> Status {
+    DISTRUN_RETURN_IF_ERROR(check_session(session));
+    if (purpose == nullptr || mac == nullptr || (data == nullptr && size > 0)) {
+      return {Errc::kInvalidArgument, "purpose, data or mac is NULL"};
+    }
+    const auto made = session->session->mac(purpose, {static_cast<const std::byte*>(data), size});
+    static_assert(made.size() == DISTRUN_MAC_SIZE);
+    std::memcpy(mac, made.data(), made.size());
+    return {};
+  });
+}
+
 int32_t distrun_process_set_add(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set) {
   return guarded([&] { return add_process_set_in_order(session, ranks, count, false, process_set); });
 }

@@ -341,6 +341,10 @@ std::string Session::describe(const std::string& what) const {
   return text;
 }
 
+net::Mac Session::mac(const std::string& purpose, std::span<const std::byte> data) const {
+  return key_ ? net::MacKey(*key_, std::string("distrun data\0", 13) + purpose).mac(data) : net::Mac{};
+}
+
 Status Session::shutdown() {
   TimePoint deadline;
   {

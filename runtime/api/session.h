@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/net/control_plane.h"
 #include "runtime/net/host_link.h"
+#include "runtime/net/mac_key.h"
 #include "runtime/net/other_launcher.h"
 #include "runtime/net/store_client.h"
 #include "runtime/net/store_host.h"
@@ -38,6 +41,9 @@ class Session {
   [[nodiscard]] const Settings& settings() const { return settings_.settings; }
   // See distrun_query in distrun.h; empty text for an unknown question.
   [[nodiscard]] std::string describe(const std::string& what) const;
+
+  // Of `data`, as only this job's ranks can make it; another one for each purpose. Zeros in a world of one.
+  [[nodiscard]] net::Mac mac(const std::string& purpose, std::span<const std::byte> data) const;
 
   // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for it, of which the
   // operation tells.

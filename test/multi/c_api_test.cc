@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -483,6 +484,26 @@ TEST_CASE("questions have answers") {
   CHECK(distrun_query(nullptr, "backends", text, sizeof(text)) > 0);
   CHECK(std::strstr(text, "shm") != nullptr);
   CHECK(distrun_query(nullptr, nullptr, text, sizeof(text)) == -1);
+}
+
+TEST_CASE("a MAC is the same on all ranks, and another one for other data and purposes") {
+  using Mac = std::array<std::uint8_t, DISTRUN_MAC_SIZE>;
+  const auto mac_of = [](const char* purpose, const std::string& data) {
+    Mac made{};
+    REQUIRE(distrun_mac(g_session->get(), purpose, data.data(), data.size(), made.data()) == DISTRUN_OK);
+    return made;
+  };
+  const Mac mine = mac_of("test", "data");
+  const auto all = g_session->allgather("macs", mine.data(), mine.size());
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i] == mine[i % mine.size()]);
+  CHECK((mine == Mac{}) == (g_session->size() == 1));
+  if (g_session->size() > 1) {
+    CHECK(mac_of("test", "date") != mine);
+    CHECK(mac_of("tests", "data") != mine);
+  }
+  char mac[DISTRUN_MAC_SIZE];
+  CHECK(distrun_mac(nullptr, "test", "data", 4, mac) == DISTRUN_NOT_INITIALIZED);
+  CHECK(distrun_mac(g_session->get(), "test", nullptr, 4, mac) == DISTRUN_INVALID_ARGUMENT);
 }
 
 TEST_CASE("a forked child is refused, and its parent goes on") {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import hashlib
 import math
 import struct
 from typing import Any
@@ -146,6 +147,25 @@ def test_pickle_only_where_both_sides_ask_for_it() -> None:
     assert b"pickle" not in codec.encode([1], allow_pickle=True) and codec.decode(
         codec.encode([1], allow_pickle=True)
     ) == [1]
+
+
+def test_a_pickle_that_was_changed_on_its_way_does_not_run() -> None:
+    def mac(data: bytes) -> bytes:
+        return hashlib.blake2b(data, key=b"the job's", digest_size=32).digest()
+
+    data = codec.encode([Custom()], allow_pickle=True, mac=mac)
+    assert codec.decode(data, allow_pickle=True, mac=mac) == [Custom()]
+    for place in range(11, len(data)):  # behind the magic, the tag and the length of the proof
+        changed = bytearray(data)
+        changed[place] ^= 1
+        with pytest.raises(codec.CodecError):
+            codec.decode(changed, allow_pickle=True, mac=mac)
+    for unproved in (
+        codec.encode([Custom()], allow_pickle=True),
+        codec.encode([Custom()], allow_pickle=True, mac=bytes),
+    ):
+        with pytest.raises(codec.CodecError, match="changed on its way"):
+            codec.decode(unproved, allow_pickle=True, mac=mac)
 
 
 def test_containers_in_themselves_are_refused() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import enum
 
 API_VERSION = 1
+MAC_SIZE = 32
 
 
 class Code(enum.IntEnum):
@@ -184,6 +185,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "distrun_close": (None, [_SESSION]),
     "distrun_get_world": (_CODE, [_SESSION, ctypes.POINTER(WorldStruct)]),
     "distrun_query": (ctypes.c_int64, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),
+    "distrun_mac": (_CODE, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p]),
     "distrun_enqueue": (_CODE, [_SESSION, ctypes.POINTER(OpStruct), ctypes.c_uint64, _HANDLES]),
     "distrun_wait": (_CODE, [_HANDLE, ctypes.c_double]),
     "distrun_wait_all": (_CODE, [_HANDLES, ctypes.c_uint64, ctypes.c_double, ctypes.POINTER(ctypes.c_uint64)]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from distrun import _operations, _session, codec
@@ -13,10 +15,15 @@ from distrun.process_sets import ProcessSet, global_process_set, registered_id
 _OK, _FAILED = 0, 1
 
 
-def _encode(obj: object, allow_pickle: bool) -> tuple[int, bytearray, Exception | None]:
+def _mac(session: _session.Session, process_set: int, name: str, sender: int) -> Callable[[bytes], bytes]:
+    """For pickles: objects travel as tensors, which nothing protects on their way between hosts."""
+    return functools.partial(session.mac, f"object {process_set} {sender} {name}")
+
+
+def _encode(obj: object, allow_pickle: bool, mac: Callable[[bytes], bytes]) -> tuple[int, bytearray, Exception | None]:
     """What to send. A failure is sent too: the others wait for this rank and raise the same."""
     try:
-        return _OK, codec.encode(obj, allow_pickle=allow_pickle), None
+        return _OK, codec.encode(obj, allow_pickle=allow_pickle, mac=mac), None
     except Exception as error:  # pickling runs code of the user's classes
         return _FAILED, bytearray(f"{type(error).__name__}: {error}".encode()), error
 
@@ -62,8 +69,9 @@ def broadcast_object(
     own: Exception | None = None
     header = (ctypes.c_int64 * 2)()
     data = bytearray()
+    mac = _mac(session, members, name, root_rank)
     if session.world.rank == root_rank:
-        status, data, own = _encode(obj, allow_pickle)
+        status, data, own = _encode(obj, allow_pickle, mac)
         header[:] = [status, len(data)]
     broadcast_buffer(f"{name}.sz", header, DType.int64, 2, root_rank, members)
     status, length = header
@@ -72,7 +80,7 @@ def broadcast_object(
     broadcast_buffer(f"{name}.t", (ctypes.c_uint8 * length).from_buffer(data), DType.uint8, length, root_rank, members)
     if status != _OK:
         _raise_failure(root_rank, bytes(data), own)
-    return codec.decode(data, allow_pickle=allow_pickle)
+    return codec.decode(data, allow_pickle=allow_pickle, mac=mac)
 
 
 def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int) -> tuple[bytes, tuple[int, ...]]:
@@ -102,7 +110,7 @@ def allgather_object(
     members = registered_id(process_set)
     session = _session.current()
     name = _name(name, session.number("object", members))
-    status, data, own = _encode(obj, allow_pickle)
+    status, data, own = _encode(obj, allow_pickle, _mac(session, members, name, session.world.rank))
     states, present = _allgather(f"{name}.st", (ctypes.c_uint8 * 1)(status), DType.uint8, 1, members)
     gathered, lengths = _allgather(
         f"{name}.t", (ctypes.c_uint8 * len(data)).from_buffer(data), DType.uint8, len(data), members
@@ -116,4 +124,7 @@ def allgather_object(
     for rank, state, part in zip(ranks, states, parts, strict=True):
         if state != _OK:
             _raise_failure(rank, part, own if rank == session.world.rank else None)
-    return [codec.decode(part, allow_pickle=allow_pickle) for part in parts]
+    return [
+        codec.decode(part, allow_pickle=allow_pickle, mac=_mac(session, members, name, rank))
+        for rank, part in zip(ranks, parts, strict=True)
+    ]

@@ -88,6 +88,13 @@ class Session:
             if self._closing:
                 self._idle.notify_all()
 
+    def mac(self, purpose: str, data: bytes) -> bytes:
+        """What only this job's ranks can make of `data`; another one for each purpose."""
+        made = ctypes.create_string_buffer(_abi.MAC_SIZE)
+        with self.calling() as pointer:
+            errors.check(library().distrun_mac(pointer, purpose.encode(), data, len(data), made))
+        return made.raw
+
     def close(self) -> None:
         """Leaves the job, completes every handle and frees the native session.
 

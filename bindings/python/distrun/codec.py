@@ -2,7 +2,8 @@
 
 Carried: None, bool, int, float, complex, str, bytes, list, tuple, dict, OrderedDict, set, frozenset, NumPy arrays,
 scalars and dtypes, and what a front end registers (tensors). Anything else is refused with its place in the object,
-unless the caller allows pickle, on the sending and on the receiving side.
+unless the caller allows pickle, on the sending and on the receiving side. With a `mac` (a function of the pickle's
+bytes, the same on both sides) bytes that were changed on their way are refused before they can run.
 
 Layout: two magic bytes, then one value: a tag byte and what belongs to it. Lengths and counts are 8 bytes, little
 endian, and are checked against the bytes that are left before anything is allocated.
@@ -11,6 +12,7 @@ endian, and are checked against the bytes that are left before anything is alloc
 from __future__ import annotations
 
 import collections
+import hmac
 import importlib
 import pickle
 import struct
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 _MAGIC = b"d\x01"
 _MAX_DEPTH = 100
+_Mac = Callable[[bytes], bytes]
 _LENGTH = struct.Struct("<Q")
 _FLOAT = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
@@ -48,7 +51,7 @@ def register(package: str, extension: Extension) -> None:
     _extensions[package] = extension
 
 
-def encode(value: object, *, allow_pickle: bool = False) -> bytearray:
+def encode(value: object, *, allow_pickle: bool = False, mac: _Mac | None = None) -> bytearray:
     """The bytes for `value`. TypeError for something that cannot be carried, naming its place."""
     out = bytearray(_MAGIC)
     try:
@@ -56,17 +59,19 @@ def encode(value: object, *, allow_pickle: bool = False) -> bytearray:
     except TypeError:
         if not allow_pickle:
             raise
+        pickled = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         out[len(_MAGIC) :] = b"P"
-        _put_bytes(out, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+        _put_bytes(out, mac(pickled) if mac is not None else b"")
+        _put_bytes(out, pickled)
     return out
 
 
-def decode(data: Any, *, allow_pickle: bool = False) -> Any:
+def decode(data: Any, *, allow_pickle: bool = False, mac: _Mac | None = None) -> Any:
     """The value in `data` (any object with the buffer protocol). CodecError if the bytes are malformed."""
     view = memoryview(data).cast("B")
     if bytes(view[: len(_MAGIC)]) != _MAGIC:
         raise CodecError("these bytes are not an encoded object: the first two are wrong.")
-    reader = _Reader(view, len(_MAGIC), allow_pickle)
+    reader = _Reader(view, len(_MAGIC), allow_pickle, mac)
     value = reader.value(0)
     if reader.left():
         raise CodecError(f"{reader.left()} bytes follow the encoded object.")
@@ -157,10 +162,11 @@ _CONSTANTS = {"N": None, "T": True, "F": False}
 
 
 class _Reader:
-    def __init__(self, view: memoryview, position: int, allow_pickle: bool) -> None:
+    def __init__(self, view: memoryview, position: int, allow_pickle: bool, mac: _Mac | None) -> None:
         self._view = view
         self._position = position
         self._allow_pickle = allow_pickle
+        self._mac = mac
 
     def left(self) -> int:
         return len(self._view) - self._position
@@ -211,11 +217,16 @@ class _Reader:
         return extension.decode(description, payload)
 
     def _pickled(self) -> object:
-        data = self._bytes()
+        proof, data = self._bytes(), bytes(self._bytes())
         if not self._allow_pickle:
             raise CodecError(
                 "the object was sent with pickle, which can run code; pass allow_pickle=True here too if you trust the "
-                "sender, and between hosts the network."
+                "sender."
+            )
+        if self._mac is not None and not hmac.compare_digest(self._mac(data), proof):
+            raise CodecError(
+                "a pickled object is not what a rank of this job has sent: it was changed on its way, so it is not "
+                "decoded. Somebody on the network does that, or a fault."
             )
         return pickle.loads(data)
 

@@ -6,11 +6,13 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from checks import raises, run
 
 import distrun.numpy as hvd
+from distrun import _operations
 
 
 @dataclasses.dataclass
@@ -36,6 +38,29 @@ def check_objects_that_cannot_travel_fail_on_every_rank() -> None:
     with raises(TypeError, "Custom"):
         hvd.allgather_object(Custom(1) if hvd.rank() == 1 else 1)
     assert hvd.broadcast_object(sent, root_rank=0, allow_pickle=True) == Custom(1)
+
+
+def check_pickles_are_those_of_this_job() -> None:
+    """Rank 1 gets other bytes than rank 0 sent, which would be another object; nothing of them runs."""
+    seen = _operations.enqueue
+
+    def meddle(operations: list[_operations.Op], keep: Any, *rest: Any) -> Any:
+        handle = seen(operations, keep, *rest)
+        if operations[0].name.endswith(".t"):
+            handle.wait()
+            keep[:] = bytes(keep).replace(b"Custom", b"Cuddly")
+        return handle
+
+    if hvd.rank() == 1:
+        _operations.enqueue = meddle
+    try:
+        received = hvd.broadcast_object(Custom(1) if hvd.rank() == 0 else None, root_rank=0, allow_pickle=True)
+        assert hvd.rank() != 1 and received == Custom(1)
+    except ValueError as error:
+        assert hvd.rank() == 1 and "changed on its way" in str(error), error
+    finally:
+        _operations.enqueue = seen
+    assert hvd.allgather_object(Custom(hvd.rank()), allow_pickle=True) == [Custom(rank) for rank in range(hvd.size())]
 
 
 def check_process_sets() -> None:

@@ -206,6 +206,13 @@ DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* w
  * child. */
 DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
 
+#define DISTRUN_MAC_SIZE 32
+/* Writes DISTRUN_MAC_SIZE bytes to `mac`: a hash of `data` that only this job's ranks can make, another one for each
+ * `purpose`. For what must not have been changed on its way, as tensors may be between hosts (SECURITY.md): the sender
+ * sends it along, the receiver makes it of what has come and compares. Zeros in a world of one. */
+DISTRUN_API int32_t distrun_mac(distrun_session* session, const char* purpose, const void* data, uint64_t size,
+                                void* mac);
+
 /* Hands over `count` operations (an array with stride ops[0].struct_size): all or none. `handles` receives one handle
  * each. Does not block on other ranks. At most 1,048,576 in one call, as of handles in the calls that take several. */
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
