@@ -35,7 +35,8 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
   for (const Place& place : request.assignment.places) by_host[static_cast<std::size_t>(place.host)].push_back(place);
   std::vector<Binding> out;
   for (std::size_t host = 0; host < facts.size(); ++host) {
-    // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of them.
+    // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of
+    // them.
     const int ranks = by_host[host].front().local_size;
     auto bound = bind(facts[host].topology,
                       {.ranks = ranks, .bind_to = request.bind_to, .gpus_per_rank = request.gpus_per_rank});
