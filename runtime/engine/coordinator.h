@@ -104,6 +104,7 @@ class Coordinator {
   void protocol_error(int rank, const std::string& what);
   void abort(ErrorInfo error);
   // coordinator_stalls.cc
+  [[nodiscard]] Duration patience() const;
   [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
   void look_later(TimePoint now);
   void report_went_on();

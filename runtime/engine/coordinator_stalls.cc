@@ -11,6 +11,8 @@ namespace {
 
 // However long something stalls already, it is reported so often.
 constexpr Duration kLongestSilence = std::chrono::minutes(10);
+// So long may ranks wait for one another before it is an error, where no warning is asked for.
+constexpr Duration kPatience = std::chrono::seconds(10);
 
 // Who has joined waits for as long as the others have data.
 bool can_stall(const PendingTensor& tensor) { return !tensor.complete() && tensor.signature.kind != OpKind::kJoin; }
@@ -26,17 +28,23 @@ TimePoint Coordinator::next_report(TimePoint since, TimePoint reported) const {
   return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
 }
 
+Duration Coordinator::patience() const {
+  return options_.stall_warning == Duration::zero() ? kPatience : options_.stall_warning;
+}
+
 // What has come may complete a circle of ranks that wait for one another, of which the oldest is reported already and
 // will not be for long. So circles are looked for as often as when reports came one warning's time after the other.
 void Coordinator::look_later(TimePoint now) {
   news_at_ = now;
-  if (!look_at_ && options_.stall_warning > Duration::zero()) look_at_ = now + options_.stall_warning;
+  if (!look_at_) look_at_ = now + patience();
 }
 
 std::optional<TimePoint> Coordinator::next_tick() const {
   if (finished()) return std::nullopt;
+  bool waits = false;
   TimePoint next = TimePoint::max();
   const auto consider = [&](TimePoint since, TimePoint reported) {
+    waits = true;
     next = std::min(next, next_report(since, reported));
     if (options_.stall_shutdown > Duration::zero()) next = std::min(next, since + options_.stall_shutdown);
   };
@@ -46,15 +54,15 @@ std::optional<TimePoint> Coordinator::next_tick() const {
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
     consider(waiting.since, std::max(waiting.since, calls_reported_));
   }
-  if (next == TimePoint::max()) return std::nullopt;
-  return look_at_ && next - *look_at_ > options_.stall_warning ? *look_at_ : next;
+  if (waits && look_at_ && next - *look_at_ > patience()) return *look_at_;
+  return next == TimePoint::max() ? std::nullopt : std::optional(next);
 }
 
 void Coordinator::tick(TimePoint now) {
   if (finished()) return;
   if (look_at_ && *look_at_ <= now) {
     look_at_.reset();
-    if (news_at_ + options_.stall_warning > now) look_at_ = news_at_ + options_.stall_warning;
+    if (news_at_ + patience() > now) look_at_ = news_at_ + patience();
   }
   tick_tensors(now);
   tick_calls(now);
@@ -77,7 +85,7 @@ void Coordinator::stood_still(const StandStill& gap) {
 void Coordinator::fail_rivals(TimePoint now) {
   // All of them at once: what is left of a group has no rival any more and would wait for ever.
   std::vector<std::pair<PendingTensor*, Status>> failed;
-  for (const Rivals& one : rivals_among(pending_.waiting(), options_.stall_warning, now)) {
+  for (const Rivals& one : rivals_among(pending_.waiting(), patience(), now)) {
     failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
   }
   for (const auto& [tensor, error] : failed) {
@@ -87,7 +95,7 @@ void Coordinator::fail_rivals(TimePoint now) {
 }
 
 void Coordinator::tick_tensors(TimePoint now) {
-  if (options_.stall_warning > Duration::zero()) fail_rivals(now);
+  fail_rivals(now);
   std::vector<const PendingTensor*> stalled;
   for (PendingTensor* tensor : pending_.waiting()) {
     if (!can_stall(*tensor)) continue;
@@ -132,7 +140,7 @@ void Coordinator::tick_calls(TimePoint now) {
 // A call that waits for ranks in a join that waits for who has made it. Not at once: other threads of theirs may call.
 bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) {
   const TimePoint since = std::max(waiting.since, last_join_);
-  if (options_.stall_warning == Duration::zero() || now - since < options_.stall_warning) return false;
+  if (now - since < patience()) return false;
   const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
   if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(

@@ -74,7 +74,6 @@ Scenario make_scenario(std::uint64_t seed, const Wishes& wishes) {
   const bool many = s.ranks <= 5 && random.chance(4);
   if (many) s.settings.cache_capacity = static_cast<std::uint64_t>(random.between(50, 300));
   const ProgramSize size = size_of_program(s, many, random);
-  if (size.rivals) s.settings.stall_warning_time = 10;
   s.program = make_program(size, random);
   s.hasty = !size.rivals && random.chance(25);
   return s;

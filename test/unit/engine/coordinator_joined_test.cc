@@ -120,6 +120,34 @@ TEST_CASE("who waits crosswise, or for a join, is found within a warning's time 
   CHECK(only<entry::EndCall>(tick_until(911)).size() == 1);
 }
 
+TEST_CASE("without a warning nothing is told, and who waits crosswise or for a join is found after ten seconds") {
+  Coordinator c(plain_options(3));
+  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
+  c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  REQUIRE(c.next_tick() == at(10));
+  c.tick(at(10));
+  Actions found = c.act();
+  CHECK(found.warnings.empty());
+  CHECK(only<entry::Fail>(found).size() == 2);
+  CHECK_FALSE(c.next_tick());
+
+  c.submitted(0, request(OpKind::kAllreduce, "late"), at(20));
+  c.submitted(1, join(), at(21));
+  c.called(2, {.kind = Call::Kind::kStopTimeline}, at(22));
+  c.called(0, {.kind = Call::Kind::kStopTimeline}, at(23));
+  for (auto due = c.next_tick(); due && *due <= at(1000); due = c.next_tick()) {
+    CHECK(*due <= at(33));
+    c.tick(*due);
+    found = c.act();
+    CHECK(found.warnings.empty());
+  }
+  const auto ended = only<entry::EndCall>(found);
+  REQUIRE(ended.size() == 1);
+  CHECK(has(ended[0].result.message(), "waits for rank 1 (node0) in join"));
+  CHECK_FALSE(c.next_tick());
+}
+
 TEST_CASE("a call fails for ranks in join only if all that are missing are, and wait for one who calls") {
   Coordinator c(warning_options(4));
   const Call call{.kind = Call::Kind::kStopTimeline};
