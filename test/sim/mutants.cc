@@ -14,7 +14,8 @@ namespace message = engine::message;
 
 constexpr std::array<std::string_view, kNumMutants> kNames = {"dropped",       "said-twice",    "said-after-evict",
                                                               "asleep-member", "asleep-leader", "not-appended",
-                                                              "reordered",     "not-failed",    "not-evicted"};
+                                                              "reordered",     "not-failed",    "not-evicted",
+                                                              "other-cause"};
 constexpr int kMostSkips = 12;
 
 // In place of one that is kept back, so that those behind it keep their numbers.
@@ -101,6 +102,13 @@ bool Mutant::change_member(engine::Frame& frame, int rank, LogWitness& witness) 
 bool Mutant::change_leader(engine::Frame& frame) {
   const std::function<bool()> strikes = [this] { return occasion(); };
   for (Message& one : frame.messages) {
+    auto* abort = std::get_if<message::Abort>(&one);
+    if (kind_ == MutantKind::kOtherCause && abort != nullptr && !abort->why.info().ranks.empty() && occasion()) {
+      ErrorInfo info = abort->why.info();
+      for (int& rank : info.ranks) ++rank;
+      abort->why = Status(std::move(info));
+      return true;
+    }
     auto* append = std::get_if<message::Append>(&one);
     if (append == nullptr) continue;
     auto& entries = append->entries;

@@ -25,8 +25,9 @@ enum class MutantKind {
   kReordered,       // one member gets two entries in the other order
   kNotFailed,       // one member is not told that a tensor fails
   kNotEvicted,      // one member is not told of an eviction
+  kOtherCause,      // one member is told that the job ends for another rank
 };
-inline constexpr int kNumMutants = 9;
+inline constexpr int kNumMutants = 10;
 std::string_view name_of(MutantKind kind);
 std::optional<MutantKind> mutant_of(std::string_view name);
 

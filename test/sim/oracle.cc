@@ -28,6 +28,19 @@ bool others_are_missed(const Program& program) {
 
 Duration Oracle::patience() const { return seconds(5) + 200 * (scenario_.most_delay + scenario_.most_time); }
 
+// And for nothing but what has struck it.
+bool Oracle::ended_with_job(const Status& status, const std::string& what) {
+  if (!is_job_error(status)) return false;
+  if (!struck_ || !is_cause(status)) findings_.add(what + " fails with the job: " + text_of(status));
+  return true;
+}
+
+void Oracle::names(int culprit, const Status& status, const std::string& what) {
+  const auto& ranks = status.info().ranks;
+  if (std::find(ranks.begin(), ranks.end(), culprit) != ranks.end()) return;
+  findings_.add(what + " does not name rank " + std::to_string(culprit) + ": " + text_of(status));
+}
+
 void Oracle::agree(Outcome& outcome, const Status& status, const std::string& what) {
   const std::string message = status.ok() ? "" : status.message();
   if (!outcome.known) {
@@ -57,10 +70,7 @@ void Oracle::completed(int rank, int slot, int round, const Handle& handle, Time
   const Unit& unit = program.units[static_cast<std::size_t>(plan.unit)];
   const std::string what =
       "tensor '" + plan.first.name + "' of round " + std::to_string(round) + " on rank " + std::to_string(rank);
-  if (is_job_error(status)) {
-    if (!struck_) findings_.add(what + " fails with the job: " + text_of(status));
-    return;
-  }
+  if (ended_with_job(status, what)) return;
   Outcome& outcome = tensors_[{slot, round}];
   if (plan.rival < 0) {
     agree(outcome, status, what);
@@ -72,6 +82,8 @@ void Oracle::completed(int rank, int slot, int round, const Handle& handle, Time
     findings_.add(what + " ends with " + text_of(status) + ", not with code " +
                   std::to_string(static_cast<int>(expected)));
   }
+  const int odd = odd_rank(program, unit, round);
+  if (status.code() == Errc::kMismatch && odd >= 0) names(odd, status, what);
   const auto rows = received_rows(program, slot, round, rank);
   if (status.ok() && !rows.empty() && handle.output().first_dims != rows) {
     findings_.add(what + " does not receive the rows that the members of the set send");
@@ -80,10 +92,7 @@ void Oracle::completed(int rank, int slot, int round, const Handle& handle, Time
 
 void Oracle::join_ended(int rank, int set, const Status& status, int last, TimePoint now) {
   const std::string what = "the join of set " + std::to_string(set) + " on rank " + std::to_string(rank);
-  if (is_job_error(status)) {
-    if (!struck_) findings_.add(what + " fails with the job: " + text_of(status));
-    return;
-  }
+  if (ended_with_job(status, what)) return;
   Outcome& outcome = joins_[set];
   if (outcome.known && outcome.value != last) findings_.add(what + " names another last rank than on other ranks");
   outcome.value = last;
@@ -93,6 +102,10 @@ void Oracle::join_ended(int rank, int set, const Status& status, int last, TimeP
       scenario_.program.calls.begin(), scenario_.program.calls.end(),
       [&](const auto& call) { return call.kind == engine::Call::Kind::kRemoveSet && call.set == set && call.early; });
   if (!status.ok() && !cut_off) findings_.add(what + " ends with " + text_of(status));
+  const std::vector<int>& ranks = scenario_.program.sets[static_cast<std::size_t>(set)].ranks;
+  if (status.ok() && !std::binary_search(ranks.begin(), ranks.end(), last)) {
+    findings_.add(what + " says that rank " + std::to_string(last) + " was last, which is none of the set's");
+  }
 }
 
 void Oracle::called(int call, TimePoint now) { calls_[call].last = now; }
@@ -100,17 +113,14 @@ void Oracle::called(int call, TimePoint now) { calls_[call].last = now; }
 void Oracle::call_ended(int rank, int call, const Status& status, int set, TimePoint now) {
   const CallPlan& plan = scenario_.program.calls[static_cast<std::size_t>(call)];
   const std::string what = "call " + std::to_string(call) + " on rank " + std::to_string(rank);
-  if (is_job_error(status)) {
-    if (!struck_) findings_.add(what + " fails with the job: " + text_of(status));
-    return;
-  }
+  if (ended_with_job(status, what)) return;
   const bool adds = plan.kind == engine::Call::Kind::kAddSet;
   const bool broken = adds && scenario_.program.sets[static_cast<std::size_t>(plan.set)].fails_on >= 0;
   const Errc expected = plan.odd >= 0 ? Errc::kMismatch : broken ? Errc::kSystem : Errc::kOk;
   // A culprit that has joined and calls nothing more is in its join, as far as anybody can see. Who makes another call
   // in the place of one that fails so is found in the next one.
-  const bool stands_still = (scenario_.fault == Fault::kStall || scenario_.fault == Fault::kFreeze) &&
-                            scenario_.settings.stall_warning_time > 0 && has_joins(scenario_.program);
+  const bool stands_still =
+      (scenario_.fault == Fault::kStall || scenario_.fault == Fault::kFreeze) && has_joins(scenario_.program);
   const bool follows = status.code() == Errc::kInvalidArgument || status.code() == Errc::kMismatch;
   if (struck_ && stands_still && follows && status.code() != expected) return;
   Outcome& outcome = calls_[call];
@@ -119,6 +129,7 @@ void Oracle::call_ended(int rank, int call, const Status& status, int set, TimeP
   agree(outcome, status, what);
   in_time(outcome.last, what, now);
   if (status.code() != expected) findings_.add(what + " ends with " + text_of(status));
+  if (status.code() == Errc::kMismatch && plan.odd >= 0) names(plan.odd, status, what);
 }
 
 void Oracle::fault_struck(TimePoint now, bool all_well_possible, bool some_had_left) {
@@ -173,7 +184,7 @@ void Oracle::ended(int rank, const Status& outcome, bool alone, TimePoint now) {
 }
 
 void Oracle::refused(int rank, const std::string& what, const Status& status) {
-  if (struck_ && is_job_error(status)) return;
+  if (struck_ && is_job_error(status) && is_cause(status)) return;
   findings_.add("rank " + std::to_string(rank) + ": " + what + " is refused: " + text_of(status));
 }
 

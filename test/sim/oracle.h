@@ -44,6 +44,8 @@ class Oracle {
     int value = -1;  // a call's set, the last rank of a join
     TimePoint last;  // submission
   };
+  bool ended_with_job(const Status& status, const std::string& what);
+  void names(int culprit, const Status& status, const std::string& what);
   void agree(Outcome& outcome, const Status& status, const std::string& what);
   void in_time(TimePoint since, const std::string& what, TimePoint now);
   [[nodiscard]] bool is_cause(const Status& outcome) const;

@@ -349,6 +349,17 @@ Errc outcome_of(const Program& program, const Unit& unit, int round) {
   return outcome;
 }
 
+int odd_rank(const Program& program, const Unit& unit, int round) {
+  int odd = -1;
+  for (const int slot : unit.slots) {
+    const auto found = program.deviations.find({slot, round});
+    if (found == program.deviations.end()) continue;
+    if (found->second.rank < 0 || (odd >= 0 && odd != found->second.rank)) return -1;
+    odd = found->second.rank;
+  }
+  return odd;
+}
+
 std::vector<std::int64_t> received_rows(const Program& program, int slot, int round, int rank) {
   const Slot& plan = program.slots[static_cast<std::size_t>(slot)];
   const Unit& unit = program.units[static_cast<std::size_t>(plan.unit)];

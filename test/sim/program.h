@@ -85,6 +85,8 @@ bool meets_rival(const Program& program, const Unit& unit);
 // kOk; kMismatch where some rank deviates in some tensor of the unit; kInvalidArgument where one cannot run because
 // some rank has joined.
 Errc outcome_of(const Program& program, const Unit& unit, int round);
+// The one rank that deviates in some tensor of the unit; -1: none, all alike, or different ones.
+int odd_rank(const Program& program, const Unit& unit, int round);
 // Of each member, if the operation has rows that differ between them, and there are not too many.
 std::vector<std::int64_t> received_rows(const Program& program, int slot, int round, int rank);
 bool may_be_cut_off(const Program& program, const Unit& unit);  // its set is removed while tensors may be in flight

@@ -271,7 +271,9 @@ TEST_CASE("shutdown drains: what all have submitted completes, although nobody w
       }
       EXPECT_OK(engine.shutdown(deadline_after(1)));  // again: no effect
       const Submission late = data[0].named("late");
-      EXPECT_EQ(engine.submit(std::span(&late, 1)).status().code(), Errc::kShutDown);
+      const Status refused = engine.submit(std::span(&late, 1)).status();
+      EXPECT_EQ(refused.code(), Errc::kShutDown);
+      EXPECT(refused.info().usable);
     });
   }
 }
