@@ -233,6 +233,7 @@ Status Session::watch_signals() {
   if (!signals.ok()) return signals.status();
   stop_signals_ = *std::move(signals);
   DISTRUN_RETURN_IF_ERROR(start_engine());
+  stop_signals_->begin();
   if (settings().preempt_signal == "TERM") StopSignals::take_over({SIGTERM});
   if (settings().preempt_signal == "USR1") StopSignals::take_over({SIGUSR1});
   return {};

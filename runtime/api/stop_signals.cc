@@ -26,9 +26,9 @@ extern "C" void on_stop_signal(int number) {
     return;
   }
   const int error = errno;
-  g_number.store(number, std::memory_order_relaxed);
+  g_number.store(number, std::memory_order_seq_cst);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(g_event.load(std::memory_order_relaxed), &one, sizeof one);
+  [[maybe_unused]] const ssize_t n = ::write(g_event.load(std::memory_order_seq_cst), &one, sizeof one);
   errno = error;
 }
 
@@ -60,8 +60,16 @@ Result<std::unique_ptr<StopSignals>> StopSignals::create(net::WaitSet& wait_set,
         on_signal(g_number.load(std::memory_order_relaxed));
       }));
   out->event_ = GuardedFd(std::move(event));
-  g_event.store(out->event_.get(), std::memory_order_relaxed);
+  g_number.store(0, std::memory_order_relaxed);
   return out;
+}
+
+void StopSignals::begin() {
+  g_event.store(event_.get(), std::memory_order_seq_cst);
+  // Handlers of an earlier session may be there still, and one of them may have run since create().
+  const std::uint64_t one = 1;
+  if (g_number.load(std::memory_order_seq_cst) == 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(event_.get(), &one, sizeof one);
 }
 
 StopSignals::~StopSignals() {

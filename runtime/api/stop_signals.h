@@ -15,12 +15,14 @@ namespace distrun::api {
 
 class StopSignals {
  public:
-  // `on_signal` runs inside the wait set's poll(). The wait set outlives this.
+  // `on_signal` runs inside the wait set's poll(), once begin() was called. The wait set outlives this.
   static Result<std::unique_ptr<StopSignals>> create(net::WaitSet& wait_set, std::function<void(int)> on_signal);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
+  // What on_signal uses is there: it runs for what comes from now on, and for what came since create(). Any thread.
+  void begin();
   // From now on; handlers of the program's own stay. Any thread.
   static void take_over(std::initializer_list<int> numbers);
   // The ranks stop: a notice that reaches one of them later than another is not to kill it while it ends. Any thread.

@@ -17,6 +17,7 @@ TEST_CASE("a signal asks the rank to stop, and ends a child of the rank", "[api]
   std::vector<int> asked;
   auto signals = StopSignals::create(**wait_set, [&](int number) { asked.push_back(number); });
   REQUIRE(signals.ok());
+  (*signals)->begin();
   StopSignals::take_over({SIGUSR1});
 
   int ready[2];
@@ -43,6 +44,26 @@ TEST_CASE("a signal asks the rank to stop, and ends a child of the rank", "[api]
   CHECK(asked == std::vector<int>{SIGUSR1});
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+TEST_CASE("a signal that comes before the next session can stop waits until it can", "[api]") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  {
+    auto before = StopSignals::create(**wait_set, [](int) {});
+    REQUIRE(before.ok());
+    (*before)->begin();
+    StopSignals::take_over({SIGUSR1});
+    (*before)->outlive();
+  }
+  std::vector<int> asked;
+  auto signals = StopSignals::create(**wait_set, [&](int number) { asked.push_back(number); });
+  REQUIRE(signals.ok());
+  REQUIRE(::raise(SIGUSR1) == 0);
+  CHECK(*(*wait_set)->poll({}) == 0);
+  (*signals)->begin();
+  CHECK(*(*wait_set)->poll({}) == 1);
+  CHECK(asked == std::vector<int>{SIGUSR1});
 }
 
 }  // namespace
