@@ -1,11 +1,8 @@
 #include "runtime/net/job_channel.h"
 
+#include "runtime/net/store_protocol.h"
+
 namespace distrun::net {
-namespace {
-
-constexpr std::size_t kMaxCause = 16 << 10;  // a Python traceback travels as a cause
-
-}  // namespace
 
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left) {
   ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};

@@ -144,10 +144,10 @@ void Server::handle(int rank, const StoreRequest& request) {
     const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
     return note(left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled, request.rank, 0, request.value);
   }
-  for (const auto& out : table_.handle(rank, request)) {
-    send(out.rank, out.reply);
-    if (out.rank != rank) flush(out.rank);  // its own answers go out together, at the end of serve()
-  }
+  table_.handle(rank, request, [&](int to, const StoreReply& reply) {
+    send(to, reply);
+    if (to != rank) flush(to);  // its own answers go out together, at the end of serve()
+  });
 }
 
 void Server::send(int rank, const StoreReply& reply) {

@@ -9,8 +9,8 @@ using Kind = StoreReply::Kind;
 
 constexpr std::size_t kEntryCost = 128;  // what the table itself needs for an entry, roughly
 
-StoreTable::Outgoing refused(int rank, std::uint64_t id, std::string why) {
-  return {.rank = rank, .reply = {.kind = Kind::kRefused, .id = id, .text = std::move(why)}};
+StoreReply refused(std::uint64_t id, std::string why) {
+  return {.kind = Kind::kRefused, .id = id, .text = std::move(why)};
 }
 
 std::string full(const std::string& key, std::size_t limit) {
@@ -19,20 +19,18 @@ std::string full(const std::string& key, std::size_t limit) {
 
 }  // namespace
 
-std::vector<StoreTable::Outgoing> StoreTable::handle(int rank, const StoreRequest& request) {
+void StoreTable::handle(int rank, const StoreRequest& request, const Send& send) {
   switch (request.kind) {
     case StoreRequest::Kind::kSet:
-      return set(rank, request);
+      return set(rank, request, send);
     case StoreRequest::Kind::kGet:
-      return get(rank, request);
+      return get(rank, request, send);
     case StoreRequest::Kind::kAdd:
-      return add(rank, request);
+      return send(rank, add(request));
     case StoreRequest::Kind::kCancel:
-      cancel({rank, request.id});
-      return {};
+      return cancel({rank, request.id});
     case StoreRequest::Kind::kErase:
-      erase(request.key);
-      return {};
+      return erase(request.key);
     case StoreRequest::Kind::kLeave:
     case StoreRequest::Kind::kFailure:
     case StoreRequest::Kind::kStop:
@@ -40,59 +38,58 @@ std::vector<StoreTable::Outgoing> StoreTable::handle(int rank, const StoreReques
     case StoreRequest::Kind::kStall:
       break;
   }
-  return {};
 }
 
-std::vector<StoreTable::Outgoing> StoreTable::set(int rank, const StoreRequest& request) {
+void StoreTable::set(int rank, const StoreRequest& request, const Send& send) {
   const auto found = values_.find(request.key);
   const std::size_t old = found == values_.end() ? 0 : found->second.size();
   const std::size_t entry = found == values_.end() ? request.key.size() + kEntryCost : 0;
   bytes_ -= old;
   if (!fits(entry + request.value.size())) {
     bytes_ += old;
-    return {refused(rank, request.id, full(request.key, max_bytes_))};
+    return send(rank, refused(request.id, full(request.key, max_bytes_)));
   }
   bytes_ += entry + request.value.size();
   values_[request.key] = request.value;
-  std::vector<Outgoing> out{{.rank = rank, .reply = {.kind = Kind::kDone, .id = request.id}}};
+  send(rank, {.kind = Kind::kDone, .id = request.id});
   const auto waits = waiting_.extract(request.key);
-  if (waits.empty()) return out;
+  if (waits.empty()) return;
+  StoreReply value{.kind = Kind::kValue, .text = request.value};
   for (const Wait& wait : waits.mapped()) {
     keys_.erase(wait);
-    out.push_back({.rank = wait.first, .reply = {.kind = Kind::kValue, .id = wait.second, .text = request.value}});
+    value.id = wait.second;
+    send(wait.first, value);
   }
-  return out;
 }
 
-std::vector<StoreTable::Outgoing> StoreTable::get(int rank, const StoreRequest& request) {
+void StoreTable::get(int rank, const StoreRequest& request, const Send& send) {
   if (const auto found = values_.find(request.key); found != values_.end()) {
-    return {{.rank = rank, .reply = {.kind = Kind::kValue, .id = request.id, .text = found->second}}};
+    return send(rank, {.kind = Kind::kValue, .id = request.id, .text = found->second});
   }
   const Wait first{rank, 0};
   const Wait last{rank, std::numeric_limits<std::uint64_t>::max()};
   const auto waits = std::distance(keys_.lower_bound(first), keys_.upper_bound(last));
   if (static_cast<std::size_t>(waits) >= max_waits_ || keys_.contains({rank, request.id})) {
-    return {refused(rank, request.id, "rank " + std::to_string(rank) + " waits for too many keys at once")};
+    return send(rank, refused(request.id, "rank " + std::to_string(rank) + " waits for too many keys at once"));
   }
   waiting_[request.key].insert({rank, request.id});
   keys_[{rank, request.id}] = request.key;
-  return {};
 }
 
-std::vector<StoreTable::Outgoing> StoreTable::add(int rank, const StoreRequest& request) {
+StoreReply StoreTable::add(const StoreRequest& request) {
   auto found = counters_.find(request.key);
   if (found == counters_.end()) {
     const std::size_t entry = request.key.size() + kEntryCost;
-    if (!fits(entry)) return {refused(rank, request.id, full(request.key, max_bytes_))};
+    if (!fits(entry)) return refused(request.id, full(request.key, max_bytes_));
     bytes_ += entry;
     found = counters_.emplace(request.key, 0).first;
   }
   if (__builtin_add_overflow(found->second, request.delta, &found->second)) {
     // The builtin has stored the wrapped sum; the opposite step wraps back.
     (void)__builtin_sub_overflow(found->second, request.delta, &found->second);
-    return {refused(rank, request.id, "the counter '" + request.key + "' would overflow")};
+    return refused(request.id, "the counter '" + request.key + "' would overflow");
   }
-  return {{.rank = rank, .reply = {.kind = Kind::kSum, .id = request.id, .sum = found->second}}};
+  return {.kind = Kind::kSum, .id = request.id, .sum = found->second};
 }
 
 void StoreTable::cancel(const Wait& wait) {

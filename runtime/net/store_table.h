@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/net/store_protocol.h"
 
@@ -18,12 +18,11 @@ class StoreTable {
   explicit StoreTable(std::size_t max_bytes = kDefaultMaxBytes, std::size_t max_waits = 4096)
       : max_bytes_(max_bytes), max_waits_(max_waits) {}
 
-  struct Outgoing {
-    int rank = -1;
-    StoreReply reply;
-  };
+  // One reply at a time: a text of a job with thousands of ranks is not copied for all who wait for it. Must not use
+  // the table.
+  using Send = std::function<void(int rank, const StoreReply& reply)>;
   // Does kSet, kGet, kAdd, kCancel and kErase of `rank`; a set also answers those who waited for the key.
-  std::vector<Outgoing> handle(int rank, const StoreRequest& request);
+  void handle(int rank, const StoreRequest& request, const Send& send);
   // The rank's connection ended: nobody is to be told anything.
   void forget(int rank);
 
@@ -32,9 +31,9 @@ class StoreTable {
  private:
   using Wait = std::pair<int, std::uint64_t>;  // rank, request id
 
-  std::vector<Outgoing> set(int rank, const StoreRequest& request);
-  std::vector<Outgoing> get(int rank, const StoreRequest& request);
-  std::vector<Outgoing> add(int rank, const StoreRequest& request);
+  void set(int rank, const StoreRequest& request, const Send& send);
+  void get(int rank, const StoreRequest& request, const Send& send);
+  StoreReply add(const StoreRequest& request);
   void cancel(const Wait& wait);
   void erase(const std::string& prefix);
   [[nodiscard]] bool fits(std::size_t more) const { return more <= max_bytes_ - bytes_; }

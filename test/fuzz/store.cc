@@ -32,10 +32,10 @@ int store(const std::uint8_t* data, std::size_t size) {
     const auto request = net::decode_request(bytes);
     if (!request.ok()) continue;
     require_canonical(*request, bytes);
-    for (const auto& out : table.handle(static_cast<int>(at % 3), *request)) {
-      require(out.rank >= 0 && out.rank < 3, "answers go to those who asked");
-      require(net::decode_reply(net::encode(out.reply)).ok(), "answers can be read");
-    }
+    table.handle(static_cast<int>(at % 3), *request, [](int rank, const net::StoreReply& reply) {
+      require(rank >= 0 && rank < 3, "answers go to those who asked");
+      require(net::decode_reply(net::encode(reply)).ok(), "answers can be read");
+    });
     if (at % 7 == 0) table.forget(static_cast<int>(at % 3));
   }
   return 0;

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace distrun::net {
 namespace {
@@ -18,40 +19,61 @@ StoreRequest add(std::uint64_t id, std::string key, std::int64_t delta) {
   return {.kind = Request::kAdd, .id = id, .key = std::move(key), .delta = delta};
 }
 
+struct Outgoing {
+  int rank = -1;
+  StoreReply reply;
+};
+std::vector<Outgoing> handle(StoreTable& table, int rank, const StoreRequest& request) {
+  std::vector<Outgoing> out;
+  table.handle(rank, request, [&](int to, const StoreReply& reply) { out.push_back({.rank = to, .reply = reply}); });
+  return out;
+}
+
 TEST_CASE("a value is there for those who come later", "[store_table]") {
   StoreTable table;
-  CHECK(table.handle(0, set(1, "k", "v")).at(0).reply.kind == Reply::kDone);
-  const auto out = table.handle(1, get(7, "k"));
+  CHECK(handle(table, 0, set(1, "k", "v")).at(0).reply.kind == Reply::kDone);
+  const auto out = handle(table, 1, get(7, "k"));
   REQUIRE(out.size() == 1);
   CHECK(out[0].rank == 1);
   CHECK(out[0].reply.id == 7);
   CHECK(out[0].reply.text == "v");
-  table.handle(0, set(2, "k", "w"));
-  CHECK(table.handle(1, get(8, "k")).at(0).reply.text == "w");
+  handle(table, 0, set(2, "k", "w"));
+  CHECK(handle(table, 1, get(8, "k")).at(0).reply.text == "w");
 }
 
 TEST_CASE("those who wait are answered when the key is set, once", "[store_table]") {
   StoreTable table;
-  CHECK(table.handle(1, get(5, "k")).empty());
-  CHECK(table.handle(2, get(5, "k")).empty());
-  CHECK(table.handle(2, get(6, "other")).empty());
-  const auto out = table.handle(0, set(1, "k", "v"));
+  CHECK(handle(table, 1, get(5, "k")).empty());
+  CHECK(handle(table, 2, get(5, "k")).empty());
+  CHECK(handle(table, 2, get(6, "other")).empty());
+  const auto out = handle(table, 0, set(1, "k", "v"));
   REQUIRE(out.size() == 3);
   CHECK(out[1].rank == 1);
   CHECK(out[2].rank == 2);
   CHECK(out[2].reply.text == "v");
-  CHECK(table.handle(0, set(2, "k", "v")).size() == 1);
+  CHECK(handle(table, 0, set(2, "k", "v")).size() == 1);
+}
+
+TEST_CASE("a text is not copied for each of those who wait", "[store_table]") {
+  StoreTable table;
+  for (const int rank : {1, 2, 3}) handle(table, rank, get(5, "k"));
+  std::vector<const char*> texts;
+  table.handle(0, set(1, "k", std::string(1000, 'x')), [&](int, const StoreReply& reply) {
+    if (reply.kind == Reply::kValue) texts.push_back(reply.text.data());
+  });
+  REQUIRE(texts.size() == 3);
+  CHECK(texts == std::vector<const char*>(3, texts[0]));
 }
 
 TEST_CASE("who gave up or went is not answered", "[store_table]") {
   StoreTable table;
-  table.handle(1, get(1, "k"));
-  table.handle(1, get(2, "k"));
-  table.handle(2, get(1, "k"));
-  table.handle(1, {.kind = Request::kCancel, .id = 1});
-  table.handle(1, {.kind = Request::kCancel, .id = 99});
+  handle(table, 1, get(1, "k"));
+  handle(table, 1, get(2, "k"));
+  handle(table, 2, get(1, "k"));
+  handle(table, 1, {.kind = Request::kCancel, .id = 1});
+  handle(table, 1, {.kind = Request::kCancel, .id = 99});
   table.forget(2);
-  const auto out = table.handle(0, set(1, "k", "v"));
+  const auto out = handle(table, 0, set(1, "k", "v"));
   REQUIRE(out.size() == 2);
   CHECK(out[1].rank == 1);
   CHECK(out[1].reply.id == 2);
@@ -60,56 +82,56 @@ TEST_CASE("who gave up or went is not answered", "[store_table]") {
 TEST_CASE("counters start at 0, are apart from values and do not overflow", "[store_table]") {
   StoreTable table;
   constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
-  CHECK(table.handle(0, add(1, "k", 5)).at(0).reply.sum == 5);
-  CHECK(table.handle(1, add(1, "k", -7)).at(0).reply.sum == -2);
-  CHECK(table.handle(1, get(2, "k")).empty());
-  CHECK(table.handle(0, add(2, "big", kMax)).at(0).reply.sum == kMax);
-  CHECK(table.handle(0, add(3, "big", 1)).at(0).reply.kind == Reply::kRefused);
-  CHECK(table.handle(0, add(4, "big", 0)).at(0).reply.sum == kMax);
+  CHECK(handle(table, 0, add(1, "k", 5)).at(0).reply.sum == 5);
+  CHECK(handle(table, 1, add(1, "k", -7)).at(0).reply.sum == -2);
+  CHECK(handle(table, 1, get(2, "k")).empty());
+  CHECK(handle(table, 0, add(2, "big", kMax)).at(0).reply.sum == kMax);
+  CHECK(handle(table, 0, add(3, "big", 1)).at(0).reply.kind == Reply::kRefused);
+  CHECK(handle(table, 0, add(4, "big", 0)).at(0).reply.sum == kMax);
 }
 
 TEST_CASE("the table has a limit, and overwriting gives room back", "[store_table]") {
   StoreTable table(1000);
-  CHECK(table.handle(0, set(1, "a", std::string(700, 'x'))).at(0).reply.kind == Reply::kDone);
-  const auto full = table.handle(0, set(2, "b", std::string(300, 'x')));
+  CHECK(handle(table, 0, set(1, "a", std::string(700, 'x'))).at(0).reply.kind == Reply::kDone);
+  const auto full = handle(table, 0, set(2, "b", std::string(300, 'x')));
   CHECK(full.at(0).reply.kind == Reply::kRefused);
   CHECK(full.at(0).reply.text.find("'b'") != std::string::npos);
-  CHECK(table.handle(0, get(3, "b")).empty());
-  CHECK(table.handle(0, set(4, "a", std::string(900, 'x'))).at(0).reply.kind == Reply::kRefused);
-  CHECK(table.handle(0, get(5, "a")).at(0).reply.text.size() == 700);
-  CHECK(table.handle(0, set(6, "a", "")).at(0).reply.kind == Reply::kDone);
-  CHECK(table.handle(0, set(7, "b", std::string(300, 'x'))).at(0).reply.kind == Reply::kDone);
-  for (std::uint64_t i = 0; i < 100; ++i) table.handle(0, add(10 + i, std::to_string(i), 1));
-  CHECK(table.handle(0, add(999, "last", 1)).at(0).reply.kind == Reply::kRefused);
+  CHECK(handle(table, 0, get(3, "b")).empty());
+  CHECK(handle(table, 0, set(4, "a", std::string(900, 'x'))).at(0).reply.kind == Reply::kRefused);
+  CHECK(handle(table, 0, get(5, "a")).at(0).reply.text.size() == 700);
+  CHECK(handle(table, 0, set(6, "a", "")).at(0).reply.kind == Reply::kDone);
+  CHECK(handle(table, 0, set(7, "b", std::string(300, 'x'))).at(0).reply.kind == Reply::kDone);
+  for (std::uint64_t i = 0; i < 100; ++i) handle(table, 0, add(10 + i, std::to_string(i), 1));
+  CHECK(handle(table, 0, add(999, "last", 1)).at(0).reply.kind == Reply::kRefused);
 }
 
 TEST_CASE("one rank's waits are bounded, others' are not touched by it", "[store_table]") {
   StoreTable table(1 << 20, 3);
-  for (std::uint64_t i = 0; i < 3; ++i) CHECK(table.handle(1, get(i, "k" + std::to_string(i))).empty());
-  CHECK(table.handle(1, get(3, "k3")).at(0).reply.kind == Reply::kRefused);
-  CHECK(table.handle(2, get(3, "k3")).empty());
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK(handle(table, 1, get(i, "k" + std::to_string(i))).empty());
+  CHECK(handle(table, 1, get(3, "k3")).at(0).reply.kind == Reply::kRefused);
+  CHECK(handle(table, 2, get(3, "k3")).empty());
   table.forget(1);
-  CHECK(table.handle(1, get(4, "k4")).empty());
-  CHECK(table.handle(1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // an id that is in use
+  CHECK(handle(table, 1, get(4, "k4")).empty());
+  CHECK(handle(table, 1, get(4, "k5")).at(0).reply.kind == Reply::kRefused);  // an id that is in use
 }
 
 TEST_CASE("what is erased gives its room back, and nothing else goes with it", "[store_table]") {
   StoreTable table(2000);
-  table.handle(0, set(1, "offers/set1", "stays"));
-  table.handle(0, set(2, "offers/set10/0", "stays"));
+  handle(table, 0, set(1, "offers/set1", "stays"));
+  handle(table, 0, set(2, "offers/set10/0", "stays"));
   for (std::uint64_t round = 0; round < 1000; ++round) {
-    CHECK(table.handle(0, set(10, "offers/set1/0", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
-    CHECK(table.handle(0, set(11, "offers/set1/1", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
-    CHECK(table.handle(1, add(12, "offers/set1/n", 1)).at(0).reply.sum == 1);
+    CHECK(handle(table, 0, set(10, "offers/set1/0", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
+    CHECK(handle(table, 0, set(11, "offers/set1/1", std::string(500, 'x'))).at(0).reply.kind == Reply::kDone);
+    CHECK(handle(table, 1, add(12, "offers/set1/n", 1)).at(0).reply.sum == 1);
     const auto erase = decode_request(encode(StoreRequest{.kind = Request::kErase, .key = "offers/set1/"}));
     REQUIRE(erase.ok());
-    CHECK(table.handle(0, *erase).empty());
-    CHECK(table.handle(0, get(13, "offers/set1/0")).empty());
-    table.handle(0, {.kind = Request::kCancel, .id = 13});
+    CHECK(handle(table, 0, *erase).empty());
+    CHECK(handle(table, 0, get(13, "offers/set1/0")).empty());
+    handle(table, 0, {.kind = Request::kCancel, .id = 13});
   }
-  table.handle(0, {.kind = Request::kErase});
-  CHECK(table.handle(0, get(14, "offers/set1")).at(0).reply.text == "stays");
-  CHECK(table.handle(0, get(15, "offers/set10/0")).at(0).reply.text == "stays");
+  handle(table, 0, {.kind = Request::kErase});
+  CHECK(handle(table, 0, get(14, "offers/set1")).at(0).reply.text == "stays");
+  CHECK(handle(table, 0, get(15, "offers/set10/0")).at(0).reply.text == "stays");
 }
 
 }  // namespace
