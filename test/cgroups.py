@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ def memory_group() -> Path:
 @contextmanager
 def limited_memory(limit: int) -> Iterator[Path]:
     """A cgroup; hosts in a box see it at the same path."""
-    group = memory_group() / "distrun-test-memory"
+    group = memory_group() / f"distrun-test-memory-{os.getpid()}"
     try:
         group.mkdir(exist_ok=True)
         name = "memory.limit_in_bytes" if (group / "memory.limit_in_bytes").exists() else "memory.max"

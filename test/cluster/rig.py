@@ -11,6 +11,7 @@ is the machine's. docs/testing-clusters.md tells the rules, plan.py what a host 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -90,12 +91,30 @@ def cgroup_root() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
+def locked(folder: Path) -> int | None:
+    """A descriptor with the lock that says whose the folder is, unless somebody else has it, or it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder.is_dir():
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
 def remove_old_cgroups(root: Path) -> None:
-    """Of rigs whose keeper was killed too. A group with a process in it is refused, so that no living rig is harmed."""
+    """Of rigs whose user and keeper were killed: whose lock nobody holds."""
     for folder in root.glob("distrun-rig-*"):
+        lock = locked(folder)
+        if lock is None:
+            continue
         for path, _, _ in os.walk(folder, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(path)
+        os.close(lock)
 
 
 @contextlib.contextmanager
@@ -323,6 +342,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._cgroup_lock: int | None = None
 
     def __enter__(self) -> Cluster:
         self.start()
@@ -363,11 +383,14 @@ class Cluster:
         if root is None:
             return ""
         remove_old_cgroups(root)
-        folder = root / f"distrun-rig-{os.getpid()}-{time.time_ns():x}-{next(_sequence)}"
-        try:
-            folder.mkdir()
-        except OSError:
-            return ""
+        while self._cgroup_lock is None:
+            folder = root / f"distrun-rig-{os.getpid()}-{time.time_ns():x}-{next(_sequence)}"
+            try:
+                folder.mkdir()
+            except OSError:
+                return ""
+            # Who looks between the two takes it for an old one, and removes it.
+            self._cgroup_lock = locked(folder)
         return str(folder)
 
     def _start_keeper(self, theirs: socket.socket) -> None:
@@ -418,7 +441,9 @@ class Cluster:
                 self._keeper.kill()
                 self._keeper.wait()
             self._keeper = None
-        if self.plan.cgroup:
+        if self._cgroup_lock is not None:
+            os.close(self._cgroup_lock)
+            self._cgroup_lock = None
             remove_old_cgroups(Path(self.plan.cgroup).parent)
 
     def slurm(self, cpus: int = 2, node_timeout: int = 10) -> Slurm:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import MakeCluster
-from .rig import HERE, Cluster, Unavailable, why_unavailable
+from .rig import HERE, Cluster, Unavailable, remove_old_cgroups, why_unavailable
 
 HOSTS = str(HERE / "hosts")
 
@@ -39,17 +39,18 @@ def with_marker(marker: str) -> list[int]:
     return found
 
 
-def rig_processes() -> set[str]:
-    """The first processes of rigs and of their hosts."""
-    found = set()
+def rig_processes() -> set[int]:
+    """The first processes of this process's rigs and of their hosts."""
+    parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 if b"cluster.keeper" in (folder / "cmdline").read_bytes().split(b"\0"):
-                    found.add(folder.name)
+                    parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    return found
+    keepers = {pid for pid, parent in parents.items() if parent == os.getpid()}
+    return keepers | {pid for pid, parent in parents.items() if parent in keepers}
 
 
 def machine() -> dict[str, object]:
@@ -58,7 +59,7 @@ def machine() -> dict[str, object]:
         "mounts": Path("/proc/self/mountinfo").read_text(),
         "links": sorted(os.listdir("/sys/class/net")),
         "networks": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
-        "temporary": sorted(name for name in os.listdir("/tmp") if "rig" in name or "keys" in name),
+        "temporary": os.path.exists("/tmp/keys"),
     }
 
 
@@ -133,6 +134,20 @@ def test_a_start_that_fails_leaves_nothing(make_cluster: MakeCluster) -> None:
     with pytest.raises(RuntimeError, match=r"the switch: .*not a valid ifname"):
         Cluster(1, interface="longer-than-names-may-be").start()
     assert rig_processes() <= running
+
+
+def test_a_rig_that_starts_keeps_its_group() -> None:
+    """Another one that starts meanwhile removes those of the dead alone."""
+    starting = Cluster(1)
+    folder = Path(starting._make_cgroup())
+    if starting._cgroup_lock is None:
+        pytest.skip("this machine has no cgroup v2 in which groups may be made")
+    (folder / "h1").mkdir()
+    remove_old_cgroups(folder.parent)
+    assert (folder / "h1").is_dir()
+    os.close(starting._cgroup_lock)
+    remove_old_cgroups(folder.parent)
+    wait_until(lambda: not folder.exists(), 30, str(folder))
 
 
 def test_a_shared_folder_must_be_there() -> None:

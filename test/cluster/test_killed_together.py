@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -16,7 +17,6 @@ LOOPING = f"{shlex.quote(sys.executable)} {shlex.quote(str(LOOP))} 1000000 0.01"
 BELOW_A_SHELL = ("sh", "-c", f"{LOOPING} & wait; true")
 # And one that hides in a session of its own.
 HIDING = ("sh", "-c", f"setsid sleep 4321 </dev/null >/dev/null 2>&1 & exec {LOOPING}")
-UNIFIED = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
 
 
 def kill_all(host: Host, processes: list[Process]) -> None:
@@ -34,8 +34,12 @@ def hidden(host: Host) -> list[Process]:
     return [each for each in host.processes() if each.argv == ("sleep", "4321")]
 
 
-def cgroups_of_ranks() -> list[Path]:
-    return [path for unified in UNIFIED for path in unified.glob("**/distrun-ranks-*")]
+def cgroups_of_ranks(cluster: Cluster) -> set[Path]:
+    """On its hosts; os.walk passes over what goes meanwhile."""
+    if not cluster.plan.cgroup:
+        return set()
+    found = (Path(folder, name) for folder, names, _ in os.walk(cluster.plan.cgroup) for name in names)
+    return {path for path in found if path.name.startswith("distrun-ranks-")}
 
 
 def test_pkill_distrun_on_a_host_ends_its_ranks(cluster: Cluster) -> None:
@@ -72,10 +76,10 @@ def test_launcher_and_agent_killed_at_once(cluster: Cluster) -> None:
 
 
 def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
-    before = set(cgroups_of_ranks())
+    before = cgroups_of_ranks(cluster)
     job = Job(cluster.head, "-np", "2", *HIDING)
     job.ranks(2)
-    made = set(cgroups_of_ranks()) - before
+    made = cgroups_of_ranks(cluster) - before
     kill_all(cluster.head, launcher_and_agent(cluster.head))
     assert job.process.wait(30) == -9
     wait_until(lambda: cluster.head.strays() == hidden(cluster.head), "only what hides is left")
@@ -88,4 +92,4 @@ def test_the_next_agent_ends_what_hid_from_the_last(cluster: Cluster) -> None:
     text = r"processes of an earlier job, whose agent was killed, were still here and have been ended: pid \d"
     assert re.search(text, again.stderr), again.stderr
     assert_nothing_left(cluster.head)
-    assert not set(cgroups_of_ranks()) & made
+    assert not cgroups_of_ranks(cluster) & made
