@@ -102,8 +102,14 @@ class Job:
         self._changed = threading.Condition()
         streams = (self.process.stdout, self.process.stderr)
         self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams]
-        for reader in self._readers:
-            reader.start()
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        for thread in (*self._readers, self._waiter):
+            thread.start()
+
+    def _wait(self) -> None:
+        """Whoever asks for the end may ask late."""
+        self.process.wait()
+        self.ended = time.monotonic()
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
@@ -144,9 +150,8 @@ class Job:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             raise AssertionError(f"the job has not ended within {seconds} s:\n{self.text}") from None
-        self.ended = time.monotonic()
-        for reader in self._readers:
-            reader.join(10)
+        for thread in (*self._readers, self._waiter):
+            thread.join(10)
         return code
 
 

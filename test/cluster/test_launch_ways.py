@@ -203,5 +203,5 @@ def test_agents_whose_head_vanishes_end_their_ranks(make_cluster: MakeCluster, k
     begin = time.monotonic()
     for agent in agents:
         agent.wait(30)
-    assert time.monotonic() - begin < 20  # the lease, at most
+    assert time.monotonic() - begin < 25  # the lease, 15 on a machine that is not overloaded
     assert_nothing_left(*cluster.hosts)

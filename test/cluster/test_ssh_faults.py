@@ -19,7 +19,7 @@ from .rig import ROOT, Cluster, Host, Process
 
 PYTHON = sys.executable
 NOTICED = 8.0  # a host that says nothing any more; 4 on a machine that is not overloaded
-LEASE = 15.0  # how long ranks outlive the head's host
+LEASE = 25.0  # how long ranks may outlive the head's host; 15 on a machine that is not overloaded
 RAISED = r"raised (\d+) (\w+) ranks=\[(.*?)\] host=(\S*) cause=(.*) seconds=([\d.]+)"
 # Each rank has a grandchild that hides in a session of its own.
 HIDING = (
@@ -307,13 +307,13 @@ def test_a_head_without_network(storm: Storm) -> None:
     assert job.finish() == 75, job.text
     assert "host h10 is lost" in job.text
     assert_nothing_left(storm.cluster["h9"])
-    left = LEASE + 2 - (time.monotonic() - storm.struck["head"])
+    left = LEASE - (time.monotonic() - storm.struck["head"])
     assert_nothing_left(storm.cluster["h10"], seconds=max(0.1, left))
 
 
 @pytest.mark.parametrize("fault", ["cable", "deaf", "mute", "frozen", "frozen and cut"])
 def test_a_host_without_network_ends_its_ranks(storm: Storm, fault: str) -> None:
-    left = LEASE + 2 - (time.monotonic() - storm.struck[fault])
+    left = LEASE - (time.monotonic() - storm.struck[fault])
     assert_nothing_left(storm.cluster[VICTIMS[fault]], seconds=max(0.1, left))
 
 

@@ -87,11 +87,12 @@ def test_agents_start_others(hosts: Cluster) -> None:
 @pytest.mark.parametrize("fan_out", ["1", "3"])
 def test_a_job_from_start_to_end(hosts: Cluster, fan_out: str) -> None:
     begin = time.monotonic()
-    done = run(hosts.head, "--start-fan-out", fan_out, "-H", HOSTS, "sh", "-c", "echo I am $RANK on $(hostname)")
+    program = ("sh", "-c", "echo I am $RANK on $(hostname)")
+    done = run(hosts.head, "--grace", "60", "--start-fan-out", fan_out, "-H", HOSTS, *program)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] I am {rank} on h{rank + 1}" for rank in range(6)]
     # A starter has nothing left behind; it waits for what carries the others' agents, not for the grace period.
-    assert time.monotonic() - begin < 9
+    assert time.monotonic() - begin < 40
     assert_nothing_left(hosts.head, *hosts.hosts)
 
 
@@ -156,7 +157,7 @@ def test_a_starter_that_does_not_get_through_is_replaced(hosts: Cluster) -> None
 def test_a_starter_that_goes_in_the_middle(hosts: Cluster, how: str) -> None:
     h1 = hosts["h1"]
     with ssh_config(h1, "Host h3 h4\n  ProxyCommand sleep 1000\n"):
-        job = Job(hosts.head, *WAITING)
+        job = Job(hosts.head, "--grace", "60", *WAITING)
         wait_until(lambda: len(ssh_of(h1)) == 2 and len(joined(hosts["h6"])) == 2, "the starters start")
         begin = time.monotonic()
         if how == "link cut":
@@ -167,7 +168,7 @@ def test_a_starter_that_goes_in_the_middle(hosts: Cluster, how: str) -> None:
             victim = guards[0] if how == "guard killed" else next(each for each in both if each not in guards)
             h1.run(["kill", "-9", str(victim.pid)], check=True)
         assert job.finish() == 69, job.text
-    assert time.monotonic() - begin < 12, job.text
+    assert time.monotonic() - begin < 40, job.text  # well within the grace period
     assert re.search(r"host h1: ", job.text), job.text
     h1.heal()
     assert_nothing_left(hosts.head, *hosts.hosts, seconds=20)
