@@ -85,8 +85,9 @@ def agent_of(launcher: int) -> int:
 
 
 def shared_files() -> set[str]:
-    """What lies where everybody may write, of those names that could be ours: others run beside the tests."""
-    found = {str(path) for folder in ("/dev/shm", "/tmp") for path in Path(folder).glob("*distrun*")}
+    """What lies where everybody may write, of those names that could be ours: others run beside the tests. Shared
+    memory has no name; test/cluster looks at all of its hosts' own /dev/shm."""
+    found = {str(path) for path in Path("/tmp").glob("*distrun*")}
     return {path for path in found if not path.startswith(("/tmp/distrun-test-", "/tmp/distrun-package-"))}
 
 
