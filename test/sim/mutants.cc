@@ -12,10 +12,9 @@ using engine::Message;
 namespace entry = engine::entry;
 namespace message = engine::message;
 
-constexpr std::array<std::string_view, kNumMutants> kNames = {"dropped",       "said-twice",    "said-after-evict",
-                                                              "asleep-member", "asleep-leader", "not-appended",
-                                                              "reordered",     "not-failed",    "not-evicted",
-                                                              "other-cause"};
+constexpr std::array<std::string_view, kNumMutants> kNames = {
+    "dropped",      "said-twice", "said-after-evict", "asleep-member", "asleep-leader",
+    "not-appended", "reordered",  "not-failed",       "not-evicted",   "other-cause"};
 constexpr int kMostSkips = 12;
 
 // In place of one that is kept back, so that those behind it keep their numbers.

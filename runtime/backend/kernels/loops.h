@@ -60,7 +60,8 @@ inline constexpr std::size_t kBlock = 512;
 // Two sources whose conversion the compiler vectorises: no detour over a block. Never inlined: of two NaN the first
 // one's payload stays, and the compiler may take another one for the first in each copy.
 template <class E, class Op>
-__attribute__((noinline)) void reduce_pair(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish) {
+__attribute__((noinline)) void reduce_pair(Sources sources, std::byte* out, std::size_t count,
+                                           const FinishArgs& finish) {
   using T = typename E::Stored;
   const std::byte* a = sources.at[0];
   const std::byte* b = sources.at[1];
