@@ -1,6 +1,7 @@
 // With config_file.cc the only file that knows the command-line library (it costs 10 s of compile time per file that
 // includes it).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <set>
 
@@ -313,10 +314,12 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
   return words.size();
 }
 
-// mpirun's way to start several programs as one job: `-np 1 ./a : -np 3 ./b`.
+// mpirun's way to start several programs as one job: `-np 1 ./a : -np 3 ./b`. A program may have a `:` of its own.
 bool goes_on_as_for_mpirun(const std::vector<std::string>& program) {
+  static constexpr std::array<std::string_view, 7> kOfMpirun = {"-n", "-np", "--np", "-c", "-H", "-host", "--host"};
   for (std::size_t i = 0; i + 1 < program.size(); ++i) {
-    if (program[i] == ":" && program[i + 1].starts_with('-')) return true;
+    const bool option = std::find(kOfMpirun.begin(), kOfMpirun.end(), program[i + 1]) != kOfMpirun.end();
+    if (program[i] == ":" && option) return true;
   }
   return false;
 }

@@ -1,5 +1,6 @@
 #include "launcher/cli/copies.h"
 
+#include "launcher/cli/host_source.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/text.h"
 #include "runtime/net/other_launcher.h"
@@ -21,13 +22,16 @@ int several(const Environment& environment, const char* name) {
 // What Kubeflow's operator and its like start in every pod, for torchrun to be typed there, or a script that reads RANK
 // itself. A shell may have RANK and WORLD_SIZE from elsewhere.
 AmongCopies as_for_torchrun(const Options& options, const Environment& environment) {
-  if (!options.hosts.empty() || !options.hostfile.empty() || options.agents > 0) return {};
+  const bool named = !options.hosts.empty() || !options.hostfile.empty() || options.agents > 0;
+  if (named || in_allocation_of_several(environment)) return {};
   if (several(environment, "PET_NNODES") > 1) {
-    return {.starts = false,
-            .text = "PET_NNODES=" + value_of(environment, "PET_NNODES") +
-                    " says that this command is started on each of several hosts, as torchrun is, and each would start "
-                    "the whole job: " +
-                    kOnEachHost + ". If each is to start a job of its own, add --no-detect"};
+    return {
+        .starts = false,
+        .text = "PET_NNODES=" + value_of(environment, "PET_NNODES") +
+                " says that this command is started on each of several hosts, as torchrun is, and each would start "
+                "the whole job: " +
+                kOnEachHost +
+                ". If this is the only one, `unset PET_NNODES`; if each is to start a job of its own, add --no-detect"};
   }
   if (several(environment, "WORLD_SIZE") == 1 || value_of(environment, "RANK").empty()) return {};
   return {.text = "RANK=" + value_of(environment, "RANK") + " and WORLD_SIZE=" + value_of(environment, "WORLD_SIZE") +

@@ -74,7 +74,10 @@ Status Job::open() {
   options.host_timeout = config_.host_timeout;
   options.log = &log_;
   if (config_.several_machines) options.bind_address = "*:0";
-  const auto connections = static_cast<std::size_t>(options.size) + config_.plan.assignment.hosts.size();
+  // Agents that are connected by now have their descriptors.
+  const bool connected = !agents_.empty() || config_.plan.frameworks.mpi;
+  const auto connections =
+      static_cast<std::size_t>(options.size) + (connected ? 0 : config_.plan.assignment.hosts.size());
   DISTRUN_RETURN_IF_ERROR(net::make_room(connections, "the launcher needs a connection to each of " +
                                                           counted(config_.output.hosts.size(), "rank") + " and " +
                                                           counted(config_.plan.assignment.hosts.size(), "host"))

@@ -156,8 +156,12 @@ std::string without_ranks(const AssignRequest& request, const Counts& slots, con
     }
   }
   if (idle.empty() || !request.named || request.ranks_per_host > 0) return "";
-  const auto each = static_cast<int>((total(counts) + slots.size() - 1) / slots.size());
-  const bool fits = std::all_of(slots.begin(), slots.end(), [each](int count) { return count >= each; });
+  const auto ranks = static_cast<std::size_t>(total(counts));
+  if (ranks < slots.size()) return "";  // some host has none, however they are shared out
+  const std::size_t each = (ranks + slots.size() - 1) / slots.size();
+  const bool fits = (slots.size() - 1) * each < ranks && std::all_of(slots.begin(), slots.end(), [each](int count) {
+                      return static_cast<std::size_t>(count) >= each;
+                    });
   return shortened(as_option(idle)) + (idle.size() == 1 ? " gets" : " get") +
          " no rank: ranks fill host after host, and " + shortened(as_option(used)) +
          (used.size() == 1 ? " has " : " have ") + counted(filled, "slot") +

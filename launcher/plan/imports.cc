@@ -23,13 +23,15 @@ std::string_view top_package(std::string_view line) {
 
 Imports imports_in(std::string_view script) {
   Imports out;
+  const bool starts =
+      script.find("initialize_distributed(") != script.npos || script.find("distributed.initialize(") != script.npos;
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());
     const std::string_view package = top_package(script.substr(0, end));
     script.remove_prefix(std::min(end + 1, script.size()));
     out.mpi4py = out.mpi4py || package == "mpi4py";
     out.horovod = out.horovod || package == "horovod";
-    out.jax = out.jax || package == "jax";
+    out.jax_job = out.jax_job || (starts && package == "jax");
     out.distrun = out.distrun || package == "distrun";
   }
   return out;

@@ -117,16 +117,16 @@ void hint_at_mpi(const FrameworkRequest& frameworks, LaunchPlan& out) {
 
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
 void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts, LaunchPlan& out) {
-  if (!request.frameworks.imports.jax || request.gpus_per_rank != 0) return;
+  if (!request.frameworks.imports.jax_job || request.gpus_per_rank != 0) return;
   for (const Place& place : out.places) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
     if (place.local_size > 1 || binding.gpu < 0 || binding.own_gpu_only) continue;
     const std::size_t gpus = gpu_pool(facts[static_cast<std::size_t>(place.host)].topology).size();
     if (gpus < 2) continue;
     const std::string all = std::to_string(gpus);
-    out.hints.push_back("the script imports jax, and rank " + std::to_string(place.rank) + " uses 1 of the " + all +
-                        " GPUs of its host, where it is alone: --gpus-per-rank " + all + " gives it all, " +
-                        "--nproc-per-node " + all + " starts a rank for each");
+    out.hints.push_back("the script starts jax.distributed, and rank " + std::to_string(place.rank) +
+                        " uses 1 of the " + all + " GPUs of its host, where it is alone: --gpus-per-rank " + all +
+                        " gives it all");
     return;
   }
 }

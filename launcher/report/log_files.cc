@@ -23,7 +23,8 @@ Result<Fd> open_log(const std::string& path, bool trusted) {
   Fd file(::open(path.c_str(), how, 0666));
   const int error = errno;
   struct stat found {};
-  const bool plain = file.valid() ? ::fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) : error != ELOOP;
+  const bool plain =
+      file.valid() ? ::fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) : error != ELOOP && error != ENXIO;
   if (!trusted && !plain) {
     return Status(Errc::kSystem, "--output-dir: " + path +
                                      " is a link or no plain file, and others may write in this directory; remove it, "

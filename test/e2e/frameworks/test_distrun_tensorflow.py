@@ -73,9 +73,9 @@ def test_signals_in_a_blocked_operation(run_framework: RunFramework, tmp_path: P
 
 
 def test_a_handler_that_leaves_the_job_in_an_operation_returns(run_framework: RunFramework, tmp_path: Path) -> None:
-    done = run_framework(
-        *("-np", "2", "--shutdown-timeout", "1"), program="tf_ends.py", words=("left", str(tmp_path / "left"))
-    )
+    left = tmp_path / "left"
+    done = run_framework(*("-np", "2", "--shutdown-timeout", "1"), program="tf_ends.py", words=("left", str(left)))
+    assert left.exists(), done.stdout + done.stderr
     assert re.search(r"^\[0\] left \w+$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 

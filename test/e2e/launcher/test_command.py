@@ -333,7 +333,7 @@ def test_logs_in_a_directory_of_others_go_into_plain_files_only(tmp_path: Path, 
         os.mkfifo(logs / "rank.0.err")
     refused = run("-np", "1", "--output-dir", str(logs), "true")
     assert refused.returncode == 69, refused.stderr
-    assert f"{logs}/rank.0.err is a link or no plain file" in refused.stderr or kind == "pipe", refused.stderr
+    assert f"{logs}/rank.0.err is a link or no plain file" in refused.stderr, refused.stderr
     assert (tmp_path / "mine").read_text() == "precious"
     (logs / "rank.0.err").unlink()
     assert run("-np", "1", "--output-dir", str(logs), "true").returncode == 0

@@ -88,7 +88,8 @@ def left_in_handler() -> None:
     signal.signal(signal.SIGUSR1, leave)
     hvd.barrier()
     if hvd.rank() == 1:
-        while not left.exists():
+        until = time.monotonic() + 60.0
+        while not left.exists() and time.monotonic() < until:
             time.sleep(0.02)
         os._exit(0)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()

@@ -206,9 +206,14 @@ TEST_CASE("a host that was named and gets no rank is told") {
   request.ranks = 9;
   CHECK(assign(request)->hints == std::vector<std::string>{"c gets no rank: ranks fill host after host, and a,b "
                                                            "have 16 slots"});
+  request.hosts = hosts_of("a:8,b:8,c:8,d:8");  // two on each would leave d without
+  request.ranks = 5;
+  CHECK(assign(request)->hints == std::vector<std::string>{"b,c,d get no rank: ranks fill host after host, and a has 8 "
+                                                           "slots"});
   for (const AssignRequest& quiet :
        {AssignRequest{.hosts = hosts_of("a:8,b:8"), .ranks = 2},
         AssignRequest{.hosts = hosts_of("a:8,b:8,c:8"), .named = true, .ranks = 2, .ranks_per_host = 1},
+        AssignRequest{.hosts = hosts_of("a:1,b:1,c:1"), .named = true, .ranks = 2},
         AssignRequest{.hosts = hosts_of("a:1,b:1"), .named = true}}) {
     CHECK(assign(quiet)->hints.empty());
   }
