@@ -9,6 +9,8 @@
 namespace distrun::engine {
 namespace {
 
+constexpr std::size_t kMaxPartiesNamed = 8;  // of ranks that make different calls; the largest is one of them
+
 std::vector<int> ascending(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return ranks;
@@ -24,10 +26,17 @@ Status difference(std::vector<Party> parties, const std::string& what, const std
                    [](const Party& a, const Party& b) { return a.ranks.size() < b.ranks.size(); });
   ErrorInfo error{.code = Errc::kMismatch, .message = what};
   const bool tie = parties.front().ranks.size() == parties.back().ranks.size();
-  for (const Party& party : parties) {
-    error.message += describe_ranks(party.ranks, hosts) + ": " + describe(*party.call) + "; ";
-    const bool majority = &party == &parties.back();
+  std::size_t unnamed = 0;  // ranks
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    const Party& party = parties[i];
+    const bool majority = i + 1 == parties.size();
     if (!majority || tie) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
+    if (!majority && i + 1 >= kMaxPartiesNamed) {
+      unnamed += party.ranks.size();
+      continue;
+    }
+    if (unnamed > 0) error.message += std::to_string(unnamed) + " more with other calls; ";
+    error.message += describe_ranks(party.ranks, hosts) + ": " + describe(*party.call) + "; ";
   }
   std::sort(error.ranks.begin(), error.ranks.end());
   return Status(std::move(error));

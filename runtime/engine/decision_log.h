@@ -19,6 +19,8 @@ inline constexpr TensorId kNoId = 0;
 
 // Where the rows of each pair of members are in the log, so that the entry fits into a frame.
 inline constexpr std::size_t kMaxSplitMembers = 1024;
+// Of any alltoall: every member computes the counts of all pairs for its backend, 128 MiB of them.
+inline constexpr std::size_t kMaxAlltoallMembers = 4096;
 
 // A tensor as an entry names it. With an id that was defined earlier, the id alone is enough. Otherwise the name is
 // there too, and an id other than kNoId is from now on that name's.

@@ -42,16 +42,17 @@ std::string fault_of(const SplitsOf& one, std::size_t members) {
 }
 
 std::optional<ErrorInfo> check_number(std::span<const SplitsOf> members, const MismatchContext& context) {
+  const std::size_t count = context.members->size();
   const auto equal = [](const SplitsOf& one) { return shares_equally(one.rows, one.splits); };
-  if (context.members->size() <= kMaxSplitMembers || std::all_of(members.begin(), members.end(), equal)) {
-    return std::nullopt;
-  }
-  const std::string most = std::to_string(kMaxSplitMembers);
+  const bool all_equal = std::all_of(members.begin(), members.end(), equal);
+  if (count <= (all_equal ? kMaxAlltoallMembers : kMaxSplitMembers)) return std::nullopt;
+  const std::string most = std::to_string(all_equal ? kMaxAlltoallMembers : kMaxSplitMembers);
   return ErrorInfo{.code = Errc::kInvalidArgument,
-                   .message = "tensor '" + std::string(context.tensor) +
-                              "': an alltoall with unequal splits goes among at most " + most + " ranks, not " +
-                              std::to_string(context.members->size()) +
-                              "; send equal shares or use process sets of at most " + most + " ranks",
+                   .message = "tensor '" + std::string(context.tensor) + "': an alltoall " +
+                              (all_equal ? "" : "with unequal splits ") + "goes among at most " + most +
+                              " ranks, not " + std::to_string(count) + "; " +
+                              (all_equal ? "" : "send equal shares or ") + "use process sets of at most " + most +
+                              " ranks",
                    .tensor = std::string(context.tensor)};
 }
 

@@ -35,6 +35,22 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("of very many ranks that call something else each, eight are told, and all are in the error") {
+  Coordinator c(plain_options(20));
+  for (int rank = 0; rank < 20; ++rank) {
+    c.called(rank, {.kind = Call::Kind::kStartTimeline, .path = std::to_string(rank) + ".json"}, at(0));
+  }
+  const auto ended = only<entry::EndCall>(c.act());
+  REQUIRE_FALSE(ended.empty());
+  const ErrorInfo& error = ended[0].result.info();
+  INFO(error.message);
+  CHECK(error.code == Errc::kMismatch);
+  CHECK(error.ranks.size() == 20);
+  CHECK(error.message.find(
+            "rank 6 (node3): starting the timeline '6.json'; 12 more with other calls; rank 19 (node9): ") !=
+        std::string::npos);
+}
+
 TEST_CASE("alltoall with unequal splits of more members than the log has room for is their error; the job goes on") {
   for (const int size : {1024, 1025, 1500}) {
     const auto count = static_cast<std::size_t>(size);
@@ -62,6 +78,23 @@ TEST_CASE("alltoall with unequal splits of more members than the log has room fo
     const auto& rows = std::get<entry::Run>(actions.entries[0]).tensors[0].first_dims;
     const bool equal_shares = rows == std::vector<std::int64_t>(count, size);
     CHECK(equal_shares);
+  }
+}
+
+TEST_CASE("alltoall of more members than each of them has memory for their pairs is their error") {
+  for (const int size : {4096, 4097}) {
+    Coordinator c(plain_options(size));
+    const message::Submitted equal{.name = "all", .signature = {.kind = OpKind::kAlltoall, .shape = {size, 2}}};
+    for (int rank = 0; rank < size; ++rank) c.submitted(rank, equal, at(0));
+    const Actions actions = c.act();
+    REQUIRE(actions.entries.size() == 1);
+    const auto* failed = std::get_if<entry::Fail>(&actions.entries[0]);
+    REQUIRE((failed != nullptr) == (size > 4096));
+    if (failed == nullptr) continue;
+    CHECK(failed->error.code() == Errc::kInvalidArgument);
+    CHECK(failed->error.info().usable);
+    CHECK(failed->error.message() ==
+          "tensor 'all': an alltoall goes among at most 4096 ranks, not 4097; use process sets of at most 4096 ranks");
   }
 }
 
