@@ -29,7 +29,7 @@ def initialize_distributed(**options: object) -> None:
         raise NotInitialized(
             f"initialize_distributed() needs {missing.args[0]}: start the program with distrun -np N python ..."
         ) from None
-    if options.get("coordinator_address") is None:
+    if options.get("coordinator_address") is None and "JAX_COORDINATOR_BIND_ADDRESS" not in os.environ:
         # Rank 0 listens on the interface that the ranks use, not on all.
         place["coordinator_bind_address"] = place["coordinator_address"]
     if address := os.environ.get("DISTRUN_ADDRESS"):

@@ -70,7 +70,7 @@ std::vector<std::string> own_addresses() {
   return out;
 }
 
-Result<std::string> begin(const net::World& world, const net::OtherLauncher& launcher) {
+Result<std::string> begin(const net::World& world, const net::OtherLauncher& launcher, const Log* session_log) {
   if (world.rank != 0) return std::string();
   net::Meeting meeting{.job_id = launcher.job.empty() ? "job" : launcher.job,
                        .key = net::JobKey::generate(),
@@ -79,7 +79,7 @@ Result<std::string> begin(const net::World& world, const net::OtherLauncher& lau
   // As the others will read it: what the exchange cannot carry of the name is gone.
   const auto plain = net::parse_meeting(net::to_word(meeting));
   meeting.job_id = plain.ok() ? plain->job_id : "job";
-  static const auto* const log = new Log("warning", world.rank);  // lives as long as the store
+  static const auto* const log = session_log != nullptr ? new Log(*session_log) : nullptr;  // lives as the store does
   auto host = net::StoreHost::start(meeting.key, meeting.job_id, world.size, world.host_timeout, log);
   if (!host.ok()) return host.status();
   meeting.port = (*host)->port();
@@ -87,9 +87,10 @@ Result<std::string> begin(const net::World& world, const net::OtherLauncher& lau
   return net::to_word(meeting);
 }
 
-Result<net::Meeting> meet(Kept& kept, const net::World& world, const net::OtherLauncher& launcher, TimePoint deadline) {
+Result<net::Meeting> meet(Kept& kept, const net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
+                          const Log* log) {
   DISTRUN_RETURN_IF_ERROR(open(kept, launcher, deadline));
-  const auto mine = begin(world, launcher);
+  const auto mine = begin(world, launcher, log);
   if (!mine.ok()) return mine.status();
   const auto word = kept.exchange->share(*mine, deadline);
   if (!word.ok()) return word.status();
@@ -138,7 +139,7 @@ Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher&
   const std::lock_guard lock(kept().mutex);
   auto& meeting = kept().meeting;
   // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
-  if (!meeting) meeting = meet(kept(), world, launcher, deadline);
+  if (!meeting) meeting = meet(kept(), world, launcher, deadline, log);
   if (!meeting->ok()) return meeting->status();
   auto job = reach_store(world, **meeting, deadline, log);
   if (job.ok()) job->keeper = keeper();

@@ -226,10 +226,7 @@ Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& ac
     const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return Verdict::kWait;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      why = "it went away in the handshake";
-      return Verdict::kDrop;
-    }
+    if (n <= 0) return Verdict::kDrop;  // not worth a line: it gave up, and comes again if it is one of ours
     stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
@@ -260,7 +257,7 @@ Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& acce
 }
 
 void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why) {
-  if (!it->second.refused) report(it->second.fd.get(), why);
+  if (!it->second.refused && !why.empty()) report(it->second.fd.get(), why);
   // Bytes that nobody has read would turn the close into a reset, which can overtake our last words.
   std::array<std::byte, 4096> buffer;
   ::shutdown(it->second.fd.get(), SHUT_WR);

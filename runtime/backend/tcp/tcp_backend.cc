@@ -82,15 +82,15 @@ Status TcpBackend::start(const Operation& operation, std::uint64_t token) {
 }
 
 Status TcpBackend::start_on_ring(const Operation& operation, std::uint64_t token) {
-  jobs_.emplace_back(operation, JobArgs{.token = token,
-                                        .sequence = next_sequence_++,
-                                        .size = size_,
-                                        .index = index_,
-                                        .tuning = tuning_,
-                                        .pool = &pool_});
-  Status status = jobs_.back().reserve();
-  if (!status.ok()) jobs_.pop_back();
-  return status;
+  Job job(operation, {.token = token,
+                      .sequence = next_sequence_++,
+                      .size = size_,
+                      .index = index_,
+                      .tuning = tuning_,
+                      .pool = &pool_});
+  DISTRUN_RETURN_IF_ERROR(job.reserve());
+  jobs_.push_back(std::move(job));
+  return {};
 }
 
 Status TcpBackend::start_exchange(const Operation& operation, std::uint64_t token) {

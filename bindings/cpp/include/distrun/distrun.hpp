@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -93,6 +94,7 @@ class Operation {
     while (code == DISTRUN_INTERRUPTED || (left != 0 && may_be_of_the_wait(code) && !done())) {
       const double waited = std::chrono::duration<double>(Clock::now() - start).count();
       left = seconds < 0 ? seconds : std::max(seconds - waited, 0.0);
+      if (may_be_of_the_wait(code)) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // memory may come free
       code = distrun_wait(handle_, left);
     }
     // By now the operation may have a result of its own.
