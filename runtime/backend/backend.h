@@ -80,7 +80,8 @@ class Backend {
   [[nodiscard]] virtual Status can(OpKind kind, DType dtype) const;
   // `token` comes back in completed(). An error or exception here means that the operation was not started.
   virtual Status start(const Operation& operation, std::uint64_t token) = 0;
-  // Moves what can be moved; true if anything did.
+  // Moves what can be moved; true if anything did. Called again and again while something of the group is in flight,
+  // else after each poll of the wait set and after abort().
   virtual bool progress() = 0;
   // Appends what has completed since the last call, in any order.
   virtual void completed(std::vector<Completed>& out) = 0;
