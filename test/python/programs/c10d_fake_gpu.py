@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-import distrun.torch.c10d  # noqa: F401  (registers the backend)
+import distrun.torch.c10d  # registers the backend
 from distrun import _session
 
 GPU = torch.device("cuda", 0)
