@@ -2,30 +2,11 @@
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
-namespace {
-
-thread_local bool t_no_memory = false;
-
-void* allocate(std::size_t size) {
-  void* const memory = t_no_memory ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+#include "test/support/little_memory.h"
 
 namespace distrun::api {
 namespace {
@@ -33,7 +14,7 @@ namespace {
 TEST_CASE("where no memory is left the code and the text say so, and no exception leaves", "[api]") {
   std::int32_t thrown = 0;
   std::int32_t wrapped = 0;
-  t_no_memory = true;
+  test::allocations_left = 0;
   try {
     thrown = guarded([]() -> Status { return {Errc::kTimeout, std::string(1000, 'x')}; });
     struct Bug : std::exception {
@@ -43,7 +24,7 @@ TEST_CASE("where no memory is left the code and the text say so, and no exceptio
   } catch (...) {
     thrown = -1;
   }
-  t_no_memory = false;
+  test::allocations_left = -1;
   CHECK(thrown == DISTRUN_OUT_OF_MEMORY);
   CHECK(wrapped == DISTRUN_OUT_OF_MEMORY);
   CHECK(last_error().message() == "out of memory");

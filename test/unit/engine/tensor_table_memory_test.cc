@@ -1,24 +1,10 @@
 // A submission for which memory does not suffice. In a program of its own, for it replaces operator new.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
 #include <new>
 
 #include "runtime/engine/tensor_table.h"
-
-namespace {
-thread_local long allocations_left = -1;  // -1: as many as there is memory for
-}
-
-void* operator new(std::size_t size) {
-  if (allocations_left == 0) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "test/support/little_memory.h"
 
 namespace distrun::engine {
 namespace {
@@ -37,13 +23,13 @@ TEST_CASE("wherever memory ends in a submission, nothing of it stays") {
     table.open_set(0, {0, 1});
     table.open_set(3, {0, 1});
     bool failed = false;
-    allocations_left = allocations;
+    test::allocations_left = allocations;
     try {
       made = table.submit(both, {}).ok();
     } catch (const std::bad_alloc&) {
       failed = true;
     }
-    allocations_left = -1;
+    test::allocations_left = -1;
     CHECK(failed != made);
     CHECK(table.in_flight() == (made ? 3U : 0U));
     CHECK(table.has_new() == made);

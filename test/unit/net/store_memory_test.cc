@@ -1,24 +1,10 @@
 // A rank's call of the store for which memory does not suffice. In a program of its own, for it replaces operator new.
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
 #include <new>
 #include <string>
 
+#include "test/support/little_memory.h"
 #include "test/support/store_thread.h"
-
-namespace {
-thread_local long allocations_left = -1;  // -1: as many as there is memory for
-}
-
-void* operator new(std::size_t size) {
-  if (allocations_left == 0) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace distrun::net {
 namespace {
@@ -29,12 +15,12 @@ TimePoint soon() { return deadline_after(40); }
 Errc outcome_with(long allocations, StoreClient& client, const std::string& key) {
   const TimePoint deadline = deadline_after(0.05);
   Errc outcome = Errc::kOk;
-  allocations_left = allocations;
+  test::allocations_left = allocations;
   try {
     outcome = client.get(key, deadline).status().code();
   } catch (const std::bad_alloc&) {
   }
-  allocations_left = -1;
+  test::allocations_left = -1;
   return outcome;
 }
 
