@@ -355,9 +355,12 @@ Status Session::shutdown() {
   }
   const Status drained = engine_->shutdown(deadline);
   if (!channel_ || !drained.ok()) return drained;
+  const MutexLock leaving(leaving_mutex_);
+  if (left_) return {};  // the channel has ended with that, which is no loss
   // The log has ended, so nobody reads these keys any more; another init has its own.
   if (world_.rank == 0) (void)store_->erase("");
   const Status left = channel_->leave();
+  left_ = left.ok();
   // All have drained, and their goodbyes are under way.
   if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);
   return left;

@@ -102,6 +102,8 @@ class Session {
   std::optional<TimePoint> leave_by_
       DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
   std::map<int, std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // by process set, a line per choice: describe("why")
+  Mutex leaving_mutex_;  // held while the channel is left: whoever else shuts down waits for what comes of that
+  bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;
   std::unique_ptr<engine::Engine> engine_;
 };
 

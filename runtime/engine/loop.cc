@@ -107,7 +107,7 @@ void EngineLoop::take_local() {
     } else if (request.kind == Request::Kind::kStop) {
       ask_to_stop(request.cause);
     } else if (request.kind == Request::Kind::kGo) {
-      going_ = std::move(request.ticket);
+      going_.push_back(std::move(request.ticket));
     } else if (!failed_.ok()) {
       request.ticket->finish(failed_, -1);
       shared_.token.news().change_and_wake();

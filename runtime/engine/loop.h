@@ -179,13 +179,13 @@ class EngineLoop {
   Duration spin_budget_;           // of a caller
   std::uint64_t read_ = 0;         // log entries
   bool launcher_watched_ = false;
-  bool log_ended_ = false;                   // the Shutdown entry was read, or this rank goes before the others
-  std::shared_ptr<CallTicket> going_;        // a caller waits for leave to go before the others
-  std::optional<TimePoint> stopping_since_;  // the ranks agree where to stop
-  std::optional<TimePoint> left_at_;         // this rank has said that it leaves
-  bool drained_ = false;                     // and that nothing of it is in flight any more
-  bool stays_ = false;                       // at the leader: the warning that it waits has been given
-  Status failed_;                            // the job ends with it
+  bool log_ended_ = false;                          // the Shutdown entry was read, or this rank goes before the others
+  std::vector<std::shared_ptr<CallTicket>> going_;  // callers that wait for leave to go before the others
+  std::optional<TimePoint> stopping_since_;         // the ranks agree where to stop
+  std::optional<TimePoint> left_at_;                // this rank has said that it leaves
+  bool drained_ = false;                            // and that nothing of it is in flight any more
+  bool stays_ = false;                              // at the leader: the warning that it waits has been given
+  Status failed_;                                   // the job ends with it
 
   std::atomic<bool> sleeping_{false};  // the token holder blocks, or is about to
   std::atomic<bool> over_{false};

@@ -169,8 +169,8 @@ bool EngineLoop::drain() {
 // shutdown_timeout has passed. Nobody needs a member that the log says has left and that has nothing in flight. The
 // leader is needed until the last one has left, for the log is here.
 void EngineLoop::go_if_confirmed() {
-  const auto answer = [this](Status status) {
-    std::exchange(going_, nullptr)->finish(std::move(status), -1);
+  const auto answer = [this](const Status& status) {
+    for (const auto& ticket : std::exchange(going_, {})) ticket->finish(status, -1);
     shared_.token.news().change_and_wake();
   };
   if (!failed_.ok() || log_ended_) return answer({});
@@ -210,7 +210,7 @@ void EngineLoop::go_if_confirmed() {
 bool EngineLoop::end_if_done() {
   if (!retiring_.empty()) retire_sets();
   if (drain()) return true;
-  if (going_) go_if_confirmed();
+  if (!going_.empty()) go_if_confirmed();
   if ((failed_.ok() && !log_ended_) || over_.load(std::memory_order_relaxed)) return false;
   if (!executor_.idle()) return false;
   if (!failed_.ok()) {

@@ -570,6 +570,10 @@ int main(int argc, char** argv) {
   // The others wait meanwhile, and signals do not end their leaving.
   const Alarms alarms;
   if (session.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // Two threads at once, and once more: each is told the same.
+  std::thread other([&] { session.shutdown(); });
+  session.shutdown();
+  other.join();
   session.shutdown();
   return failures;
 }
