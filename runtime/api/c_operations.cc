@@ -61,11 +61,12 @@ Status check_shape(const distrun_op& op) {
   return {};
 }
 
-bool has_splits(const distrun_op& op) {
-  return op.kind == DISTRUN_ALLTOALL && op.struct_size >= sizeof(distrun_op) && op.num_splits > 0;
+// `size` is the first operation's struct_size in all that follows: it is the stride, so that of them all.
+bool has_splits(const distrun_op& op, std::uint32_t size) {
+  return op.kind == DISTRUN_ALLTOALL && size >= sizeof(distrun_op) && op.num_splits > 0;
 }
 
-Status check_op(const distrun_op& op) {
+Status check_op(const distrun_op& op, std::uint32_t size) {
   const bool named = op.name != nullptr && *op.name != '\0';
   if (!named && op.kind != DISTRUN_JOIN) return refuse(op, "an operation needs a name");
   if (op.kind < 0 || op.kind >= distrun::kNumOpKinds) return refuse(op, "unknown kind " + std::to_string(op.kind));
@@ -79,11 +80,11 @@ Status check_op(const distrun_op& op) {
   if (op.device_type == 1 && (op.device_index < 0 || op.device_index > std::numeric_limits<std::int16_t>::max())) {
     return refuse(op, "there is no device number " + std::to_string(op.device_index));
   }
-  if (has_splits(op) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
+  if (has_splits(op, size) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
   return check_shape(op);
 }
 
-Submission to_submission(const distrun_op& op) {
+Submission to_submission(const distrun_op& op, std::uint32_t size) {
   Submission made;
   made.kind = static_cast<distrun::OpKind>(op.kind);
   made.name = op.kind == DISTRUN_JOIN ? distrun::engine::kJoinName : std::string_view(op.name);
@@ -99,7 +100,7 @@ Submission to_submission(const distrun_op& op) {
   made.group = op.group;
   made.input = op.input;
   made.output = op.output;
-  if (has_splits(op)) made.splits.assign(op.splits, op.splits + op.num_splits);
+  if (has_splits(op, size)) made.splits.assign(op.splits, op.splits + op.num_splits);
   return made;
 }
 
@@ -151,8 +152,8 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   submissions.reserve(count);
   Marks marks(*session->session);
   for (std::uint64_t i = 0; i < count; ++i) {
-    DISTRUN_RETURN_IF_ERROR(check_op(op_at(ops, i)));
-    submissions.push_back(to_submission(op_at(ops, i)));
+    DISTRUN_RETURN_IF_ERROR(check_op(op_at(ops, i), ops->struct_size));
+    submissions.push_back(to_submission(op_at(ops, i), ops->struct_size));
     DISTRUN_RETURN_IF_ERROR(marks.put_on(op_at(ops, i), submissions.back()));
   }
   distrun::engine::Engine& engine = session->session->engine();

@@ -49,6 +49,20 @@ Status check_session(const distrun_session* session) {
   return {Errc::kNotInitialized, "distrun has not been initialized; call init first"};
 }
 
+Status take_settings(const distrun_options& options, std::vector<std::string>& overrides) {
+  DISTRUN_RETURN_IF_ERROR(check_struct(&options, "options"));
+  if (options.settings == nullptr && options.num_settings != 0) {
+    return {Errc::kInvalidArgument, "options.settings is NULL, but num_settings is not 0"};
+  }
+  for (uint32_t i = 0; i < options.num_settings; ++i) {
+    if (options.settings[i] == nullptr) {
+      return {Errc::kInvalidArgument, "options.settings[" + std::to_string(i) + "] is NULL; write it as name=value"};
+    }
+    overrides.emplace_back(options.settings[i]);
+  }
+  return {};
+}
+
 template <class Add>
 Status add_process_set(distrun_session* session, const int32_t* ranks, uint64_t count, int32_t* process_set,
                        const Add& add) {
@@ -88,20 +102,15 @@ void distrun_last_error(distrun_error* error) {
 int32_t distrun_init(const distrun_options* options, distrun_session** session) {
   return guarded([&]() -> Status {
     if (session == nullptr) return {Errc::kInvalidArgument, "session is NULL"};
-    *session = nullptr;
-    std::vector<std::string> overrides;
-    if (options != nullptr) {
-      DISTRUN_RETURN_IF_ERROR(check_struct(options, "options"));
-      if (options->settings == nullptr && options->num_settings != 0)
-        return {Errc::kInvalidArgument, "options.settings is NULL, but num_settings is not 0"};
-      overrides.assign(options->settings, options->settings + options->num_settings);
-    }
     // One at a time: a process is one rank, and a rank joins its job once.
     SessionClaim claim;
     if (!claim.taken()) {
       return {Errc::kInvalidArgument,
               "a session is open in this process; shut it down and close it before another init"};
     }
+    *session = nullptr;  // not before: it may be the one that is open
+    std::vector<std::string> overrides;
+    if (options != nullptr) DISTRUN_RETURN_IF_ERROR(take_settings(*options, overrides));
     auto opened = distrun::api::Session::open(distrun::process_environment(), overrides);
     if (!opened.ok()) return opened.status();
     auto made = std::make_unique<distrun_session>();

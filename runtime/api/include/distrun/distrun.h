@@ -177,7 +177,8 @@ DISTRUN_API void distrun_last_error(distrun_error* error);
 
 /* Joins the job that the environment describes (docs/settings.md), or makes a world of one. Collective; waits for all
  * ranks at most start_timeout; DISTRUN_TIMEOUT names those that have not come, and has ended the job. `options` may be
- * NULL. A second session in one process is refused while one is open. */
+ * NULL. A second session in one process is refused while one is open. `*session` is NULL after a failure; that refusal,
+ * like one in a forked child, leaves it as it was. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
@@ -213,8 +214,9 @@ DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, ch
 DISTRUN_API int32_t distrun_mac(distrun_session* session, const char* purpose, const void* data, uint64_t size,
                                 void* mac);
 
-/* Hands over `count` operations (an array with stride ops[0].struct_size): all or none. `handles` receives one handle
- * each. Does not block on other ranks. At most 1,048,576 in one call, as of handles in the calls that take several. */
+/* Hands over `count` operations (an array with stride ops[0].struct_size, which counts for all of them): all or none.
+ * `handles` receives one handle each. Does not block on other ranks. At most 1,048,576 in one call, as of handles in
+ * the calls that take several. */
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
 /* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a

@@ -1,0 +1,87 @@
+// What the C API makes of its callers' structs, in a world of one.
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "distrun/distrun.h"
+
+namespace distrun::api {
+namespace {
+
+// A session that is open while it lives.
+class World {
+ public:
+  World() { REQUIRE(distrun_init(nullptr, &session_) == DISTRUN_OK); }
+  ~World() { distrun_close(session_); }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  [[nodiscard]] distrun_session* get() const { return session_; }
+
+ private:
+  distrun_session* session_ = nullptr;
+};
+
+std::string last_message() {
+  distrun_error error = DISTRUN_INIT(distrun_error);
+  distrun_last_error(&error);
+  return error.message;
+}
+
+distrun_op alltoall(const char* name, const std::array<std::int64_t, 1>& shape, const float* input) {
+  distrun_op op = {};
+  op.kind = DISTRUN_ALLTOALL;
+  op.name = name;
+  op.dtype = DISTRUN_FLOAT32;
+  op.shape = shape.data();
+  op.ndim = 1;
+  op.input = input;
+  op.prescale = op.postscale = 1.0;
+  op.group = -1;
+  return op;
+}
+
+TEST_CASE("an init that is refused while a session is open leaves that one to its caller") {
+  const World world;
+  distrun_session* session = world.get();
+  CHECK(distrun_init(nullptr, &session) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(session == world.get());
+  CHECK(last_message().find("a session is open in this process") != std::string::npos);
+}
+
+TEST_CASE("a setting that is NULL is refused by its index, and so are no settings where some are said to be") {
+  const std::array<const char*, 2> settings = {"log-level=info", nullptr};
+  distrun_options options = DISTRUN_INIT(distrun_options);
+  options.num_settings = 2;
+  auto* session = reinterpret_cast<distrun_session*>(&options);  // of no session
+  CHECK(distrun_init(&options, &session) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(session == nullptr);
+  options.settings = settings.data();
+  CHECK(distrun_init(&options, &session) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(last_message() == "options.settings[1] is NULL; write it as name=value");
+  const World world;  // neither has kept the right to it
+}
+
+TEST_CASE("the first operation's struct_size counts for all that are handed over with it") {
+  const World world;
+  const std::array<float, 3> rows = {1, 2, 3};
+  const std::array<std::int64_t, 1> shape = {3};
+  const std::array<std::int64_t, 1> splits = {2};
+  std::array<distrun_op, 2> ops = {alltoall("first", shape, rows.data()), alltoall("second", shape, rows.data())};
+  for (distrun_op& op : ops) {
+    op.splits = splits.data();
+    op.num_splits = 1;
+  }
+  ops[0].struct_size = sizeof(distrun_op);  // as `{DISTRUN_INIT(distrun_op)}` does
+  std::array<distrun_handle*, 2> handles = {};
+  REQUIRE(distrun_enqueue(world.get(), ops.data(), ops.size(), handles.data()) == DISTRUN_OK);
+  REQUIRE(distrun_wait_all(handles.data(), handles.size(), 30, nullptr) == DISTRUN_OK);
+  for (distrun_handle* handle : handles) {
+    distrun_result result = DISTRUN_INIT(distrun_result);
+    REQUIRE(distrun_get_result(handle, &result) == DISTRUN_OK);
+    CHECK(result.shape[0] == 2);
+    distrun_release(handle);
+  }
+}
+
+}  // namespace
+}  // namespace distrun::api
