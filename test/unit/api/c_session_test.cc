@@ -6,6 +6,9 @@
 #include "distrun/distrun.h"
 
 namespace distrun::api {
+
+distrun_op made_below_a_wrapped_header();  // wrapped_header.cc
+
 namespace {
 
 // A session that is open while it lives.
@@ -81,6 +84,10 @@ TEST_CASE("the first operation's struct_size counts for all that are handed over
     CHECK(result.shape[0] == 2);
     distrun_release(handle);
   }
+}
+
+TEST_CASE("the header may be included below extern \"C\"") {
+  CHECK(made_below_a_wrapped_header().struct_size == sizeof(distrun_op));
 }
 
 }  // namespace

@@ -155,15 +155,15 @@ typedef struct distrun_result {
 
 /* struct_size filled in, the rest zero. */
 #ifdef __cplusplus
-} /* a template has C++ linkage */
+extern "C++" { /* a template needs it, and the program may have this header in an extern "C" of its own */
 template <class T>
 inline T distrun_make() {
   T made = {};
   made.struct_size = sizeof(T);
   return made;
 }
+}
 #define DISTRUN_INIT(type) distrun_make<type>()
-extern "C" {
 #else
 #define DISTRUN_INIT(type) ((type){.struct_size = sizeof(type)})
 #endif
