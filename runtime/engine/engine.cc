@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <list>
 #include <thread>
 #include <utility>
 
@@ -112,10 +113,19 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Status check_members(const Call& add) const;
   std::shared_ptr<CallTicket> ask(Request request);
   Status call(Request request, TimePoint deadline, int* set);
+  Status wait_for_outcome(const CallTicket& ticket, const std::string& what, TimePoint deadline);
   Result<TimelineWriterPtr> open_timeline(const std::string& path);
   void finish_timeline();
   [[nodiscard]] Status outcome_or(const std::string& shut_down) const;
   Result<int> add_set(Call add, TimePoint deadline);
+
+  // A call apart whose outcome no caller has yet.
+  struct Unanswered {
+    std::vector<int> ranks;
+    std::shared_ptr<CallTicket> ticket{};
+    bool waited_for = true;  // by some thread; else its time limit was over
+  };
+  std::list<Unanswered>::iterator oldest_or_new(const Call& add);
 
   const EngineOptions options_;
   TensorTable table_;
@@ -127,6 +137,8 @@ class EngineImpl final : public Engine {
   std::atomic<bool> stopping_{false};
   Mutex timeline_mutex_;
   TimelineWriterPtr timeline_ DISTRUN_GUARDED_BY(timeline_mutex_);  // at the leader: to be finished
+  Mutex unanswered_mutex_;
+  std::list<Unanswered> unanswered_ DISTRUN_GUARDED_BY(unanswered_mutex_);  // in the order in which they were made
   std::jthread thread_;
 };
 
@@ -212,10 +224,17 @@ Status EngineImpl::call(Request request, TimePoint deadline, int* set) {
   if (const Status closed = table_.closed(); !closed.ok()) return closed;
   const std::string what = describe(request.call);
   const std::shared_ptr<CallTicket> ticket = ask(std::move(request));
+  DISTRUN_RETURN_IF_ERROR(wait_for_outcome(*ticket, what, deadline));
+  if (set != nullptr) *set = ticket->set();
+  return ticket->status();
+}
+
+// kOk: it is there.
+Status EngineImpl::wait_for_outcome(const CallTicket& ticket, const std::string& what, TimePoint deadline) {
   Status waited;
   do {
     // A signal does not take a call back that the other ranks already count on.
-    waited = wait_until([&] { return ticket->done() || loop_.over(); }, deadline);
+    waited = wait_until([&] { return ticket.done() || loop_.over(); }, deadline);
   } while (waited.code() == Errc::kInterrupted);
   if (waited.code() == Errc::kTimeout) {
     return {Errc::kTimeout,
@@ -223,9 +242,7 @@ Status EngineImpl::call(Request request, TimePoint deadline, int* set) {
   }
   if (!waited.ok()) return waited;
   // Another thread's shutdown came between: the log has ended without this call.
-  if (!ticket->done()) return outcome_or(what + ": this rank has shut down; make the call before shutdown");
-  if (set != nullptr) *set = ticket->set();
-  return ticket->status();
+  return ticket.done() ? Status() : outcome_or(what + ": this rank has shut down; make the call before shutdown");
 }
 
 // Nobody else would hear of a wrong call.
@@ -266,7 +283,36 @@ Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, bool memb
 }
 
 Result<int> EngineImpl::add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) {
-  return add_set({.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = true, .apart = true}, deadline);
+  Call add{.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = true, .apart = true};
+  std::sort(add.ranks.begin(), add.ranks.end());
+  DISTRUN_RETURN_IF_ERROR(check_members(add));
+  DISTRUN_RETURN_IF_ERROR(table_.closed());
+  const std::string what = describe(add);
+  const auto asked = oldest_or_new(add);
+  const std::shared_ptr<CallTicket> ticket = asked->ticket;
+  const Status waited = wait_for_outcome(*ticket, what, deadline);
+  const MutexLock lock(unanswered_mutex_);
+  if (!ticket->done()) {
+    asked->waited_for = false;
+    return waited;
+  }
+  unanswered_.erase(asked);
+  if (!ticket->status().ok()) return ticket->status();
+  return ticket->set();
+}
+
+// A call that has been made counts at the other ranks, whoever has given up waiting for it here: a second one for the
+// same ranks would be one too many, which waits for ever.
+std::list<EngineImpl::Unanswered>::iterator EngineImpl::oldest_or_new(const Call& add) {
+  const MutexLock lock(unanswered_mutex_);
+  auto asked = std::find_if(unanswered_.begin(), unanswered_.end(),
+                            [&](const Unanswered& one) { return !one.waited_for && one.ranks == add.ranks; });
+  if (asked == unanswered_.end()) {
+    asked = unanswered_.insert(asked, {.ranks = add.ranks});
+    asked->ticket = ask({.call = add});
+  }
+  asked->waited_for = true;
+  return asked;
 }
 
 Result<int> EngineImpl::add_set(Call add, TimePoint deadline) {

@@ -128,7 +128,8 @@ class Engine {
   virtual Result<int> add_process_set(const std::vector<int>& ranks, bool members_only, TimePoint deadline) = 0;
   virtual Status remove_process_set(int id, TimePoint deadline) = 0;
   // A set of members alone, in no order with this rank's other calls: none waits for another. Sets of the same ranks
-  // are told apart by the order in which each member adds them.
+  // are told apart by the order in which each member adds them. After kTimeout the call stays made, and the next one
+  // for the same ranks goes on with it.
   virtual Result<int> add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) = 0;
   // Instead of remove_process_set: this rank submits nothing more to the set, which goes when all who would remove it
   // have said so. Does not wait.

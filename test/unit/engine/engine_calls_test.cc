@@ -97,6 +97,51 @@ TEST_CASE("the first member of a set, and it alone, is told when all have made i
   CHECK(settled == std::vector<std::pair<int, int>>{{1, 1}, {0, 2}});
 }
 
+TEST_CASE("a call apart that was given up is what the next one for its ranks goes on with") {
+  constexpr int kThreads = 3;
+  EngineJob job({.ranks = 2});
+  std::atomic<int> given_up{0};
+  job.run([&](int rank, Engine& engine) {
+    const auto add = [&] {
+      const TimePoint late = deadline_after(20);
+      for (;;) {
+        const auto made = engine.add_process_set_apart({1, 0}, deadline_after(0.02));
+        if (made.ok()) return *made;
+        if (made.status().code() != Errc::kTimeout || Clock::now() > late) return -1;
+        ++given_up;
+      }
+    };
+    while (rank == 1 && given_up.load() < 3 * kThreads) std::this_thread::yield();
+    for (int round = 0; round < 2; ++round) {  // the second one finds nothing of the first
+      std::vector<int> sets(kThreads);
+      {
+        std::vector<std::jthread> threads;
+        for (int& set : sets) threads.emplace_back([&] { set = add(); });
+      }
+      std::sort(sets.begin(), sets.end());
+      for (int i = 0; i < kThreads; ++i) EXPECT_EQ(sets[static_cast<std::size_t>(i)], round * kThreads + i + 1);
+    }
+  });
+}
+
+TEST_CASE("what comes of a call apart that was given up waits for the next one, a failure too") {
+  EngineJob job({.ranks = 2, .meet = [](int set, const std::vector<int>&) {
+                   return set == 2 ? Status(Errc::kUnsupported, "no") : Status();
+                 }});
+  std::atomic<bool> given_up{false};
+  job.run([&](int rank, Engine& engine) {
+    const auto add = [&](TimePoint deadline) { return engine.add_process_set_apart({0, 1}, deadline); };
+    if (rank == 0) EXPECT_EQ(add(TimePoint::min()).status().code(), Errc::kTimeout);
+    if (rank == 0) given_up.store(true);
+    while (!given_up.load()) std::this_thread::yield();
+    for (const int set : {1, 2, 3}) {
+      const auto made = add(deadline_after(20));
+      EXPECT_EQ(made.ok() ? *made : 2, set);
+      EXPECT_EQ(made.status().code(), set == 2 ? Errc::kUnsupported : Errc::kOk);
+    }
+  });
+}
+
 TEST_CASE(
     "nothing runs while a member is far behind with the log, or all are, and all of it when they have caught up") {
   const bool all = GENERATE(false, true);

@@ -265,8 +265,11 @@ DISTRUN_API int32_t distrun_process_set_add_by_members(distrun_session* session,
                                                        int32_t* process_set);
 DISTRUN_API int32_t distrun_process_set_remove(distrun_session* session, int32_t process_set);
 /* Like add_by_members, but in no order with this rank's other calls: none waits for another, so ranks that share such
- * calls may make them in any order. Waits at most `timeout` seconds (negative: no limit); the call stays made after
- * DISTRUN_TIMEOUT. Sets of the same ranks are told apart by the order in which each member adds them. */
+ * calls may make them in any order. Waits at most `timeout` seconds (negative: no limit). After DISTRUN_TIMEOUT the
+ * call stays made, and this rank's next one for the same ranks, from any thread, goes on with it and makes no other:
+ * call again until it is DISTRUN_OK. Given up for good it is in flight until the other members have made it too, and
+ * counts as an operation in distrun_shutdown. Sets of the same ranks are told apart by the order in which each member
+ * adds them. */
 DISTRUN_API int32_t distrun_process_set_add_apart(distrun_session* session, const int32_t* ranks, uint64_t count,
                                                   double timeout, int32_t* process_set);
 /* Instead of remove: this rank submits nothing more to the set, which goes when all who would remove it have called
