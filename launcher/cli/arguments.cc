@@ -350,14 +350,17 @@ ParseOutcome take_program(std::vector<std::string> rest, Options options) {
   return {.options = std::move(options), .run = true};
 }
 
-std::string about(const Wanted& wanted) {
-  std::string out;
-  if (wanted.version) out += std::string("distrun ") + kVersion + "\n";
-  if (wanted.cflags || wanted.libs) {
-    out += (wanted.cflags ? compiler_flags() : "") + (wanted.cflags && wanted.libs ? " " : "") +
-           (wanted.libs ? linker_flags() : "") + "\n";
+ParseOutcome about(const Wanted& wanted) {
+  std::vector<Result<std::string>> flags;
+  if (wanted.cflags) flags.push_back(compiler_flags());
+  if (wanted.libs) flags.push_back(linker_flags());
+  std::string line;
+  for (const auto& one : flags) {
+    if (!one.ok()) return answer("distrun: " + one.status().message() + "\n", exit_code::kUnusable);
+    line += (line.empty() ? "" : " ") + *one;
   }
-  return out;
+  if (!flags.empty()) line += "\n";
+  return answer((wanted.version ? std::string("distrun ") + kVersion + "\n" : "") + line, 0);
 }
 
 }  // namespace
@@ -394,7 +397,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& error) {
     return wrong(error.what());
   }
-  if (wanted.version || wanted.cflags || wanted.libs) return answer(about(wanted), 0);
+  if (wanted.version || wanted.cflags || wanted.libs) return about(wanted);
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
   if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
   if (const Status status = take_settings(app, settings, typed, options); !status.ok()) return wrong(status.message());

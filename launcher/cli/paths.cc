@@ -12,20 +12,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Directories that may hold lib/ or include/: <prefix>, and in a wheel <prefix>/lib/pythonX.Y/site-packages/distrun.
+// Directories that may hold lib/ or include/: <prefix>, of a wheel <prefix>/lib/pythonX.Y/site-packages/distrun, and
+// <prefix>/distrun where pip had a --target.
 std::vector<fs::path> roots() {
   const fs::path bin = fs::path(own_program()).parent_path();
   std::vector<fs::path> out = {bin.parent_path()};
   std::error_code error;
   for (const char* lib : {"lib", "lib64"}) {  // Fedora's Python has the second one
     for (const auto& entry : fs::directory_iterator(bin.parent_path() / lib, error)) {
-      if (entry.path().filename().string().starts_with("python3")) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("python3") || name.starts_with("pypy3")) {
         out.push_back(entry.path() / "site-packages" / "distrun");
         out.push_back(entry.path() / "dist-packages" / "distrun");
       }
     }
   }
+  out.push_back(bin.parent_path() / "distrun");
   return out;
+}
+
+Status not_found(const std::string& file, const std::string& below) {
+  std::string text = file + " was not found. Looked for in " + below + " of";
+  for (const fs::path& root : roots()) text += " " + root.string();
+  return {Errc::kUnsupported, text + ". Install distrun again"};
 }
 
 std::string first_existing(const std::vector<std::string>& below, const std::string& file) {
@@ -73,9 +82,9 @@ std::string include_directory() {
   return header.empty() ? "" : fs::path(header).parent_path().parent_path().string();
 }
 
-std::string compiler_flags() {
+Result<std::string> compiler_flags() {
   const std::string directory = include_directory();
-  if (directory.empty()) return "";
+  if (directory.empty()) return not_found("distrun/distrun.h", "include");
   // In an installation the C++ wrapper lies beside the C header; in a source tree it has a folder of its own.
   const fs::path wrapper = fs::path(directory) / "../../../bindings/cpp/include";
   std::error_code error;
@@ -83,9 +92,9 @@ std::string compiler_flags() {
   return "-I" + escaped(directory) + (source_tree ? " -I" + escaped(fs::canonical(wrapper, error).string()) : "");
 }
 
-std::string linker_flags() {
+Result<std::string> linker_flags() {
   const std::string library = library_path();
-  if (library.empty()) return "-ldistrun";
+  if (library.empty()) return not_found("libdistrun.so", "lib, lib64");
   const std::string directory = escaped(fs::path(library).parent_path().string());
   return "-L" + directory + " -Wl,-rpath," + directory + " -ldistrun";
 }

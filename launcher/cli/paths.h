@@ -2,14 +2,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include "runtime/base/status.h"
 
 namespace distrun::launcher {
 
 std::string own_program();        // the file behind /proc/self/exe
 std::string library_path();       // libdistrun.so, or empty
 std::string include_directory();  // with distrun/distrun.h below it, or empty
-std::string compiler_flags();     // for --cflags
-std::string linker_flags();       // for --libs
+// For --cflags and --libs; an error says where the header or the library was looked for.
+Result<std::string> compiler_flags();
+Result<std::string> linker_flags();
 
 }  // namespace distrun::launcher

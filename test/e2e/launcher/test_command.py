@@ -356,6 +356,29 @@ def test_compiler_and_linker_flags_of_an_installation_at_a_path_with_a_space(tmp
     assert shlex.split(done.stdout) == expected
 
 
+@pytest.mark.parametrize(
+    "package", ["distrun", "lib/python3.12/site-packages/distrun", "lib/pypy3.10/site-packages/distrun"]
+)
+def test_flags_of_a_wheel_with_and_without_a_target_of_its_own(tmp_path: Path, package: str) -> None:
+    for name in ("lib/libdistrun.so", "include/distrun/distrun.h"):
+        (tmp_path / package / name).parent.mkdir(parents=True)
+        (tmp_path / package / name).touch()
+    (tmp_path / "bin").mkdir()
+    shutil.copy(launcher_path(), tmp_path / "bin/distrun")
+    done = subprocess.run([tmp_path / "bin/distrun", "--cflags", "--libs"], capture_output=True, text=True, check=True)
+    lib = tmp_path / package / "lib"
+    assert done.stdout.split() == [f"-I{tmp_path / package}/include", f"-L{lib}", f"-Wl,-rpath,{lib}", "-ldistrun"]
+
+
+@pytest.mark.parametrize(("flag", "missing"), [("--cflags", "distrun/distrun.h"), ("--libs", "libdistrun.so")])
+def test_flags_of_an_installation_without_its_parts_are_an_error(tmp_path: Path, flag: str, missing: str) -> None:
+    (tmp_path / "bin").mkdir()
+    shutil.copy(launcher_path(), tmp_path / "bin/distrun")
+    done = subprocess.run([tmp_path / "bin/distrun", flag], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert f"{missing} was not found" in done.stderr and f" {tmp_path}/distrun. " in done.stderr, done.stderr
+
+
 def test_explain_starts_nothing(tmp_path: Path) -> None:
     done = shell("--explain=json", "-np", "4", "-H", "localhost:4", script=f"touch {tmp_path}/started")
     plan = json.loads(done.stdout)
