@@ -79,6 +79,7 @@ class _Slot:
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
+        self.marked: weakref.ref[torch.Tensor] | None = None
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
@@ -179,6 +180,18 @@ class Reducer:
                 slot.take_back()
         if failure is not None:
             raise failure
+
+    def mark(self) -> None:
+        """Remembers the gradients as they are now, for `replaced`."""
+        for slot in self._slots:
+            slot.marked = None if slot.param.grad is None else weakref.ref(slot.param.grad)
+
+    def replaced(self) -> bool:
+        """True if some gradient is another tensor than the marked one. A sparse one may be: scalers coalesce it."""
+        return any(
+            grad is not None and grad.layout == torch.strided and (slot.marked is None or slot.marked() is not grad)
+            for slot, grad in ((slot, slot.param.grad) for slot in self._slots)
+        )
 
     def reset(self, passes: int | None = None) -> None:
         """Waits for what is on its way, drops it, and starts counting backward passes anew."""

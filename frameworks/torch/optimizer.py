@@ -60,11 +60,16 @@ class InFront(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients, and Lightning before it
         unscales and clips them: all ranks must judge the same ones, or an overflow would end the step on some only."""
-        if self._active and self._reducer.arrived not in (self._synchronized, self._reduced_for_scaler):
+        if self._active and self._reducer.arrived != self._synchronized and not self._is_reduced_for_scaler():
             self._reducer.finish()
+            self._reducer.mark()
             self._reduced_for_scaler = self._reducer.arrived
         own = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", own))
+
+    def _is_reduced_for_scaler(self) -> bool:
+        # A program may put in gradients that backward has not made, and nobody tells us of a step that was left out.
+        return self._reduced_for_scaler == self._reducer.arrived and not self._reducer.replaced()
 
     def synchronize(self) -> None:
         """Waits until the gradients of all ranks are reduced into the parameters' `grad`.
@@ -89,7 +94,7 @@ class InFront(torch.optim.Optimizer):
         if closure is not None and self._active:
             return self._step_with(closure)
         arrived = self._reducer.arrived
-        if self._should_synchronize and self._reduced_for_scaler != arrived:
+        if self._should_synchronize and not self._is_reduced_for_scaler():
             if self._synchronized == arrived and self._active:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "

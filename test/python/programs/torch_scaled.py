@@ -168,6 +168,32 @@ def check_scaler_alone() -> None:
             assert_same(model, expected)
 
 
+def check_gradients_that_backward_did_not_make() -> None:
+    """Put in by hand they run no hook; what was reduced for a step that was left out does not count for the next."""
+    for emptied in (False, True):
+        for bad in (None, 1):
+            model, expected = make_model(), make_model()
+            optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+            reference = sgd(expected.parameters())
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+            for step in range(STEPS):
+                if emptied:
+                    model.zero_grad()
+                loss = loss_of(model, batch(step, hvd.rank())) / hvd.size()
+                loss = scaler.scale(loss * float("inf") if overflows(step, bad) else loss)
+                params = list(model.parameters())
+                for param, grad in zip(params, torch.autograd.grad(loss, params), strict=True):
+                    param.grad = grad
+                scaler.step(optimizer)
+                scaler.update()
+                reference.zero_grad()
+                loss_of(expected, whole_batch(step)).backward()
+                if step != bad:
+                    reference.step()
+            assert scaler.get_scale() == (1024.0 if bad is None else 512.0)
+            assert_same(model, expected)
+
+
 def check_scaler_when_the_loader_runs_dry() -> None:
     """Fewer passes than there should be: nothing was sent when the scaler asks."""
     for bad in (None, 1):
