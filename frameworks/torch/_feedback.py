@@ -48,6 +48,10 @@ class Feedback(Compressor):
         """The reduced gradient from what was sent and reduced."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """Begins without an error, as at first."""
+        self._error = None
+
     def _corrected(self, gradient: torch.Tensor) -> torch.Tensor:
         wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
         return wide if self._error is None else wide + self._error

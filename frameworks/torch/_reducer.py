@@ -201,6 +201,12 @@ class Reducer:
             self.finish()
         self._forget(self._slots)
 
+    def forget_errors(self) -> None:
+        """What rounding has taken belongs to the training so far, not to the one that goes on from a checkpoint."""
+        for slot in self._slots:
+            if slot.feedback is not None:
+                slot.feedback.forget()
+
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
             self.arrived += 1

@@ -141,8 +141,9 @@ class InFront(torch.optim.Optimizer):
         self._reducer.reset(passes)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Like the optimizer's own; also starts counting backward passes anew."""
+        """Like the optimizer's own; also starts counting backward passes anew, and without errors of compression."""
         self._reducer.reset()
+        self._reducer.forget_errors()
         self._synchronized = self._reduced_for_scaler = None
         self._should_synchronize = True
         with kept_groups(self):

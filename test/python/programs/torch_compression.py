@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -61,6 +62,34 @@ def check_scaler() -> None:
             scaler.update()
         assert scaler.get_scale() == 4.0
         assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def check_a_resumed_run_begins_without_errors() -> None:
+    """In the same process too; another number of passes leaves them."""
+    for compression in FEEDBACK.values():
+
+        def made(model: nn.Module, compression: Any = compression) -> Any:
+            return hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), compression=compression)
+
+        def train(model: nn.Module, optimizer: Any) -> nn.Module:
+            for step in range(3):
+                optimizer.zero_grad()
+                loss_of(model, batch(step, hvd.rank())).backward()
+                optimizer.step()
+            return model
+
+        model, other, kept = make_model(), make_model(), make_model()
+        optimizer, resumed, goes_on = made(model), made(other), made(kept)
+        train(model, optimizer)
+        train(kept, goes_on)
+        weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+        for one, by in ((model, optimizer), (other, resumed)):
+            one.load_state_dict(weights)
+            by.load_state_dict(copy.deepcopy(state))
+        goes_on.set_backward_passes_per_step(1)
+        assert_same(train(model, optimizer), train(other, resumed), rtol=0.0, atol=0.0)
+        train(kept, goes_on)
+        assert not all(torch.equal(one, its) for one, its in zip(kept.parameters(), other.parameters(), strict=True))
 
 
 def check_parameters_without_a_gradient() -> None:
