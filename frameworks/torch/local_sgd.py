@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +15,7 @@ from distrun.process_sets import ProcessSet, global_process_set, number_kept, re
 from ._adapter import collective
 
 Parameters: TypeAlias = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
+Named: TypeAlias = list[tuple[str, torch.Tensor]]
 
 
 class PeriodicAverage:
@@ -22,7 +23,7 @@ class PeriodicAverage:
 
     def __init__(
         self,
-        tensors: list[tuple[str, torch.Tensor]],
+        tensors: Callable[[], Named],
         period: int,
         warmup_steps: int,
         optimizer: torch.optim.Optimizer | None,
@@ -52,9 +53,10 @@ class PeriodicAverage:
         self._process_set.rank()
         if self._process_set.size() == 1:
             return
-        pairs = [*self._tensors, *self._agree_on_state()]
+        own = [(name, tensor) for name, tensor in self._tensors() if _has_average(tensor)]
+        pairs = _once([*own, *self._agree_on_state()])
         what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
-        tensors = [tensor.detach() for _, tensor in pairs]
+        tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for _, tensor in pairs]
         collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
 
     def state_dict(self) -> dict[str, int]:
@@ -70,7 +72,7 @@ class PeriodicAverage:
             self._prefix = f"periodic_average{number_kept('periodic_average', self._process_set)}"
         return f"{self._prefix}.{name}"
 
-    def _agree_on_state(self) -> list[tuple[str, torch.Tensor]]:
+    def _agree_on_state(self) -> Named:
         """What every rank has of _state(): a parameter that has had no gradient on some rank has none there.
 
         Also without an optimizer: who has joined answers nothing, and its weights would count as zero.
@@ -86,15 +88,35 @@ class PeriodicAverage:
         common = set(keys[0]).intersection(*keys)
         return [(name, tensor) for name, tensor in own if name in common]
 
-    def _state(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+    def _state(self, optimizer: torch.optim.Optimizer) -> Named:
         """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
         params = [param for options in optimizer.param_groups for param in options["params"]]
         return [
             (f"state.{index}.{key}", value)
             for index, param in enumerate(params)
             for key, value in optimizer.state.get(param, {}).items()
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == param.shape
+            if isinstance(value, torch.Tensor) and _has_average(value) and value.shape == param.shape
         ]
+
+
+def _has_average(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _listed(model: Parameters) -> Callable[[], Named]:
+    """A module may have put another tensor in the place of a buffer since."""
+    if isinstance(model, torch.nn.Module):
+        return lambda: [*model.named_parameters(), *model.named_buffers()]
+    given = _parameters.named(model, torch.Tensor)
+    return lambda: given
+
+
+def _once(pairs: Named) -> Named:
+    """Without tied tensors' other names: what is in flight twice would be averaged with half a result."""
+    result: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
+    for name, tensor in pairs:
+        result.setdefault((tensor.data_ptr() or name, tensor.shape, tensor.stride()), (name, tensor.detach()))
+    return list(result.values())
 
 
 def periodic_average(
@@ -106,18 +128,13 @@ def periodic_average(
 ) -> PeriodicAverage:
     """Averages the model's parameters over the ranks after every `period` steps. Use an ordinary optimizer with it.
 
-    model: a module (its floating-point buffers are averaged too), or tensors as broadcast_parameters takes them.
-    warmup_steps: so many steps first with an average after each; for SGD, with momentum or without, that is training
-    with averaged gradients, so this is post-local SGD. optimizer: its momenta are averaged too, those that all ranks
-    have. All ranks begin with the same parameters: broadcast_parameters.
+    model: a module (what it then has of buffers is averaged too, but for whole numbers), or tensors as
+    broadcast_parameters takes them. warmup_steps: so many steps first with an average after each; for SGD, with
+    momentum or without, that is training with averaged gradients, so this is post-local SGD. optimizer: its momenta are
+    averaged too, those that all ranks have. All ranks begin with the same parameters: broadcast_parameters.
     """
     if period < 1:
         raise ValueError(f"period is a number of steps from 1, not {period!r}.")
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps is a number of steps from 0, not {warmup_steps!r}.")
-    if isinstance(model, torch.nn.Module):
-        named = [*model.named_parameters(), *model.named_buffers()]
-    else:
-        named = _parameters.named(model, torch.Tensor)
-    tensors = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
-    return PeriodicAverage(tensors, period, warmup_steps, optimizer, process_set)
+    return PeriodicAverage(_listed(model), period, warmup_steps, optimizer, process_set)

@@ -122,6 +122,39 @@ def check_buffers_and_state() -> None:
     assert layer.num_batches_tracked.item() == hvd.rank()
 
 
+def check_tied_weights() -> None:
+    """Once: a second operation in the same memory would find half of the first one's result there."""
+    size, start = hvd.size(), torch.arange(1000.0)
+    mean = start + (size - 1) / 2
+    for _ in range(3):
+        weight = start + hvd.rank()
+        hvd.periodic_average({"a": weight, "b": weight, "c": weight.view(1000)}, 1).average()
+        assert torch.equal(weight, mean)
+    model = nn.Sequential(nn.Linear(30, 30, bias=False), nn.Linear(30, 30, bias=False))
+    model[1].weight = model[0].weight
+    with torch.no_grad():
+        model[0].weight.fill_(hvd.rank())
+    hvd.periodic_average(model.state_dict(), 1).average()
+    assert bool((model[0].weight == (size - 1) / 2).all())
+
+
+def check_complex_numbers_and_new_buffers() -> None:
+    mean = (hvd.size() - 1) / 2
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.full((3, 2), 1 + 2j) * hvd.rank())
+    module.register_buffer("mean", torch.zeros(2))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0, momentum=0.9)
+    module.weight.grad = torch.full((3, 2), 3 - 1j) * hvd.rank()
+    optimizer.step()
+    averager = hvd.periodic_average(module, 1, optimizer=optimizer)
+    first = module.mean
+    module.mean = torch.full((2,), float(hvd.rank()))
+    averager.average()
+    assert torch.equal(module.weight, torch.full((3, 2), 1 + 2j) * mean)
+    assert torch.equal(optimizer.state[module.weight]["momentum_buffer"], torch.full((3, 2), 3 - 1j) * mean)
+    assert module.mean.tolist() == [mean] * 2 and first.tolist() == [0.0] * 2
+
+
 def check_what_is_refused() -> None:
     with raises(ValueError, "period"):
         hvd.periodic_average(make_model(), 0)
