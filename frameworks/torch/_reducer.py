@@ -105,6 +105,7 @@ class Reducer:
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
         self._queued = 0  # gradients on their way, those that wait for their group included
+        self._by_memory: dict[int, _Slot] = {}  # the dense gradients since the last step, by their address
         self._flights: list[tuple[Handle[None], list[_Slot]]] = []
         self._sparse: list[_Slot] = []
         self._unsettled: list[_Slot] = []  # the ranks agree on the scale of their gradients
@@ -172,6 +173,7 @@ class Reducer:
                 failure = failure or error
             self._flights.pop(0)
             self._forget(slots)
+        self._by_memory.clear()
         failure = self._finish_sparse() or failure
         self._forget([slot for slot in self._slots if slot.queued])  # what could not be handed over
         for slot in self._slots:
@@ -362,7 +364,25 @@ class Reducer:
                 param.grad = param.grad.to_dense()
         elif slot.layout > 0:
             param.grad = param.grad.to_sparse(slot.layout)
+        if not param.grad.is_sparse and param.grad.numel():
+            self._take_apart(slot, param.grad)
         return param.grad
+
+    def _take_apart(self, slot: _Slot, grad: torch.Tensor) -> None:
+        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`): reduced twice in place, each
+        time with the other's half result."""
+        first = self._by_memory.setdefault(grad.data_ptr(), slot)
+        if first is slot:
+            return
+        work = first.work
+        if work is not None and work.data_ptr() == grad.data_ptr() and first not in self._ready:
+            raise errors.InvalidArgument(
+                f"the gradients of {first.name} and {slot.name} are in one memory, and the first one has left during "
+                "backward. Combine the parameters before their shape is changed, as in (a + b)[None] instead of "
+                "a[None] + b[None], or pass groups=1 to DistributedOptimizer.",
+                tensor=slot.name,
+            )
+        slot.param.grad = grad.clone()
 
     def _fill(self, slot: _Slot, work: torch.Tensor) -> None:
         options, struct = self.options, slot.struct

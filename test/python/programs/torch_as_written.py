@@ -161,6 +161,58 @@ def check_frozen_members_of_given_groups() -> None:
     assert_same(model, expected)
 
 
+class Shared(nn.Module):
+    """Autograd gives both parameters a gradient in the same memory."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.place, self.kind = (nn.Parameter(torch.zeros(numbers)) for _ in range(2))
+
+    def loss(self) -> torch.Tensor:
+        return ((self.place[None] + self.kind[None]) * float(1 + hvd.rank())).sum()
+
+
+def check_two_gradients_in_one_memory() -> None:
+    mean, alone = (1 + hvd.size()) / 2, Shared(1000)
+    alone.loss().backward()
+    assert alone.place.grad.data_ptr() == alone.kind.grad.data_ptr()
+    for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.ef_int8):
+        for options in ({}, {"groups": 1}):
+            model = Shared(1000)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=1.0),
+                model.named_parameters(),
+                compression=compression,
+                **options,
+            )
+            for _ in range(2):
+                model.zero_grad()
+                model.loss().backward()
+                optimizer.step()
+                for param in model.parameters():
+                    torch.testing.assert_close(param.grad, torch.full_like(param, mean), rtol=0.02, atol=0.0)
+            assert_equal_everywhere([param.tolist() for param in model.parameters()])
+            torch.testing.assert_close(model.place, torch.full_like(model.place, -2 * mean), rtol=0.02, atol=0.0)
+
+
+def check_two_gradients_in_one_memory_that_leave_during_backward() -> None:
+    """What the first was is lost by the time the second comes; with one group both leave together."""
+    for options in ({"groups": 1}, {}):
+        model = Shared(1 << 18)  # 1 MiB
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
+        )
+        optimizer._reducer._overlaps = True
+        if options or hvd.size() == 1:
+            model.loss().backward()
+        else:
+            with raises(hvd.InvalidArgument, "gradients of kind and place are in one memory", "groups=1"):
+                model.loss().backward()
+        optimizer.synchronize()
+        assert bool((model.kind.grad == (1 + hvd.size()) / 2).all())
+    optimizer.zero_grad()
+
+
 class Plain(torch.optim.SGD):
     """Its zero_grad takes nothing, as those of some libraries."""
 
