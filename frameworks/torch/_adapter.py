@@ -38,6 +38,16 @@ def _refuse(tensor: Any) -> ValueError:
     return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
 
 
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements of such strides fill their memory, each in a place of its own: a permutation of contiguous."""
+    step = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
 class TorchAdapter:
     """Adapter[torch.Tensor]; see distrun._collectives."""
 

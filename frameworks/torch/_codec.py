@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from distrun import codec
 
-from ._adapter import CODES
+from ._adapter import CODES, is_dense
 
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in (*CODES, torch.complex64, torch.complex128)}
 
@@ -25,8 +25,12 @@ def _encode(value: Any) -> tuple[object, Any] | None:
     name = str(value.dtype).removeprefix("torch.")
     if name not in _NAMES:
         return None
-    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return ["tensor", name, value.requires_grad, *value.shape], plain.numpy()
+    plain = value.detach().resolve_conj().resolve_neg().cpu()
+    description = ["tensor", name, value.requires_grad, *plain.shape]
+    if not plain.is_contiguous() and is_dense(plain.shape, plain.stride()):  # channels_last, say
+        description[:1] = ["strided", list(plain.stride())]
+        plain = plain.as_strided((plain.numel(),), (1,))
+    return description, plain.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _decode(description: Any, payload: memoryview) -> object:
@@ -38,15 +42,19 @@ def _decode(description: Any, payload: memoryview) -> object:
             return torch.device(rest[0])
         if kind == "size":
             return torch.Size(rest)
+        strides: Any = rest.pop(0) if kind == "strided" else ()
         name, requires_grad, *shape = rest
         dtype = _NAMES[name]
-        if kind != "tensor" or any(type(size) is not int or size < 0 for size in shape):
+        if kind not in ("tensor", "strided") or any(type(one) is not int or one < 0 for one in (*shape, *strides)):
             raise ValueError("unknown kind or shape")
+        if kind == "strided" and not is_dense(shape, strides):
+            raise ValueError(f"the strides {strides} do not fill the memory of the shape {shape}")
         if math.prod(shape) * dtype.itemsize != len(payload):
             raise ValueError(f"{len(payload)} bytes do not fill the shape {tuple(shape)}")
         if not payload.nbytes:
             return torch.empty(shape, dtype=dtype, requires_grad=bool(requires_grad))
-        tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(dtype).reshape(shape)
+        flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(dtype)
+        tensor = flat.as_strided(shape, strides) if kind == "strided" else flat.reshape(shape)
         return tensor.requires_grad_(bool(requires_grad))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
         raise codec.CodecError(f"an encoded torch value is malformed: {error}.") from None

@@ -13,7 +13,7 @@ from distrun._collectives import batch_call
 from distrun._session import world
 from distrun.process_sets import global_process_set
 
-from ._adapter import collective
+from ._adapter import collective, is_dense
 from .optimizer import InFront, kept_groups
 
 
@@ -35,7 +35,8 @@ def _broadcast(pairs: list[tuple[str, torch.Tensor]], root_rank: int) -> None:
 class _Taken:
     """Takes the tensors out of a state and puts others in: numbers and texts travel apart from big memory.
 
-    Tensors that lie where `near` lies (the parameter that a state is for) do so on the other ranks too.
+    Tensors that lie where `near` lies (the parameter that a state is for) do so on the other ranks too, and those of
+    its strides have there: fused optimizers go through both by their addresses.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,10 @@ class _Taken:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value.detach())
             beside = near is not None and value.device == near.device
-            return {"__tensor__": [value.dtype, list(value.shape), None if beside else value.device.type]}
+            strides = list(value.stride()) if value.layout == torch.strided else None
+            if near is not None and strides == list(near.stride()):
+                strides = None
+            return {"__tensor__": [value.dtype, list(value.shape), None if beside else value.device.type, strides]}
         if isinstance(value, dict):
             return _like(value, ((key, self.take(item, near)) for key, item in value.items()))
         if type(value) in (list, tuple):
@@ -57,10 +61,15 @@ class _Taken:
         """The structure with a new tensor in place of each description."""
         if isinstance(value, dict):
             if set(value) == {"__tensor__"}:
-                dtype, shape, device = value["__tensor__"]
+                dtype, shape, device, strides = value["__tensor__"]
                 if device is None and near is not None:
                     device = near.device
-                self.tensors.append(torch.zeros(shape, dtype=dtype, device=device))
+                if strides is None and near is not None and list(near.shape) == shape:
+                    strides = near.stride()
+                if strides is not None and is_dense(shape, strides):
+                    self.tensors.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_())
+                else:
+                    self.tensors.append(torch.zeros(shape, dtype=dtype, device=device))
                 return self.tensors[-1]
             return _like(value, ((key, self.put(item, near)) for key, item in value.items()))
         if type(value) in (list, tuple):

@@ -115,6 +115,34 @@ def test_tensors_come_back(tensor: torch.Tensor) -> None:
     assert torch.equal(result, tensor)
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(120.0).reshape(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.arange(24.0).reshape(1, 2, 3, 4).permute(3, 1, 0, 2),
+        torch.arange(48).reshape(8, 6)[2:5].t(),
+    ],
+)
+def test_dense_tensors_keep_their_strides(tensor: torch.Tensor) -> None:
+    result = codec.decode(codec.encode(tensor))
+    assert result.stride() == tensor.stride() and torch.equal(result, tensor)
+    part = tensor[..., ::2]
+    result = codec.decode(codec.encode(part))
+    assert result.is_contiguous() and torch.equal(result, part)
+
+
+@pytest.mark.parametrize(
+    "strides", [[1, 1], [3, 2], [-1, 2], [1], [1, 2, 6], [1, 1 << 70], [True, 2], None, 2, ["1", 2]]
+)
+def test_strides_that_do_not_fill_the_memory_are_refused(strides: Any) -> None:
+    data = bytearray(b"d\x01X")
+    codec._put_bytes(data, b"torch")
+    codec._encode(data, ["strided", strides, "uint8", False, 2, 3], "object", 0)
+    codec._put_bytes(data, bytes(6))
+    with pytest.raises(codec.CodecError):
+        codec.decode(data)
+
+
 def test_other_torch_values_come_back() -> None:
     values = (torch.float64, torch.device("cpu"), torch.Size([2, 3]))
     result = codec.decode(codec.encode(values))
@@ -186,6 +214,7 @@ def test_any_bytes_give_an_error_or_a_value(data: bytes) -> None:
 @given(st.data())
 def test_damaged_bytes_give_an_error_or_a_value(data: st.DataObject) -> None:
     sample = {"a": [1, 2.5, "text", (None, True)], "n": np.arange(3, dtype=np.int16), "t": torch.ones(2), "s": {1, 2}}
+    sample["p"] = torch.ones(2, 3).t()
     encoded = codec.encode(sample)
     cut = data.draw(st.integers(0, len(encoded)))
     position = data.draw(st.integers(0, len(encoded) - 1))

@@ -85,6 +85,38 @@ def check_options_that_are_no_plain_data() -> None:
     assert optimizer.param_groups[0]["mode"].value == 0
 
 
+def check_state_keeps_its_strides() -> None:
+    """Fused optimizers go through parameter and state by their addresses, in whatever order each has."""
+    for make in (torch.optim.Adam, torch.optim.SGD):
+        for own_way in (False, True):
+            torch.manual_seed(0)
+            model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+            options = {"momentum": 0.9} if make is torch.optim.SGD else {}
+            kind = type("Own", (make,), {"state_dict": lambda self: super(type(self), self).state_dict()})
+            raw = (kind if own_way else make)(model.parameters(), lr=0.1, fused=True, **options)
+            inputs = torch.randn(2, 3, 5, 5)
+
+            def step(optimizer: Any, model: nn.Module = model, inputs: torch.Tensor = inputs) -> None:
+                model.zero_grad()
+                model(inputs).square().sum().backward()
+                optimizer.step()
+
+            if hvd.rank() == 0:
+                step(raw)
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            hvd.broadcast_optimizer_state(raw, root_rank=0)
+            buffers = [
+                raw.state[model.weight][name]
+                for name in ("exp_avg", "momentum_buffer")
+                if name in raw.state[model.weight]
+            ]
+            assert [buffer.stride() for buffer in buffers] == [model.weight.stride()]
+            optimizer = hvd.DistributedOptimizer(raw, model.named_parameters())
+            for _ in range(2):
+                step(optimizer)
+            assert_equal_everywhere([weight.tolist() for weight in model.state_dict().values()])
+
+
 class WithMore(torch.optim.SGD):
     """Its state_dict has what torch knows nothing of."""
 
