@@ -82,12 +82,15 @@ class _Normalize(torch.autograd.Function):
         eps: float,
         ranks: _Ranks,
     ) -> torch.Tensor:
-        # One dtype for all that is by channel: torch's kernels take it as the tensor's own, or as float32.
-        dtype = tensor.dtype if weight is None else weight.dtype
+        # One dtype for all that is by channel, and no narrow one: the statistics are no activations.
+        dtype = torch.promote_types(tensor.dtype if weight is None else weight.dtype, torch.float32)
+        wide_weight, wide_bias = (None if one is None else one.to(dtype) for one in (weight, bias))
         mean, variance = statistics.mean, statistics.squares / statistics.samples
         ctx.save_for_backward(tensor, weight, mean, (variance + eps).rsqrt())
         ctx.ranks, ctx.samples = ranks, statistics.samples
-        return torch.nn.functional.batch_norm(tensor, mean.to(dtype), variance.to(dtype), weight, bias, False, 0.0, eps)
+        return torch.nn.functional.batch_norm(
+            tensor, mean.to(dtype), variance.to(dtype), wide_weight, wide_bias, False, 0.0, eps
+        )
 
     @staticmethod
     @once_differentiable

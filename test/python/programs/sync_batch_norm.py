@@ -118,6 +118,23 @@ def check_memory_formats_and_narrow_dtypes() -> None:
         assert made.bias.grad is not None and torch.equal(made.bias.grad, gradient.float().sum((0, 2, 3)))
 
 
+def check_statistics_are_not_rounded_as_activations_are() -> None:
+    """A variance of 160000 is no float16; a mean of 1000.3 would be 1000.5 or 1000."""
+    rows = sum(rows_of(rank) for rank in range(hvd.size())) * 8
+    noise = torch.randn(rows, CHANNELS, generator=torch.Generator().manual_seed(0))
+    begin = 8 * sum(rows_of(rank) for rank in range(hvd.rank()))
+    mine = slice(begin, begin + 8 * rows_of(hvd.rank()))
+    for whole in ((noise * 400).half(), (noise + 1000.3).half()):
+        expected = nn.BatchNorm1d(CHANNELS, affine=False)(whole.float())[mine]
+        for made in (hvd.SyncBatchNorm(CHANNELS, affine=False), hvd.SyncBatchNorm(CHANNELS, dtype=torch.float16)):
+            given = whole[mine].clone().requires_grad_()
+            output = made(given)
+            assert output.dtype == torch.float16
+            torch.testing.assert_close(output.float(), expected, rtol=2e-3, atol=2e-3)
+            output.float().square().sum().backward()
+            assert given.grad is not None and bool(given.grad.isfinite().all())
+
+
 def check_a_rank_without_rows() -> None:
     rows = 0 if hvd.rank() == 0 else 4
     whole = torch.randn(4 * (hvd.size() - 1), CHANNELS, 2, generator=torch.Generator().manual_seed(0))
