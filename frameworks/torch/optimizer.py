@@ -115,8 +115,10 @@ class InFront(torch.optim.Optimizer):
             self.synchronize()
             # LBFGS decides by the loss how often it evaluates: all ranks must see the same number.
             if isinstance(self, torch.optim.LBFGS):
-                value = torch.as_tensor(loss).detach()
-                return allreduce(value, process_set=self._reducer.options.process_set).to(value)
+                options = self._reducer.options
+                value = torch.as_tensor(loss, dtype=None if isinstance(loss, torch.Tensor) else torch.float64).detach()
+                op = ReduceOp.SUM if options.op == ReduceOp.SUM else ReduceOp.AVERAGE
+                return allreduce(value, op=op, process_set=options.process_set)
             return loss
 
         result = super().step(synchronized)

@@ -193,6 +193,29 @@ def check_frozen_members_of_given_groups() -> None:
     assert_same(model, expected)
 
 
+def check_line_search_with_sums() -> None:
+    """LBFGS compares the loss with what the gradients promise: it must be of the same function."""
+
+    def trained(make: Any, parts: list[Any], number: bool) -> nn.Module:
+        model = make_model()
+        optimizer = make(torch.optim.LBFGS(model.parameters(), max_iter=8, line_search_fn="strong_wolfe"))
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = sum(loss_of(model, part) for part in parts) / hvd.size()
+            loss.backward()
+            return loss.item() if number else loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        return model
+
+    expected = trained(lambda made: made, [batch(0, rank) for rank in range(hvd.size())], False)
+    for number in (False, True):
+        model = trained(lambda made: hvd.DistributedOptimizer(made, op=hvd.Sum), [batch(0, hvd.rank())], number)
+        assert_same(model, expected)
+
+
 class Shared(nn.Module):
     """Autograd gives both parameters a gradient in the same memory."""
 
