@@ -1,10 +1,11 @@
-"""Sparse tensors: two allgathers instead of a reduction."""
+"""Sparse tensors: allgathers instead of a reduction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
+from distrun import errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import grouped_call, reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
@@ -27,13 +28,29 @@ def sparse_allreduce_async(
     shape, dense = tensor.shape, tensor.detach()
     # Entries become rows, so that ranks with different numbers of them fit together.
     rows, values = dense._indices().t().contiguous(), dense._values()
-    what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if name else None, process_set, 2)
-    handle = collective.allgather([rows, values], what)
+    own = torch.tensor([shape], dtype=torch.int64)
+    what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if name else None, process_set, 3)
+    handle = collective.allgather_sizes([own.to(rows.device), rows, values], what)
 
     def finish() -> torch.Tensor:
-        all_rows, all_values = handle.wait()
+        (shapes, all_rows, all_values), (present, *_) = handle.wait()
+        _same_shapes(name, shapes.tolist(), present, process_set)
         if reduce == ReduceOp.AVERAGE:
             all_values = all_values / (process_set.size() or 1)
         return torch.sparse_coo_tensor(all_rows.t(), all_values, shape, check_invariants=False)
 
     return finish
+
+
+def _same_shapes(name: str | None, shapes: list[list[int]], present: tuple[int, ...], process_set: ProcessSet) -> None:
+    """Mismatch, on every rank alike: entries alone do not say how far the dimensions that are sparse reach."""
+    if all(one == shapes[0] for one in shapes):
+        return
+    ranks = [rank for rank, rows in zip(process_set.ranks or (), present, strict=True) if rows]
+    odd = next(place for place, one in enumerate(shapes) if one != shapes[0])
+    raise errors.Mismatch(
+        f"the sparse tensor {name or 'without a name'} has the shape {tuple(shapes[0])} on rank {ranks[0]} and "
+        f"{tuple(shapes[odd])} on rank {ranks[odd]}; pass the same shape on every rank.",
+        tensor=name or "",
+        ranks=[ranks[odd]],
+    )

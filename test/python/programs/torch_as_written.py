@@ -216,6 +216,18 @@ def check_line_search_with_sums() -> None:
         assert_same(model, expected)
 
 
+def check_tables_of_different_lengths() -> None:
+    """The entries alone would fit, and each rank's table would get what the others' has."""
+    table = nn.Embedding(4 + hvd.rank(), 2, sparse=True)
+    before = table.weight.detach().clone()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), table.named_parameters())
+    table(torch.tensor([1])).sum().backward()
+    if hvd.size() > 1:
+        with raises(hvd.Mismatch, "weight", "(4, 2) on rank 0", "(5, 2) on rank 1"):
+            optimizer.step()
+        assert torch.equal(table.weight, before)
+
+
 class Shared(nn.Module):
     """Autograd gives both parameters a gradient in the same memory."""
 

@@ -205,6 +205,12 @@ def check_sparse() -> None:
     for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
         result = hvd.synchronize(hvd.sparse_allreduce_async(tensor, name=f"sparse{op}", op=op))
         torch.testing.assert_close(result.to_dense(), hvd.allreduce(tensor.to_dense(), op=hvd.Sum) * factor)
+    longer = torch.sparse_coo_tensor([[0, 3]], values, (max(4, size) + rank, 2), check_invariants=True)
+    handle = hvd.sparse_allreduce_async(longer, name="longer", op=hvd.Sum)
+    if size > 1:
+        with raises(hvd.Mismatch, "sparse tensor longer", f"({max(4, size)}, 2) on rank 0", "on rank 1"):
+            hvd.synchronize(handle)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size
 
 
 def check_what_is_refused() -> None:
