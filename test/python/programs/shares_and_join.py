@@ -156,20 +156,28 @@ def check_each_sample_once_with_join() -> None:
         torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), op=hvd.Sum
     )
     reference = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    # Stepped after each batch: with different counts the next epoch's rates would differ.
+    longest = max(len(batches(rank, 0)) for rank in range(hvd.size()))
+    scheduler, by_reference = (
+        torch.optim.lr_scheduler.OneCycleLR(one, max_lr=0.1, total_steps=3 * longest) for one in (optimizer, reference)
+    )
     for epoch in range(3):
         for rows in batches(hvd.rank(), epoch):
             everyone = hvd.allreduce(torch.tensor(len(rows)), op=hvd.Sum, name="rows")
             optimizer.zero_grad()
             (model(rows).square().sum() / everyone).backward()
             optimizer.step()
+            scheduler.step()
         last = hvd.join()
         hvd.broadcast_parameters(model.state_dict(), root_rank=last)
         hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+        scheduler.load_state_dict(hvd.broadcast_object(scheduler.state_dict(), root_rank=last))
         for parts in zip_longest(*(batches(rank, epoch) for rank in range(hvd.size()))):
             rows = torch.cat([part for part in parts if part is not None])
             reference.zero_grad()
             (alone(rows).square().sum() / len(rows)).backward()
             reference.step()
+            by_reference.step()
     torch.testing.assert_close(model.state_dict(), alone.state_dict())
 
 
