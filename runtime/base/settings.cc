@@ -129,6 +129,19 @@ Status apply_overrides(const std::vector<std::string>& overrides, SettingsReport
   return {};
 }
 
+// What the launcher and its agents go by too, and hear of in their own environment alone. Nothing goes by host_timeout
+// in a job on the launcher's own machine, whose ranks are told no address.
+void find_unheard_options(const Environment& environment, const Settings& heard, SettingsReport& report) {
+  if (!environment.contains("DISTRUN_RANK")) return;
+  for (const std::string name : {"host_timeout", "preempt_signal"}) {
+    const std::string value = value_of(report.settings, name);
+    const std::string launchers = value_of(heard, name);
+    if (value == launchers || (name == "host_timeout" && !environment.contains("DISTRUN_ADDRESS"))) continue;
+    report.warnings.push_back("init has the option " + name + "=" + value + ", of which the launcher does not hear: " +
+                              "it goes by " + launchers + "; type distrun " + flag_of(name) + " " + value);
+  }
+}
+
 }  // namespace
 
 const std::vector<SettingRow>& setting_rows() {
@@ -181,7 +194,9 @@ Result<SettingsReport> read_settings(const Environment& environment, const std::
     }
     report.sources[name] = "env";
   }
+  const Settings heard = report.settings;
   if (Status status = apply_overrides(overrides, report); !status.ok()) return status;
+  find_unheard_options(environment, heard, report);
   return report;
 }
 

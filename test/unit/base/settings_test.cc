@@ -121,6 +121,24 @@ TEST_CASE("of what the launcher has warned nobody else does") {
   CHECK(report->unknown == std::vector<std::string>{"DISTRUN_TWO"});
 }
 
+TEST_CASE("an option of init that the launcher goes by too is a warning where it does not hear of it") {
+  const auto warnings = [](const Environment& environment) {
+    return read_settings(environment, {"host-timeout=60", "preempt_signal=USR1", "timeline=t.json"})->warnings;
+  };
+  const Environment rank = {{"DISTRUN_RANK", "0"}, {"DISTRUN_ADDRESS", "10.0.0.1"}};
+  const auto both = warnings(rank);
+  REQUIRE(both.size() == 2);
+  CHECK(contains(both[0], "host_timeout=60s, of which the launcher does not hear: it goes by 5s"));
+  CHECK(contains(both[0], "type distrun --host-timeout 60s"));
+  CHECK(contains(both[1], "type distrun --preempt-signal USR1"));
+  CHECK(warnings({{"DISTRUN_RANK", "0"}}).size() == 1);  // no other host
+  Environment told = rank;
+  told["DISTRUN_PREEMPT_SIGNAL"] = "USR1";
+  told["DISTRUN_HOST_TIMEOUT"] = "60";
+  CHECK(warnings(told).empty());
+  CHECK(warnings({}).empty());  // another launcher's
+}
+
 TEST_CASE("process_environment sees what is set, values with = included") {
   REQUIRE(setenv("DISTRUN_TEST_ONLY", "a=b", 1) == 0);
   CHECK(process_environment().at("DISTRUN_TEST_ONLY") == "a=b");
