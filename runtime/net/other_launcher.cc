@@ -76,17 +76,23 @@ Result<Stated> read(const Environment& environment, const Family& family) {
   return refuse(shown(environment, family.rank) + " is not below " + shown(environment, family.size) + kCure);
 }
 
-Status contradiction(const Environment& environment, const char* one, const char* other) {
-  return refuse(shown(environment, one) + " and " + shown(environment, other) +
-                " contradict each other: two launchers are mixed, and it is not clear which of them started the ranks. "
-                "Remove the variables of the outer one (`env -u " +
-                std::string(other) + "`), or start the program with `distrun -np N program`");
+// `outer`: whose variables can be taken away, and leave the other launcher's as they are when it is alone.
+Status contradiction(const Environment& environment, const char* one, const char* other, const Family* outer) {
+  const std::string without = outer == nullptr ? std::string("Start")
+                                               : "Remove the variables of the outer one (`env -u " +
+                                                     std::string(outer->rank) + " -u " + outer->size + "`), or start";
+  return refuse(
+      shown(environment, one) + " and " + shown(environment, other) +
+      " contradict each other: two launchers are mixed, and it is not clear which of them started the ranks. " +
+      without + " the program with `distrun -np N program`");
 }
 
 Status agree(const Environment& environment, const Stated& chosen, const Stated& other) {
-  if (chosen.size != other.size) return contradiction(environment, chosen.family->size, other.family->size);
+  if (chosen.size != other.size) {
+    return contradiction(environment, chosen.family->size, other.family->size, other.family);
+  }
   if (other.rank && chosen.rank != other.rank) {
-    return contradiction(environment, chosen.family->rank, other.family->rank);
+    return contradiction(environment, chosen.family->rank, other.family->rank, other.family);
   }
   return {};
 }
@@ -104,7 +110,7 @@ Result<std::optional<Stated>> choose(const Environment& environment, bool& any) 
       if (stated->size && !chosen && single == nullptr) single = family.size;
       continue;
     }
-    if (single != nullptr) return contradiction(environment, single, family.size);
+    if (single != nullptr) return contradiction(environment, single, family.size, &family);
     if (!chosen) {
       chosen = *stated;
     } else if (&family != &kSlurm) {
@@ -140,7 +146,9 @@ Result<std::optional<OtherLauncher>> with_exchange(const Environment& environmen
   const std::string name_space = text_of(environment, "PMIX_NAMESPACE");
   const bool is_pmi = stated.family == &kFamilies[1];
   if (*pmix_rank && !name_space.empty() && !(is_pmi && *pmi_fd)) {
-    if (**pmix_rank != out.rank) return contradiction(environment, stated.family->rank, "PMIX_RANK");
+    if (**pmix_rank != out.rank) {
+      return contradiction(environment, stated.family->rank, "PMIX_RANK", nullptr);
+    }
     out.job = name_space;
     return std::optional<OtherLauncher>(out);
   }

@@ -1,6 +1,8 @@
 #include "runtime/net/other_launcher.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <sstream>
 
 namespace distrun::net {
 namespace {
@@ -52,6 +54,19 @@ std::string refused(const Environment& environment) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+// What is left when the variables are removed that the error says.
+Environment cured(Environment environment) {
+  std::istringstream words(refused(environment));
+  int removed = 0;
+  for (std::string word; words >> word;) {
+    if (word != "-u" || !(words >> word)) continue;
+    word.erase(std::min(word.find('`'), word.size()));
+    removed += static_cast<int>(environment.erase(word));
+  }
+  CHECK(removed == 2);
+  return environment;
+}
+
 TEST_CASE("each launcher's variables give the world and the exchange", "[net]") {
   CHECK(found(kOpenMpi4) == OtherLauncher{.rank = 2, .size = 4, .exchange = Exchange::kPmix, .job = "3126657025"});
   CHECK(found(kHydra) == OtherLauncher{.rank = 2, .size = 4, .exchange = Exchange::kPmi, .pmi_fd = 7});
@@ -102,14 +117,24 @@ TEST_CASE("copies of one command are counted though they could not meet", "[net]
 TEST_CASE("variables that contradict each other are both named", "[net]") {
   const std::string sizes = refused(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
   CHECK(has(sizes, "OMPI_COMM_WORLD_SIZE=4 and PMI_SIZE=2"));
-  CHECK(has(sizes, "env -u PMI_SIZE"));
+  CHECK(has(sizes, "env -u PMI_RANK -u PMI_SIZE"));
   CHECK(has(refused(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}),
             "OMPI_COMM_WORLD_RANK=2 and PMI_RANK=0"));
-  CHECK(has(refused(kOpenMpi4 + Environment{{"PMIX_RANK", "0"}}), "OMPI_COMM_WORLD_RANK=2 and PMIX_RANK=0"));
+  const std::string pmix = refused(kOpenMpi4 + Environment{{"PMIX_RANK", "0"}});
+  CHECK(has(pmix, "OMPI_COMM_WORLD_RANK=2 and PMIX_RANK=0"));
+  CHECK(has(pmix, "Start the program with `distrun -np N program`"));
+  CHECK_FALSE(has(pmix, "env -u"));
   CHECK(has(refused(kSlurmStep + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}),
             "OMPI_COMM_WORLD_SIZE=1 and SLURM_STEP_NUM_TASKS=4"));
   CHECK(has(refused(kOpenMpi4 + Environment{{"WORLD_SIZE", "16"}}), "WORLD_SIZE=16 contradicts the 4 tasks"));
   CHECK(found(kOpenMpi4 + Environment{{"WORLD_SIZE", "4"}}).size == 4);
+}
+
+TEST_CASE("the variables that a contradiction says to remove are those that have to go", "[net]") {
+  CHECK(found(cured(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})).rank == 2);
+  CHECK(found(cured(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})).rank == 2);
+  CHECK(alone(cured(kSlurmStep + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}})));
+  CHECK(alone(cured(kHydra + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}})));
 }
 
 TEST_CASE("what is missing is named, with the cure", "[net]") {
