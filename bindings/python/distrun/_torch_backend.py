@@ -1,6 +1,7 @@
 """`python -m distrun._torch_backend train.py ...`: what ranks run under distrun --torch-backend distrun.
 
-Every group that the program asks of gloo, with init_process_group or later, is made by the backend distrun.
+Every group that the program asks of gloo, with init_process_group or later, is made by the backend distrun. In the
+spelling cpu:gloo,cuda:gloo it stays gloo's, for what distrun has not.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore
 from . import _moves, _sparse
 from ._channel import Channel
 from ._messages import Messages
-from ._options import as_list, limit, reduction, root
+from ._options import GLOO_BESIDE, as_list, limit, reduction, root
 from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 
 # Any: torch's stubs give each method several forms and other argument names; c10d passes them by position.
@@ -243,7 +243,7 @@ class DistrunProcessGroup(_ProcessGroup):
         """NotImplementedError."""
         raise NotImplementedError(
             "recv from any source: distrun matches messages by their senders; name it, recv(tensor, src=RANK), or "
-            "receive in a gloo group beside this one: dist.new_group(backend='gloo')."
+            f"receive in a gloo group beside this one: {GLOO_BESIDE}."
         )
 
     def _message(self, what: str, handle: InFlight, tensors: list[Tensor]) -> DistrunWork:

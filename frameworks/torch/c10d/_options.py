@@ -18,6 +18,8 @@ _REDUCTIONS = {
     _TYPES.PRODUCT: ReduceOp.PRODUCT,
     _TYPES.PREMUL_SUM: ReduceOp.SUM,
 }
+# In this spelling it is gloo's under distrun --torch-backend distrun too.
+GLOO_BESIDE = "dist.new_group(backend='cpu:gloo,cuda:gloo')"
 _LINEAR = (_TYPES.SUM, _TYPES.AVG, _TYPES.PREMUL_SUM)
 
 
@@ -40,7 +42,7 @@ def reduction(opts: Any) -> Reduction:
     if found is None:
         raise NotImplementedError(
             f"ReduceOp.{getattr(kind, 'name', kind)} is not among distrun's reductions, which are SUM, AVG, MIN, MAX, "
-            "PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: dist.new_group(backend='gloo')."
+            f"PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: {GLOO_BESIDE}."
         )
     # The state, since the attribute `factor` is there from PyTorch 2.13 on only.
     factor = asked.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and asked is not kind else 1.0

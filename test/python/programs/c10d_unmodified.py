@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,15 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2))
 model(torch.ones(1, 2)).sum().backward()
 count = torch.ones(1)
 dist.all_reduce(count, group=pair)
+bits = torch.tensor([1 + 2 * dist.get_rank()])
+try:
+    dist.all_reduce(bits, dist.ReduceOp.BAND)
+except NotImplementedError as error:  # what distrun says to do
+    said = re.search(r"dist\.new_group\(backend='(.+)'\)", str(error))
+    beside = dist.new_group(backend=said[1] if said else None)
+    dist.all_reduce(bits, dist.ReduceOp.BAND, group=beside)
+    del beside
+assert bits.item() == 1, bits
 print(f"backends {dist.get_backend()} {dist.get_backend(pair)}, {count.item():g} ranks", flush=True)
 # torch's own threads for gloo abort the process now and then where a group outlives the interpreter (seen once).
 del model, pair
