@@ -222,7 +222,8 @@ std::string not_available(const std::string& word) {
       {"--min-np", "the number of ranks is fixed: use -np"},
       {"--max-np", "the number of ranks is fixed: use -np"},
       {"--host-discovery-script", "the hosts are fixed: use -H or --hostfile"},
-      {"--propagate", "limits are those of this shell"},
+      {"--propagate",
+       "ranks have this shell's limit of open files, and on other hosts all other limits of those hosts"},
       {"--gloo", "use --backend gloo"},
       {"--merge", "use --output-dir, which writes merged.log"},
   }};

@@ -74,6 +74,10 @@ def limit(which: int) -> int:
     return resource.getrlimit(which)[0]
 
 
+def hard_limit(which: int) -> int:
+    return resource.getrlimit(which)[1]
+
+
 def build() -> str:
     """Tells builds of one version apart, as while distrun is worked on."""
     return hashlib.sha256(library_file().read_bytes()).hexdigest()[:12]
@@ -95,6 +99,7 @@ def facts(root: Path = Path("/")) -> Facts:
         "memlock": limit(resource.RLIMIT_MEMLOCK),
         "infiniband": (root / "sys/class/infiniband").is_dir(),
         "files": limit(resource.RLIMIT_NOFILE),
+        "files_at_most": hard_limit(resource.RLIMIT_NOFILE),
     }
 
 
@@ -192,10 +197,18 @@ def about_hosts(rows: list[Facts]) -> list[str]:
             cure = "mount -o remount,size=8G /dev/shm, or --shm-size for a container"
             problems.append(f"/dev/shm of {host} has {size}; DataLoader workers need more: {cure}.")
         if 0 <= row["files"] < FILES_WANTED:
-            problems.append(f"{host} allows {row['files']} open files; ulimit -n {FILES_WANTED} or more.")
+            # Ranks have the soft limit of where distrun was typed, as far as their host's hard limit goes.
+            hard = 0 <= row["files_at_most"] < FILES_WANTED
+            cure = (
+                f"raise the hard limit there (limits.conf) to {FILES_WANTED} or more"
+                if hard
+                else f"ulimit -n {FILES_WANTED} where you type distrun"
+            )
+            problems.append(f"{host} allows {row['files']} open files; {cure}.")
         if row["infiniband"] and row["memlock"] >= 0:
             problems.append(
-                f"{host} has InfiniBand and may lock {row['memlock'] // 1024} KiB only; ulimit -l unlimited."
+                f"{host} has InfiniBand and may lock {row['memlock'] // 1024} KiB only; "
+                "ulimit -l unlimited there (limits.conf)."
             )
         if abs(row["clock"]) > CLOCK_WANTED:
             direction = "ahead of" if row["clock"] > 0 else "behind"

@@ -116,6 +116,7 @@ TEST_CASE("what is not there is refused, not swallowed") {
   for (const char* later : {"--insecure", "--min-np"}) {
     CHECK(has(refused({later, "p"}), "is not available in this version"));
   }
+  CHECK(has(refused({"--propagate", "p"}), "on other hosts all other limits of those hosts"));
 }
 
 TEST_CASE("--no-detect leaves an allocation aside") {
