@@ -400,6 +400,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (wanted.version || wanted.cflags || wanted.libs) return about(wanted);
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
   if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
+  if (const Status status = check_typed(typed, options); !status.ok()) return wrong(status.message());
   if (const Status status = take_settings(app, settings, typed, options); !status.ok()) return wrong(status.message());
   const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));
   return take_program({program, arguments.end()}, std::move(options));

@@ -103,7 +103,11 @@ class Reader {
       list_ = List{.option = option, .name = name, .text = ""};
       return take_more(value.substr(1));
     }
-    add(option, name, {value.empty() ? "true" : unquoted(value)});
+    const std::string plain = unquoted(value);
+    if (!flag) return add(option, name, {plain});
+    // Whatever the flag takes as its value: --mpi takes a launcher.
+    if (plain == "false") return;
+    add(option, name, {plain.empty() || plain == "true" ? option->get_flag_value(name, "") : plain});
   }
 
   // A list may have several lines.

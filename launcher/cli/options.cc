@@ -202,6 +202,19 @@ Status check_options(const RawOptions& raw, Options& out) {
   return {};
 }
 
+Status check_typed(const std::set<std::string>& typed, const Options& options) {
+  if (options.agents == 0 && options.launch_with.empty()) return {};
+  const bool dial_in = options.agents > 0;
+  for (const char* name : {"--launch-with", "--ssh-port", "--ssh-identity", "--ssh-option"}) {
+    if (!typed.contains(name) || (!dial_in && std::string_view(name) == "--launch-with")) continue;
+    return {Errc::kInvalidArgument, std::string(dial_in ? "--agents" : "--launch-with") + " and " + name +
+                                        " exclude each other: " +
+                                        (dial_in ? "something else starts the agents" : "no ssh of distrun's is used") +
+                                        "; leave one of them out"};
+  }
+  return {};
+}
+
 std::string not_available(const std::string& word) {
   struct Later {
     std::string_view option;

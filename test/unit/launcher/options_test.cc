@@ -209,6 +209,52 @@ TEST_CASE("what is wrong in a config file is named with file, line and key") {
   CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).forwarded.size() == 2);
 }
 
+TEST_CASE("a flag in a config file means what it means on the command line") {
+  const test::Sysroot directory;
+  const auto in_file = [&](const std::string& text) {
+    directory.write("c.toml", text);
+    return parsed({"--config", directory.path() + "c.toml", "p"});
+  };
+  for (const char* text :
+       {"mpi\nexplain\ntf\n", "mpi =\nexplain =\ntf =\n", "mpi = true\nexplain = true\ntf = \"true\"\n"}) {
+    INFO(text);
+    const Options options = in_file(text);
+    CHECK(options.mpi == "mpirun");
+    CHECK(options.explain == "text");
+    CHECK(options.tf);
+  }
+  const Options absent = in_file("mpi = false\nexplain = false\ntf = false\nno-detect = false\n");
+  CHECK(absent.mpi.empty());
+  CHECK(absent.explain.empty());
+  CHECK_FALSE(absent.tf);
+  CHECK(absent.detect);
+  CHECK(in_file("mpi = hydra\nexplain = json\n").mpi == "hydra");
+}
+
+TEST_CASE("what is typed and would be ignored is refused") {
+  const std::vector<std::string> agents = {"--agents", "2", "--key-file", "k"};
+  const std::vector<std::string> command = {"--launch-with", "docker exec -i {host} sh -c {agent}"};
+  const std::vector<std::vector<std::string>> ssh = {
+      {"--ssh-port", "22"}, {"--ssh-identity=key"}, {"--ssh-option", "A=1"}};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    words.emplace_back("p");
+    return words;
+  };
+  for (const auto& option : ssh) {
+    const std::string name = option.front().substr(0, option.front().find('='));
+    CHECK(has(refused(with(agents, option)), "--agents and " + name + " exclude each other"));
+    CHECK(has(refused(with(command, option)), "--launch-with and " + name + " exclude each other"));
+  }
+  CHECK(has(refused(with(agents, command)), "--agents and --launch-with exclude each other"));
+  // For jobs that go by ssh.
+  const test::Sysroot directory;
+  directory.write("c.toml", "ssh-port = 2222\nssh-identity = key\nlaunch-with = docker exec -i {host} sh -c {agent}\n");
+  CHECK(parsed(with(agents, {"--config", directory.path() + "c.toml"})).agents == 2);
+  CHECK(
+      has(refused({"--config", directory.path() + "c.toml", "--ssh-port", "22", "p"}), "--launch-with and --ssh-port"));
+}
+
 TEST_CASE("help and version are answers, not errors") {
   const ParseOutcome help = parse_arguments({"--help"});
   CHECK(help.exit_code == 0);
