@@ -49,9 +49,9 @@ bool HostStarter::ended(pid_t pid, int status) {
   Carrier& carrier = **found;
   read(carrier);
   carrier.handle.pipe.receive();
-  const std::string text = WIFSIGNALED(status)
-                               ? "ssh was killed by signal " + std::to_string(WTERMSIG(status))
-                               : ssh_failure(WEXITSTATUS(status), carrier.printed + carrier.handle.pipe.noise());
+  const std::string text =
+      WIFSIGNALED(status) ? "ssh was killed by signal " + std::to_string(WTERMSIG(status))
+                          : start_failure(WEXITSTATUS(status), carrier.printed + carrier.handle.pipe.noise(), true);
   failures_.push_back({.index = carrier.index, .text = text});
   carriers_.erase(found);
   return true;

@@ -128,7 +128,9 @@ std::string Job::why_gone(const Agent& agent) const {
   const int code = by_signal ? 0 : WEXITSTATUS(agent.wait_status);
   const std::string end = (by_signal ? "was " : "") + cause_of_end(number, code, false);
   if (!agent.handle.remote) return end;
-  return by_signal ? "what carries its agent " + end : ssh_failure(code, agent.printed + agent.handle.pipe.noise());
+  if (by_signal) return "what carries its agent " + end;
+  const bool by_ssh = spawner_.ssh(agent.host, agent.user) != nullptr;
+  return start_failure(code, agent.printed + agent.handle.pipe.noise(), by_ssh);
 }
 
 std::vector<int> Job::ranks_on(const Agent& agent) const {

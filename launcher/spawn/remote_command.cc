@@ -34,6 +34,11 @@ std::string last_lines(std::string_view printed) {
 
 std::string cure_of(std::string_view printed) {
   const auto says = [printed](std::string_view text) { return printed.find(text) != std::string_view::npos; };
+  // Beside the line below, and accept-new does not take it.
+  if (says("has changed and you have requested strict checking")) {
+    return "its key is another one than known_hosts has: find out why; if that is right (a host that was set up anew), "
+           "`ssh-keygen -R HOST`, named as in that line, and connect once by hand";
+  }
   if (says("Host key verification failed")) {
     return "its key is not known here: connect once by hand, or give --ssh-option StrictHostKeyChecking=accept-new";
   }
@@ -165,7 +170,7 @@ bool ssh_gave_up(std::string_view printed) {
   return false;
 }
 
-std::string ssh_failure(int exit_code, std::string_view printed) {
+std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) {
   const std::string text = last_lines(printed);
   if (exit_code == kNoSuchCommand) {
     return "distrun is not installed there: the same path does not exist, and PATH has none; install the same wheel" +
@@ -174,11 +179,11 @@ std::string ssh_failure(int exit_code, std::string_view printed) {
   if (text.empty() && exit_code > kSignalBase && exit_code < kSshItself) {
     return "its agent was killed by signal " + std::to_string(exit_code - kSignalBase);
   }
-  const std::string why = text.empty()
-                              ? (exit_code == kSshItself ? "ssh ended and said nothing; was the agent there killed?"
-                                                         : "its agent ended with code " + std::to_string(exit_code))
-                              : text;
-  const std::string cure = cure_of(printed);
+  const std::string why =
+      text.empty() ? (by_ssh && exit_code == kSshItself ? "ssh ended and said nothing; was the agent there killed?"
+                                                        : "its agent ended with code " + std::to_string(exit_code))
+                   : text;
+  const std::string cure = by_ssh ? cure_of(printed) : "";
   return cure.empty() ? why : why + "; " + cure;
 }
 

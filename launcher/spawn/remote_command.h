@@ -45,8 +45,8 @@ bool ssh_may_pass(int exit_code, std::string_view printed);
 // Whether the ssh that another program runs has said that it cannot reach a host: some programs then wait for ever.
 // Among all else that it printed are banners of hosts that it did reach.
 bool ssh_gave_up(std::string_view printed);
-// What is the matter with a host that ssh could not start an agent on, and what to do, from its exit code and what it
-// printed.
-std::string ssh_failure(int exit_code, std::string_view printed);
+// What is the matter with a host on which no agent could be started, and what to do, from the exit code and what was
+// printed. `by_ssh`: by an ssh of ours, not by a command that has other ways and other options.
+std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
 
 }  // namespace distrun::launcher

@@ -108,12 +108,26 @@ TEST_CASE("--launch-with puts host and agent into its words") {
 }
 
 TEST_CASE("what ssh says comes with a cure") {
-  CHECK(has(ssh_failure(255, "banner\r\nme@h: Permission denied (publickey).\r\n"), "ssh-copy-id"));
-  CHECK(has(ssh_failure(255, "Host key verification failed.\n"), "StrictHostKeyChecking"));
-  CHECK(has(ssh_failure(255, "ssh: connect to host h port 22: Connection refused"), "--ssh-port"));
-  CHECK(has(ssh_failure(127, "sh: 1: exec: distrun: not found"), "install the same wheel"));
-  CHECK(ssh_failure(255, "") == "ssh ended and said nothing; was the agent there killed?");
-  CHECK(ssh_failure(137, "") == "its agent was killed by signal 9");
+  CHECK(has(start_failure(255, "banner\r\nme@h: Permission denied (publickey).\r\n", true), "ssh-copy-id"));
+  CHECK(has(start_failure(255, "Host key verification failed.\n", true), "StrictHostKeyChecking"));
+  const std::string changed =
+      start_failure(255,
+                    "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+                    "It is also possible that a host key has just been changed.\r\n"
+                    "Host key for [h]:2222 has changed and you have requested strict checking.\r\n"
+                    "Host key verification failed.\r\n",
+                    true);
+  CHECK(has(changed, "ssh-keygen -R HOST"));
+  CHECK_FALSE(has(changed, "not known here"));
+  CHECK_FALSE(has(changed, "accept-new"));
+  CHECK(has(start_failure(255, "ssh: connect to host h port 22: Connection refused", true), "--ssh-port"));
+  CHECK(has(start_failure(127, "sh: 1: exec: distrun: not found", true), "install the same wheel"));
+  CHECK(start_failure(255, "", true) == "ssh ended and said nothing; was the agent there killed?");
+  CHECK(start_failure(137, "", true) == "its agent was killed by signal 9");
+  // Another command's own words, for which our options of ssh do nothing.
+  CHECK(start_failure(255, "open /root/.kube/config: Permission denied", false) ==
+        "open /root/.kube/config: Permission denied");
+  CHECK(start_failure(255, "", false) == "its agent ended with code 255");
 }
 
 TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {
