@@ -13,6 +13,7 @@
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/text.h"
+#include "runtime/net/key_file.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::launcher {
@@ -80,16 +81,11 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
   if (!seconds) return wrong("--timeout " + given["--timeout"] + " is not a number of seconds");
   if (given["--host"].empty() || given["--host"].size() > HOST_NAME_MAX) return wrong("--host needs a host's name");
-  Environment source;
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
-  if (!given["--key-file"].empty()) {
-    source["DISTRUN_KEY_FILE"] = given["--key-file"];
-  } else if (inherited != environment.end()) {
-    source["DISTRUN_KEY_FILE"] = inherited->second;
-  } else {
-    return wrong("--key-file is missing");
-  }
-  const auto key = net::JobKey::from_environment(source);
+  const bool by_flag = !given["--key-file"].empty();
+  if (!by_flag && inherited == environment.end()) return wrong("--key-file is missing");
+  const auto key = by_flag ? net::key_from_file(given["--key-file"], "--key-file")
+                           : net::key_from_file(inherited->second, inherited->first);
   if (!key.ok()) return unusable(key.status().message());
   ::signal(SIGPIPE, SIG_IGN);
   if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;

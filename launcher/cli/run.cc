@@ -24,6 +24,7 @@
 #include "launcher/job/mpi_start.h"
 #include "launcher/plan/slurm.h"
 #include "launcher/plan/text.h"
+#include "runtime/net/key_file.h"
 
 namespace distrun::launcher {
 namespace {
@@ -232,12 +233,20 @@ Result<std::optional<DialIn>> open_door(const Options& options) {
   }
   // An agent without ranks would wait for the end of a job that it has no part in.
   const int each = std::max(1, options.ranks_per_host);
-  if (const int filled = (options.ranks + each - 1) / each; options.ranks > 0 && filled < options.agents) {
+  const int filled = (options.ranks + each - 1) / each;
+  if (options.ranks > 0 && filled < options.agents) {
     return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.ranks) + " leaves some of --agents " +
                                               std::to_string(options.agents) + " without ranks; use --agents " +
                                               std::to_string(filled) + ", or more ranks");
   }
-  const auto key = net::JobKey::from_environment({{"DISTRUN_KEY_FILE", options.key_file}});
+  if (options.ranks_per_host > 0 && filled > options.agents) {
+    return Status(Errc::kInvalidArgument,
+                  "-np " + std::to_string(options.ranks) + " with " + std::to_string(options.ranks_per_host) +
+                      " on each host needs more hosts than --agents " + std::to_string(options.agents) +
+                      "; use --agents " + std::to_string(filled) + ", or -np " +
+                      std::to_string(options.agents * options.ranks_per_host));
+  }
+  const auto key = net::key_from_file(options.key_file, "--key-file");
   if (!key.ok()) return key.status();
   auto door = DialIn::listen(options.listen, *key);
   if (!door.ok()) return door.status().with_context("--listen");

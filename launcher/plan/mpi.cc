@@ -57,7 +57,7 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
                       " starts the same number of ranks on each host; choose -np so that it is, with "
                       "--nproc-per-node, or use --mpi=mpirun");
   }
-  return std::vector<std::string>{"srun",
+  std::vector<std::string> out = {"srun",
                                   "--mpi=" + plugin,
                                   "--export=ALL",  // whatever sbatch was told, by SLURM_EXPORT_ENV
                                   "--overlap",
@@ -69,6 +69,8 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
                                   "--nodes=" + std::to_string(assignment.hosts.size()),
                                   "--ntasks=" + std::to_string(assignment.places.size()),
                                   "--ntasks-per-node=" + std::to_string(counts.front())};
+  if (assignment.oversubscribed) out.emplace_back("--overcommit");
+  return out;
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "runtime/net/key_file.h"
+#include "runtime/net/other_launcher.h"
 #include "runtime/net/world.h"
 
 namespace distrun::net {
@@ -63,20 +65,26 @@ Result<JobKey> key_from_fd(const std::string& value) {
   return read_key(owned.get(), "DISTRUN_KEY_FD", value);
 }
 
-Result<JobKey> key_from_file(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd.valid()) return errno_status("DISTRUN_KEY_FILE=" + path + " cannot be opened", errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return errno_status("DISTRUN_KEY_FILE=" + path + " cannot be examined", errno);
-  if (!S_ISREG(info.st_mode)) return refused("DISTRUN_KEY_FILE", path, "it is not a regular file");
-  if (info.st_uid != ::geteuid()) return refused("DISTRUN_KEY_FILE", path, "it belongs to another user");
-  if ((info.st_mode & 077) != 0) {
-    return refused("DISTRUN_KEY_FILE", path, "others may read or write it: run chmod 600 on it");
-  }
-  return read_key(fd.get(), "DISTRUN_KEY_FILE", path);
-}
-
 }  // namespace
+
+Result<JobKey> key_from_file(const std::string& path, const std::string& named) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid() && errno == ELOOP) {
+    return refused(named, path,
+                   "it is a link, as a Kubernetes secret is; make a file of it: install -m 600 " + path + " FILE");
+  }
+  if (!fd.valid()) return errno_status(named + "=" + path + " cannot be opened", errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_status(named + "=" + path + " cannot be examined", errno);
+  if (!S_ISREG(info.st_mode)) return refused(named, path, "it is not a regular file");
+  if (info.st_uid != ::geteuid()) {
+    return refused(named, path, "it belongs to another user; make a file of it: install -m 600 " + path + " FILE");
+  }
+  if ((info.st_mode & 077) != 0) {
+    return refused(named, path, "others may read or write it: run chmod 600 on it");
+  }
+  return read_key(fd.get(), named, path);
+}
 
 JobKey::~JobKey() { sodium_memzero(bytes_, sizeof(bytes_)); }
 
@@ -99,7 +107,7 @@ Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
 Result<JobKey> JobKey::from_environment(const Environment& environment) {
   if (const auto fd = environment.find("DISTRUN_KEY_FD"); fd != environment.end()) return key_from_fd(fd->second);
   if (const auto file = environment.find("DISTRUN_KEY_FILE"); file != environment.end()) {
-    return key_from_file(file->second);
+    return key_from_file(file->second, file->first);
   }
   return Status(Errc::kInvalidArgument,
                 "neither DISTRUN_KEY_FD nor DISTRUN_KEY_FILE is set, so this process has no key of the job: start it "

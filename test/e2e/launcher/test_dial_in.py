@@ -238,14 +238,15 @@ def test_who_has_not_the_key_is_turned_away(start: StartAgent, key: Path, tmp_pa
         (["-np", "1", "--agents", "1", "true"], 64, "--key-file"),
         (["-np", "1", "--agents", "1", "--key-file", "KEY", "--timeout", "0.5", "true"], 124, "0 of 1 agent"),
         (["-np", "1", "--agents", "1", "--key-file", "KEY", "--env-file", "/no/such/file", "true"], 64, "--env-file"),
-        (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "/does/not/exist"),
+        (["-np", "1", "--agents", "1", "--key-file", "/does/not/exist", "true"], 69, "--key-file=/does/not/exist"),
+        (["-np", "6", "--agents", "2", "--nproc-per-node", "2", "--key-file", "KEY", "true"], 64, "use --agents 3"),
         (["-np", "1", "--listen", "7000", "true"], 64, "--listen is for agents that dial in"),
         (["-np", "1", "--key-file", "k", "true"], 64, "--key-file is for agents that dial in"),
         (["-np", "1", "--agents", "x", "--key-file", "k", "true"], 64, "--agents x"),
         (["agent", "--connect", "h:1", "--nonsense", "1"], 64, "--nonsense"),
         (["agent", "--key-file", "k"], 64, "--connect is missing"),
         (["agent", "--connect", "127.0.0.1:1"], 64, "--key-file is missing"),
-        (["agent", "--connect", "127.0.0.1:1", "--key-file", "/does/not/exist"], 69, "/does/not/exist"),
+        (["agent", "--connect", "127.0.0.1:1", "--key-file", "/does/not/exist"], 69, "--key-file=/does/not/exist"),
     ],
 )
 def test_refusals(key: Path, arguments: list[str], code: int, text: str) -> None:

@@ -31,6 +31,9 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
   CHECK(srun.starts_with("srun --mpi=pmi2 "));
   CHECK(srun.find(" --export=ALL ") != std::string::npos);  // after sbatch --export=NONE too
   CHECK(srun.find("--nodelist=h1,h2 --nodes=2 --ntasks=4 --ntasks-per-node=2 wrapper") != std::string::npos);
+  Assignment crowded = four_on_two();
+  crowded.oversubscribed = true;
+  CHECK(text(MpiStarter::kSrunPmi2, crowded).find(" --overcommit wrapper") != std::string::npos);
 }
 
 TEST_CASE("what MPI's launcher cannot do is refused", "[launcher]") {

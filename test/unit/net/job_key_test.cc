@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/net/key_file.h"
 #include "runtime/net/world.h"
 
 namespace distrun::net {
@@ -128,6 +129,22 @@ TEST_CASE("a key file must be private, regular and of the right size", "[job_key
   CHECK(open_to_others.status().message().find("chmod 600") != std::string::npos);
   CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FILE", "/tmp"}}).ok());
   CHECK_FALSE(JobKey::from_environment({{"DISTRUN_KEY_FILE", "/nonexistent/key"}}).ok());
+}
+
+TEST_CASE("a key file's error names what gave it, and what to do about a link", "[job_key]") {
+  const KeyFile file(std::string(32, 'k'));
+  const std::string path = file.environment().at("DISTRUN_KEY_FILE");
+  const std::string link = path + ".link";
+  REQUIRE(::symlink(path.c_str(), link.c_str()) == 0);
+  const std::string by_flag = key_from_file(link, "--key-file").status().message();
+  CHECK(by_flag.starts_with("--key-file=" + link));
+  CHECK(by_flag.find("install -m 600 " + link) != std::string::npos);
+  CHECK(by_flag.find("DISTRUN_KEY_FILE") == std::string::npos);
+  CHECK(JobKey::from_environment({{"DISTRUN_KEY_FILE", link}}).status().message().starts_with("DISTRUN_KEY_FILE="));
+  const std::string copied = path + ".copy";
+  CHECK(std::system(("install -m 600 " + link + " " + copied).c_str()) == 0);
+  CHECK(key_from_file(copied, "--key-file").ok());
+  for (const std::string& made : {link, copied}) ::unlink(made.c_str());
 }
 
 TEST_CASE("without a key the text says how to start the job", "[job_key]") {
