@@ -59,7 +59,8 @@ Result<JobKey> key_from_fd(const std::string& value) {
   if (!is_handed_down(number)) {
     return refused("DISTRUN_KEY_FD", value,
                    "the descriptor is not the one that distrun hands down. It is read once, by the first "
-                   "process of a rank: start other processes of this rank without the DISTRUN_* variables");
+                   "process of a rank: " +
+                       std::string(kHowAlone));
   }
   const Fd owned(number);
   return read_key(owned.get(), "DISTRUN_KEY_FD", value);

@@ -11,6 +11,12 @@
 
 namespace distrun::net {
 
+// For a process with the variables of a rank that it is not. The launcher sets WORLD_SIZE too, with which it would be
+// refused; what --mimic and --mpi set, only distrun takes away.
+inline constexpr const char* kHowAlone =
+    "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_* and "
+    "WORLD_SIZE";
+
 struct OtherLauncher {
   // Through what the ranks can tell each other where they meet (spawner_exchange.h).
   enum class Exchange { kPmix, kPmi };

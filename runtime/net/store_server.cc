@@ -7,6 +7,7 @@
 #include <map>
 
 #include "runtime/base/fork_guard.h"
+#include "runtime/net/other_launcher.h"
 #include "runtime/net/socket.h"
 
 namespace distrun::net {
@@ -89,10 +90,10 @@ std::string Server::accept(const Hello& hello) {
   serve(hello.from);
   const auto holder = clients_.find(hello.from);
   if (holder == clients_.end()) return {};
-  const std::string text =
-      "rank " + rank + " is held by process " + std::to_string(holder->second.socket->peer().pid) + ", so process " +
-      std::to_string(hello.pid) +
-      " cannot be this rank as well: it probably inherited the DISTRUN_* variables of a rank; start it without them";
+  const std::string text = "rank " + rank + " is held by process " + std::to_string(holder->second.socket->peer().pid) +
+                           ", so process " + std::to_string(hello.pid) +
+                           " cannot be this rank as well: it probably inherited the DISTRUN_* variables of a rank; " +
+                           kHowAlone;
   note(StoreNotice::Kind::kRefused, hello.from, hello.pid, text);
   return text;
 }

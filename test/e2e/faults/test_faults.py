@@ -258,6 +258,17 @@ def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no
     assert job.text.count("sum 2") == 2, job.text
 
 
+@pytest.mark.parametrize("mimic", ["none", "openmpi", "slurm"])
+def test_what_a_rank_starts_is_alone_in_the_ways_that_the_error_names(faults, mimic: str) -> None:  # type: ignore[no-untyped-def]
+    job = faults("starts", "--mimic", mimic, "-x", f"LAUNCHER={launcher_path()}")
+    assert job.finish() == 0, job.text
+    ways = "`distrun --no-detect -np 1 program`, or without the variables DISTRUN_* and WORLD_SIZE"
+    assert len(re.findall(rf"same of rank \d ended with 1: .*{re.escape(ways)}", job.text)) == 2, job.text
+    assert len(re.findall(r"launched of rank \d ended with 0: of 1$", job.text, re.MULTILINE)) == 2, job.text
+    if mimic == "none":
+        assert len(re.findall(r"bare of rank \d ended with 0: of 1$", job.text, re.MULTILINE)) == 2, job.text
+
+
 @pytest.mark.parametrize("backend", ["shm", "tcp"])
 def test_16_threads_submit(faults, backend: str) -> None:  # type: ignore[no-untyped-def]
     job = faults("threads", "--backend", backend)

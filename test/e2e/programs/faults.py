@@ -248,6 +248,21 @@ def claims() -> None:
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)
 
 
+def starts() -> None:
+    """A rank starts processes that call init: as they are, and in each way that the error of the first names."""
+    import subprocess
+
+    hvd.init()
+    program = [sys.executable, "-c", "import distrun.numpy as hvd; hvd.init(); print('of', hvd.size())"]
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("DISTRUN_")}
+    del bare["WORLD_SIZE"]
+    launched = [os.environ["LAUNCHER"], "--no-detect", "-np", "1", "--tag", "none", *program]
+    for kind, command, variables in (("same", program, None), ("bare", program, bare), ("launched", launched, None)):
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+        said = (done.stdout + done.stderr).strip().splitlines()[-1]
+        print(f"{kind} of rank {hvd.rank()} ended with {done.returncode}: {said}", flush=True)
+
+
 def cut_off() -> None:
     """A firewall ends rank 1's connection to the launcher; ranks stay for a while when they have heard of it."""
     hvd.init()
@@ -311,7 +326,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited,
-        no_memfd, again, forks, claims, cut_off, works, threads,
+        no_memfd, again, forks, claims, starts, cut_off, works, threads,
     )
 }  # fmt: skip
 
