@@ -137,6 +137,16 @@ def test_srun_starts_the_ranks(pair: tuple[Cluster, Path], plugin: str) -> None:
     assert untagged(done.stdout) == ["0 0 0 0 on h1", "1 1 1 0 on h1", "2 2 0 1 on h2", "3 3 1 1 on h2"]
 
 
+def test_srun_starts_more_ranks_than_there_are_slots(pair: tuple[Cluster, Path]) -> None:
+    if why_no_slurm():
+        pytest.skip(why_no_slurm())
+    who = ["sh", "-c", "echo $DISTRUN_RANK $PMI_RANK on $(hostname)"]
+    inside = ("salloc", "-N2", "--ntasks-per-node=1")
+    done = run(pair[0].head, "--mpi=pmi2", "-np", "4", "--oversubscribe", *who, inside=inside)
+    assert done.returncode == 0, done.stderr
+    assert untagged(done.stdout) == ["0 0 on h1", "1 1 on h1", "2 2 on h2", "3 3 on h2"]
+
+
 @pytest.mark.parametrize(("ends", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
 def test_a_failing_rank_ends_the_job(pair: tuple[Cluster, Path], ends: str, code: int) -> None:
     cluster, _ = pair
