@@ -61,8 +61,9 @@ AmongCopies among_copies(const Options& options, const Environment& environment)
       .starts = false,
       .text =
           this_is +
-          "Type distrun once, without srun or mpirun (`mpirun -n 1` does no harm; the step of `srun -n 1` has one "
-          "host): it starts ranks on all hosts by itself. Where the copies are to be the ranks, leave distrun away "
+          "Type distrun once, without srun or mpirun (`mpirun -n 1 --bind-to none` does no harm; the step of "
+          "`srun -n 1` has one host): it starts ranks on all hosts by itself. Where the copies are to be the ranks, "
+          "leave distrun away "
           "(`srun --mpi=pmi2 python train.py`, `mpirun ...`). If each is to start a job of its own, add --no-detect, "
           "or, to have the hosts still detected, begin with `env -u " +
           variable + "`"};

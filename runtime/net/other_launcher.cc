@@ -110,7 +110,8 @@ Result<std::optional<Stated>> choose(const Environment& environment, bool& any) 
       if (stated->size && !chosen && single == nullptr) single = family.size;
       continue;
     }
-    if (single != nullptr) return contradiction(environment, single, family.size, &family);
+    // Which of the two is further in cannot be told, and to take the several away would leave each a world of one.
+    if (single != nullptr) return contradiction(environment, single, family.size, nullptr);
     if (!chosen) {
       chosen = *stated;
     } else if (&family != &kSlurm) {

@@ -198,7 +198,7 @@ def about_hosts(rows: list[Facts]) -> list[str]:
             problems.append(f"/dev/shm of {host} has {size}; DataLoader workers need more: {cure}.")
         if 0 <= row["files"] < FILES_WANTED:
             # Ranks have the soft limit of where distrun was typed, as far as their host's hard limit goes.
-            hard = 0 <= row["files_at_most"] < FILES_WANTED
+            hard = 0 <= row.get("files_at_most", -1) < FILES_WANTED
             cure = (
                 f"raise the hard limit there (limits.conf) to {FILES_WANTED} or more"
                 if hard

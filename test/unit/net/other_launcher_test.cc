@@ -124,8 +124,10 @@ TEST_CASE("variables that contradict each other are both named", "[net]") {
   CHECK(has(pmix, "OMPI_COMM_WORLD_RANK=2 and PMIX_RANK=0"));
   CHECK(has(pmix, "Start the program with `distrun -np N program`"));
   CHECK_FALSE(has(pmix, "env -u"));
-  CHECK(has(refused(kSlurmStep + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}),
-            "OMPI_COMM_WORLD_SIZE=1 and SLURM_STEP_NUM_TASKS=4"));
+  const std::string one =
+      refused(kSlurmStep + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}});
+  CHECK(has(one, "OMPI_COMM_WORLD_SIZE=1 and SLURM_STEP_NUM_TASKS=4"));
+  CHECK_FALSE(has(one, "env -u"));
   CHECK(has(refused(kOpenMpi4 + Environment{{"WORLD_SIZE", "16"}}), "WORLD_SIZE=16 contradicts the 4 tasks"));
   CHECK(found(kOpenMpi4 + Environment{{"WORLD_SIZE", "4"}}).size == 4);
 }
@@ -133,8 +135,6 @@ TEST_CASE("variables that contradict each other are both named", "[net]") {
 TEST_CASE("the variables that a contradiction says to remove are those that have to go", "[net]") {
   CHECK(found(cured(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})).rank == 2);
   CHECK(found(cured(kOpenMpi4 + Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})).rank == 2);
-  CHECK(alone(cured(kSlurmStep + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}})));
-  CHECK(alone(cured(kHydra + Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}})));
 }
 
 TEST_CASE("what is missing is named, with the cure", "[net]") {
