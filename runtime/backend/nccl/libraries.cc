@@ -1,7 +1,5 @@
 #include "runtime/backend/nccl/libraries.h"
 
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <string_view>
 
@@ -13,14 +11,6 @@ constexpr const char* kNccl = "libnccl.so.2";
 
 // One of these is there where the kernel's side of the driver is: bare metal and containers, WSL, Jetson.
 constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"};
-
-std::string plugin_file() {
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&load_libraries), &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code error;  // the name as it is where it leads nowhere
-  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
-  return error ? info.dli_fname : file.string();
-}
 
 Status missing(const Loader& loader, const char* name, const std::string& cure) {
   const std::string why = loader.why();
@@ -55,14 +45,15 @@ Status load_driver(const Loader& loader, CudaApi& cuda) {
           std::string(kDriver) + " has no " + lost + "; install a driver of CUDA 11.2 or newer (460 or newer)"};
 }
 
+// A framework that is imported later gets what is opened here, for the name is the same: so its own comes before the
+// system's, which may be older.
 void* open_nccl(const Loader& loader) {
   if (void* loaded = loader.open(kNccl, true); loaded != nullptr) return loaded;
-  if (void* found = loader.open(kNccl, false); found != nullptr) return found;
-  for (const std::string& path : package_paths(plugin_file(), kNccl)) {
+  for (const std::string& path : package_paths(loader.plugin_file, kNccl)) {
     if (!loader.exists(path.c_str())) continue;
     if (void* found = loader.open(path, false); found != nullptr) return found;
   }
-  return nullptr;
+  return loader.open(kNccl, false);
 }
 
 std::string version_text(int version) {
@@ -95,6 +86,7 @@ std::vector<std::string> package_paths(const std::string& plugin_file, const std
   for (std::filesystem::path at = plugin_file; at.has_relative_path(); at = at.parent_path()) {
     if (at.filename() != "site-packages" && at.filename() != "dist-packages") continue;
     for (const char* package : {"nccl", "cu13", "cu12"}) paths.push_back(at / "nvidia" / package / "lib" / name);
+    paths.push_back(at.parent_path().parent_path() / name);
   }
   return paths;
 }

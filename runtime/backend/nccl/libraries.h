@@ -1,5 +1,6 @@
-// The driver's library and NCCL in this process: what the program has loaded, else what is found. Nothing here starts
-// CUDA: a process that only asks what there is may still fork and use a GPU in its children.
+// The driver's library and NCCL in this process: what the program has loaded, else what its Python environment has,
+// else the system's. Nothing here starts CUDA: a process that only asks what there is may still fork and use a GPU in
+// its children.
 #pragma once
 
 #include <functional>
@@ -25,13 +26,15 @@ struct Loader {
   std::function<void*(const std::string& name, bool loaded)> open;  // loaded: only what the process has loaded
   std::function<void*(void* library, const char* symbol)> find;
   std::function<std::string()> why;  // of the last open() that found nothing
+  std::string plugin_file;           // that this plug-in is
 };
 Loader system_loader();
 
 // Both stay loaded. An error says what is missing and the cure.
 Result<Libraries> load_libraries(const Loader& loader);
 
-// Where the packages nvidia-* of PyPI may have put `name` (libnccl.so.2), given the file that this plug-in is.
+// Where the packages nvidia-* of PyPI, or Conda, may have put `name` (libnccl.so.2), given the file that this plug-in
+// is.
 std::vector<std::string> package_paths(const std::string& plugin_file, const std::string& name);
 
 }  // namespace distrun::backend::nccl_plugin

@@ -2,9 +2,22 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "runtime/backend/nccl/libraries.h"
 
 namespace distrun::backend::nccl_plugin {
+namespace {
+
+std::string plugin_file() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&plugin_file), &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code error;  // the name as it is where it leads nowhere
+  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
+  return error ? info.dli_fname : file.string();
+}
+
+}  // namespace
 
 Loader system_loader() {
   return {.exists = [](const char* path) { return ::access(path, F_OK) == 0; },
@@ -18,7 +31,8 @@ Loader system_loader() {
               [] {
                 const char* why = ::dlerror();
                 return why == nullptr ? std::string() : std::string(why);
-              }};
+              },
+          .plugin_file = plugin_file()};
 }
 
 }  // namespace distrun::backend::nccl_plugin

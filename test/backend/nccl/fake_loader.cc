@@ -31,7 +31,8 @@ Loader system_loader() {
   return {.exists = [](const char*) { return true; },
           .open = [](const std::string&, bool) { return reinterpret_cast<void*>(&test::fake_gpus::lag); },
           .find = [](void*, const char* symbol) { return find_symbol(symbol); },
-          .why = [] { return std::string(); }};
+          .why = [] { return std::string(); },
+          .plugin_file = {}};
 }
 
 }  // namespace distrun::backend::nccl_plugin

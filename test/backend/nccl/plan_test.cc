@@ -91,19 +91,23 @@ TEST_CASE("nccl: a reducescatter's share has a place in the buffer only where it
 
 // --- libraries ---
 
+const std::string kPlugin = "/e/lib/python3.11/site-packages/distrun/lib/plugins/libdistrun_backend_nccl.so";
+const std::string kPackaged = "/e/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2";
+
 struct Files {
   std::set<std::string> there = {"/dev/nvidiactl", "libcuda.so.1", "libnccl.so.2"};
   std::string without;  // a symbol
   int version = 22003;
+  int packaged_version = 22703;
   std::vector<std::string> asked;
 };
 
 Status load(Files& files) {
   static int version = 0;
-  version = files.version;
   const Loader loader = {.exists = [&](const char* path) { return files.there.contains(path); },
                          .open = [&](const std::string& name, bool loaded) -> void* {
                            files.asked.push_back(name + (loaded ? " loaded" : ""));
+                           version = name == kPackaged ? files.packaged_version : files.version;
                            return !loaded && files.there.contains(name) ? &version : nullptr;
                          },
                          .find = [&](void*, const char* symbol) -> void* {
@@ -114,7 +118,8 @@ Status load(Files& files) {
                              return kNcclSuccess;
                            });
                          },
-                         .why = [] { return std::string(); }};
+                         .why = [] { return std::string(); },
+                         .plugin_file = kPlugin};
   return load_libraries(loader).status();
 }
 
@@ -140,11 +145,19 @@ TEST_CASE("nccl: what is missing is named, with the cure", "[nccl]") {
   CHECK(says(load(old_nccl), "NCCL 2.12.10, and 2.14 is the first"));
 }
 
+TEST_CASE("nccl: what a framework of this environment will load goes before the system's", "[nccl]") {
+  Files old_system{.version = 21210};
+  old_system.there.insert(kPackaged);
+  CHECK(load(old_system).ok());
+  CHECK(old_system.asked ==
+        std::vector<std::string>{"libcuda.so.1 loaded", "libcuda.so.1", "libnccl.so.2 loaded", kPackaged});
+}
+
 TEST_CASE("nccl: the packages of PyPI are looked for in the environment that the plug-in is in", "[nccl]") {
-  const auto paths =
-      package_paths("/e/lib/python3.11/site-packages/distrun/lib/plugins/libdistrun_backend_nccl.so", "libnccl.so.2");
+  const auto paths = package_paths(kPlugin, "libnccl.so.2");
   REQUIRE_FALSE(paths.empty());
-  CHECK(paths.front() == "/e/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2");
+  CHECK(paths.front() == kPackaged);
+  CHECK(paths.back() == "/e/lib/libnccl.so.2");  // Conda
   CHECK(package_paths("/build/plugins/libdistrun_backend_nccl.so", "libnccl.so.2").empty());
 }
 
