@@ -15,6 +15,8 @@ struct File {
 };
 constexpr File kFiles[] = {
     {Abi::kOpenMpi, "libmpi.so.40"}, {Abi::kStandard, "libmpi_abi.so.1"}, {Abi::kStandard, "libmpi_abi.so.0"}};
+// MPICH's own interface, which distrun does not know: Debian's name, and everybody else's.
+constexpr const char* kUnknown[] = {"libmpich.so.12", "libmpi.so.12"};
 
 // Finds symbols and remembers the first that is missing.
 class Symbols {
@@ -115,6 +117,15 @@ void* open_library(const char* name, int flags) {
 Result<Library> loaded_library() {
   for (const File& file : kFiles) {
     if (void* opened = open_library(file.name, RTLD_NOLOAD); opened != nullptr) return examine(opened, file);
+  }
+  for (const char* name : kUnknown) {
+    void* opened = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (opened == nullptr) continue;
+    ::dlclose(opened);
+    return Status(Errc::kUnsupported,
+                  "the program has loaded " + std::string(name) +
+                      ", and no other MPI can be loaded beside it; distrun does not know MPICH's own interface: link "
+                      "the program with libmpi_abi, the standard one of MPICH 5 and Intel MPI, or with Open MPI");
   }
   return Status(Errc::kNotInitialized, "the program has loaded no MPI");
 }

@@ -20,7 +20,7 @@ struct Library {
 };
 
 // Both stay loaded. An error says what was not found and the cure.
-Result<Library> loaded_library();  // kNotInitialized: the program has loaded none
+Result<Library> loaded_library();  // kNotInitialized: the program has loaded none; kUnsupported: one of an unknown ABI
 Result<Library> load_library(std::vector<Abi> in_this_order);
 
 }  // namespace distrun::backend::mpi_plugin
