@@ -1,5 +1,13 @@
 // The table of the backend `gloo`. Its calls block, so every group gets a thread from distrun.
+#include <dlfcn.h>
 #include <gloo/config.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <typeinfo>
 
 #include "runtime/backend/gloo/group.h"
 #include "runtime/backend/gloo/operations.h"
@@ -14,13 +22,34 @@ using Table = plugin::GuestTable<Group, distrun::backend::gloo_plugin::kKinds>;
 constexpr std::int32_t kScore =
     30;  // below `tcp`, which is verified packet by packet to nobody's port and needs no thread
 
+// The library with another Gloo whose code this plug-in would run, or "". What a program was linked with, or has loaded
+// with RTLD_GLOBAL, comes before a plug-in's own libraries, and libtorch_cpu.so has most of Gloo's symbols, of another
+// version: some objects and calls would be of the one and some of the other.
+std::string other_gloo() {
+  for (const void* one :
+       std::initializer_list<const void*>{reinterpret_cast<const void*>(&::gloo::transport::tcp::CreateDevice),
+                                          &typeid(::gloo::rendezvous::Context), &typeid(::gloo::rendezvous::Store)}) {
+    Dl_info info{};
+    if (::dladdr(one, &info) == 0 || info.dli_fname == nullptr) continue;
+    const std::string file = std::filesystem::path(info.dli_fname).filename();
+    if (!file.starts_with("libgloo") && !file.starts_with("libdistrun_backend_gloo")) return file;
+  }
+  return {};
+}
+
 void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilities* out) {
-  out->available = 1;
+  const std::string other = other_gloo();
+  out->available = other.empty() ? 1 : 0;
   out->score = kScore;
   out->ops = distrun::backend::gloo_plugin::kKinds;
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CPU;
-  plugin::put_text("ranks by TCP, through libgloo", out->reason, sizeof(out->reason));
+  plugin::put_text(other.empty()
+                       ? "ranks by TCP, through libgloo"
+                       : "the program has loaded " + other +
+                             " with global symbols, and its Gloo would be mixed with libgloo; load it without "
+                             "RTLD_GLOBAL, or after distrun's init, or take another backend",
+                   out->reason, sizeof(out->reason));
 }
 
 std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
