@@ -1,5 +1,6 @@
 #include "runtime/api/membership.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -12,18 +13,20 @@ namespace {
 
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxSettings = 256;
+constexpr std::size_t kMaxNamed = 8;  // hosts in one warning
 
 using NamedValue = std::pair<std::string, std::string>;
 
 struct Introduction {
   std::string version;
+  std::string build;
   std::string host;
   std::vector<NamedValue> job_settings;  // rank 0's, which count; the others' are not told
 };
 
 std::string encode(const Introduction& introduction) {
   net::WireWriter writer;
-  writer.string(introduction.version).string(introduction.host);
+  writer.string(introduction.version).string(introduction.build).string(introduction.host);
   writer.list(introduction.job_settings,
               [](net::WireWriter& to, const NamedValue& setting) { to.string(setting.first).string(setting.second); });
   const std::span<const std::byte> bytes = writer.view();
@@ -34,6 +37,7 @@ Result<Introduction> decode(const std::string& bytes) {
   net::WireReader reader(net::as_bytes(bytes));
   Introduction introduction;
   introduction.version = reader.string(kMaxText);
+  introduction.build = reader.string(kMaxText);
   introduction.host = reader.string(kMaxText);
   introduction.job_settings = reader.list<NamedValue>(kMaxSettings, 8, [](net::WireReader& from) {
     std::string name = from.string(kMaxText);
@@ -43,8 +47,9 @@ Result<Introduction> decode(const std::string& bytes) {
   return introduction;
 }
 
-Introduction introduce(const net::World& world, const Settings& settings) {
-  Introduction introduction = {.version = DISTRUN_VERSION_TEXT, .host = world.host, .job_settings = {}};
+Introduction introduce(const net::World& world, const Settings& settings, std::string_view build) {
+  Introduction introduction = {
+      .version = DISTRUN_VERSION_TEXT, .build = std::string(build), .host = world.host, .job_settings = {}};
   for (const SettingRow& row : setting_rows()) {
     if (world.rank == 0 && row.scope == SettingScope::kJob) {
       introduction.job_settings.emplace_back(row.name, value_of(settings, row.name));
@@ -64,18 +69,28 @@ Status adopt(const Introduction& leader, Settings& settings, std::vector<std::st
   return {};
 }
 
+// For rank 0. Builds of one version mostly work together, and a job may mean to mix them: no error.
+std::string other_builds(const std::vector<std::string>& hosts, const std::string& own_host) {
+  std::string names;
+  for (std::size_t i = 0; i < std::min(hosts.size(), kMaxNamed); ++i) names += (i == 0 ? "" : ", ") + hosts[i];
+  if (hosts.size() > kMaxNamed) names += " and " + std::to_string(hosts.size() - kMaxNamed) + " more";
+  return "another build of distrun than rank 0's on " + own_host + " is on " + names +
+         "; install the same everywhere (pip needs --force-reinstall where the version is the same)";
+}
+
 }  // namespace
 
 Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
-                                       TimePoint deadline) {
+                                       TimePoint deadline, std::string_view build) {
   Members everybody;
   everybody.ranks.resize(static_cast<std::size_t>(world.size));
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   everybody.index = world.rank;
-  auto blobs = exchange(store, everybody, "members", encode(introduce(world, settings)), deadline);
+  auto blobs = exchange(store, everybody, "members", encode(introduce(world, settings, build)), deadline);
   if (!blobs.ok()) return blobs.status();
 
   Membership membership;
+  std::vector<std::string> other;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
     auto introduction = decode((*blobs)[rank]);
     if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
@@ -87,7 +102,10 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
     }
     if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*introduction, settings, membership.warnings));
     membership.hosts.push_back(introduction->host);
+    const bool named = std::ranges::find(other, introduction->host) != other.end();
+    if (introduction->build != build && !named) other.push_back(introduction->host);
   }
+  if (world.rank == 0 && !other.empty()) membership.warnings.push_back(other_builds(other, world.host));
   return membership;
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/api/build_id.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
@@ -14,12 +16,12 @@ namespace distrun::api {
 
 struct Membership {
   std::vector<std::string> hosts;     // by world rank
-  std::vector<std::string> warnings;  // settings of this rank that rank 0's replaced
+  std::vector<std::string> warnings;  // settings of this rank that rank 0's replaced; at rank 0 hosts of another build
 };
 
 // Collective over the job. Checks that all ranks run one version of distrun (kProtocol naming both otherwise) and gives
 // every rank rank 0's job-wide settings, in place.
 Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
-                                       TimePoint deadline);
+                                       TimePoint deadline, std::string_view build = build_id());
 
 }  // namespace distrun::api

@@ -109,7 +109,10 @@ std::vector<int> WireReader::i32s(std::size_t limit) {
 Status WireReader::finish(std::string_view message) {
   if (ok() && !rest_.empty()) fail(std::to_string(rest_.size()) + " bytes too many at its end");
   if (ok()) return {};
-  return {Errc::kProtocol, std::string(message) + " from the wire is malformed: " + fault_};
+  return {Errc::kProtocol, std::string(message) +
+                               " from the wire is malformed (if builds of distrun differ, install the same "
+                               "everywhere): " +
+                               fault_};
 }
 
 }  // namespace distrun::net

@@ -41,6 +41,32 @@ TEST_CASE("only rank 0 tells its settings, for all ranks get what each has told"
   CHECK(store.get("members/1", deadline_after(1))->size() < 100);
 }
 
+TEST_CASE("rank 0 warns of the hosts with another build, and the job goes on", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(4, [&](int rank) {
+    Settings settings;
+    net::World world = world_of(rank, 4);
+    if (rank == 3) world.host = "host2";
+    const auto membership =
+        agree_on_membership(store, world, settings, deadline_after(20), rank >= 2 ? "an old one" : "the new one");
+    EXPECT_OK(membership);
+    EXPECT_EQ(membership->warnings.size(), rank == 0 ? 1U : 0U);
+    if (rank == 0)
+      EXPECT(membership->warnings[0].starts_with("another build of distrun than rank 0's on host0 is on host2; "));
+  });
+}
+
+TEST_CASE("builds of the same sources are not warned of", "[api]") {
+  CHECK(build_id().size() == 16);
+  test::FakeStore store;
+  test::run_ranks(2, [&](int rank) {
+    Settings settings;
+    const auto membership = agree_on_membership(store, world_of(rank, 2), settings, deadline_after(20));
+    EXPECT_OK(membership);
+    EXPECT(membership->warnings.empty());
+  });
+}
+
 TEST_CASE("a rank that never comes is named", "[api]") {
   test::FakeStore store;
   Settings settings;
