@@ -19,7 +19,7 @@ from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
 from distrun.process_sets import ProcessSet
 
-from . import _native
+from . import _dispatched, _native
 
 
 class Spec(NamedTuple):
@@ -101,6 +101,7 @@ def _run_traced(spec: Spec, arrays: Sequence[jax.Array]) -> list[jax.Array]:
             "alltoall with splits gives a result whose size depends on the other ranks, which jax.jit cannot compile; "
             "leave splits out (equal shares), or call it outside jax.jit."
         )
+    _dispatched.watch()
     carriers = [_carrier(spec, array.dtype) for array in arrays]
     carried = [
         array if array.dtype == carrier else jax.lax.bitcast_convert_type(array, carrier)

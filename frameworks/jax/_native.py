@@ -14,7 +14,7 @@ from distrun._library import library
 TARGET = "distrun_collective"
 
 
-class _Extension:
+class _Extension(_session.Extension):
     """Gives the handler the session; see distrun._session.Extension."""
 
     def __init__(self, native: ctypes.CDLL) -> None:

@@ -114,7 +114,7 @@ def native() -> Native | None:
     return made
 
 
-class _Attachment:
+class _Attachment(_session.Extension):
     """Gives each session to the kernels while it is open."""
 
     def __init__(self) -> None:
@@ -133,17 +133,15 @@ class _Attachment:
         made, self._attached = self._attached, None
         return made is None or bool(made.calls.distrun_tensorflow_detach())
 
+    def forget_numbers(self, process_set: int) -> None:
+        """Those of eager operations, which the kernels count."""
+        if self._attached is not None:
+            self._attached.calls.distrun_tensorflow_forget_numbers(process_set)
+
 
 def extend() -> None:
     """At import: every session is attached, whichever front end opens it."""
     _session.extend(_Attachment())
-
-
-def forget_numbers(process_set: int) -> None:
-    """Unnamed operations of the set are counted from 0 again."""
-    made = native()
-    if made is not None:
-        made.calls.distrun_tensorflow_forget_numbers(process_set)
 
 
 def distrun_error(exception: BaseException) -> errors.DistrunError | None:

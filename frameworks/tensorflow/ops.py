@@ -16,7 +16,6 @@ from distrun._abi import Kind, ReduceOp
 from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
 
-from . import _native
 from ._call import call, eager_allreduce, is_native_eager, run
 from .compression import Compression, Compressor, NoneCompressor
 
@@ -246,7 +245,6 @@ def join(process_set: ProcessSet = global_process_set) -> Any:
     last = run(call(Kind.JOIN, None, process_set))[0]
     if tf.executing_eagerly():
         _session.current().forget_numbers(process_set.process_set_id or 0)
-        _native.forget_numbers(process_set.process_set_id or 0)
     return last
 
 

@@ -60,7 +60,7 @@ def test_what_waits_where_no_thread_can_start(world: None, monkeypatch: pytest.M
     assert json.loads((tmp_path / "timeline.json").read_text())
 
 
-class _Extension:
+class _Extension(_session.Extension):
     def __init__(self, fails: bool = False, drains: bool = True) -> None:
         self.calls: list[str] = []
         self.fails = fails

@@ -12,9 +12,10 @@ import ctypes
 import dataclasses
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distrun import _abi, _blocking, errors
 from distrun._library import library
@@ -64,6 +65,8 @@ class Session:
         """Operations start again at 0: the set is new, or its members, whose numbers differ by then, have joined."""
         for key in [key for key in self._counters if key[1] == process_set]:
             del self._counters[key]
+        for extension in _extensions:
+            extension.forget_numbers(process_set)
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[int]:
@@ -102,6 +105,9 @@ class Session:
         caller knows, unless it ended only now.
         """
         known = errors.end_told()
+        # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
+        if sys.exc_info()[0] is None:
+            drain_all()
         error = self._leave_job()
         for handle in list(self.in_flight.values()):
             handle.settle_if_complete()
@@ -164,19 +170,24 @@ _current: Session | None = None
 _forked_from: str | None = None  # in a child made by fork after init: whom it was forked from
 
 
-class Extension(Protocol):
-    """A native library of a front end's that uses the session itself: TensorFlow's ops, JAX's handler."""
+class Extension:
+    """What a front end does when sessions come and go: TensorFlow's ops and JAX's handler use the native session."""
 
     def attach(self, session: int) -> None:
         """The native session, just opened. An exception makes init fail with it."""
-        ...
 
     def detach(self) -> bool:
         """Returns when the library no longer uses the session, which is freed next; everything is complete then.
 
         False: a thread is still inside, as this one is in a signal handler that ran in an operation.
         """
-        ...
+        return True
+
+    def drain(self) -> None:
+        """Returns when the operations of all that the program has dispatched are complete, or have failed."""
+
+    def forget_numbers(self, process_set: int) -> None:
+        """The extension's own numbers of unnamed operations start again at 0, as Session.forget_numbers says."""
 
 
 _extensions: list[Extension] = []
@@ -186,6 +197,12 @@ def _detach_all() -> bool:
     """Every extension lets go of the session, also where one of them cannot."""
     drained = [extension.detach() for extension in _extensions]
     return all(drained)
+
+
+def drain_all() -> None:
+    """Before join and shutdown, after which this rank submits nothing more: a framework may not have got to it yet."""
+    for extension in _extensions:
+        extension.drain()
 
 
 def extend(extension: Extension) -> None:

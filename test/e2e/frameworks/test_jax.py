@@ -110,3 +110,24 @@ def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) 
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) (.*)", job.text)
     assert left and told and float(told[1]) - float(left[1]) < 5, job.text
     assert "RankLeft ranks=(0,)" in told[2] and "allreduce.gradient" in told[2], job.text
+
+
+@pytest.mark.parametrize("how", ["join", "end", "exit", "shutdown", "thread"])
+def test_steps_that_jax_has_not_begun_are_made_first(run_jax: RunFramework, how: str) -> None:
+    """Rank 0 comes to its end with steps dispatched that rank 1 has not made yet; they have the values of both."""
+    done = run_jax("-np", "2", program="jax_in_flight.py", words=(how,))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f"left after {how}") == 2, done.stdout
+
+
+@pytest.mark.full
+def test_steps_that_an_older_version_has_not_begun_are_made_first(run_jax: RunFramework) -> None:
+    done = run_jax("-np", "2", program="jax_in_flight.py", words=("end",), python=environment_python("jax-0.6"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shutdown_after_an_exception_waits_for_no_step(start_job: StartJob, jax_python: str) -> None:
+    """The other rank waits in a barrier, and would never make it."""
+    job = start_job("-np", "2", jax_python, PROGRAMS / "jax_in_flight.py", "raises")
+    assert job.finish(60) != 0
+    assert "ValueError: before the barrier" in job.text and "RankLeft" in job.text, job.text

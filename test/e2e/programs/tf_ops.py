@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation
 
+import distrun.numpy as arrays
 import distrun.tensorflow as hvd
 from distrun.tensorflow import _native
 
@@ -309,6 +310,11 @@ def process_sets_and_join() -> None:
         equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [have])
     assert int(hvd.join()) in range(SIZE)
     equal(hvd.allreduce(tf.ones([1]), op=hvd.Sum), [SIZE])
+    # Another front end's too: after it the ranks' numbers of unnamed operations are equal again.
+    for _ in range(RANK + 1):
+        hvd.allreduce(tf.ones([2]))
+    assert arrays.join() in range(SIZE)
+    equal(hvd.allreduce(tf.ones([2]), op=hvd.Sum), [SIZE, SIZE])
     tf.function(hvd.barrier)()
     hvd.barrier()
 

@@ -1,0 +1,33 @@
+"""Programs that JAX has taken and not begun: it dispatches up to 32 ahead, and their operations are still to come."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+from distrun import _session
+
+
+class _Dispatched(_session.Extension):
+    def drain(self) -> None:
+        """JAX runs the programs of one thread in order, as a GPU does: one more of this thread's is complete when all
+        are, also those whose results were dropped or donated. Other threads' are known by the results that they keep.
+        """
+        with contextlib.suppress(Exception):  # JAX may have ended before us
+            _last().block_until_ready()
+            for array in jax.live_arrays():
+                with contextlib.suppress(Exception):  # deleted meanwhile; or failed, as who uses it is told
+                    array.block_until_ready()
+
+
+@jax.jit
+def _last() -> jax.Array:
+    return jnp.zeros(())
+
+
+@functools.cache
+def watch() -> None:
+    """From the first operation in a program on."""
+    _session.extend(_Dispatched())
