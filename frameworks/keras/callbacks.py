@@ -16,8 +16,7 @@ from distrun._abi import ReduceOp
 from distrun._objects import allgather_object
 
 from ._keras import keras
-from .functions import broadcast_model, has_its_variables
-from .optimizer import INSIDE, is_distributed
+from .functions import as_array, broadcast_model, has_its_variables
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -42,7 +41,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Once, in the first fit()."""
         if self._done:
             return
-        self._refuse_scaling_outside()
         # One rank may have built its model to load weights, and the others not: all broadcast at one time.
         own = np.array([has_its_variables(self.model)], np.uint8)
         if arrays.allreduce(own, name="keras.built", op=ReduceOp.MIN)[0]:
@@ -57,19 +55,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         broadcast_model(self.model, self.root_rank, self._local)
         self._done = True
 
-    def _refuse_scaling_outside(self) -> None:
-        inner = getattr(self.model.optimizer, "inner_optimizer", None)
-        if is_distributed(inner) and not is_distributed(self.model.optimizer):
-            raise ValueError(
-                "the model's policy mixed_float16 was set after DistributedOptimizer was called, or a "
-                "LossScaleOptimizer is around it: the loss is scaled outside of it, and an overflow on one rank would "
-                'leave the others waiting. Set the policy first (keras.config.set_dtype_policy("mixed_float16")), and '
-                f"{INSIDE}."
-            )
-
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """The metrics of an epoch are the averages over all ranks. Put it in front of callbacks that look at metrics."""
+    """The metrics of an epoch are the averages over all ranks, of vectors (F1Score) each value's. Put it in front of
+    callbacks that look at metrics."""
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -79,17 +68,20 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Changes `logs`, and so the history and what later callbacks see."""
         if not logs:
             logs = {}
-        names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
-        everybodys = allgather_object(names)
-        if odd := [rank for rank, others in enumerate(everybodys) if others != names]:
+        values = {name: as_array(logs[name]).astype(np.float64) for name in sorted(logs)}
+        shaped = [f"{name}{list(value.shape) or ''}" for name, value in values.items()]
+        everybodys = allgather_object(shaped)
+        if odd := [rank for rank, others in enumerate(everybodys) if others != shaped]:
             raise ValueError(
-                f"the ranks have different metrics: rank {basics.rank()} has {names}, rank {odd[0]} has "
+                f"the ranks have different metrics: rank {basics.rank()} has {shaped}, rank {odd[0]} has "
                 f"{everybodys[odd[0]]}. Give all ranks the same metrics and validation data."
             )
-        if names:
-            values = np.array([float(logs[name]) for name in names], np.float64)
-            averages = arrays.allreduce(values, name=f"metrics.{epoch}")
-            logs.update(zip(names, averages.tolist(), strict=True))
+        if values:
+            flat = np.concatenate([value.ravel() for value in values.values()])
+            averages = iter(arrays.allreduce(flat, name=f"metrics.{epoch}"))
+            for name, value in values.items():
+                own = np.fromiter(averages, np.float64, value.size).reshape(value.shape)
+                logs[name] = own if value.ndim else float(own)
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]

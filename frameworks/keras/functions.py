@@ -19,7 +19,8 @@ from ._keras import LEGACY, keras
 from .optimizer import Compression, DistributedOptimizer, compression_name, copy_state, is_distributed
 
 
-def _array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
+    """The value of a tensor of Keras's backend, or of a number."""
     return np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
 
 
@@ -35,7 +36,7 @@ def allreduce(
 ) -> Any:
     """The reduction (default: the average) of the ranks' values, as a NumPy array. Not in a compiled step."""
     return arrays.allreduce(
-        _array(value),
+        as_array(value),
         average,
         name,
         getattr(arrays.Compression, compression_name(compression)),
@@ -48,24 +49,24 @@ def allreduce(
 
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The ranks' values one after the other along dimension 0, as a NumPy array."""
-    return arrays.allgather(_array(value), name, process_set=process_set)
+    return arrays.allgather(as_array(value), name, process_set=process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The value of rank `root_rank`, as a NumPy array."""
-    return arrays.broadcast(_array(value), root_rank, name, process_set=process_set)
+    return arrays.broadcast(as_array(value), root_rank, name, process_set=process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: int | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """This rank's share of the rows of the reduced values, as a NumPy array."""
-    return arrays.reducescatter(_array(value), name, op=op, process_set=process_set)
+    return arrays.reducescatter(as_array(value), name, op=op, process_set=process_set)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
     """Overwrites Keras variables with those of rank `root_rank`, all in one batch."""
-    contents = [np.array(_array(variable)) for variable in variables]
+    contents = [np.array(as_array(variable)) for variable in variables]
     # Counters of random numbers are unsigned, which does not travel as such.
     views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
     names = [f"variable.{index}.{path_of(one)}" for index, one in enumerate(variables)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -204,8 +205,32 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
     return made
 
 
+def _amend_scaling() -> None:
+    """A LossScaleOptimizer around ours says so when it is made, as compile() makes one for the policy. It would divide
+    and look at the gradients of one rank, and skip steps that the others make."""
+    scaling = keras.optimizers.LossScaleOptimizer
+    if hasattr(scaling, "distrun_amended"):
+        return
+    start = scaling.__init__
+
+    @functools.wraps(start)
+    def refuse(self: Any, inner_optimizer: Any, *arguments: Any, **options: Any) -> None:
+        if is_distributed(inner_optimizer):
+            raise ValueError(
+                "the model's policy mixed_float16 was set after DistributedOptimizer was called, or a "
+                "LossScaleOptimizer is around it: the loss is scaled outside of it, and an overflow on one rank would "
+                'leave the others waiting. Set the policy first (keras.config.set_dtype_policy("mixed_float16")), and '
+                f"{INSIDE}."
+            )
+        start(self, inner_optimizer, *arguments, **options)
+
+    scaling.__init__ = refuse
+    scaling.distrun_amended = True
+
+
 def _class(base: Any, reduction: Reduction) -> Any:
     """Keras's trainers call apply, on JAX stateless_apply; a LossScaleOptimizer's does not come by its own apply."""
+    _amend_scaling()
 
     class Distributed(base):  # type: ignore[misc]
         distrun_reduction = reduction

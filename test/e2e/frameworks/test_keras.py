@@ -21,6 +21,7 @@ LEGACY = (
     "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
     "check_legacy_has_no_accumulation",
     "check_metrics_are_averaged",
+    "check_metrics_that_are_vectors_are_averaged",
     "check_learning_rates",
     "check_files_from_rank_0_only",
     "check_local_layers",

@@ -331,11 +331,19 @@ def check_legacy_has_no_accumulation() -> None:
 
 
 def check_scaling_outside_is_refused() -> None:
-    made = model(0)
-    inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
-    made.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
-    with raises(ValueError, "mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer("):
-        fit(made, *mine(), BATCH // hvd.size(), [start()])
+    """Where it is made, also without fit() and its callbacks."""
+    told = ("mixed_float16", "Set the policy first", "put it inside: DistributedOptimizer(")
+    with raises(ValueError, *told):
+        keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    before = keras.config.dtype_policy()
+    late = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with raises(ValueError, *told):
+            model(0).compile(optimizer=late, loss="mse")
+        assert keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=4.0).initial_scale == 4.0
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def check_metrics_are_averaged() -> None:
@@ -348,6 +356,21 @@ def check_metrics_are_averaged() -> None:
     single = model(0)
     single.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse", metrics=["mae"])
     assert np.allclose(history["mae"], fit(single, *data(), BATCH).history["mae"], rtol=1e-4)
+
+
+def check_metrics_that_are_vectors_are_averaged() -> None:
+    """F1Score has a value for each class; the ranks see different rows."""
+    images, labels = mine()
+    scores = keras.metrics.F1Score()
+    scores.update_state(np.eye(3, dtype="float32")[np.arange(len(labels)) % 3], images[:, :3])
+    own = scores.result()
+    logs = {"f1": own, "loss": 1.0 + hvd.rank()}
+    hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+    assert np.allclose(logs["f1"], hvd.allreduce(own)) and np.shape(logs["f1"]) == (3,)
+    assert logs["loss"] == (1 + hvd.size()) / 2 and type(logs["loss"]) is float
+    if hvd.size() > 1:
+        with raises(ValueError, "different metrics", f"f1[{3 + hvd.rank()}]"):
+            hvd.callbacks.MetricAverageCallback().on_epoch_end(1, {"f1": np.ones(3 + hvd.rank())})
 
 
 def check_learning_rates() -> None:
