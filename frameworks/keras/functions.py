@@ -16,7 +16,7 @@ from distrun.process_sets import ProcessSet, global_process_set
 
 from ._backends import path_of
 from ._keras import LEGACY, keras
-from .optimizer import Compression, DistributedOptimizer, compression_name, copy_state, is_distributed
+from .optimizer import Compression, DistributedOptimizer, compression_name, copy_of, copy_state, is_distributed
 
 
 def as_array(value: Any) -> Any:
@@ -129,10 +129,12 @@ def load_model(
     del legacy_opts
     known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})
     model = keras.saving.load_model(filepath, custom_objects=known)
-    if model.optimizer is not None and not is_distributed(model.optimizer):
-        old = model.optimizer
+    old = model.optimizer
+    if old is None or is_distributed(old):
+        return model
+    with keras.saving.custom_object_scope(known):
         if LEGACY:  # whose optimizers do not know their variables
-            model.optimizer = DistributedOptimizer(type(old).from_config(old.get_config()), compression=compression)
+            model.optimizer = DistributedOptimizer(copy_of(old), compression=compression)
             model.optimizer.build(model.trainable_variables)
             copy_state(old, model.optimizer)
         else:

@@ -66,7 +66,7 @@ def DistributedOptimizer(  # Horovod's name
     reduction.sparse_as_dense = sparse_as_dense
     reduction.process_set = process_set
     reduction.scale_local = scale_local_gradients
-    config = optimizer.get_config()
+    config = config_of(optimizer)
     if name is not None:
         config["name"] = name
     if backward_passes_per_step != 1:
@@ -105,6 +105,33 @@ def is_distributed(optimizer: object) -> bool:
 def _distributed_part(optimizer: Any) -> Any:
     # Legacy Keras scales the loss around ours: its LossScaleOptimizer has the inner one reduce before it looks.
     return getattr(optimizer, "inner_optimizer", optimizer) if LEGACY else optimizer
+
+
+def config_of(optimizer: Any) -> dict[str, Any]:
+    """What makes one like it. Its schedule, the function that is its learning rate and the optimizer inside it are in
+    it as they are: they may be nothing that Keras can write down, or of classes that it would not find again."""
+    inner, rate = (getattr(optimizer, name, None) for name in ("inner_optimizer", "_learning_rate"))
+    if inner is not None and not LEGACY:
+        return _config_with(optimizer, "inner_optimizer", keras.optimizers.SGD())
+    if inner is None and callable(rate):
+        return _config_with(optimizer, "_learning_rate", 0.0)
+    config: dict[str, Any] = optimizer.get_config()
+    return config
+
+
+def _config_with(optimizer: Any, attribute: str, stand_in: Any) -> dict[str, Any]:
+    live = getattr(optimizer, attribute)
+    setattr(optimizer, attribute, stand_in)
+    try:
+        config = optimizer.get_config()
+    finally:
+        setattr(optimizer, attribute, live)
+    return {**config, attribute.removeprefix("_"): live}
+
+
+def copy_of(optimizer: Any) -> Any:
+    """A new one like it, without its state."""
+    return type(optimizer).from_config(config_of(optimizer))
 
 
 def copy_state(old: Any, made: Any) -> None:
@@ -148,7 +175,8 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
     _jit.amend_trainer(is_distributed)
-    made = _class(base, reduction).from_config(config)
+    kind, inner = _class(base, reduction), config.pop("inner_optimizer", None)
+    made = kind.from_config(config) if inner is None else kind(copy_of(inner), **config)
     if old is not None:
         _exclude_alike(old, made)
         if old.built:
@@ -159,10 +187,9 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
 
 def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
     """Keras would put its own around ours, and leave out the reduction on the rank whose own gradients overflowed."""
-    inner = type(optimizer).from_config(config)
-    scaled = keras.optimizers.LossScaleOptimizer(inner, name="loss_scale_optimizer")
     _jit.amend_trainer(is_distributed)
-    made = _scaling(_class(type(scaled), reduction)).from_config(scaled.get_config())
+    kind = _scaling(_class(keras.optimizers.LossScaleOptimizer, reduction))
+    made = kind(type(optimizer).from_config(config), name="loss_scale_optimizer")
     _exclude_alike(optimizer, made)
     if optimizer.built:
         made.build(optimizer._trainable_variables)
@@ -182,7 +209,7 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
     """Of a new optimizer: one that has made steps does not know the variables that its state is for."""
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
-        config["inner_optimizer"] = _legacy(inner, inner.get_config(), reduction)
+        config["inner_optimizer"] = _legacy(inner, config_of(inner), reduction)
         return type(optimizer).from_config(config)
     if int(optimizer.iterations) > 0:
         raise ValueError("this optimizer has made steps already: distribute a new one, or use hvd.load_model.")

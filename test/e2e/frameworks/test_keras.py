@@ -18,6 +18,7 @@ LEGACY = (
     "check_models_without_weights_are_told_from_others",
     "check_what_weight_decay_leaves_out",
     "check_the_class_is_keras_own_in_files",
+    "check_learning_rates_and_classes_that_keras_does_not_find",
     "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
     "check_legacy_has_no_accumulation",
     "check_metrics_are_averaged",
