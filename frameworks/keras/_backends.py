@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
+from distrun._parameters import without_numbers
 from distrun.errors import DistrunError
 from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
@@ -66,9 +66,8 @@ class Reduction:
 
 
 def path_of(variable: Any) -> str:
-    """What people know it by, without the numbers by which Keras tells the layers of a process apart: another rank may
-    have made more of them. Legacy Keras has TensorFlow's variables, which have names only."""
-    return re.sub(r"_\d+(?=[_/:]|$)", "", str(getattr(variable, "path", variable.name)))
+    """What people know it by. Legacy Keras has TensorFlow's variables, which have names only."""
+    return without_numbers(str(getattr(variable, "path", variable.name)))
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

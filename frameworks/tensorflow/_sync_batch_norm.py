@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from distrun import basics
+from distrun._parameters import without_numbers
 
 from .ops import allreduce
 
@@ -27,5 +28,5 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         if basics.size() == 1:
             return mean, variance
         stacked = tf.stack([mean, variance + tf.square(mean)])
-        mean, mean_square = tf.unstack(allreduce(stacked, name=f"sync_batch_norm.{self.name}"))
+        mean, mean_square = tf.unstack(allreduce(stacked, name=f"sync_batch_norm.{without_numbers(self.name)}"))
         return mean, mean_square - tf.square(mean)

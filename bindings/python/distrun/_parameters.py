@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -42,3 +43,9 @@ def local_variables(layer: Any) -> Sequence[Any]:
             )
     variables: Sequence[Any] = layer.trainable_variables
     return variables
+
+
+def without_numbers(name: str) -> str:
+    """Of a variable or a layer, without the numbers by which Keras tells the layers of a process apart: another rank
+    may have made more of them."""
+    return re.sub(r"_\d+(?=[_/:]|$)", "", name)

@@ -282,6 +282,19 @@ def a_variable_that_one_rank_lacks() -> None:
         equal(variables[2], 7.0)
 
 
+def layers_that_one_rank_has_more_of() -> None:
+    """Keras numbers those of a process, and names variables after them."""
+    if RANK == 0:
+        tf.keras.layers.Dense(1), hvd.SyncBatchNormalization()
+    dense, normal = tf.keras.layers.Dense(1), hvd.SyncBatchNormalization()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(dense(normal(tf.ones([2, 1]) * RANK, training=True)))
+    gradients = hvd.DistributedGradientTape(tape, op=hvd.Sum).gradient(loss, dense.trainable_variables)
+    equal(gradients[1], [2 * SIZE])
+    hvd.broadcast_variables(dense.trainable_variables, 0)
+    assert len(set(hvd.allgather(tf.reshape(dense.kernel, [-1])).numpy())) == 1
+
+
 def process_sets_and_join() -> None:
     if SIZE > 2:
         last = hvd.add_process_set([SIZE - 2, SIZE - 1])
@@ -527,6 +540,7 @@ nan_travels()
 overflow_on_one_rank()
 mismatches()
 a_variable_that_one_rank_lacks()
+layers_that_one_rank_has_more_of()
 process_sets_and_join()
 batch_norm()
 names_in_one_function()
