@@ -76,8 +76,9 @@ xla::Error* Flight::start(xla::CallFrame& frame) {
                                      "' is in flight already in this run of the program. Either the program runs on "
                                      "several devices of this rank (jax.pmap, arrays sharded over them), and each of "
                                      "them asks: start one rank for each device. Or a jitted function that holds it is "
-                                     "called more than once inside another one: take jax.jit off the inner function, "
-                                     "so that each call gets a name of its own."});
+                                     "called more than once inside another one, or lax.scan unrolls it: take jax.jit "
+                                     "off the inner function, or leave out unroll. Or the name is used twice in one "
+                                     "program, by a function and one inside it: give each a name of its own."});
 }
 
 // The name is this flight's.

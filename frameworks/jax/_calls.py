@@ -24,7 +24,8 @@ def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Seq
     traced = ""
     if is_traced(arrays):
         _names.refuse_several_devices()
-        traced = f"{operation}.{name}" if name is not None else _names.traced(operation, process_set)
+        given = None if name is None else f"{operation}.{name}"
+        traced = _names.traced(operation, process_set) if given is None else _names.distinct(given)
     return Spec(kind, traced, name, process_set, process_set.size() or 1, process_set.rank() or 0, **arguments)
 
 
@@ -80,8 +81,9 @@ _differentiable.defvjp(_forward, _backward)
 def _again(spec: Spec, gradients: list[Any], kind: Kind = Kind.ALLREDUCE, **changes: Any) -> list[jax.Array]:
     """An operation of the backward pass, named after the one of the forward pass."""
     traced = f"{spec.traced_name}.grad" if spec.traced_name else ""
-    if not traced and is_traced(gradients):
-        traced = _names.traced(f"{kind.name.lower()}.grad", spec.process_set)
+    if is_traced(gradients):  # of one operation several where its vjp is called several times
+        operation = f"{kind.name.lower()}.grad"
+        traced = _names.distinct(traced) if traced else _names.traced(operation, spec.process_set)
     name = None if spec.name is None else f"{spec.name}.grad"
     return run(spec._replace(kind=kind, traced_name=traced, name=name, **changes), gradients)
 

@@ -114,6 +114,18 @@ def traced(operation: str, process_set: ProcessSet) -> str:
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count))
     name = f"{operation}.{_function(traces[0])}.{next(counters[operation])}"
     # Two functions of one line, or one for arrays of two shapes, which was traced for each.
+    return _free(name, itertools.count(), traces)
+
+
+def distinct(name: str) -> str:
+    """A name that the program has given, numbered where the innermost function, or what it calls, has used it before.
+    Not where a function around it has: JAX keeps what it traced, and on another rank maybe for another caller."""
+    traces = _traces()[:1]
+    counters = _counters.setdefault(traces[0], defaultdict(itertools.count)) if traces else defaultdict(itertools.count)
+    return _free(name, counters[name], traces)
+
+
+def _free(name: str, uses: Iterator[int], traces: list[Any]) -> str:
     taken = [_names_so_far(trace) for trace in traces]
-    numbered = (name if use == 1 else f"{name}#{use}" for use in itertools.count(1))
+    numbered = (f"{name}#{use + 1}" if use else name for use in uses)
     return next(one for one in numbered if not any(one in names for names in taken))

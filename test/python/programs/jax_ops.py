@@ -210,6 +210,28 @@ def check_many_operations_in_one_program() -> None:
         same(many(xs), expected)
 
 
+def check_one_name_for_several_operations_of_a_program() -> None:
+    """They are numbered, in every trace alike, as are those of a vjp that is called several times."""
+    from distrun.jax import _names
+
+    def step(x: jax.Array) -> Any:
+        metrics = [hvd.allreduce(x + index, op=hvd.Sum, name="metric") for index in range(12)]
+        _, back = jax.vjp(functools.partial(hvd.allreduce, op=hvd.Sum, name="twice"), x)
+        return metrics, [back(x + index)[0] for index in range(2)]
+
+    names = ["allreduce.metric", *(f"allreduce.metric#{use}" for use in range(2, 13))]
+    names += ["allreduce.twice", "allreduce.twice.grad", "allreduce.twice.grad#2"]
+    for rows in (3, 4):
+        equations = jax.make_jaxpr(step)(jnp.ones((rows, 100))).eqns
+        assert sorted(name for one in equations for name in set(_names._names_of(one))) == sorted(names)
+    compiled = jax.jit(step)
+    expected = [jnp.full((3, 100), (1.0 + index) * hvd.size()) for index in range(12)]
+    for _ in range(3):
+        hvd.barrier()
+        time.sleep(0.02 * hvd.rank())  # so that the others have several in flight
+        same(compiled(jnp.ones((3, 100))), (expected, expected[:2]))
+
+
 def check_each_equation_is_looked_at_once() -> None:
     """For the names of the operations: a step may have thousands of both."""
     from distrun.jax import _names
