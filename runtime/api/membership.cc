@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxSettings = 256;
 constexpr std::size_t kMaxNamed = 8;  // hosts in one warning
+constexpr const char* kInstall =
+    "install the same everywhere (pip needs --force-reinstall where the version is the same)";
 
 using NamedValue = std::pair<std::string, std::string>;
 
@@ -60,6 +62,10 @@ Introduction introduce(const net::World& world, const Settings& settings, std::s
 
 Status adopt(const Introduction& leader, Settings& settings, std::vector<std::string>& warnings) {
   for (const auto& [name, value] : leader.job_settings) {
+    if (std::ranges::find(setting_rows(), name, &SettingRow::name) == setting_rows().end()) {
+      return {Errc::kProtocol, "rank 0 on " + leader.host + " has a setting " + name +
+                                   " which this rank's distrun does not know: their builds differ; " + kInstall};
+    }
     const std::string mine = value_of(settings, name);
     if (mine == value) continue;
     warnings.push_back("setting " + name + "=" + mine + " is replaced by rank 0's " + name + "=" + value +
@@ -74,8 +80,7 @@ std::string other_builds(const std::vector<std::string>& hosts, const std::strin
   std::string names;
   for (std::size_t i = 0; i < std::min(hosts.size(), kMaxNamed); ++i) names += (i == 0 ? "" : ", ") + hosts[i];
   if (hosts.size() > kMaxNamed) names += " and " + std::to_string(hosts.size() - kMaxNamed) + " more";
-  return "another build of distrun than rank 0's on " + own_host + " is on " + names +
-         "; install the same everywhere (pip needs --force-reinstall where the version is the same)";
+  return "another build of distrun than rank 0's on " + own_host + " is on " + names + "; " + kInstall;
 }
 
 }  // namespace
@@ -102,10 +107,10 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
     }
     if (rank == 0) DISTRUN_RETURN_IF_ERROR(adopt(*introduction, settings, membership.warnings));
     membership.hosts.push_back(introduction->host);
-    const bool named = std::ranges::find(other, introduction->host) != other.end();
-    if (introduction->build != build && !named) other.push_back(introduction->host);
+    if (world.rank != 0 || introduction->build == build) continue;
+    if (std::ranges::find(other, introduction->host) == other.end()) other.push_back(introduction->host);
   }
-  if (world.rank == 0 && !other.empty()) membership.warnings.push_back(other_builds(other, world.host));
+  if (!other.empty()) membership.warnings.push_back(other_builds(other, world.host));
   return membership;
 }
 

@@ -89,7 +89,8 @@ class WireReader {
   void fail(std::string_view what);
   [[nodiscard]] bool ok() const { return fault_.empty(); }
   [[nodiscard]] std::size_t remaining() const { return rest_.size(); }
-  // Everything was read and nothing was wrong; otherwise kProtocol: "<message> from the wire: <fault>".
+  // Everything was read and nothing was wrong; otherwise kProtocol: "<message> from the wire is malformed
+  // (...): <fault>".
   Status finish(std::string_view message);
 
  private:

@@ -15,7 +15,7 @@ struct File {
 };
 constexpr File kFiles[] = {
     {Abi::kOpenMpi, "libmpi.so.40"}, {Abi::kStandard, "libmpi_abi.so.1"}, {Abi::kStandard, "libmpi_abi.so.0"}};
-// MPICH's own interface, which distrun does not know: Debian's name, and everybody else's.
+// MPICH's own interface, which distrun does not know: Debian's name, and that of MPICH itself and of Intel MPI.
 constexpr const char* kUnknown[] = {"libmpich.so.12", "libmpi.so.12"};
 
 // Finds symbols and remembers the first that is missing.

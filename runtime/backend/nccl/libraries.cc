@@ -12,8 +12,7 @@ constexpr const char* kNccl = "libnccl.so.2";
 // One of these is there where the kernel's side of the driver is: bare metal and containers, WSL, Jetson.
 constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"};
 
-Status missing(const Loader& loader, const char* name, const std::string& cure) {
-  const std::string why = loader.why();
+Status missing(const std::string& why, const char* name, const std::string& cure) {
   return {Errc::kUnsupported, (why.empty() ? std::string(name) + " not found" : why) + "; " + cure};
 }
 
@@ -35,7 +34,7 @@ void find(const Loader& loader, void* library, const char* symbol, Function*& fu
 Status load_driver(const Loader& loader, CudaApi& cuda) {
   void* library = loader.open(kDriver, true);
   if (library == nullptr) library = loader.open(kDriver, false);
-  if (library == nullptr) return missing(loader, kDriver, "install the NVIDIA driver");
+  if (library == nullptr) return missing(loader.why(), kDriver, "install the NVIDIA driver");
   std::string lost;
 #define DISTRUN_CUDA_FUNCTION(member, symbol, arguments) find(loader, library, #symbol, cuda.member, lost);
   DISTRUN_CUDA_FUNCTIONS(DISTRUN_CUDA_FUNCTION)
@@ -46,14 +45,17 @@ Status load_driver(const Loader& loader, CudaApi& cuda) {
 }
 
 // A framework that is imported later gets what is opened here, for the name is the same: so its own comes before the
-// system's, which may be older.
-void* open_nccl(const Loader& loader) {
+// system's, which may be older. `why`: of the first that is there and cannot be opened.
+void* open_nccl(const Loader& loader, std::string& why) {
   if (void* loaded = loader.open(kNccl, true); loaded != nullptr) return loaded;
   for (const std::string& path : package_paths(loader.plugin_file, kNccl)) {
     if (!loader.exists(path.c_str())) continue;
     if (void* found = loader.open(path, false); found != nullptr) return found;
+    if (why.empty()) why = loader.why();
   }
-  return loader.open(kNccl, false);
+  void* const found = loader.open(kNccl, false);
+  if (found == nullptr && why.empty()) why = loader.why();
+  return found;
 }
 
 std::string version_text(int version) {
@@ -63,10 +65,11 @@ std::string version_text(int version) {
 
 Status load_nccl(const Loader& loader, Libraries& libraries) {
   constexpr const char* kCure =
-      "install the package nvidia-nccl-cu12 (nvidia-nccl-cu13 for CUDA 13) into this Python environment, or have the "
-      "library's folder in LD_LIBRARY_PATH";
-  void* library = open_nccl(loader);
-  if (library == nullptr) return missing(loader, kNccl, kCure);
+      "install the package nvidia-nccl-cu12 (nvidia-nccl-cu13 for CUDA 13) into this Python environment, or, where it "
+      "has none, have the library's folder in LD_LIBRARY_PATH (LD_PRELOAD goes before both)";
+  std::string why;
+  void* library = open_nccl(loader, why);
+  if (library == nullptr) return missing(why, kNccl, kCure);
   std::string lost;
 #define DISTRUN_NCCL_FUNCTION(result, member, symbol, arguments) \
   find(loader, library, #symbol, libraries.nccl.member, lost);

@@ -100,6 +100,8 @@ struct Files {
   int version = 22003;
   int packaged_version = 22703;
   std::vector<std::string> asked;
+  std::set<std::string> broken;  // there, but cannot be opened
+  std::string why;               // of the last open()
 };
 
 Status load(Files& files) {
@@ -107,6 +109,8 @@ Status load(Files& files) {
   const Loader loader = {.exists = [&](const char* path) { return files.there.contains(path); },
                          .open = [&](const std::string& name, bool loaded) -> void* {
                            files.asked.push_back(name + (loaded ? " loaded" : ""));
+                           files.why = (files.there.contains(name) ? "truncated: " : "not there: ") + name;
+                           if (files.broken.contains(name)) return nullptr;
                            version = name == kPackaged ? files.packaged_version : files.version;
                            return !loaded && files.there.contains(name) ? &version : nullptr;
                          },
@@ -118,7 +122,7 @@ Status load(Files& files) {
                              return kNcclSuccess;
                            });
                          },
-                         .why = [] { return std::string(); },
+                         .why = [&] { return files.why; },
                          .plugin_file = kPlugin};
   return load_libraries(loader).status();
 }
@@ -136,9 +140,11 @@ TEST_CASE("nccl: what is missing is named, with the cure", "[nccl]") {
   CHECK(says(load(no_gpu), "no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver"));
   CHECK(no_gpu.asked.empty());
   Files no_driver{.there = {"/dev/dxg", "libnccl.so.2"}};
-  CHECK(says(load(no_driver), "libcuda.so.1 not found; install the NVIDIA driver"));
+  CHECK(says(load(no_driver), "not there: libcuda.so.1; install the NVIDIA driver"));
   Files no_nccl{.there = {"/dev/nvidiactl", "libcuda.so.1"}};
-  CHECK(says(load(no_nccl), "libnccl.so.2 not found; install the package nvidia-nccl-cu12"));
+  CHECK(says(load(no_nccl), "not there: libnccl.so.2; install the package nvidia-nccl-cu12"));
+  Files broken{.there = {"/dev/nvidiactl", "libcuda.so.1", kPackaged}, .broken = {kPackaged}};
+  CHECK(says(load(broken), "truncated: " + kPackaged + "; install the package nvidia-nccl-cu12"));
   Files old_driver{.without = "cuMemAllocAsync"};
   CHECK(says(load(old_driver), "has no cuMemAllocAsync; install a driver of CUDA 11.2 or newer"));
   Files old_nccl{.without = "ncclCommInitRankConfig", .version = 21210};

@@ -2,6 +2,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "distrun/distrun.h"
+#include "runtime/api/exchange.h"
+#include "runtime/net/wire.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
 
@@ -64,6 +67,26 @@ TEST_CASE("builds of the same sources are not warned of", "[api]") {
     const auto membership = agree_on_membership(store, world_of(rank, 2), settings, deadline_after(20));
     EXPECT_OK(membership);
     EXPECT(membership->warnings.empty());
+  });
+}
+
+TEST_CASE("a setting that rank 0's build alone has is an error that says so", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(2, [&](int rank) {
+    if (rank == 0) {
+      net::WireWriter writer;
+      writer.string(distrun_version()).string("a newer one").string("host0");
+      writer.list(std::vector<std::string>{"a_new_setting"},
+                  [](net::WireWriter& to, const std::string& name) { to.string(name).string("1"); });
+      const auto bytes = writer.view();
+      EXPECT_OK(exchange(store, {.ranks = {0, 1}, .index = 0}, "members",
+                         {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, deadline_after(20)));
+      return;
+    }
+    Settings settings;
+    const auto membership = agree_on_membership(store, world_of(rank, 2), settings, deadline_after(20));
+    EXPECT_EQ(membership.status().code(), Errc::kProtocol);
+    EXPECT(membership.status().message().starts_with("rank 0 on host0 has a setting a_new_setting which this rank's"));
   });
 }
 
