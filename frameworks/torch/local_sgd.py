@@ -12,7 +12,7 @@ from distrun._collectives import batch_call
 from distrun._objects import allgather_object
 from distrun.process_sets import ProcessSet, global_process_set, number_kept, registered_id
 
-from ._adapter import collective
+from ._adapter import collective, is_dense
 
 Parameters: TypeAlias = torch.nn.Module | Mapping[str, torch.Tensor] | Iterable[Any]
 Named: TypeAlias = list[tuple[str, torch.Tensor]]
@@ -23,7 +23,8 @@ class PeriodicAverage:
 
     def __init__(
         self,
-        tensors: Callable[[], Named],
+        parameters: Callable[[], Named],
+        buffers: Callable[[], Named],
         period: int,
         warmup_steps: int,
         optimizer: torch.optim.Optimizer | None,
@@ -32,7 +33,8 @@ class PeriodicAverage:
         self.period = period
         self.warmup_steps = warmup_steps
         self.steps = 0
-        self._tensors = tensors
+        self._parameters = parameters
+        self._buffers = buffers
         self._optimizer = optimizer
         self._process_set = process_set
         self._prefix: str | None = None
@@ -53,8 +55,7 @@ class PeriodicAverage:
         self._process_set.rank()
         if self._process_set.size() == 1:
             return
-        own = [(name, tensor) for name, tensor in self._tensors() if _has_average(tensor)]
-        pairs = _once([*own, *self._agree_on_state()])
+        pairs = self._agree()
         what = batch_call(Kind.ALLREDUCE, [self._name(name) for name, _ in pairs], self._process_set)
         tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for _, tensor in pairs]
         collective.same_size(tensors, what._replace(reduce=ReduceOp.AVERAGE), in_place=True).wait()
@@ -72,21 +73,26 @@ class PeriodicAverage:
             self._prefix = f"periodic_average{number_kept('periodic_average', self._process_set)}"
         return f"{self._prefix}.{name}"
 
-    def _agree_on_state(self) -> Named:
-        """What every rank has of _state(): a parameter that has had no gradient on some rank has none there.
+    def _agree(self) -> Named:
+        """The parameters, and what every rank has alike of buffers and _state(): a parameter that has had no gradient
+        on some rank has none there, and a buffer may have come later or follow the rank's own data.
 
-        Also without an optimizer: who has joined answers nothing, and its weights would count as zero.
+        Also without any of them: who has joined answers nothing, and its weights would count as zero.
         """
-        own = [] if self._optimizer is None else self._state(self._optimizer)
-        keys = allgather_object([name for name, _ in own], self._name("state"), self._process_set)
-        if len(keys) != self._process_set.size():
+        parameters = self._parameters()
+        state = [] if self._optimizer is None else self._state(self._optimizer)
+        pairs = _once([pair for pair in (*parameters, *self._buffers(), *state) if _has_average(pair[1])])
+        always = {name for name, _ in parameters}
+        own = {(name, str(tensor.dtype), *tensor.shape): name for name, tensor in pairs if name not in always}
+        everybodys = allgather_object(list(own), self._name("state"), self._process_set)
+        if len(everybodys) != self._process_set.size():
             raise errors.InvalidArgument(
-                f"periodic_average: only {len(keys)} of the {self._process_set.size()} ranks average, the others have "
-                "called join() and would count as zero. Make the same number of steps on all ranks, or average() on "
-                "all of them before join() and not again."
+                f"periodic_average: only {len(everybodys)} of the {self._process_set.size()} ranks average, the others "
+                "have called join() and would count as zero. Make the same number of steps on all ranks, or average() "
+                "on all of them before join() and not again."
             )
-        common = set(keys[0]).intersection(*keys)
-        return [(name, tensor) for name, tensor in own if name in common]
+        common = always.union(own[what] for what in set(own).intersection(*everybodys))
+        return [(name, tensor) for name, tensor in pairs if name in common]
 
     def _state(self, optimizer: torch.optim.Optimizer) -> Named:
         """The optimizer's tensors of a parameter's shape, which begin to exist with its first step."""
@@ -103,19 +109,21 @@ def _has_average(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _listed(model: Parameters) -> Callable[[], Named]:
-    """A module may have put another tensor in the place of a buffer since."""
+def _listed(model: Parameters) -> tuple[Callable[[], Named], Callable[[], Named]]:
+    """Its parameters and its buffers: a module may have put another tensor in the place of one since."""
     if isinstance(model, torch.nn.Module):
-        return lambda: [*model.named_parameters(), *model.named_buffers()]
+        return lambda: list(model.named_parameters()), lambda: list(model.named_buffers())
     given = _parameters.named(model, torch.Tensor)
-    return lambda: given
+    return lambda: given, lambda: []
 
 
 def _once(pairs: Named) -> Named:
     """Without tied tensors' other names: what is in flight twice would be averaged with half a result."""
     result: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
     for name, tensor in pairs:
-        result.setdefault((tensor.data_ptr() or name, tensor.shape, tensor.stride()), (name, tensor.detach()))
+        # In whatever shape its memory is seen.
+        form = (tensor.numel(),) if is_dense(tensor.shape, tensor.stride()) else (tensor.shape, tensor.stride())
+        result.setdefault((tensor.data_ptr() or name, tensor.dtype, *form), (name, tensor.detach()))
     return list(result.values())
 
 
@@ -128,13 +136,13 @@ def periodic_average(
 ) -> PeriodicAverage:
     """Averages the model's parameters over the ranks after every `period` steps. Use an ordinary optimizer with it.
 
-    model: a module (what it then has of buffers is averaged too, but for whole numbers), or tensors as
-    broadcast_parameters takes them. warmup_steps: so many steps first with an average after each; for SGD, with
-    momentum or without, that is training with averaged gradients, so this is post-local SGD. optimizer: its momenta are
-    averaged too, those that all ranks have. All ranks begin with the same parameters: broadcast_parameters.
+    model: a module (of its buffers, but for whole numbers, what all ranks then have in the same shape is averaged too),
+    or tensors as broadcast_parameters takes them. warmup_steps: so many steps first with an average after each; for
+    SGD, with momentum or without, that is training with averaged gradients, so this is post-local SGD. optimizer: its
+    momenta are averaged too, those that all ranks have. All ranks begin with the same parameters: broadcast_parameters.
     """
     if period < 1:
         raise ValueError(f"period is a number of steps from 1, not {period!r}.")
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps is a number of steps from 0, not {warmup_steps!r}.")
-    return PeriodicAverage(_listed(model), period, warmup_steps, optimizer, process_set)
+    return PeriodicAverage(*_listed(model), period, warmup_steps, optimizer, process_set)

@@ -8,6 +8,7 @@ from torch import nn
 from torch_optimizer import assert_same, batch, loss_of, make_model, sgd, together
 
 import distrun.torch as hvd
+from distrun.torch.local_sgd import _once
 
 
 def step_alone(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, rank: int) -> None:
@@ -130,6 +131,11 @@ def check_tied_weights() -> None:
         weight = start + hvd.rank()
         hvd.periodic_average({"a": weight, "b": weight, "c": weight.view(1000)}, 1).average()
         assert torch.equal(weight, mean)
+        weight = start + hvd.rank()
+        tied = {"a": weight, "b": nn.Parameter(weight.view(10, 100)), "c": weight.view(10, 100).t()}
+        assert [name for name, _ in _once(list(tied.items()))] == ["a"]
+        hvd.periodic_average(tied, 1).average()
+        assert torch.equal(weight, mean)
     model = nn.Sequential(nn.Linear(30, 30, bias=False), nn.Linear(30, 30, bias=False))
     model[1].weight = model[0].weight
     with torch.no_grad():
@@ -153,6 +159,29 @@ def check_complex_numbers_and_new_buffers() -> None:
     assert torch.equal(module.weight, torch.full((3, 2), 1 + 2j) * mean)
     assert torch.equal(optimizer.state[module.weight]["momentum_buffer"], torch.full((3, 2), 3 - 1j) * mean)
     assert module.mean.tolist() == [mean] * 2 and first.tolist() == [0.0] * 2
+
+
+def check_buffers_that_differ() -> None:
+    """What some rank has not, or in another shape or type, every rank keeps."""
+    rank, mean = hvd.rank(), (hvd.size() - 1) / 2
+    module = nn.Linear(2, 2)
+    averager = hvd.periodic_average(module, 1)
+    for _ in range(2):
+        with torch.no_grad():
+            module.weight.fill_(rank)
+        module.register_buffer("all", torch.full((3,), float(rank)))
+        module.register_buffer("cache", torch.full((2 + rank,), float(rank)))
+        module.register_buffer("wide", torch.full((2,), float(rank), dtype=torch.float64 if rank else torch.float32))
+        if rank == 0:
+            module.register_buffer("mine", torch.full((2,), 7.0))
+        averager.average()
+        assert bool((module.weight == mean).all()) and module.all.tolist() == [mean] * 3
+        if hvd.size() > 1:
+            assert module.cache.tolist() == [rank] * (2 + rank) and module.wide.tolist() == [rank] * 2
+        assert rank != 0 or module.mine.tolist() == [7.0] * 2
+    nothing = nn.Module()
+    nothing.register_buffer("cache", torch.full((2 + rank,), float(rank)))
+    hvd.periodic_average(nothing, 1).average()
 
 
 def check_what_is_refused() -> None:
