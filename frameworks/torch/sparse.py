@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -28,9 +29,8 @@ def sparse_allreduce_async(
     shape, dense = tensor.shape, tensor.detach()
     # Entries become rows, so that ranks with different numbers of them fit together.
     rows, values = dense._indices().t().contiguous(), dense._values()
-    own = torch.tensor([shape], dtype=torch.int64)
     what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if name else None, process_set, 3)
-    handle = collective.allgather_sizes([own.to(rows.device), rows, values], what)
+    handle = collective.allgather_sizes([_on_device(shape, rows.device), rows, values], what)
 
     def finish() -> torch.Tensor:
         (shapes, all_rows, all_values), (present, *_) = handle.wait()
@@ -40,6 +40,12 @@ def sparse_allreduce_async(
         return torch.sparse_coo_tensor(all_rows.t(), all_values, shape, check_invariants=False)
 
     return finish
+
+
+@functools.lru_cache(maxsize=1024)
+def _on_device(shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """One row with the shape. Kept: to make it on a GPU waits for what the GPU has to do, in backward."""
+    return torch.tensor([shape], dtype=torch.int64, device=device)
 
 
 def _same_shapes(name: str | None, shapes: list[list[int]], present: tuple[int, ...], process_set: ProcessSet) -> None:

@@ -9,6 +9,7 @@ import torch
 from checks import raises, run, wait_for
 
 import distrun.torch as hvd
+from distrun.torch.sparse import _on_device
 
 DTYPES = (
     torch.uint8,
@@ -205,6 +206,9 @@ def check_sparse() -> None:
     for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
         result = hvd.synchronize(hvd.sparse_allreduce_async(tensor, name=f"sparse{op}", op=op))
         torch.testing.assert_close(result.to_dense(), hvd.allreduce(tensor.to_dense(), op=hvd.Sum) * factor)
+    made = _on_device.cache_info().misses
+    hvd.synchronize(hvd.sparse_allreduce_async(tensor, name="again", op=hvd.Sum))
+    assert _on_device.cache_info().misses == made  # it would wait for a GPU
     longer = torch.sparse_coo_tensor([[0, 3]], values, (max(4, size) + rank, 2), check_invariants=True)
     handle = hvd.sparse_allreduce_async(longer, name="longer", op=hvd.Sum)
     if size > 1:
