@@ -107,8 +107,9 @@ def broadcast_optimizer_state(
         _put_state(optimizer, received, taken)
     _broadcast([(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(taken.tensors)], root_rank)
     if not is_root and own:
+        load = optimizer._load if isinstance(optimizer, InFront) else optimizer.load_state_dict
         with kept_groups(optimizer):
-            optimizer.load_state_dict(state)
+            load(state)
 
 
 def _loads_its_own_way(optimizer: Any) -> bool:

@@ -148,6 +148,10 @@ class InFront(torch.optim.Optimizer):
         self._reducer.forget_errors()
         self._synchronized = self._reduced_for_scaler = None
         self._should_synchronize = True
+        self._load(state_dict)
+
+    def _load(self, state_dict: dict[str, Any]) -> None:
+        """The wrapped optimizer's load_state_dict; what is ours goes on as it does on the rank that sends its state."""
         with kept_groups(self):
             super().load_state_dict(state_dict)
 

@@ -92,6 +92,32 @@ def check_a_resumed_run_begins_without_errors() -> None:
         assert not all(torch.equal(one, its) for one, its in zip(kept.parameters(), other.parameters(), strict=True))
 
 
+class OwnWay(torch.optim.SGD):
+    """broadcast_optimizer_state gives it the state by its own load_state_dict."""
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+
+
+def check_broadcast_leaves_the_errors() -> None:
+    """The root's go on, so the others' must: the state is everybody's already."""
+    for compression in FEEDBACK.values():
+        models = []
+        for broadcast in (False, True):
+            model = make_model()
+            optimizer = hvd.DistributedOptimizer(
+                OwnWay(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), compression=compression
+            )
+            for step in range(4):
+                optimizer.zero_grad()
+                loss_of(model, batch(step, hvd.rank())).backward()
+                optimizer.step()
+                if broadcast:
+                    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            models.append(model)
+        assert_same(*models, rtol=0.0, atol=0.0)
+
+
 def check_parameters_without_a_gradient() -> None:
     for compression in FEEDBACK.values():
         layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
