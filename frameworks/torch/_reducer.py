@@ -79,7 +79,6 @@ class _Slot:
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
-        self.marked: weakref.ref[torch.Tensor] | None = None
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
@@ -183,17 +182,16 @@ class Reducer:
         if failure is not None:
             raise failure
 
-    def mark(self) -> None:
-        """Remembers the gradients as they are now, for `replaced`."""
-        for slot in self._slots:
-            slot.marked = None if slot.param.grad is None else weakref.ref(slot.param.grad)
-
-    def replaced(self) -> bool:
-        """True if some gradient is another tensor than the marked one. A sparse one may be: scalers coalesce it."""
-        return any(
-            grad is not None and grad.layout == torch.strided and (slot.marked is None or slot.marked() is not grad)
-            for slot, grad in ((slot, slot.param.grad) for slot in self._slots)
-        )
+    @torch.no_grad()
+    def finite(self) -> torch.Tensor:
+        """Whether all gradients are finite now: one element, so that nothing waits for CUDA before it is looked at."""
+        grads = [slot.param.grad for slot in self._slots if slot.param.grad is not None]
+        values = [grad._values() if grad.is_sparse else grad for grad in grads]
+        # No sum of float32 overflows here.
+        sums = [value.sum(dtype=torch.promote_types(value.dtype, torch.float64)) for value in values]
+        if not sums:
+            return torch.tensor(True)
+        return torch.stack([one.to(sums[0].device, non_blocking=True) for one in sums]).isfinite().all()
 
     def reset(self, passes: int | None = None) -> None:
         """Waits for what is on its way, drops it, and starts counting backward passes anew."""

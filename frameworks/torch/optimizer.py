@@ -43,10 +43,10 @@ class InFront(torch.optim.Optimizer):
     _reducer: Reducer
     _active: bool
     _parameter_names: dict[torch.Tensor, str]  # Horovod's attribute, which programs read
-    # How many gradients had arrived when they were last reduced: by synchronize(), for a scaler; None once used. One
-    # that arrives later makes both void.
+    # How many gradients had arrived when they were last reduced: by synchronize(), for a scaler (and whether they were
+    # finite); None once used. One that arrives later makes both void.
     _synchronized: int | None
-    _reduced_for_scaler: int | None
+    _reduced_for_scaler: tuple[int, torch.Tensor] | None
     _should_synchronize: bool
 
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
@@ -62,14 +62,17 @@ class InFront(torch.optim.Optimizer):
         unscales and clips them: all ranks must judge the same ones, or an overflow would end the step on some only."""
         if self._active and self._reducer.arrived != self._synchronized and not self._is_reduced_for_scaler():
             self._reducer.finish()
-            self._reducer.mark()
-            self._reduced_for_scaler = self._reducer.arrived
+            self._reduced_for_scaler = self._reducer.arrived, self._reducer.finite()
         own = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", own))
 
     def _is_reduced_for_scaler(self) -> bool:
-        # A program may put in gradients that backward has not made, and nobody tells us of a step that was left out.
-        return self._reduced_for_scaler == self._reducer.arrived and not self._reducer.replaced()
+        if self._reduced_for_scaler is None:
+            return False
+        # Nobody tells us of a step that was left out, and the next one's gradients need not be backward's; but a scaler
+        # makes no step of those that are not finite. Ranks agree on that: asked twice in such a step, all reduce twice.
+        arrived, finite = self._reduced_for_scaler
+        return arrived == self._reducer.arrived and bool(finite)
 
     def synchronize(self) -> None:
         """Waits until the gradients of all ranks are reduced into the parameters' `grad`.

@@ -95,17 +95,28 @@ def check_overflow_of_a_narrow_gradient() -> None:
 
 
 def check_who_asks_several_times_reduces_once() -> None:
-    """Lightning asks before it unscales the gradients and before it clips them, and then the scaler asks."""
-    model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0)
-    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
-    scaler.scale(loss_of(model, batch(0, hvd.rank()))).backward()
-    assert not any(optimizer._step_supports_amp_scaling for _ in range(2))
-    scaler.unscale_(optimizer)
-    scaler.step(optimizer)
-    local = make_model()
-    loss_of(local, batch(0, hvd.rank())).backward()
-    for found, own in zip(model.parameters(), local.parameters(), strict=True):
-        torch.testing.assert_close(found.grad, hvd.allreduce(own.grad, op=hvd.Sum))
+    """Lightning asks before it unscales the gradients and before it clips them, and then the scaler asks. In between a
+    program may change them."""
+    for compression in (hvd.Compression.none, hvd.Compression.ef_bf16):
+        for replaced in (False, True):
+            model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+            optimizer = hvd.DistributedOptimizer(
+                sgd(model.parameters()), model.named_parameters(), op=hvd.Sum, compression=compression
+            )
+            scaler.scale(loss_of(model, batch(0, hvd.rank()))).backward()
+            assert not any(optimizer._step_supports_amp_scaling for _ in range(2))
+            scaler.unscale_(optimizer)
+            if replaced:
+                for param in model.parameters():
+                    param.grad = torch.nan_to_num(param.grad)
+            before = [param.grad.clone() for param in model.parameters()]
+            scaler.step(optimizer)
+            assert all(torch.equal(param.grad, grad) for param, grad in zip(model.parameters(), before, strict=True))
+            local = make_model()
+            loss_of(local, batch(0, hvd.rank())).backward()
+            tolerance = {"rtol": 0.02, "atol": 0.02} if compression is not hvd.Compression.none else {}
+            for found, own in zip(model.parameters(), local.parameters(), strict=True):
+                torch.testing.assert_close(found.grad, hvd.allreduce(own.grad, op=hvd.Sum), **tolerance)
 
 
 def check_fewer_passes_after_a_step_that_was_skipped() -> None:
@@ -170,20 +181,23 @@ def check_scaler_alone() -> None:
 
 def check_gradients_that_backward_did_not_make() -> None:
     """Put in by hand they run no hook; what was reduced for a step that was left out does not count for the next."""
-    for emptied in (False, True):
+    for way in ("new", "emptied", "in place"):
         for bad in (None, 1):
             model, expected = make_model(), make_model()
             optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
             reference = sgd(expected.parameters())
             scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
             for step in range(STEPS):
-                if emptied:
+                if way == "emptied":
                     model.zero_grad()
                 loss = loss_of(model, batch(step, hvd.rank())) / hvd.size()
                 loss = scaler.scale(loss * float("inf") if overflows(step, bad) else loss)
                 params = list(model.parameters())
                 for param, grad in zip(params, torch.autograd.grad(loss, params), strict=True):
-                    param.grad = grad
+                    if way == "in place" and param.grad is not None:
+                        param.grad.copy_(grad)
+                    else:
+                        param.grad = grad
                 scaler.step(optimizer)
                 scaler.update()
                 reference.zero_grad()
