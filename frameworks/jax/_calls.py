@@ -24,7 +24,7 @@ def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Seq
     traced = ""
     if is_traced(arrays):
         _names.refuse_several_devices()
-        given = None if name is None else f"{operation}.{name}"
+        given = None if name is None else _names.in_set(f"{operation}.{name}", process_set)
         traced = _names.traced(operation, process_set) if given is None else _names.distinct(given)
     return Spec(kind, traced, name, process_set, process_set.size() or 1, process_set.rank() or 0, **arguments)
 

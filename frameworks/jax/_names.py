@@ -3,7 +3,8 @@
 They are fixed when a function is traced, must be equal on all ranks and different from each other. A rank may trace a
 function again (a last batch of another size) while the others do not, and JAX keeps what it traced of the functions
 inside it: of an inner jax.jit, of a body of lax.scan, of jax.checkpoint. So operations are counted in the innermost
-function, and where that is written is part of their names: "allreduce.train_step@train.py:12.0".
+function, and where that is written is part of their names: "allreduce.train_step@train.py:12.0". Those of a process set
+are counted by themselves, as only its members may have them: "allreduce.train_step@train.py:12.0@1".
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ def refuse_several_devices() -> None:
         )
 
 
+def in_set(name: str, process_set: ProcessSet) -> str:
+    """Another name in each process set: XLA may run a program's operations at once, those of several sets too."""
+    return f"{name}@{process_set.process_set_id}" if process_set.process_set_id else name
+
+
 def traced(operation: str, process_set: ProcessSet) -> str:
     """The name of the next operation of this kind in the program that is being traced; outside of one, as in a vmap by
     itself, operations are counted as all others are, from 0 again after join."""
@@ -112,7 +118,7 @@ def traced(operation: str, process_set: ProcessSet) -> str:
         number = _session.current().number(f"jax.traced.{operation}", process_set.process_set_id or 0)
         return f"{operation}.jit.{number}"
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count))
-    name = f"{operation}.{_function(traces[0])}.{next(counters[operation])}"
+    name = in_set(f"{operation}.{_function(traces[0])}.{next(counters[in_set(operation, process_set)])}", process_set)
     # Two functions of one line, or one for arrays of two shapes, which was traced for each.
     return _free(name, itertools.count(), traces)
 

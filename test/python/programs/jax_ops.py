@@ -360,6 +360,30 @@ def check_process_sets() -> None:
         hvd.remove_process_set(one)
 
 
+def check_only_the_members_of_a_set_have_its_operations() -> None:
+    """In a program of all ranks: their names leave those of all ranks as they are, given or not, and the gradients'."""
+    if hvd.size() == 1:
+        return
+    size, last = hvd.size(), hvd.size() - 1
+    only = hvd.add_process_set([last])
+
+    def slope(x: jax.Array, **arguments: Any) -> jax.Array:
+        return jax.grad(lambda y: (hvd.allreduce(y, op=hvd.Sum, **arguments) ** 2).sum())(x)
+
+    @jax.jit
+    def step(x: jax.Array) -> tuple[jax.Array, ...]:
+        if hvd.rank() == last:
+            x = slope(slope(x, name="g", process_set=only), process_set=only)
+        named = hvd.allreduce(x, op=hvd.Sum, name="g")
+        unnamed = hvd.allreduce(named, op=hvd.Sum)
+        return named, unnamed, slope(unnamed, name="g")
+
+    for _ in range(3):
+        named, unnamed = size + 3.0, size * (size + 3.0)
+        same(step(jnp.ones(3)), tuple(jnp.full(3, one) for one in (named, unnamed, 2 * size**2 * unnamed)))
+    hvd.remove_process_set(only)
+
+
 def check_join() -> None:
     step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="joined"))
     for _ in range(hvd.rank() + 1):
