@@ -142,8 +142,8 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     """For a rank that has run out of data: takes part in what the others do until they have too. Not inside jax.jit.
 
     It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
-    still divides by the size of the set. What JAX has dispatched and not begun is waited for first. Returns the rank
-    that joined last. `device` is Horovod's and has no effect.
+    still divides by the size of the set. What JAX has dispatched and not begun is waited for first,
+    also what is of other process sets. Returns the rank that joined last. `device` is Horovod's and has no effect.
     """
     del device
     return _collectives.join(process_set)

@@ -318,6 +318,7 @@ def join(process_set: ProcessSet) -> int:
     Unnamed operations are numbered from 0 again, since ranks have done different numbers of them.
     """
     members = registered_id(process_set)
+    _session.current()  # a forked child would wait for threads that only its parent has
     _session.drain_all()
     operation = Op(kind=Kind.JOIN, name="join", process_set=members)
     last: int = _operations.enqueue([operation], None, lambda handle: handle.gathered(0).first_dims[0]).wait()

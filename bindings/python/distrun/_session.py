@@ -106,7 +106,8 @@ class Session:
         """
         known = errors.end_told()
         # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
-        if sys.exc_info()[0] is None:
+        raised = sys.exc_info()[1]
+        if raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0)):
             drain_all()
         error = self._leave_job()
         for handle in list(self.in_flight.values()):

@@ -112,7 +112,7 @@ def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) 
     assert "RankLeft ranks=(0,)" in told[2] and "allreduce.gradient" in told[2], job.text
 
 
-@pytest.mark.parametrize("how", ["join", "end", "exit", "shutdown", "thread"])
+@pytest.mark.parametrize("how", ["join", "end", "exit", "finally", "shutdown", "thread"])
 def test_steps_that_jax_has_not_begun_are_made_first(run_jax: RunFramework, how: str) -> None:
     """Rank 0 comes to its end with steps dispatched that rank 1 has not made yet; they have the values of both."""
     done = run_jax("-np", "2", program="jax_in_flight.py", words=(how,))

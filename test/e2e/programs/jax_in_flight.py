@@ -53,3 +53,8 @@ elif how in ("shutdown", "thread"):
 print(f"left after {how}", flush=True)
 if how == "exit":
     sys.exit(0)
+if how == "finally":
+    try:
+        sys.exit(0)
+    finally:
+        hvd.shutdown()

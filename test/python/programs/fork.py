@@ -12,6 +12,7 @@ from checks import raises, run
 from torch.utils.data import DataLoader, Dataset
 
 import distrun.torch as hvd
+from distrun import _session
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -44,7 +45,15 @@ def check_error_in_the_child() -> None:
     assert handle.wait().tolist() == [hvd.size()] * 3
 
 
+class Dispatched(_session.Extension):
+    """As JAX's: only the parent has the threads that it waits for."""
+
+    def drain(self) -> None:
+        assert not _session.forked()
+
+
 def check_handles_and_init_in_the_child() -> None:
+    _session.extend(Dispatched())
     handle = hvd.allreduce_async(torch.ones(1), name="kept")
     pid = os.fork()
     if pid == 0:
@@ -54,6 +63,8 @@ def check_handles_and_init_in_the_child() -> None:
                 handle.wait()
             with raises(hvd.NotInitialized, "forked"):
                 hvd.init()
+            with raises(hvd.NotInitialized, "forked"):
+                hvd.join()
             hvd.shutdown()
             assert not hvd.is_initialized() and hvd.size() >= 1
             status = 0
