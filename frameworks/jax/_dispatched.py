@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,26 @@ class _Dispatched(_session.Extension):
         """JAX runs the programs of one thread in order, as a GPU does: one more of this thread's is complete when all
         are, also those whose results were dropped or donated. Other threads' are known by the results that they keep.
         """
+        if _in_callback():
+            raise RuntimeError(
+                "shutdown and join wait for the programs that JAX has in front of it, and were called in a callback of "
+                "one of them (jax.debug.callback, io_callback), which would wait for itself; call them outside."
+            )
         with contextlib.suppress(Exception):  # JAX may have ended before us
             _last().block_until_ready()
             for array in jax.live_arrays():
                 with contextlib.suppress(Exception):  # deleted meanwhile; or failed, as who uses it is told
                     array.block_until_ready()
+
+
+def _in_callback() -> bool:
+    """By the callers, as it may be any thread: JAX's own, that of an operation that is complete, or the program's."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "_wrapped_callback" and frame.f_globals.get("__name__", "").startswith("jax."):
+            return True
+    return False
 
 
 @jax.jit

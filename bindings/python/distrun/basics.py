@@ -175,8 +175,8 @@ def _all_equal(value: int) -> bool:
 
 def shutdown() -> None:
     """Leaves the job: waits for the operations in flight and for the other ranks, at most shutdown_timeout. Before that
-    for the programs that JAX has in front of it, however long they take, unless an exception is on its way out (`sys.exit(0)` is
-    none).
+    for the programs that JAX has in front of it, however long they take, unless an exception other than that of
+    sys.exit(0) is on its way out.
 
     Then a warning names the ranks that have not left, and it returns; on rank 0, which coordinates, when they have.
     Where something that this rank has submitted is in flight by then, it raises Timeout, and the job has ended.

@@ -131,3 +131,10 @@ def test_shutdown_after_an_exception_waits_for_no_step(start_job: StartJob, jax_
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_in_flight.py", "raises")
     assert job.finish(60) != 0
     assert "ValueError: before the barrier" in job.text and "RankLeft" in job.text, job.text
+
+
+@pytest.mark.parametrize("what", ["join", "shutdown"])
+def test_what_waits_for_programs_raises_in_their_callbacks(run_jax: RunFramework, what: str) -> None:
+    done = run_jax("-np", "2", program="jax_in_callback.py", words=(what,))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("left") == 2, done.stdout
