@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from . import _jit
 from ._backends import Reduction
 from ._keras import LEGACY, keras
 
+SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
 # The cure where the loss is scaled outside of the reduction.
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
 
@@ -75,7 +77,7 @@ def DistributedOptimizer(  # Horovod's name
             reduction.postscale *= backward_passes_per_step
     if LEGACY:
         return _legacy(optimizer, config, reduction)
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    scales = isinstance(optimizer, SCALING)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
     return _with_scaled_loss(optimizer, config, reduction)
@@ -108,30 +110,52 @@ def _distributed_part(optimizer: Any) -> Any:
 
 
 def config_of(optimizer: Any) -> dict[str, Any]:
-    """What makes one like it. Its schedule, the function that is its learning rate and the optimizer inside it are in
-    it as they are: they may be nothing that Keras can write down, or of classes that it would not find again."""
-    inner, rate = (getattr(optimizer, name, None) for name in ("inner_optimizer", "_learning_rate"))
-    if inner is not None and not LEGACY:
-        return _config_with(optimizer, "inner_optimizer", keras.optimizers.SGD())
-    if inner is None and callable(rate):
-        return _config_with(optimizer, "_learning_rate", 0.0)
-    config: dict[str, Any] = optimizer.get_config()
+    """What makes one like it. Its schedule, the function that is its learning rate and the optimizer that it scales the
+    loss for are in it as they are, where it would have them as Keras writes them down: they may be nothing that Keras
+    can write down, or of classes that it would not find again."""
+    key, attribute = "learning_rate", "_learning_rate"
+    stand_in = keras.optimizers.schedules.ExponentialDecay(0.0, 1, 0.0)
+    if isinstance(optimizer, SCALING):
+        key, attribute = "inner_optimizer", "_optimizer" if LEGACY else "inner_optimizer"
+        stand_in = keras.optimizers.SGD()
+    live = vars(optimizer).get(attribute)
+    if key == "learning_rate" and not callable(live):
+        return dict(optimizer.get_config())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of functions that are not safe to load from files
+        try:  # what a class of the program's gives is not asked for with anything else while that works
+            config, written = dict(optimizer.get_config()), _written(live)
+        except Exception:  # such as one of the program's schedule
+            # Past __setattr__, which would track it.
+            vars(optimizer)[attribute] = stand_in
+            try:
+                config, written = dict(optimizer.get_config()), _written(stand_in)
+            finally:
+                vars(optimizer)[attribute] = live
+    if isinstance(config.get(key), dict) and config[key] == written:
+        config[key] = live
     return config
 
 
-def _config_with(optimizer: Any, attribute: str, stand_in: Any) -> dict[str, Any]:
-    live = getattr(optimizer, attribute)
-    setattr(optimizer, attribute, stand_in)
+def _written(what: Any) -> Any:
+    """As Keras writes it down; None if it cannot."""
     try:
-        config = optimizer.get_config()
-    finally:
-        setattr(optimizer, attribute, live)
-    return {**config, attribute.removeprefix("_"): live}
+        return keras.saving.serialize_keras_object(what)
+    except Exception:  # of code of the program's
+        return None
 
 
 def copy_of(optimizer: Any) -> Any:
     """A new one like it, without its state."""
-    return type(optimizer).from_config(config_of(optimizer))
+    return _made(type(optimizer), config_of(optimizer))
+
+
+def _made(kind: Any, config: dict[str, Any]) -> Any:
+    """kind.from_config(), to which Keras 3 gives no inner optimizer as it is."""
+    inner = config.get("inner_optimizer")
+    if not issubclass(kind, SCALING) or not isinstance(inner, keras.optimizers.Optimizer):
+        return kind.from_config(config)
+    return kind(copy_of(inner), **{key: value for key, value in config.items() if key != "inner_optimizer"})
 
 
 def copy_state(old: Any, made: Any) -> None:
@@ -175,8 +199,7 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
     _jit.amend_trainer(is_distributed)
-    kind, inner = _class(base, reduction), config.pop("inner_optimizer", None)
-    made = kind.from_config(config) if inner is None else kind(copy_of(inner), **config)
+    made = _made(_class(base, reduction), config)
     if old is not None:
         _exclude_alike(old, made)
         if old.built:

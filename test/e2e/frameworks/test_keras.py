@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 from environments import environment_python
@@ -18,7 +19,6 @@ LEGACY = (
     "check_models_without_weights_are_told_from_others",
     "check_what_weight_decay_leaves_out",
     "check_the_class_is_keras_own_in_files",
-    "check_learning_rates_and_classes_that_keras_does_not_find",
     "check_legacy_overflow_on_one_rank_skips_the_step_on_all",
     "check_legacy_has_no_accumulation",
     "check_metrics_are_averaged",
@@ -31,6 +31,7 @@ LEGACY = (
     "check_a_rank_without_batches_joins",
 )
 FIT = ROOT / "test/python/programs/keras_fit.py"
+CLASSES = ROOT / "test/python/programs/keras_classes.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -61,10 +62,17 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
+def test_classes_of_the_program(run_keras: RunFramework) -> None:
+    done = run_keras("-np", "2", program=CLASSES, env=COMPILE_FAST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == 2
+
+
 @pytest.mark.full
-def test_legacy_keras() -> None:
+@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ())])
+def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     run = run_with(environment_python("tf-keras"))
-    done = run("-np", "2", program=FIT, words=LEGACY, env={"TF_USE_LEGACY_KERAS": "1"})
+    done = run("-np", "2", program=program, words=checks, env={"TF_USE_LEGACY_KERAS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 2
 

@@ -5,7 +5,6 @@ With TF_USE_LEGACY_KERAS=1 it is legacy Keras, which has checks of its own; the 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import shutil
 import sys
@@ -228,45 +227,6 @@ def check_the_class_is_keras_own_in_files() -> None:
     for model_ in (made, again):
         fit(model_, *mine(), BATCH // hvd.size(), [start()], epochs=1)
     same(again, made)
-
-
-class Falling(keras.optimizers.schedules.LearningRateSchedule):
-    """As tutorials write them: Keras is told nothing of it, and it not how to write it down."""
-
-    def __call__(self, step: Any) -> Any:
-        return 0.1 / (1.0 + (keras.ops.cast(step, "float32") if not LEGACY else keras.backend.cast(step, "float32")))
-
-
-class Kept(Falling):
-    """That one can be written down."""
-
-    def get_config(self) -> dict[str, Any]:
-        return {}
-
-
-class Own(keras.optimizers.SGD):
-    """Of the program's."""
-
-
-def check_learning_rates_and_classes_that_keras_does_not_find() -> None:
-    rates = [Falling(), Kept(), *([] if LEGACY else [lambda: 0.05, functools.partial(float, 0.05)])]
-    for make in (lambda rate: keras.optimizers.SGD(rate), Own):
-        for rate in rates:
-            given = make(rate)
-            assert hvd.DistributedOptimizer(given)._learning_rate is given._learning_rate is rate
-    same(distributed(Own(Falling())), alone(Own(Falling())))
-    if not LEGACY:
-        scaled = hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(Own(rates[0]), initial_scale=8.0))
-        inner = scaled.inner_optimizer
-        assert type(inner) is Own and inner._learning_rate is rates[0] and scaled.initial_scale == 8.0
-    made = model(0)
-    made.compile(optimizer=Own(Kept()), loss="mse")
-    fit(made, *data(), BATCH)
-    with tempfile.TemporaryDirectory() as folder:
-        made.save(Path(folder) / "model.keras")
-        found = hvd.load_model(Path(folder) / "model.keras", [Own], {"Kept": Kept}).optimizer
-    assert isinstance(found, Own) and isinstance(found._learning_rate, Kept)
-    assert int(found.iterations) == int(made.optimizer.iterations) > 0
 
 
 def fit_with_an_overflow_on_one_rank(scaled: Any) -> Any:

@@ -1,0 +1,130 @@
+"""Optimizers of a program's own classes and with its own schedules in distrun.keras, as keras_fit.py has Keras's."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from checks import run
+from keras_fit import BATCH, alone, data, distributed, fit, model, same
+
+import distrun.keras as hvd
+from distrun.keras._keras import LEGACY, keras
+
+
+class Falling(keras.optimizers.schedules.LearningRateSchedule):
+    """As tutorials write them: Keras is told nothing of it, and it not how to write it down."""
+
+    def __call__(self, step: Any) -> Any:
+        return 0.1 / (1.0 + (keras.ops.cast(step, "float32") if not LEGACY else keras.backend.cast(step, "float32")))
+
+
+class Kept(Falling):
+    """That one can be written down."""
+
+    def __init__(self, steps: int = 0) -> None:
+        self.steps = steps
+
+    def get_config(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+
+class Own(keras.optimizers.SGD):
+    """Of the program's."""
+
+
+class FromPeak(keras.optimizers.SGD):
+    """Makes its schedule itself, and has in its configuration what it makes that of."""
+
+    def __init__(self, peak: float, **options: Any) -> None:
+        super().__init__(learning_rate=Kept(), **options)
+        self.peak = peak
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["learning_rate"]
+        return {**config, "peak": self.peak}
+
+
+class NamedRate(keras.optimizers.SGD):
+    """The same under a name that Keras has for the schedule."""
+
+    def __init__(self, learning_rate: float, **options: Any) -> None:
+        super().__init__(learning_rate=Kept(), **options)
+        self.peak = learning_rate
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "learning_rate": self.peak}
+
+
+class Looking(keras.optimizers.SGD):
+    """What it writes down it reads from its schedule."""
+
+    def __init__(self, learning_rate: Any = None, steps: int = 0, **options: Any) -> None:
+        super().__init__(learning_rate=learning_rate or Kept(steps), **options)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["learning_rate"]
+        return {**config, "steps": self._learning_rate.steps}
+
+
+class Lookahead(keras.optimizers.Optimizer):
+    """Around another optimizer, which is saved under another name than its attribute's."""
+
+    def __init__(self, optimizer: Any, name: str = "lookahead", **options: Any) -> None:
+        super().__init__(learning_rate=0.1, name=name)
+        self.inner_optimizer = optimizer
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "optimizer": keras.optimizers.serialize(self.inner_optimizer)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        return cls(keras.optimizers.deserialize(config.pop("optimizer")), **config)
+
+
+def check_learning_rates_and_classes_that_keras_does_not_find() -> None:
+    rates = [Falling(), Kept(), *([] if LEGACY else [lambda: 0.05, functools.partial(float, 0.05)])]
+    for make in (lambda rate: keras.optimizers.SGD(rate), Own):
+        for rate in rates:
+            given = make(rate)
+            assert hvd.DistributedOptimizer(given)._learning_rate is given._learning_rate is rate
+    same(distributed(Own(Falling())), alone(Own(Falling())))
+    made = model(0)
+    made.compile(optimizer=Own(Kept()), loss="mse")
+    fit(made, *data(), BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder) / "model.keras")
+        found = hvd.load_model(Path(folder) / "model.keras", [Own], {"Kept": Kept}).optimizer
+    assert isinstance(found, Own) and isinstance(found._learning_rate, Kept)
+    assert int(found.iterations) == int(made.optimizer.iterations) > 0
+
+
+def check_a_class_decides_what_makes_one_like_it() -> None:
+    for kind in (FromPeak, NamedRate):
+        made = hvd.DistributedOptimizer(kind(0.25, momentum=0.5))
+        assert made.peak == 0.25 and made.momentum == 0.5 and isinstance(made._learning_rate, Kept)
+    assert hvd.DistributedOptimizer(Looking(steps=7))._learning_rate.steps == 7
+    same(distributed(FromPeak(0.25)), alone(FromPeak(0.25)))
+    if not LEGACY:
+        around = hvd.DistributedOptimizer(Lookahead(keras.optimizers.SGD(0.25, momentum=0.5)))
+        assert isinstance(around, Lookahead) and around.inner_optimizer.momentum == 0.5
+
+
+def check_what_is_inside_a_scaled_loss_is_handed_on() -> None:
+    kind = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
+    for rate in (Falling(), Kept()):
+        given = Own(rate, momentum=0.5)
+        scaled = kind(given, initial_scale=8.0)
+        made = hvd.DistributedOptimizer(scaled)
+        inner = made.inner_optimizer
+        assert isinstance(inner, Own) and inner._learning_rate is rate and made.initial_scale == 8.0
+        assert inner is not given and scaled.inner_optimizer is given and inner.momentum == 0.5
+
+
+if __name__ == "__main__":
+    hvd.init()
+    run(globals())
