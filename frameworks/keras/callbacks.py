@@ -5,6 +5,7 @@ Give them on every rank, in the same order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """The metrics of an epoch are the averages over all ranks, of vectors (F1Score) each value's. Put it in front of
-    callbacks that look at metrics."""
+    callbacks that look at metrics. What is no number, and vectors whose lengths differ among ranks, it leaves alone."""
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -68,20 +69,46 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Changes `logs`, and so the history and what later callbacks see."""
         if not logs:
             logs = {}
-        values = {name: as_array(logs[name]).astype(np.float64) for name in sorted(logs)}
-        shaped = [f"{name}{list(value.shape) or ''}" for name, value in values.items()]
-        everybodys = allgather_object(shaped)
-        if odd := [rank for rank, others in enumerate(everybodys) if others != shaped]:
-            raise ValueError(
-                f"the ranks have different metrics: rank {basics.rank()} has {shaped}, rank {odd[0]} has "
-                f"{everybodys[odd[0]]}. Give all ranks the same metrics and validation data."
-            )
-        if values:
-            flat = np.concatenate([value.ravel() for value in values.values()])
+        values = {name: _numbers(logs[name]) for name in sorted(logs)}
+        shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
+        averaged = _averaged(allgather_object(shapes))
+        if averaged:
+            flat = np.concatenate([values[name].ravel() for name in averaged])
             averages = iter(arrays.allreduce(flat, name=f"metrics.{epoch}"))
-            for name, value in values.items():
-                own = np.fromiter(averages, np.float64, value.size).reshape(value.shape)
-                logs[name] = own if value.ndim else float(own)
+            for name in averaged:
+                own = np.fromiter(averages, np.float64, values[name].size).reshape(values[name].shape)
+                logs[name] = own if own.ndim else float(own)
+
+
+def _numbers(value: Any) -> Any:
+    """In float64; None for what holds anything but real numbers, as callbacks in front may put there."""
+    try:
+        found = as_array(value)
+        return found.astype(np.float64, casting="same_kind") if found.ndim else np.array(float(found))
+    except Exception:  # which each backend raises for what it does not convert
+        return None
+
+
+def _averaged(everybodys: list[dict[str, list[int] | None]]) -> list[str]:
+    """Of the shapes of all ranks' metrics the names of those to average, which all ranks find alike."""
+    own = everybodys[basics.rank()]
+    scalars = [{name: shape == [] for name, shape in others.items()} for others in everybodys]
+    if odd := [rank for rank, others in enumerate(scalars) if others != scalars[basics.rank()]]:
+        raise ValueError(
+            f"the ranks have different metrics: rank {basics.rank()} has {_text(own)}, rank {odd[0]} has "
+            f"{_text(everybodys[odd[0]])}. Give all ranks the same metrics and validation data."
+        )
+    unlike = [name for name, shape in own.items() if any(others[name] != shape for others in everybodys)]
+    if unlike:
+        warnings.warn(
+            f"metrics whose shapes differ among ranks are not averaged: {', '.join(unlike)}. Each rank keeps its own.",
+            stacklevel=3,
+        )
+    return [name for name, shape in own.items() if shape is not None and name not in unlike]
+
+
+def _text(shapes: dict[str, list[int] | None]) -> list[str]:
+    return [f"{name} (no numbers)" if shape is None else f"{name}{shape or ''}" for name, shape in shapes.items()]
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -23,6 +23,7 @@ LEGACY = (
     "check_legacy_has_no_accumulation",
     "check_metrics_are_averaged",
     "check_metrics_that_are_vectors_are_averaged",
+    "check_what_is_no_metric_is_left_alone",
     "check_learning_rates",
     "check_files_from_rank_0_only",
     "check_local_layers",

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -369,8 +370,31 @@ def check_metrics_that_are_vectors_are_averaged() -> None:
     assert np.allclose(logs["f1"], hvd.allreduce(own)) and np.shape(logs["f1"]) == (3,)
     assert logs["loss"] == (1 + hvd.size()) / 2 and type(logs["loss"]) is float
     if hvd.size() > 1:
-        with raises(ValueError, "different metrics", f"f1[{3 + hvd.rank()}]"):
-            hvd.callbacks.MetricAverageCallback().on_epoch_end(1, {"f1": np.ones(3 + hvd.rank())})
+        own = np.ones(3) if hvd.rank() == 0 else 1.0
+        with raises(ValueError, "different metrics", "f1[3]"):
+            hvd.callbacks.MetricAverageCallback().on_epoch_end(1, {"f1": own})
+
+
+def check_what_is_no_metric_is_left_alone() -> None:
+    """Of callbacks in front, which put there what later ones want; ranks may differ in what it is."""
+    first, odd = hvd.rank() == 0, hvd.size() > 1
+    left = {
+        "classes": ["cat", "dog"],
+        "run": "first",
+        "ragged": [[1.0], [1.0, 2.0]],
+        "nothing": None,
+        "sometimes": ["cat"] if first and odd else np.ones(1),
+        "of_each_sample": np.full(5 + hvd.rank(), float(hvd.rank())),
+    }
+    logs = {**left, "loss": 1.0 + hvd.rank()}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+    assert logs.pop("loss") == (1 + hvd.size()) / 2
+    if odd:
+        assert all(logs[name] is value for name, value in left.items()), logs
+        [text] = [str(one.message) for one in told if "differ among ranks" in str(one.message)]
+        assert ": of_each_sample, sometimes. " in text, text
 
 
 def check_learning_rates() -> None:
