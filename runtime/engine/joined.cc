@@ -68,9 +68,8 @@ bool contains(std::span<const int> ranks, int rank) {
 
 bool Joined::waits_for(int rank, std::span<const int> others, const std::map<int, std::vector<int>>& members) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& joined) {
-    const auto& [set, ranks] = joined;
-    return contains(ranks, rank) && std::any_of(others.begin(), others.end(), [&](int other) {
-             return contains(members.at(set), other) && !contains(ranks, other);
+    return contains(joined.second, rank) && std::any_of(others.begin(), others.end(), [&](int other) {
+             return contains(members.at(joined.first), other) && !contains(joined.second, other);
            });
   });
 }
