@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -99,11 +101,32 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Joins the job (see distrun.init) and selects this rank's own GPU, or the first of them, among those it sees."""
+    """Joins the job (see distrun.init). This rank's own GPU, or the first of them among those it sees, is selected.
+
+    That happens when the script first uses CUDA, in the thread that does. A script that sets CUDA_VISIBLE_DEVICES
+    between init() and that has chosen by itself.
+    """
     basics.init(comm, process_sets, settings=settings)
-    if basics.size() == 1 or not torch.cuda.is_available():
+    if basics.size() == 1:
         return
     # A launcher that does not tell is taken to have left one GPU for each local rank.
-    own = _session.world().gpus or (basics.local_rank(),)
-    if own[0] < torch.cuda.device_count() > 1:
-        torch.cuda.set_device(own[0])
+    own = (_session.world().gpus or (basics.local_rank(),))[0]
+    rank, visible = basics.rank(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    def select() -> None:
+        count = torch.cuda.device_count()
+        now = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if count <= 1 or (now not in (visible, None) and count == len(now.split(","))):
+            return
+        if own < count:
+            torch.cuda.set_device(own)
+        else:
+            warnings.warn(
+                f"rank {rank} is number {own} on its host and sees {count} GPUs, so it has none of its own and uses "
+                "the one that PyTorch selects. Start as many ranks on each host as it has GPUs.",
+                stacklevel=2,
+            )
+
+    # Not exported, and the only way to come before the first use without starting CUDA: the driver reads the variable
+    # when it starts, and a process that has started it cannot fork workers that use GPUs.
+    torch.cuda._lazy_call(select)

@@ -68,6 +68,7 @@ class _Slot:
         self.group = group
         self.passes_left = passes
         self.queued = False
+        self.refused = False  # by an error of ours, which would be the same again
         self.was_wanted = True  # when the last step was over, or from the start
         self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
         self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
@@ -159,7 +160,7 @@ class Reducer:
             for slot in self._slots:
                 if not slot.queued and self._is_wanted(slot):
                     self._queue(slot)
-            self._send_rest_of_groups()
+            self._prepare_rest()
             self._flush()
         failure = self._settle() or failure
         while self._flights:
@@ -284,14 +285,22 @@ class Reducer:
         what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
         return collective.same_size([own], what, in_place=True), asked
 
-    def _send_rest_of_groups(self) -> None:
-        """Members that are frozen by now do not come any more."""
+    def _prepare_rest(self) -> None:
+        """What waits for members of its group that are frozen by now, and what an error kept from leaving in backward,
+        as of memory: a script may go on after it, and the other ranks have sent theirs."""
         for slot in self._slots:
-            waits = slot.queued and slot.grad is None
-            if waits and slot.group is not None and slot.group.missing > 0:
+            if slot.queued and slot.grad is None and not slot.refused:
                 self._prepare(slot)
 
     def _prepare(self, slot: _Slot) -> None:
+        try:
+            self._hand_over(slot)
+        except BaseException as error:
+            slot.grad = None
+            slot.refused = isinstance(error, errors.DistrunError)
+            raise
+
+    def _hand_over(self, slot: _Slot) -> None:
         options = self.options
         grad = slot.grad = self._gradient(slot)
         if grad.is_sparse:
@@ -446,7 +455,7 @@ class Reducer:
                 self._queued -= 1
                 if slot.group is not None:
                     slot.group.missing += 1
-            slot.queued = False
+            slot.queued = slot.refused = False
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
 

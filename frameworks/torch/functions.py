@@ -10,6 +10,8 @@ import torch
 from distrun import _objects, _parameters
 from distrun._abi import Kind
 from distrun._collectives import batch_call
+from distrun._objects import allgather_object as allgather_object  # of Horovod's module of this name
+from distrun._objects import broadcast_object as broadcast_object
 from distrun._session import world
 from distrun.process_sets import global_process_set
 

@@ -114,8 +114,10 @@ class InFront(torch.optim.Optimizer):
             self.synchronize()
 
         def synchronized() -> Any:
+            self._synchronized = None
             loss = closure()
-            self.synchronize()
+            if self._synchronized != self._reducer.arrived:  # a closure that clips has reduced them itself
+                self.synchronize()
             # LBFGS decides by the loss how often it evaluates: all ranks must see the same number.
             if isinstance(self, torch.optim.LBFGS):
                 options = self._reducer.options
@@ -138,6 +140,15 @@ class InFront(torch.optim.Optimizer):
             )
         self._reduced_for_scaler = None  # a step that the scaler left out
         super().zero_grad(*args, **kwargs)
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Setting it is set_backward_passes_per_step()."""
+        return self._reducer.options.passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self.set_backward_passes_per_step(passes)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Gradients are sent after this many backward passes from now on."""

@@ -38,6 +38,7 @@ objects = st.recursive(
         | st.tuples(inner, inner)
         | st.dictionaries(hashables, inner, max_size=4)
         | st.dictionaries(hashables, inner, max_size=4).map(collections.OrderedDict)
+        | st.dictionaries(hashables, st.integers(), max_size=4).map(collections.Counter)
         | st.sets(hashables, max_size=4)
     ),
     max_leaves=20,

@@ -62,7 +62,10 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every member. Collective. See codec for what can be sent."""
+    """The object of rank `root_rank`, on every member: itself there, elsewhere equal ones. Collective.
+
+    See codec for what can be sent.
+    """
     members = registered_id(process_set)
     session = _session.current()
     name = _name(name, session.number("object", members))
@@ -80,7 +83,7 @@ def broadcast_object(
     broadcast_buffer(f"{name}.t", (ctypes.c_uint8 * length).from_buffer(data), DType.uint8, length, root_rank, members)
     if status != _OK:
         _raise_failure(root_rank, bytes(data), own)
-    return codec.decode(data, allow_pickle=allow_pickle, mac=mac)
+    return obj if session.world.rank == root_rank else codec.decode(data, allow_pickle=allow_pickle, mac=mac)
 
 
 def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int) -> tuple[bytes, tuple[int, ...]]:

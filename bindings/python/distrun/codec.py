@@ -1,9 +1,9 @@
 """Objects as bytes, without pickle: what is decoded is data only, so a peer's bytes can never run code.
 
-Carried: None, bool, int, float, complex, str, bytes, list, tuple, dict, OrderedDict, set, frozenset, NumPy arrays,
-scalars and dtypes, and what a front end registers (tensors). Anything else is refused with its place in the object,
-unless the caller allows pickle, on the sending and on the receiving side. With a `mac` (a function of the pickle's
-bytes, the same on both sides) bytes that were changed on their way are refused before they can run.
+Carried: None, bool, int, float, complex, str, bytes, list, tuple, dict, OrderedDict, Counter, set, frozenset, NumPy
+arrays, scalars and dtypes, and what a front end registers (tensors). Anything else is refused with its place in the
+object, unless the caller allows pickle, on the sending and on the receiving side. With a `mac` (a function of the
+pickle's bytes, the same on both sides) bytes that were changed on their way are refused before they can run.
 
 Layout: two magic bytes, then one value: a tag byte and what belongs to it. Lengths and counts are 8 bytes, little
 endian, and are checked against the bytes that are left before anything is allocated.
@@ -155,9 +155,13 @@ def _find(package: str) -> Extension | None:
 
 
 _SEQUENCE_TAGS: dict[type, bytes] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
-_DICT_TAGS: dict[type, bytes] = {dict: b"d", collections.OrderedDict: b"D"}
+_DICT_TAGS: dict[type, bytes] = {dict: b"d", collections.OrderedDict: b"D", collections.Counter: b"C"}
 _SEQUENCES: dict[str, Callable[[list[Any]], object]] = {"l": list, "t": tuple, "S": set, "Z": frozenset}
-_DICTS: dict[str, Callable[[Any], object]] = {"d": dict, "D": collections.OrderedDict}
+_DICTS: dict[str, Callable[[Any], object]] = {
+    "d": dict,
+    "D": collections.OrderedDict,
+    "C": lambda items: collections.Counter(dict(items)),
+}
 _CONSTANTS = {"N": None, "T": True, "F": False}
 
 

@@ -106,6 +106,26 @@ def test_torch_selects_the_first_of_the_ranks_own(
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] selected {gpu}" for rank, gpu in enumerate(expected)]
 
 
+@pytest.mark.parametrize(
+    ("script_sets", "expected"), [(["1"], "[] of 1"), (["2,3"], "[] of 2"), (["0", "too late"], "[1] of 4")]
+)
+def test_a_script_that_chooses_the_gpu_itself_after_init(
+    four_gpus: Path, script_sets: list[str], expected: str, python: str, programs: Path
+) -> None:
+    where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", "2"]
+    done = run(*where, python, str(programs / "selected_gpu.py"), "4", *script_sets)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"[1] selected {expected}" in done.stdout.splitlines()
+
+
+def test_torch_warns_a_rank_that_sees_too_few_gpus(four_gpus: Path, python: str, programs: Path) -> None:
+    where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", "4"]
+    done = run(*where, python, str(programs / "selected_gpu.py"), "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[2] selected [] of 2" in done.stdout.splitlines()
+    assert "rank 2 is number 2 on its host and sees 2 GPUs" in done.stderr
+
+
 def test_of_mig_slices_each_rank_sees_its_own_only(four_gpus: Path) -> None:
     ranks = plan(four_gpus, "-np", "2", env={"CUDA_VISIBLE_DEVICES": "MIG-GPU-00/1/0,MIG-GPU-00/2/0"})
     assert [visible(rank) for rank in ranks] == ["MIG-GPU-00/1/0", "MIG-GPU-00/2/0"]

@@ -1,4 +1,8 @@
-"""Says which GPU `distrun.torch.init()` selects where the machine seems to have as many as the argument says."""
+"""Says which GPU is selected after `distrun.torch.init()` where the machine seems to have as many as the argument says.
+
+A second argument is what the script sets CUDA_VISIBLE_DEVICES to after init(), as scripts for Horovod do; where a third
+is there, CUDA has read the variable before that.
+"""
 
 import os
 import sys
@@ -6,13 +10,28 @@ import sys
 import torch
 
 selected: list[int] = []
-names = os.environ.get("CUDA_VISIBLE_DEVICES")
-torch.cuda.is_available = lambda: True
-torch.cuda.device_count = lambda: int(sys.argv[1]) if names is None else len(names.split(","))
+
+
+def refuse() -> bool:
+    raise AssertionError("init() has started CUDA, which reads CUDA_VISIBLE_DEVICES only then")
+
+
+def count() -> int:
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return int(sys.argv[1]) if names is None or sys.argv[3:] else len(names.split(","))
+
+
+torch.cuda.is_available = torch.cuda.device_count = refuse
 torch.cuda.set_device = lambda device: selected.append(int(device))
+before = len(torch.cuda._queued_calls)
 
 import distrun.torch as hvd  # noqa: E402
 
 hvd.init()
-print(f"selected {selected} of {torch.cuda.device_count()}")
+if sys.argv[2:]:
+    os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[2]
+torch.cuda.device_count = count
+for call, _ in torch.cuda._queued_calls[before:]:  # as PyTorch does at the first use of CUDA
+    call()
+print(f"selected {selected} of {count()}")
 hvd.shutdown()

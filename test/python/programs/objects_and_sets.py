@@ -25,6 +25,7 @@ def check_broadcast_object() -> None:
     for root in range(hvd.size()):
         received = hvd.broadcast_object(sent if hvd.rank() == root else None, root_rank=root)
         assert received["rank"] == root and received["array"].tolist() == [0, 1, 2] and len(received["text"]) == 100_000
+        assert (received is sent) == (hvd.rank() == root)
 
 
 def check_allgather_object() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -214,6 +215,78 @@ def check_line_search_with_sums() -> None:
     for number in (False, True):
         model = trained(lambda made: hvd.DistributedOptimizer(made, op=hvd.Sum), [batch(0, hvd.rank())], number)
         assert_same(model, expected)
+
+
+def check_a_closure_that_synchronizes() -> None:
+    """As Lightning's, which clips in it; reduced twice, a sum would be a multiple."""
+    for skip in (False, True):
+        model, expected = make_model(), make_model()
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+        reference = sgd(expected.parameters())
+
+        def closure(model: nn.Module = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = loss_of(model, batch(0, hvd.rank()))
+            loss.backward()
+            optimizer.synchronize()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            return loss
+
+        for _ in range(2):
+            with optimizer.skip_synchronize() if skip else contextlib.nullcontext():
+                optimizer.step(closure)
+            reference.zero_grad()
+            sum(loss_of(expected, batch(0, rank)) for rank in range(hvd.size())).backward()
+            nn.utils.clip_grad_norm_(expected.parameters(), 0.1)
+            reference.step()
+        assert_same(model, expected)
+
+
+class OutOfMemory(hvd.Compression.none):
+    """Raises for the second gradient of one rank, once."""
+
+    calls = 0
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        cls.calls += hvd.rank() == hvd.size() - 1
+        if cls.calls == 2:
+            cls.calls += 1
+            raise RuntimeError("CUDA out of memory")
+        return tensor, None
+
+
+def check_a_script_that_goes_on_after_running_out_of_memory() -> None:
+    """The gradient that did not leave in backward leaves in synchronize(): the others wait for it."""
+    for options in ({}, {"groups": 1}):
+        OutOfMemory.calls = raised = 0
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(
+            sgd(model.parameters()), model.named_parameters(), compression=OutOfMemory, **options
+        )
+        for step in range(3):
+            optimizer.zero_grad()
+            try:
+                loss_of(model, batch(step, hvd.rank())).backward()
+            except RuntimeError as error:
+                assert "out of memory" in str(error), error
+                raised += 1
+            optimizer.synchronize()
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            assert_equal_everywhere([weight.tolist() for weight in model.state_dict().values()])
+        assert raised == (1 < hvd.size() == hvd.rank() + 1)
+
+
+def check_the_number_of_passes_can_be_read_and_set() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    assert optimizer.backward_passes_per_step == 1
+    optimizer.backward_passes_per_step = 2
+    assert optimizer.backward_passes_per_step == 2
+    for _ in range(2):
+        loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.step()
 
 
 def check_tables_of_different_lengths() -> None:
