@@ -13,6 +13,9 @@ mkdir -p "$LOGS"
 has_cache() { mkdir -p "$1" 2>/dev/null && [ -w "$1" ]; }
 [ -n "${CCACHE_DIR:-}" ] || has_cache "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}" || export CCACHE_DIR="$ROOT/build/ccache"
 
+# After Ctrl-C bash goes on where a step has ended by an exit code of its own, as pytest does.
+trap 'exit 130' INT
+
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 

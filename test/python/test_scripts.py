@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -233,6 +235,23 @@ def test_catch2_is_installed_from_the_packages_that_a_release_has() -> None:
     ]
     ubuntu = "    catch2 | 3.4.0-1 | one\n    catch2 | 3.4.0-1 | two\n"
     assert shell(f"printf %s '{ubuntu}' | of_version 3.4.0-1").split() == ["catch2=3.4.0-1"]
+
+
+def test_ctrl_c_ends_the_script_and_not_only_its_step(tmp_path: Path) -> None:
+    """A step that handles the signal, as pytest does."""
+    there = tmp_path / "there"
+    handles = f"import signal, sys\nsignal.signal(2, lambda *_: sys.exit(2))\nopen('{there}', 'w')\nsignal.pause()\n"
+    (tmp_path / "step.py").write_text(handles)
+    steps = f"step one {sys.executable} {tmp_path}/step.py || step two true"
+    script = f". {ROOT}/scripts/lib/common.sh; LOGS={tmp_path}; {steps}"
+    started = subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not there.exists():
+        assert time.monotonic() < deadline and started.poll() is None
+        time.sleep(0.01)
+    os.killpg(started.pid, signal.SIGINT)
+    printed, _ = started.communicate(timeout=60)
+    assert started.returncode == 130 and "two" not in printed, printed
 
 
 def test_sudo_hands_on_the_proxy(tmp_path: Path) -> None:
