@@ -139,6 +139,22 @@ def test_in_a_shell_on_a_host_the_whole_job_is_meant(slurm: tuple[Cluster, Slurm
     assert "0] h1" in done.stdout and "1] h2" in done.stdout, done.stdout
 
 
+def test_slurm_tells_a_batch_script_that_ends_in_exec(slurm: tuple[Cluster, Slurm]) -> None:
+    """As `--signal=B:USR1@60` does, a minute before the end."""
+    cluster, nodes = slurm
+    steps = f"{sys.executable} {ROOT}/test/e2e/programs/steps.py 0.01"
+    script = f"#!/bin/sh\nexec distrun --preempt-signal USR1 -np 2 {steps}\n"
+    batch = ["sbatch", "--parsable", "-N1", "-n2", "--nodelist=h1", "--output=/tmp/told"]
+    number = cluster.head.run(batch, env=job_environment(), input=script, check=True).stdout.strip()
+    told = cluster["h1"].path("/tmp/told")
+    wait_until(lambda: told.exists() and told.read_text().count("ready ") == 2, "both ranks run")
+    cluster.head.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    wait_until(lambda: told.read_text().count("] stopped ") == 2, "both ranks stop")
+    assert "the launcher got SIGUSR1: all ranks are to stop" in told.read_text()
+    nodes.wait_idle()
+    told.unlink()
+
+
 def test_a_failing_rank_ends_the_job_under_slurm(slurm: tuple[Cluster, Slurm]) -> None:
     cluster, _ = slurm
     script = "[ $DISTRUN_RANK = 1 ] && exit 7; sleep 1000"
