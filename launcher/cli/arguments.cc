@@ -6,6 +6,7 @@
 #include <set>
 
 #include "launcher/cli/config_file.h"
+#include "launcher/cli/habits.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
@@ -244,18 +245,23 @@ Status take_settings(const CLI::App& app, const std::vector<std::string>& values
 
 // What people type after years of mpirun and its relatives, but a word with one dash means single letters to the
 // library.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOneDash = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kOtherwise = {{
     {"-np", "--num-proc"},
     {"-ppn", "--nproc-per-node"},
     {"-host", "--host"},
     {"-hosts", "--host"},
     {"-hostfile", "--hostfile"},
     {"-machinefile", "--hostfile"},
+    {"-npernode", "--nproc-per-node"},
+    {"--npernode", "--nproc-per-node"},
+    {"-bind-to", "--bind-to"},
+    {"-oversubscribe", "--oversubscribe"},
+    {"-report-bindings", "--report-bindings"},
 }};
 
 // "-np", "-np=4" and "-np4"; other words stay as they are.
 std::string spell_out(const std::string& word) {
-  for (const auto& [dash, option] : kOneDash) {
+  for (const auto& [dash, option] : kOtherwise) {
     if (!word.starts_with(dash)) continue;
     const std::string rest = word.substr(dash.size());
     if (rest.empty()) return std::string(option);
@@ -291,15 +297,26 @@ ParseOutcome wrong(const std::string& text) {
 // `typed` gets the options that come before it.
 Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::string>& words,
                                   std::set<std::string>& typed) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  std::string unknown;
+  const auto tell = [&unknown](const std::string& name, std::string_view instead) {
+    unknown += (unknown.empty() ? "" : "\ndistrun: ") + name + " is not an option of distrun" + std::string(instead);
+  };
+  std::size_t i = 0;
+  for (; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) return i;
+    if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) break;
+    if (const Habit* habit = habit_of(word)) {
+      const std::size_t end = word.find('=');
+      tell(word.substr(0, end), ": " + std::string(habit->instead));
+      if (end == word.npos) i += static_cast<std::size_t>(habit->values);
+      continue;
+    }
     const bool spelt = word.starts_with("--");
     const std::string name = spelt ? word.substr(0, word.find('=')) : word.substr(0, 2);
     const CLI::Option* option = app.get_option_no_throw(name);
     if (option == nullptr) {
-      const std::string later = not_available(word);
-      return Status(Errc::kInvalidArgument, later.empty() ? word + " is not an option of distrun" : later);
+      tell(word, "");
+      break;  // whether the next word is its value is not known
     }
     typed.insert(name);
     const bool attached = spelt ? name.size() < word.size() : word.size() > 2;
@@ -311,7 +328,8 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
       return Status(Errc::kInvalidArgument, name + " has an empty value; is a variable of the shell not set?");
     }
   }
-  return words.size();
+  if (!unknown.empty()) return Status(Errc::kInvalidArgument, unknown);
+  return std::min(i, words.size());
 }
 
 // mpirun's way to start several programs as one job: `-np 1 ./a : -np 3 ./b`. A program may have a `:` of its own.

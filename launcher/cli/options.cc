@@ -45,8 +45,11 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   if (text.empty()) return {};
   const auto ranks = parse_number(text, 1, kMaxRanks);
   if (!ranks) {
-    return {Errc::kInvalidArgument,
-            option + " " + text + ": " + quoted(text) + " is not a number of ranks; write a whole number from 1 on"};
+    const bool all_gpus = text == "gpu" || text == "auto";  // to torchrun
+    return {Errc::kInvalidArgument, option + " " + text + ": " + quoted(text) + " is not a number of ranks; " +
+                                        (all_gpus ? "for a rank on each GPU leave it out and name the hosts, as in "
+                                                    "distrun -H localhost train.py"
+                                                  : "write a whole number from 1 on")};
   }
   out = *ranks;
   return {};
@@ -211,38 +214,6 @@ Status check_typed(const std::set<std::string>& typed, const Options& options) {
                                         " exclude each other: " +
                                         (dial_in ? "something else starts the agents" : "no ssh of distrun's is used") +
                                         "; leave one of them out"};
-  }
-  return {};
-}
-
-std::string not_available(const std::string& word) {
-  struct Later {
-    std::string_view option;
-    std::string_view instead;
-  };
-  static constexpr std::array<Later, 17> kLater = {{
-      {"--insecure", "every connection is authenticated"},
-      {"--launcher", "hosts are reached by ssh, or by --launch-with"},
-      {"--rsh", "use --launch-with"},
-      {"--rsh-agent", "use --launch-with"},
-      {"-p", "use --ssh-port"},
-      {"--ssh-identity-file", "use --ssh-identity"},
-      {"--nnodes", "type distrun once and name all hosts with -H or --hostfile"},
-      {"--node-rank", "type distrun once and name all hosts with -H or --hostfile"},
-      {"--node_rank", "type distrun once and name all hosts with -H or --hostfile"},
-      {"--rdzv-endpoint", "type distrun once and name all hosts with -H or --hostfile"},
-      {"--rdzv_endpoint", "type distrun once and name all hosts with -H or --hostfile"},
-      {"--min-np", "the number of ranks is fixed: use -np"},
-      {"--max-np", "the number of ranks is fixed: use -np"},
-      {"--host-discovery-script", "the hosts are fixed: use -H or --hostfile"},
-      {"--propagate",
-       "ranks have this shell's limit of open files, and on other hosts all other limits of those hosts"},
-      {"--gloo", "use --backend gloo"},
-      {"--merge", "use --output-dir, which writes merged.log"},
-  }};
-  const std::string name = word.substr(0, word.find('='));
-  for (const Later& later : kLater) {
-    if (later.option == name) return name + " is not available in this version: " + std::string(later.instead);
   }
   return {};
 }

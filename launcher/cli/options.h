@@ -97,7 +97,4 @@ Status check_options(const RawOptions& raw, Options& options);
 // Options of the command line that would have no effect beside others; what a config file has may be for other jobs.
 Status check_typed(const std::set<std::string>& typed, const Options& options);
 
-// Options of design.md that this version does not have yet: a text that says so, or empty for any other word.
-std::string not_available(const std::string& word);
-
 }  // namespace distrun::launcher

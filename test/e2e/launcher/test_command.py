@@ -43,7 +43,7 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["-np", "x", "true"], 64, "'x' is not a number of ranks"),
         (["-np", "2", "-H", "localhost:x", "true"], 64, "column 11"),
         (["-np", "2"], 64, "which program?"),
-        (["--insecure", "true"], 64, "--insecure is not available in this version"),
+        (["--insecure", "true"], 64, "--insecure is not an option of distrun: every connection is authenticated"),
         (["--nope", "true"], 64, "--nope is not an option"),
         (["-np", "6", "-H", "localhost:4", "true"], 69, "--oversubscribe"),
         (["-np", "2", "-H", "nowhere.invalid:2", "true"], 69, "check the name"),

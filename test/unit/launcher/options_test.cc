@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "launcher/agent/python_module.h"
+#include "launcher/cli/habits.h"
 #include "launcher/cli/program.h"
 #include "test/unit/launcher/sysroot.h"
 
@@ -55,6 +56,48 @@ TEST_CASE("mpirun's, Hydra's, torchrun's and horovodrun's ways to say how many o
   CHECK(parsed({"p", "-ppn", "3"}).ranks_per_host == 0);
   CHECK(has(refused({"-ppn", "0", "p"}), "--nproc-per-node 0: '0' is not a number of ranks"));
   CHECK(has(refused({"--nproc-per-node", "gpu", "p"}), "'gpu' is not a number of ranks"));
+  for (const char* all : {"--nproc_per_node=gpu", "--nproc-per-node=auto"}) {
+    CHECK(has(refused({all, "p"}), "leave it out and name the hosts, as in distrun -H localhost train.py"));
+  }
+  for (const char* option : {"-npernode", "--npernode"}) CHECK(parsed({option, "3", "p"}).ranks_per_host == 3);
+}
+
+TEST_CASE("mpirun's options with one dash that distrun has with two") {
+  const Options options = parsed({"-bind-to", "none", "-oversubscribe", "-report-bindings", "p", "-bind-to", "x"});
+  CHECK(options.bind_to == BindTo::kNone);
+  CHECK(options.oversubscribe);
+  CHECK(options.report_bindings);
+  CHECK(options.program == std::vector<std::string>{"p", "-bind-to", "x"});
+}
+
+TEST_CASE("each option of another launcher is answered with what to type instead, and hides none of distrun's") {
+  const std::string help = parse_arguments({"--help"}).text;
+  for (const Habit& habit : habits()) {
+    const std::string dashed = (habit.name.size() == 1 ? "-" : "--") + std::string(habit.name);
+    INFO(dashed);
+    std::vector<std::string> words = {dashed};
+    words.insert(words.end(), static_cast<std::size_t>(habit.values), "value");
+    words.insert(words.end(), {"-np", "2", "p"});
+    CHECK(refused(words) == "distrun: " + dashed + " is not an option of distrun: " + std::string(habit.instead) +
+                                "\nType distrun --help for all options.\n");
+    for (const char* end : {" ", ",", "[", "\n"}) {
+      CHECK_FALSE(has(help, "  " + dashed + end));
+      CHECK_FALSE(has(help, "," + dashed + end));
+    }
+  }
+  CHECK(has(refused({"--gloo", "p"}), "leave it out"));
+  CHECK(has(refused({"-tag-output", "p"}), "-tag-output is not an option of distrun: leave it out"));
+  CHECK(has(refused({"--master_port=1", "p"}), "--master_port is not an option of distrun: leave it out"));
+}
+
+TEST_CASE("all options of a line that distrun does not have are answered at once") {
+  const std::string text = refused({"--standalone", "--nnodes=1", "-mca", "btl", "tcp", "--rdzv_id", "7", "--tag",
+                                    "none", "--nope", "--max_restarts=0", "p"});
+  for (const char* word : {"--standalone", "--nnodes", "-mca", "--rdzv_id", "--nope"}) {
+    CHECK(has(text, "distrun: " + std::string(word) + " is not an option of distrun"));
+  }
+  CHECK_FALSE(has(text, "--max_restarts"));  // may be the value of what is not known
+  CHECK_FALSE(has(text, "btl is"));
 }
 
 TEST_CASE("mpirun's, Hydra's and horovodrun's ways to name hosts") {
@@ -114,7 +157,7 @@ TEST_CASE("what is not there is refused, not swallowed") {
   CHECK(parse_arguments({"--mpi", "true"}).options.mpi == "mpirun");
   CHECK(parse_arguments({"--mpi=pmix", "true"}).options.mpi == "pmix");
   for (const char* later : {"--insecure", "--min-np"}) {
-    CHECK(has(refused({later, "p"}), "is not available in this version"));
+    CHECK(has(refused({later, "p"}), std::string(later) + " is not an option of distrun: "));
   }
   CHECK(has(refused({"--propagate", "p"}), "on other hosts all other limits of those hosts"));
 }
