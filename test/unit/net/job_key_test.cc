@@ -66,6 +66,17 @@ TEST_CASE("a key goes through a sealed memfd and its descriptor is closed after 
   CHECK(JobKey::from_environment(environment).status().message().find("read once") != std::string::npos);
 }
 
+TEST_CASE("a descriptor that a wrapper has closed is told apart, with the cure for wrappers first", "[job_key]") {
+  auto fd = JobKey::generate().to_descriptor();
+  REQUIRE(fd.ok());
+  const std::string number = std::to_string(fd->get());
+  fd->reset();
+  const std::string text = JobKey::from_environment({{"DISTRUN_KEY_FD", number}}).status().message();
+  const std::size_t cure = text.find("activate the environment before distrun");
+  CHECK(cure != std::string::npos);
+  CHECK(cure < text.find("distrun --no-detect -np 1 program"));
+}
+
 // As a container's seccomp profile does; for this thread only, and for good.
 void refuse_memfd() {
   std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
