@@ -28,6 +28,13 @@ Result<Pipes> make_pipes() {
   return Pipes{std::move(down->first), std::move(up->second), FramePipe(std::move(up->first), std::move(down->second))};
 }
 
+// An image has what the program needs, and seldom the scheduler's commands.
+std::string cure_of_missing(const std::string& program) {
+  if (program != "srun") return {};
+  return ". If this is inside of a container, start distrun outside and the container as the program (distrun "
+         "singularity exec IMAGE python train.py), or say with --launch-with what else reaches them";
+}
+
 class Spawner final : public AgentSpawner {
  public:
   explicit Spawner(SpawnOptions options) : options_(std::move(options)) {
@@ -73,7 +80,8 @@ class Spawner final : public AgentSpawner {
   Result<AgentHandle> elsewhere(std::vector<std::string> argv) {
     const auto program = find_in_path(argv.front(), options_.environment);
     if (!program) {
-      return Status(Errc::kSystem, argv.front() + " was not found in PATH; it starts the agents on other hosts");
+      return Status(Errc::kSystem, argv.front() + " was not found in PATH; it starts the agents on other hosts" +
+                                       cure_of_missing(argv.front()));
     }
     auto pipes = make_pipes();
     if (!pipes.ok()) return pipes.status();

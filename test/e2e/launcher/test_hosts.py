@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shlex
 import socket
 from pathlib import Path
 
@@ -165,6 +167,29 @@ def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_
     job = {**SLURM, "SLURM_EXPORT_ENV": "NONE", "SLURMD_NODENAME": "other", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = shell("-np", "1", "--network", "lo", script="echo home $HOME", env={**job, "HOME": "/home/me"})
     assert ranks_of(done.stdout) == ["home /home/me"], done.stderr
+
+
+def test_an_image_without_srun_is_told_what_to_do_about_it(tmp_path: Path) -> None:
+    done = run("-np", "1", "true", env={**SLURM, "SLURMD_NODENAME": "other", "PATH": str(tmp_path)})
+    assert done.returncode == 69 and "srun was not found in PATH" in done.stderr, done.stderr
+    assert "start distrun outside and the container as the program" in done.stderr
+
+
+def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
+    """With what ssh does: the words it gets are one line for a shell there."""
+    page = (Path(__file__).resolve().parents[3] / "docs/launch.md").read_text()
+    [line] = re.findall(r"--launch-with ('ssh \{host\} singularity .*?') python", page)
+    for name, text in {
+        "ssh": 'echo "$1" >> hosts; shift; exec sh -c "$*"',
+        "singularity": 'shift 3; exec "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    with_fakes = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = shell("--launch-with", *shlex.split(line), "--network", "lo", "-H", "far:2", script="echo $RANK",
+                 env=with_fakes, cwd=tmp_path)  # fmt: skip
+    assert ranks_of(done.stdout) == ["0", "1"], done.stderr
+    assert (tmp_path / "hosts").read_text() == "far\n"
 
 
 def test_an_agent_elsewhere_raises_its_limit_of_open_files() -> None:
