@@ -87,24 +87,25 @@ Result<std::optional<Allocation>> allocation_here(Environment environment) {
   return detect_allocation(environment, read_text);
 }
 
-Status read_allocation(const Environment& environment, HostSource& out) {
+// The user's own way to reach hosts counts more than the scheduler's.
+bool says_how(const Options& options) {
+  const SshOptions& ssh = options.ssh;
+  const bool by_ssh = ssh.port != 0 || !ssh.identity.empty() || !ssh.options.empty();
+  return by_ssh || !options.launch_with.empty() || !options.mpi.empty() || !options.detect;
+}
+
+Status read_allocation(const Options& options, const Environment& environment, HostSource& out) {
   auto found = allocation_here(environment);
   if (!found.ok()) return found.status();
   if (!*found) return {};
   out.found = found_text(**found);
+  if (!(*found)->advice.empty() && !says_how(options)) out.found += "; " + (*found)->advice;
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;
   out.launch_with = (*found)->launch_with;
   out.launch_with_of = (*found)->launch_with_of;
   out.hosts = std::move((*found)->hosts);
   return {};
-}
-
-// The user's own way to reach hosts counts more than the scheduler's.
-bool says_how(const Options& options) {
-  const SshOptions& ssh = options.ssh;
-  const bool by_ssh = ssh.port != 0 || !ssh.identity.empty() || !ssh.options.empty();
-  return by_ssh || !options.launch_with.empty() || !options.mpi.empty() || !options.detect;
 }
 
 // Hosts that were named inside an allocation: its way to start agents needs no ssh.
@@ -153,7 +154,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   } else if (!options.hostfile.empty()) {
     DISTRUN_RETURN_IF_ERROR(read_hostfile(options.hostfile, out));
   } else if (options.detect) {
-    DISTRUN_RETURN_IF_ERROR(read_allocation(environment, out));
+    DISTRUN_RETURN_IF_ERROR(read_allocation(options, environment, out));
   }
   const std::vector<std::string> addresses = own_addresses();
   // A scheduler's list has no machine of another site.

@@ -151,6 +151,15 @@ Found of_hostfile(const std::string& path, std::vector<HostSlots> hosts, const s
            kubernetes ? "raise slotsPerWorker or the replicas of the MPIJob" : "write more slots into " + path});
 }
 
+// The operator's first version has no ssh in its pods, and a script that Open MPI takes in place of it. That one does
+// not carry standard input.
+std::string advice_of(const Environment& environment) {
+  const std::string agent = value_of(environment, "OMPI_MCA_plm_rsh_agent");
+  if (!agent.ends_with("/kubexec.sh")) return {};
+  return "by OMPI_MCA_plm_rsh_agent=" + agent +
+         " its pods are reached without ssh: add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'";
+}
+
 Found from_variable(const HostfileVariable& variable, const Environment& environment, const ReadFile& read_file) {
   const std::string path = value_of(environment, variable.name);
   if (path.empty()) return nothing();
@@ -159,7 +168,9 @@ Found from_variable(const HostfileVariable& variable, const Environment& environ
   if (!text.ok()) return broken(variable.name, text.status());
   auto hosts = parse_hostfile(*text, path);
   if (!hosts.ok()) return broken(variable.name, hosts.status());
-  return of_hostfile(path, *std::move(hosts), variable.whose, variable.hydra);
+  auto found = of_hostfile(path, *std::move(hosts), variable.whose, variable.hydra);
+  (*found)->advice = advice_of(environment);
+  return found;
 }
 
 Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file) {
@@ -179,7 +190,9 @@ Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file)
   if (!text.ok()) return nothing();
   auto hosts = parse_hostfile(*text, kOperatorHostfile);
   if (!hosts.ok()) return broken(kOperatorHostfile, hosts.status());
-  return of_hostfile(kOperatorHostfile, *std::move(hosts), "", false);
+  auto found = of_hostfile(kOperatorHostfile, *std::move(hosts), "", false);
+  (*found)->advice = advice_of(environment);
+  return found;
 }
 
 std::string shortened(const std::string& list) {

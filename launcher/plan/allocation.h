@@ -24,6 +24,7 @@ struct Allocation {
   std::string more_slots;   // how to get more of them, a half sentence
   std::string launch_with;  // how a program starts on one of the hosts (--launch-with); empty: by ssh
   std::map<std::string, std::string> launch_with_of;  // the same for hosts where it is another way
+  std::string advice;               // for who says nothing of how to reach the hosts, a half sentence, or empty
   std::vector<std::string> beside;  // reached in the same way if they are named, as the whole job of a step
   friend bool operator==(const Allocation&, const Allocation&) = default;
 };

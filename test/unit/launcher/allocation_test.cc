@@ -164,6 +164,18 @@ TEST_CASE("Slurm's numbers by host") {
   CHECK(parse_slurm_counts("2(x3),1(y)", "V").status().message().starts_with("V, column 7: '1(y)' is not"));
 }
 
+TEST_CASE("where the Kubernetes MPI operator has no ssh, what reaches its pods is told") {
+  const ReadFile read = [](const std::string&) { return Result<std::string>("w-0 slots=2\nw-1 slots=2\n"); };
+  for (const char* variable : {"OMPI_MCA_orte_default_hostfile", "KUBERNETES_SERVICE_HOST"}) {
+    Environment pod = {{variable, "/etc/mpi/hostfile"}, {"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
+    const auto found = detect_allocation(pod, read);
+    REQUIRE((found.ok() && found->has_value()));
+    CHECK((*found)->advice.ends_with("add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'"));
+    pod["OMPI_MCA_plm_rsh_agent"] = "ssh";
+    CHECK((*detect_allocation(pod, read))->advice.empty());
+  }
+}
+
 TEST_CASE("a long list of hosts is cut in the sentence") {
   Allocation allocation{.source = "X", .slots_are = "one per task"};
   for (int i = 0; i < 200; ++i) allocation.hosts.push_back({.name = "h" + std::to_string(7 * i), .slots = 2});
