@@ -101,6 +101,15 @@ Command resolve_command(const Options& options, const Environment& environment, 
   return out;
 }
 
+std::string note_on_dashes(const Options& options) {
+  const std::vector<std::string>& words = options.program;
+  const bool as_for_torchrun = options.module || words.front().ends_with(".py");
+  if (!as_for_torchrun || words.size() < 2 || words[1] != "--") return {};
+  return "-- behind " + words.front() +
+         " is passed on to the program (torchrun takes it away): leave it out if what is " +
+         "behind it are options of the program";
+}
+
 Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words) {
   if (options.tf_keras3_mwms) {
     const std::string module = "distrun._keras3_mwms";

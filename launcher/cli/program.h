@@ -21,6 +21,9 @@ struct Command {
 // `invoked_as` is our own argv[0]: the python that lies beside it belongs to the same environment.
 Command resolve_command(const Options& options, const Environment& environment, const std::string& invoked_as);
 
+// What differs from torchrun in how the program gets its arguments, or empty.
+std::string note_on_dashes(const Options& options);
+
 // `python train.py` by way of distrun._keras3_mwms, which runs it with Keras 3 mended (--tf-keras3-mwms), or of
 // distrun._torch_backend (--torch-backend). Fails where the command does not say which Python program it
 // runs.

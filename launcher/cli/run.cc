@@ -328,6 +328,9 @@ Result<std::string> take_program(const Options& options, const Environment& envi
   auto cwd = working_directory(environment);
   if (!cwd.ok()) return cwd.status();
   config.common.cwd = *std::move(cwd);
+  if (const std::string note = note_on_dashes(options); !note.empty()) {
+    std::fprintf(stderr, "distrun: %s\n", note.c_str());
+  }
   const Command command = resolve_command(options, config.common.environment, invoked_as);
   DISTRUN_RETURN_IF_ERROR(take_command(command, options, config));
   return command.reason;

@@ -335,6 +335,15 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(parsed({"./prog", "a"}), venv, "distrun").words == std::vector<std::string>{"./prog", "a"});
 }
 
+TEST_CASE("-- directly behind a script or module, which torchrun takes away, is told of") {
+  CHECK(has(note_on_dashes(parsed({"-m", "pkg.train", "--", "--lr", "1"})), "-- behind pkg.train is passed on"));
+  CHECK(has(note_on_dashes(parsed({"train.py", "--", "x"})), "-- behind train.py"));
+  CHECK(note_on_dashes(parsed({"train.py", "--lr", "1", "--", "x"})).empty());
+  CHECK(note_on_dashes(parsed({"--", "train.py", "x"})).empty());
+  CHECK(note_on_dashes(parsed({"./a.out", "--", "x"})).empty());
+  CHECK(note_on_dashes(parsed({"train.py"})).empty());
+}
+
 TEST_CASE("mpirun's second program is refused, and a colon of the program's own is not") {
   const std::string text = refused({"-np", "1", "./a", "x", ":", "-np", "3", "./b"});
   CHECK(has(text, "a job runs one program"));
