@@ -168,6 +168,15 @@ SettingCheck<std::string> one_of(const std::initializer_list<std::string_view>& 
           .show = same};
 }
 
+SettingCheck<std::string> log_level_name() {
+  SettingCheck<std::string> check = one_of("trace", "debug", "info", "warning", "error", "off");
+  check.parse = [known = check.parse](std::string_view value) {
+    const std::string word = lower(value);
+    return known(word == "warn" ? "warning" : word == "fatal" ? "error" : word);
+  };
+  return check;
+}
+
 SettingCheck<std::string> text() {
   return {.type = "text",
           .allowed = "any text",

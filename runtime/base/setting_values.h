@@ -36,6 +36,8 @@ template <class... Texts>
 SettingCheck<std::string> one_of(const Texts&... values) {
   return one_of({std::string_view(values)...});
 }
+// The names of log.h in any case, and those that Horovod and Python's logging have besides: warn, fatal.
+SettingCheck<std::string> log_level_name();
 SettingCheck<std::string> text();
 SettingCheck<bool> flag();
 // auto, one backend, or one per device. Which backends exist is not known here: plug-ins may bring their own, and

@@ -76,6 +76,18 @@ TEST_CASE("the environment overrides the default and the caller overrides the en
   CHECK(contains(line, "log_level=error (option)"));
 }
 
+TEST_CASE("levels of the log are taken as Horovod and Python write them too") {
+  const auto level = [](const char* word) {
+    const auto report = read_settings({{"DISTRUN_LOG_LEVEL", word}}, {});
+    return report.ok() ? report->settings.log_level : report.status().message();
+  };
+  CHECK(level("INFO") == "info");
+  CHECK(level("Warn") == "warning");
+  CHECK(level("WARNING") == "warning");
+  CHECK(level("fatal") == "error");
+  CHECK(contains(level("loud"), "one of trace, debug, info, warning, error, off"));
+}
+
 TEST_CASE("a bad value names the variable, the value and what is allowed") {
   const auto report = read_settings({{"DISTRUN_FUSION_THRESHOLD", "lots"}}, {});
   REQUIRE_FALSE(report.ok());
