@@ -25,6 +25,10 @@ Imports imports_in(std::string_view script) {
   Imports out;
   const bool starts =
       script.find("initialize_distributed(") != script.npos || script.find("distributed.initialize(") != script.npos;
+  for (const char* option : {"\"--local_rank", "'--local_rank", "\"--local-rank", "'--local-rank"}) {
+    const bool there = script.find(option) != script.npos && script.find("LOCAL_RANK") == script.npos;
+    out.local_rank_option = out.local_rank_option || there;
+  }
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());
     const std::string_view package = top_package(script.substr(0, end));

@@ -10,6 +10,8 @@ struct Imports {
   bool horovod = false;
   bool jax_job = false;  // imports jax and starts what its processes form: by default each sees all GPUs without it
   bool distrun = false;
+  // Takes the number of its GPU from a --local_rank alone, which python -m torch.distributed.launch used to pass.
+  bool local_rank_option = false;
 };
 Imports imports_in(std::string_view script);
 

@@ -115,6 +115,15 @@ void hint_at_mpi(const FrameworkRequest& frameworks, LaunchPlan& out) {
   }
 }
 
+// Such scripts take a --local_rank that nobody passes to mean that they are alone.
+void hint_at_local_rank(const Imports& imports, LaunchPlan& out) {
+  if (out.places.size() < 2 || !imports.local_rank_option || imports.distrun) return;
+  out.hints.push_back(
+      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not read LOCAL_RANK, "
+      "as distrun and torchrun tell it: without it each rank may train alone. Let the script read "
+      "os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'");
+}
+
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
 void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts, LaunchPlan& out) {
   if (!request.frameworks.imports.jax_job || request.gpus_per_rank != 0) return;
@@ -279,6 +288,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   hint_at_tf(request.frameworks, out);
   hint_at_mpi(request.frameworks, out);
   hint_at_jax(request, facts, out);
+  hint_at_local_rank(request.frameworks.imports, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});

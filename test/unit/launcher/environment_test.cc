@@ -332,9 +332,13 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK_FALSE(imports_in("import jax").jax_job);
   CHECK(imports_in("import jax, flax\nimport distrun.jax").distrun);
   CHECK_FALSE(imports_in("import jaxtyping\nprint('import jax')\ndistributed.initialize()").jax_job);
+  CHECK(imports_in("p.add_argument('--local_rank', default=-1)").local_rank_option);
+  CHECK(imports_in("p.add_argument(\"--local-rank\", type=int)").local_rank_option);
+  CHECK_FALSE(imports_in("p.add_argument('--local_rank')\nos.environ['LOCAL_RANK']").local_rank_option);
+  CHECK_FALSE(imports_in("# python -m torch.distributed.launch passes --local_rank").local_rank_option);
 }
 
-TEST_CASE("a script for MPI's launcher that is started without it is told") {
+TEST_CASE("a script for another launcher that is started without it is told") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
   const auto hints = [&request](const FrameworkRequest& frameworks) {
@@ -347,6 +351,9 @@ TEST_CASE("a script for MPI's launcher that is started without it is told") {
   CHECK(hints({.imports = {.horovod = true}})[0].find("import distrun.torch as hvd") != std::string::npos);
   CHECK(hints({.imports = {.horovod = true, .distrun = true}}).empty());
   CHECK(hints({.imports = {.mpi4py = true, .horovod = true}, .mpi = true}).empty());
+  REQUIRE(hints({.imports = {.local_rank_option = true}}).size() == 1);
+  CHECK(hints({.imports = {.local_rank_option = true}})[0].starts_with("the script takes --local_rank"));
+  CHECK(hints({.imports = {.distrun = true, .local_rank_option = true}}).empty());
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
   CHECK(hints({.imports = {.mpi4py = true}}).empty());
 }
