@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import mxnet as mx
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, batch_call
 from distrun._compression import Compressor
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 from ._adapter import Array, collective
 from .compression import Compression
@@ -82,10 +83,12 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
 
 class DistributedTrainer(mx.gluon.Trainer):
-    """gluon.Trainer that averages the gradients over the ranks before it updates.
+    """gluon.Trainer that steps with the average of all ranks' gradients.
 
-    `step(batch_size)` takes this rank's batch size. num_groups is Horovod's and has no effect: all gradients travel
-    together. prefix: put before the names, where two trainers train parameters of the same names.
+    `step(batch_size)` takes this rank's batch size. After `allreduce_grads()` the gradients are the sum over the ranks
+    (divided by gradient_predivide_factor), as in Horovod, for `update(batch_size)` divides by their number: who clips
+    in between clips the sum. num_groups is Horovod's and has no effect: all gradients travel together. prefix: put
+    before the names, where two trainers train parameters of the same names.
     """
 
     def __init__(
@@ -101,12 +104,19 @@ class DistributedTrainer(mx.gluon.Trainer):
     ) -> None:
         del num_groups
         if isinstance(optimizer, DistributedOptimizer):
-            raise ValueError("DistributedTrainer takes the plain optimizer: it averages the gradients itself.")
+            warnings.warn(
+                "DistributedTrainer averages the gradients itself, so it uses the optimizer inside of this one.",
+                stacklevel=2,
+            )
+            optimizer = optimizer._optimizer
+        registered_id(process_set)
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._compression = compression
         self._predivide = gradient_predivide_factor
         self._prefix = prefix or ""
         self._process_set = process_set
+        if process_set.included():
+            self._scale *= gradient_predivide_factor / (process_set.size() or 1)
 
     def _allreduce_grads(self) -> None:
         if not self._process_set.included():
@@ -119,7 +129,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         if len(gradients) != len(trained):
             raise ValueError("a rank has its parameters on one device; start one rank for each device.")
         small = [self._compression.compress(one) for one in gradients]
-        what = _averaging(names, self._process_set, self._predivide)
+        what = batch_call(Kind.ALLREDUCE, names, self._process_set)
+        what = what._replace(reduce=ReduceOp.SUM, prescale=1.0 / self._predivide)
         results = collective.same_size([one for one, _ in small], what, in_place=True).wait()
         for gradient, result, (_, context) in zip(gradients, results, small, strict=True):
             if result is not gradient:

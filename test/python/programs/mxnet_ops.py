@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import mxnet as mx
@@ -186,8 +187,34 @@ def check_trainer_is_sample_exact() -> None:
         if ways:
             np.testing.assert_allclose(one, other, rtol=0.02, atol=0.02)
         np.testing.assert_array_equal(hvd.broadcast(mx.nd.array(one), 0).asnumpy(), one)
-    with raises(ValueError, "plain optimizer"):
-        hvd.DistributedTrainer(network(0).collect_params(), hvd.DistributedOptimizer(mx.optimizer.SGD()))
+
+
+def check_gradients_between_reduction_and_update_are_the_sum() -> None:
+    """As in Horovod, whose programs clip there."""
+    for predivide in (1.0, 2.0):
+        weight = mx.gluon.Parameter("weight", shape=(3,), init="zeros")
+        weight.initialize()
+        options = {"learning_rate": 1.0}
+        trainer = hvd.DistributedTrainer([weight], "sgd", options, gradient_predivide_factor=predivide)
+        with mx.autograd.record():
+            loss = (weight.data() * mine((3,))).sum()
+        loss.backward(retain_graph=True)
+        trainer.allreduce_grads()
+        equal(weight.grad(), everyone((3,)).sum(axis=0) / predivide)
+        trainer.update(2)
+        equal(weight.data(), -everyone((3,)).mean(axis=0) / 2)
+        loss.backward()
+        trainer.step(2)
+        equal(weight.data(), -everyone((3,)).mean(axis=0))
+
+
+def check_trainer_takes_what_is_inside_a_distributed_optimizer() -> None:
+    plain = mx.optimizer.SGD()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer = hvd.DistributedTrainer(network(0).collect_params(), hvd.DistributedOptimizer(plain))
+    assert trainer.optimizer is plain
+    assert ["inside of this one" in str(one.message) for one in told] == [True]
 
 
 def check_optimizer() -> None:
