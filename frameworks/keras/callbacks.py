@@ -24,37 +24,48 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     """Weights and optimizer's state of rank `root_rank` on all ranks, before the first batch.
 
     After it for a model that gets its variables there: on TensorFlow, one without an input shape that was not built.
-    local_variables: what this rank has for itself, and keeps. `device` is Horovod's and has no effect.
+    As in Horovod on_batch_end() makes it, and nothing before, where the program has put its own in the place of that.
+    local_variables: what this rank has for itself, and keeps; none can be added once fit() has begun. `device` is
+    Horovod's and has no effect.
     """
 
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
-        del device
-        self.root_rank = root_rank
+        self.root_rank, self.device = root_rank, device
         self._local = {id(one) for one in local_variables or ()}
-        self._done = False
+        self.broadcast_done = False
 
     def register_local_var(self, variable: Any) -> None:
         """Leaves `variable` alone."""
         self._local.add(id(variable))
 
+    @property
+    def async_safe(self) -> bool:
+        """For Keras 3, which else waits for the end of each batch: there is nothing to do where fit() finds the
+        variables made."""
+        as_here = type(self) is BroadcastGlobalVariablesCallback and self._broadcasts_itself()
+        return as_here and keras.backend.backend() != "tensorflow"
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Once, in the first fit()."""
-        if self._done:
+        if self.broadcast_done or not self._broadcasts_itself():
             return
         # One rank may have built its model to load weights, and the others not: all broadcast at one time.
         own = np.array([has_its_variables(self.model)], np.uint8)
         if arrays.allreduce(own, name="keras.built", op=ReduceOp.MIN)[0]:
             self._broadcast()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Once, if it could not be done before."""
-        if not self._done:
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Once, if it was not done before."""
+        if not self.broadcast_done:
             self._broadcast()
+
+    def _broadcasts_itself(self) -> bool:
+        return getattr(self.on_batch_end, "__func__", None) is BroadcastGlobalVariablesCallback.on_batch_end
 
     def _broadcast(self) -> None:
         broadcast_model(self.model, self.root_rank, self._local)
-        self._done = True
+        self.broadcast_done = True
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -153,7 +164,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         """The epoch that batches belong to."""
         self._epoch = epoch
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Sets the rate for the batch."""
         if self._epoch < self.start_epoch or (self.end_epoch is not None and self._epoch >= self.end_epoch):
             return

@@ -33,6 +33,7 @@ LEGACY = (
 )
 FIT = ROOT / "test/python/programs/keras_fit.py"
 CLASSES = ROOT / "test/python/programs/keras_classes.py"
+CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -63,14 +64,15 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
-def test_classes_of_the_program(run_keras: RunFramework) -> None:
-    done = run_keras("-np", "2", program=CLASSES, env=COMPILE_FAST)
+@pytest.mark.parametrize("program", [CLASSES, CALLBACKS])
+def test_what_programs_make_of_it(run_keras: RunFramework, program: Path) -> None:
+    done = run_keras("-np", "2", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 2
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ())])
+@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ())])
 def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     run = run_with(environment_python("tf-keras"))
     done = run("-np", "2", program=program, words=checks, env={"TF_USE_LEGACY_KERAS": "1"})

@@ -1,0 +1,89 @@
+"""distrun.keras's callbacks as Horovod's programs use them: with hooks of their own, in loops of their own."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+from checks import run
+
+import distrun.keras as hvd
+from distrun.keras._keras import LEGACY, keras
+
+Start = hvd.callbacks.BroadcastGlobalVariablesCallback
+
+
+def model() -> Any:
+    """Whose weights every rank draws for itself, and keeps: its learning rate is 0."""
+    keras.utils.set_random_seed(hvd.rank())
+    made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+    return made
+
+
+def fit(made: Any, *callbacks: Any, epochs: int = 1) -> Any:
+    inputs = np.ones((8, 6), np.float32)
+    return made.fit(inputs, inputs[:, :1], batch_size=4, epochs=epochs, verbose=0, callbacks=list(callbacks)).history
+
+
+def of_rank_0(made: Any) -> list[bool]:
+    """Of the kernels: whether it is rank 0's."""
+    kernels = [one for one in made.get_weights() if one.ndim == 2]
+    return [bool(np.array_equal(hvd.broadcast(one, 0), one)) for one in kernels]
+
+
+def first_kernel(callback: Any, batch: int, logs: Any = None) -> None:
+    """In the place of on_batch_end: the rest is each rank's own."""
+    if not callback.broadcast_done:
+        assert all(of_rank_0(callback.model)) == (hvd.rank() == 0)
+        hvd.broadcast_variables(callback.model.trainable_variables[:1], callback.root_rank)
+        callback.broadcast_done = True
+
+
+class FirstKernel(Start):
+    """Horovod broadcasts in on_batch_end, which programs override."""
+
+    on_batch_end = first_kernel
+
+
+class Later(Start):
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        assert all(of_rank_0(self.model)) == (hvd.rank() == 0 or batch > 0)
+        super().on_batch_end(batch, logs)
+
+
+def check_what_the_program_does_at_the_end_of_a_batch_is_all_there_is() -> None:
+    bound = Start(0)
+    bound.on_batch_end = types.MethodType(first_kernel, bound)
+    for own in (FirstKernel(0), bound):
+        made = model()
+        fit(made, own)
+        assert own.broadcast_done and of_rank_0(made) == [True, hvd.rank() == 0]
+    made = model()
+    fit(made, Later(0))
+    assert all(of_rank_0(made))
+
+
+def check_loops_of_the_programs() -> None:
+    """They call what Horovod's callbacks have."""
+    made, start = model(), Start(0)
+    rates = hvd.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 0.1)
+    keras.callbacks.CallbackList([start, rates], model=made).on_batch_begin(0)
+    assert np.isclose(float(made.optimizer.learning_rate), 0.05)
+    start.on_batch_end(0)
+    assert start.broadcast_done and all(of_rank_0(made))
+
+
+def check_keras_does_not_wait_for_the_end_of_each_batch() -> None:
+    if LEGACY or keras.backend.backend() == "tensorflow":
+        return  # whose callbacks are never called beside the steps
+    for callback, beside in ((Start(0), True), (FirstKernel(0), False)):
+        assert keras.callbacks.CallbackList([callback], model=model())._async_train is beside
+
+
+if __name__ == "__main__":
+    print(keras.backend.backend(), file=sys.stderr)
+    hvd.init()
+    run(globals())
