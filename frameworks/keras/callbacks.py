@@ -125,6 +125,8 @@ def _text(shapes: dict[str, list[int] | None]) -> list[str]:
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Sets the learning rate to initial_lr times `multiplier`, a number or a function of the epoch.
 
+    A number is the factor in every epoch from start_epoch on, whatever staircase is; late releases of Horovod took it
+    for the factor from one epoch to the next, which is lambda epoch: multiplier ** (epoch - start_epoch).
     From start_epoch on, before end_epoch. With staircase it changes with the epoch only; else with every batch, the
     epoch being a fraction: `steps_per_epoch` is then needed where Keras does not know it. momentum_correction is
     Horovod's: the momentum is part of Keras's compiled step, so nothing is corrected.
@@ -132,8 +134,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def __init__(
         self,
-        initial_lr: float,
-        multiplier: float | Callable[[float], float],
+        initial_lr: float | None = None,
+        multiplier: float | Callable[[float], float] | None = None,
         start_epoch: int = 0,
         end_epoch: int | None = None,
         staircase: bool = True,
@@ -143,7 +145,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         super().__init__()
         del momentum_correction
         if initial_lr is None:
-            raise ValueError("Parameter `initial_lr` is required")
+            raise ValueError(
+                f"Parameter `initial_lr` is required: give {type(self).__name__} the learning rate for all ranks "
+                "together, which the optimizer has too, as initial_lr=0.01 * hvd.size(). Older releases of Horovod "
+                "took the optimizer's by themselves."
+            )
+        if multiplier is None:
+            raise ValueError(f"{type(self).__name__} needs multiplier=, a number or a function of the epoch.")
         self.initial_lr = initial_lr
         self.start_epoch, self.end_epoch = start_epoch, end_epoch
         self.staircase = staircase if callable(multiplier) else True
@@ -193,7 +201,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def __init__(
         self,
-        initial_lr: float,
+        initial_lr: float | None = None,
         warmup_epochs: float = 5,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
@@ -218,7 +226,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Says where the rate is at the end of the warm-up."""
         super().on_epoch_end(epoch, logs)
-        if epoch + 1 == self.end_epoch and self.verbose > 0:
+        if epoch + 1 == self.end_epoch and self.verbose > 0 and basics.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.", flush=True)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import types
 from typing import Any
 
 import numpy as np
-from checks import run
+from checks import raises, run
 
 import distrun.keras as hvd
 from distrun.keras._keras import LEGACY, keras
@@ -81,6 +83,30 @@ def check_keras_does_not_wait_for_the_end_of_each_batch() -> None:
         return  # whose callbacks are never called beside the steps
     for callback, beside in ((Start(0), True), (FirstKernel(0), False)):
         assert keras.callbacks.CallbackList([callback], model=model())._async_train is beside
+
+
+def check_a_number_is_the_factor_in_every_epoch() -> None:
+    for staircase in (True, False):
+        later = hvd.callbacks.LearningRateScheduleCallback(0.5, 0.1, start_epoch=2, staircase=staircase)
+        rates = fit(model(), Start(0), later, epochs=4)["lr"]
+        assert np.allclose(rates, [0.0, 0.0, 0.05, 0.05]), rates
+
+
+def check_the_rate_for_all_ranks_has_to_be_given() -> None:
+    """Older programs leave it out."""
+    schedule, warmup = hvd.callbacks.LearningRateScheduleCallback, hvd.callbacks.LearningRateWarmupCallback
+    for make in (lambda: warmup(warmup_epochs=5, verbose=1), lambda: schedule(multiplier=0.1, start_epoch=30)):
+        with raises(ValueError, "initial_lr=0.01 * hvd.size()"):
+            make()
+    with raises(ValueError, "needs multiplier="):
+        schedule(0.1)
+
+
+def check_rank_0_says_that_the_rate_is_reached() -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        fit(model(), Start(0), hvd.callbacks.LearningRateWarmupCallback(0.5, warmup_epochs=1, verbose=1))
+    assert ("finished gradual learning rate warmup to 0.5" in said.getvalue()) == (hvd.rank() == 0), said.getvalue()
 
 
 if __name__ == "__main__":
