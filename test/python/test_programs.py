@@ -57,19 +57,28 @@ def test_what_the_job_uses_and_the_installation_has(run_ranks: RunRanks, command
     assert_passed(run_ranks(2, "features.py", backend, *usable, backend=backend).stdout, 2)
 
 
-def test_what_a_job_of_mpi_uses() -> None:
+def run_by_mpi(*program: object, backend: str) -> None:
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
-    need_plugin("mpi")
-    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DISTRUN_BACKEND": "mpi"}
-    usable = "import distrun; distrun.init(); print(distrun.query('backends'))"
-    lines = subprocess.run([sys.executable, "-c", usable], capture_output=True, text=True, check=True).stdout
-    others = [name for name in ("gloo", "nccl") if re.search(rf"(?m)^{name}: ok", lines)]
-    program = [sys.executable, str(PROGRAMS / "features.py"), "mpi", "mpi", *others]
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DISTRUN_BACKEND": backend}
     done = subprocess.run(
-        [mpirun, "--oversubscribe", "-np", "2", *program],
+        [mpirun, "--oversubscribe", "-np", "2", sys.executable, *map(str, program)],
         env={**os.environ, **as_root}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert_passed(done.stdout + done.stderr, 2)
+
+
+def test_what_a_job_of_mpi_uses() -> None:
+    need_plugin("mpi")
+    usable = "import distrun; distrun.init(); print(distrun.query('backends'))"
+    lines = subprocess.run([sys.executable, "-c", usable], capture_output=True, text=True, check=True).stdout
+    others = [name for name in ("gloo", "nccl") if re.search(rf"(?m)^{name}: ok", lines)]
+    run_by_mpi(PROGRAMS / "features.py", "mpi", "mpi", *others, backend="mpi")
+
+
+@pytest.mark.parametrize("level", ["multiple", "single"])
+def test_mpi_beside_another_backend(level: str) -> None:
+    pytest.importorskip("mpi4py")
+    run_by_mpi(PROGRAMS / "mpi_beside.py", level, backend="shm")
 
 
 def test_compiled(run_ranks: RunRanks) -> None:

@@ -160,9 +160,20 @@ def test_settings_reach_the_runtime() -> None:
     assert not hvd.is_initialized()
 
 
+class Communicator:
+    """What mpi4py's has."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.Get_rank, self.Get_size = (lambda: rank), (lambda: size)
+
+
 def test_arguments_of_init() -> None:
     with pytest.raises(NotImplementedError, match="mpi4py"):
         hvd.init(comm=object())
+    hvd.init(comm=Communicator(0, 1))
+    hvd.shutdown()
+    with pytest.raises(NotImplementedError, match=r"comm has \(0, 2\), this is rank 0 of 1.*add_process_set"):
+        hvd.init(comm=Communicator(0, 2))
     with pytest.raises(NotImplementedError, match="process sets"):
         hvd.init(comm=[1])
     with pytest.raises(ValueError, match="dynamic"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from distrun import _blocking, _hooks, _operations, _session, errors, process_sets
 from distrun._abi import DType, Kind, ReduceOp
@@ -118,28 +118,28 @@ elastic = _Elastic()
 
 
 def init(
-    comm: Sequence[int] | None = None,
+    comm: Any = None,
     process_sets: Sequence[ProcessSet] | str | None = None,
     *,
     settings: Mapping[str, object] | None = None,
 ) -> None:
     """Joins the job that the launcher describes, or makes a world of one; again: no effect.
 
-    comm: None, or the list of all ranks; a part of them is what process sets are for. process_sets: sets to register,
+    comm: None, the list of all ranks, or a communicator of mpi4py's that has all of them in the same order; a part of
+    them is what process sets are for. process_sets: sets to register,
     the same ones on every rank ("dynamic" is accepted: sets can always be added later). settings: names and values as
     in docs/settings.md; they win over the environment.
     """
-    if comm is not None and not isinstance(comm, list | tuple | range):
-        raise NotImplementedError(
-            "init(comm=...) with an mpi4py communicator is not in this release; start with `distrun -np N`."
-        )
+    place = _place_in(comm)
     if _session.open_session(settings or {}):
         _hooks.install()
         _opened()
-    if comm and sorted(comm) != list(range(size())):
+    if place not in (None, list(range(size())), (rank(), size())):
+        own = f"rank {rank()} of {size()}"
         shutdown()
         raise NotImplementedError(
-            "init(comm=[...]) with a part of the ranks is not supported; use process sets for that."
+            f"init(comm=...) with a part of the ranks, or in another order, is not supported (comm has {place}, this "
+            f"is {own}): leave out comm, and use process sets (hvd.add_process_set(ranks)) for parts of the job."
         )
     if process_sets is not None and not isinstance(process_sets, str):
         for process_set in process_sets:
@@ -147,6 +147,17 @@ def init(
                 add_process_set(process_set)
     elif process_sets not in (None, "dynamic"):
         raise ValueError(f'process_sets is a list of ProcessSet, or "dynamic", not {process_sets!r}.')
+
+
+def _place_in(comm: Any) -> list[int] | tuple[int, int] | None:
+    """The ranks of a list; this rank and the number of ranks of a communicator; None for everybody."""
+    if comm is None or isinstance(comm, list | tuple | range):
+        return sorted(comm or ()) or None
+    if not (hasattr(comm, "Get_rank") and hasattr(comm, "Get_size")):
+        raise NotImplementedError(
+            f"init(comm=...) takes a list of ranks or a communicator of mpi4py's, not {type(comm).__name__}."
+        )
+    return comm.Get_rank(), comm.Get_size()
 
 
 def _opened() -> None:

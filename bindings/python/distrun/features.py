@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import re
 
 from distrun import _session
+
+# MPI's libraries with their number for MPI_THREAD_MULTIPLE, which the standard binary interface has changed.
+_MPI = {
+    "libmpi.so.40": 3,
+    "libmpich.so.12": 3,
+    "libmpi.so.12": 3,
+    "libmpi_abi.so.1": 4096,
+    "libmpi_abi.so.0": 4096,
+}
 
 
 def _built(backend: str) -> bool:
@@ -88,5 +100,18 @@ def tcp_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """The same as mpi_enabled: the backend is used only with an MPI that several threads may call."""
-    return mpi_enabled()
+    """Whether MPI may be called from several threads of this process: it has been initialised so by the program (as by
+    mpi4py), or is the backend, which is used only with such an MPI."""
+    return mpi_enabled() or any(_has_threads(library, multiple) for library, multiple in _MPI.items())
+
+
+def _has_threads(library: str, multiple: int) -> bool:
+    """Asks the MPI that the process has loaded, and loads none."""
+    level, flags = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
+    with contextlib.suppress(OSError):  # not loaded
+        mpi = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        mpi.MPI_Initialized(ctypes.byref(flags[0]))
+        mpi.MPI_Finalized(ctypes.byref(flags[1]))
+        if flags[0] and not flags[1]:
+            mpi.MPI_Query_thread(ctypes.byref(level))
+    return level.value >= multiple
