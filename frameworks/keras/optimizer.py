@@ -56,10 +56,13 @@ def DistributedOptimizer(  # Horovod's name
     """
     del device_dense, device_sparse, num_groups, groups
     if not isinstance(optimizer, keras.optimizers.Optimizer):
+        module = type(optimizer).__module__
+        cure = "for those of TensorFlow itself use distrun.tensorflow"
+        if not LEGACY and module.split(".")[0] == "tf_keras":
+            cure = "for those of tf_keras set TF_USE_LEGACY_KERAS=1 before TensorFlow and distrun.keras are imported"
         raise ValueError(
-            f"{type(optimizer).__module__}.{type(optimizer).__name__} is no optimizer of "
-            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; "
-            "for those of TensorFlow itself use distrun.tensorflow."
+            f"{module}.{type(optimizer).__name__} is no optimizer of "
+            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; {cure}."
         )
     if is_distributed(optimizer):
         raise ValueError("this optimizer is distributed already.")

@@ -463,6 +463,8 @@ def check_the_scale_of_local_gradients() -> None:
 def check_what_is_wrong_is_refused() -> None:
     with raises(ValueError, "no optimizer of Keras 3"):
         hvd.DistributedOptimizer(3)
+    with raises(ValueError, "set TF_USE_LEGACY_KERAS=1 before"):
+        hvd.DistributedOptimizer(type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})())
     with raises(ValueError, "distributed already"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
     with raises(ValueError, "Average or hvd.Sum"):
