@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from distrun import basics
@@ -79,6 +80,9 @@ __all__ = [
 _native.extend()
 _gradients.register()
 no_autograph()
+
+# Horovod's name of the module that has the operations.
+mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:

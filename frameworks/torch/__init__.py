@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -93,6 +94,9 @@ __all__ = [
 ]
 
 _codec.install()
+
+# Horovod's name of the module that has the operations.
+mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
 
 def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU

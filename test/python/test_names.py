@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 import subprocess
@@ -242,6 +243,14 @@ def test_reductions_have_horovods_numbers() -> None:
 def test_what_is_missing_says_what_to_do() -> None:
     with pytest.raises(NotImplementedError, match="checkpoint"):
         hvd.elastic.TorchState()
+
+
+def test_horovods_modules() -> None:
+    assert importlib.import_module("distrun.torch.mpi_ops") is hvd.mpi_ops is hvd
+    elastic = importlib.import_module("distrun.torch.elastic")
+    with pytest.raises(NotImplementedError, match="checkpoint"):
+        _ = elastic.TorchState
+    assert hvd.elastic is elastic and not hasattr(elastic, "__wrapped__")
 
 
 def test_exceptions() -> None:

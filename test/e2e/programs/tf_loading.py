@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import shutil
 import sys
@@ -107,6 +108,27 @@ def tf_config() -> None:
         hvd.shutdown()
 
 
+def horovods_modules() -> None:
+    """By the paths at which programs look for them; those of Keras only where they ask for it."""
+    import distrun.tensorflow as hvd
+    from distrun.tensorflow.mpi_ops import Sum
+
+    assert Sum is hvd.mpi_ops.Sum is hvd.Sum and "distrun.keras" not in sys.modules
+    import distrun.tensorflow.keras as keras_hvd
+    from distrun.tensorflow.keras import callbacks
+    from distrun.tensorflow.keras.callbacks import MetricAverageCallback
+
+    assert keras_hvd is sys.modules["distrun.keras"]
+    assert callbacks.MetricAverageCallback is keras_hvd.callbacks.MetricAverageCallback is MetricAverageCallback
+    for name in ("distrun.tensorflow.elastic", "distrun.tensorflow.keras.elastic"):
+        try:
+            _ = importlib.import_module(name).run
+        except NotImplementedError as error:
+            assert "save checkpoints" in str(error)
+        else:
+            raise AssertionError("nothing was raised")
+
+
 if HOW == "second":
     second_copy()
 elif HOW == "early":
@@ -114,4 +136,5 @@ elif HOW == "early":
 else:
     tf_config()
     gpu()
+    horovods_modules()
 print("all checks passed", flush=True)
