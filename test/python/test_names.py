@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -262,7 +263,22 @@ def test_exceptions() -> None:
         assert not error.usable
     assert issubclass(distrun.RankLost, distrun.HorovodInternalError)
     assert not issubclass(distrun.Mismatch, distrun.HorovodInternalError)
+    assert not issubclass(distrun.Timeout, distrun.HorovodInternalError)
     assert issubclass(distrun.NotInitialized, ValueError) and issubclass(distrun.DuplicateName, ValueError)
+
+
+@pytest.mark.parametrize("code", [code for code in distrun.errors.Code if code])
+def test_what_has_ended_the_job_is_caught_as_horovods_error_too(code: int) -> None:
+    struct = distrun.errors.ErrorStruct(code=code, message=b"text", usable=1)
+    kind = type(distrun.errors.from_struct(struct))
+    struct.usable = 0
+    ended = distrun.errors.from_struct(struct)
+    later = kind("text", code=ended.code)
+    distrun.errors.end_job(later)
+    for error in (ended, later, pickle.loads(pickle.dumps(ended))):
+        assert isinstance(error, kind) and isinstance(error, distrun.HorovodInternalError)
+        assert (str(error), error.usable, error.code) == ("text", False, code)
+        assert type(error) is type(ended)
 
 
 @pytest.mark.parametrize("module, framework", [("distrun", "numpy"), ("distrun", "torch"), ("distrun.numpy", "torch")])

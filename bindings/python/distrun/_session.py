@@ -120,7 +120,8 @@ class Session:
         if drained:
             library().distrun_close(self.pointer)
             self.in_flight.clear()
-        if error is None or isinstance(error, errors.JobEnded) or (known and not error.usable):
+        left = (_abi.Code.RANK_LOST, _abi.Code.RANK_LEFT, _abi.Code.ABORTED)
+        if error is None or error.code in left or (known and not error.usable):
             return
         raise error
 
@@ -137,7 +138,7 @@ class Session:
             # ended already has done that, and leaving it is no failure of this rank's.
             if error.usable:
                 library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
-                error.usable = False
+                errors.end_job(error)
             return error
 
 

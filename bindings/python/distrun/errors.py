@@ -17,6 +17,7 @@ class DistrunError(RuntimeError):
     """
 
     code: Code = Code.INTERNAL
+    _of: type[DistrunError] | None = None  # in a class that is made by _ending(): what of
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class DistrunError(RuntimeError):
 
     def __reduce__(self) -> tuple[object, ...]:
         state = {name: getattr(self, name) for name in ("tensor", "ranks", "host", "cause", "usable", "code")}
+        if self._of is not None:  # this class has no name to find it by
+            return (_restored, (self._of, str(self)), state)
         return (type(self), (str(self),), state)
 
 
@@ -62,7 +65,10 @@ class Mismatch(DistrunError):
 
 
 class JobEnded(DistrunError):
-    """The job cannot go on: the base of everything that ends it. Horovod's name for it is HorovodInternalError."""
+    """The job cannot go on. Whatever has ended it is one, also a Timeout, say, which is both then (`usable` is False).
+
+    Horovod's name for it is HorovodInternalError.
+    """
 
     code = Code.ABORTED
 
@@ -113,6 +119,31 @@ _CLASSES: dict[int, type[DistrunError]] = {
 }
 
 
+_endings: dict[type[DistrunError], type[DistrunError]] = {}
+
+
+def _ending(kind: type[DistrunError]) -> type[DistrunError]:
+    """`kind` where the job has ended: a JobEnded too, of the same name."""
+    if issubclass(kind, JobEnded):
+        return kind
+    if kind is DistrunError:
+        return JobEnded
+    if kind not in _endings:
+        body = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_of": kind}
+        _endings.setdefault(kind, type(kind.__name__, (kind, JobEnded), body))  # another thread may have been first
+    return _endings[kind]
+
+
+def _restored(kind: type[DistrunError], message: str) -> DistrunError:
+    return _ending(kind)(message)
+
+
+def end_job(error: DistrunError) -> None:
+    """The job does not go on after `error`, though the runtime says that it could."""
+    error.usable = False
+    error.__class__ = _ending(type(error))
+
+
 _own_rank = -1
 _end_told = False
 
@@ -137,6 +168,8 @@ def from_struct(error: ErrorStruct) -> DistrunError:
     # Whether a rank's exception arrives from that rank or from the launcher is a matter of microseconds.
     if error.code == Code.ABORTED and error.num_ranks and _own_rank not in error.ranks[: error.num_ranks]:
         kind = RankLost
+    if not error.usable:
+        kind = _ending(kind)
     return kind(
         (error.message or b"").decode(errors="replace"),
         tensor=(error.tensor or b"").decode(errors="replace"),
