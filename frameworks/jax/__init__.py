@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distrun import basics
 from distrun._objects import allgather_object, broadcast_object
@@ -53,7 +54,7 @@ __all__ = [
 
 
 def init(  # type: ignore[no-redef]  # in place of the one in basics
-    comm: Sequence[int] | None = None,
+    comm: Any = None,
     process_sets: Sequence[ProcessSet] | str | None = None,
     *,
     settings: Mapping[str, object] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from distrun import _session, basics
@@ -11,7 +12,7 @@ from distrun.process_sets import ProcessSet
 
 
 def init(
-    comm: Sequence[int] | None = None,
+    comm: Any = None,
     process_sets: Sequence[ProcessSet] | str | None = None,
     *,
     settings: Mapping[str, object] | None = None,

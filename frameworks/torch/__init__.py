@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from distrun import _session, basics
@@ -100,7 +101,7 @@ mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
 
 def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
-    comm: Sequence[int] | None = None,
+    comm: Any = None,
     process_sets: Sequence[ProcessSet] | str | None = None,
     *,
     settings: Mapping[str, object] | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
@@ -101,17 +100,27 @@ def tcp_enabled() -> bool:
 
 def mpi_threads_supported() -> bool:
     """Whether MPI may be called from several threads of this process: it has been initialised so by the program (as by
-    mpi4py), or is the backend, which is used only with such an MPI."""
-    return mpi_enabled() or any(_has_threads(library, multiple) for library, multiple in _MPI.items())
+    mpi4py), or is the backend, which is used only with such an MPI. Where MPI has started the job and nobody has
+    initialised it yet, it may: mpi4py asks for that level."""
+    known = [has for library, multiple in _MPI.items() if (has := _has_threads(library, multiple)) is not None]
+    return mpi_enabled() or (any(known) if known else _started_by_mpi())
 
 
-def _has_threads(library: str, multiple: int) -> bool:
-    """Asks the MPI that the process has loaded, and loads none."""
+def _started_by_mpi() -> bool:
+    """What lets a process find the others of an MPI job; distrun takes it out of what its ranks inherit."""
+    return "PMIX_RANK" in os.environ or "PMI_RANK" in os.environ
+
+
+def _has_threads(library: str, multiple: int) -> bool | None:
+    """Asks the MPI that the process has loaded, and loads none; None where it is not initialised."""
     level, flags = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
-    with contextlib.suppress(OSError):  # not loaded
+    try:
         mpi = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        mpi.MPI_Initialized(ctypes.byref(flags[0]))
-        mpi.MPI_Finalized(ctypes.byref(flags[1]))
-        if flags[0] and not flags[1]:
-            mpi.MPI_Query_thread(ctypes.byref(level))
+    except OSError:
+        return None
+    mpi.MPI_Initialized(ctypes.byref(flags[0]))
+    mpi.MPI_Finalized(ctypes.byref(flags[1]))
+    if not flags[0] or flags[1]:
+        return None
+    mpi.MPI_Query_thread(ctypes.byref(level))
     return level.value >= multiple
