@@ -20,6 +20,7 @@ namespace {
 constexpr double kConfirmSeconds = 5;
 // So long may a disk take to have the rest of the timeline, before it is stuck.
 constexpr double kTimelineSeconds = 5;
+constexpr std::size_t kMaxTimelinePath = 4000;
 constexpr int kSpinsForToken = 4000;  // about as long as the engine's thread needs to wake up and give the token back
 
 EngineOptions completed(EngineOptions options) {
@@ -361,7 +362,11 @@ void EngineImpl::finish_timeline() {
 }
 
 Status EngineImpl::start_timeline(const std::string& path) {
-  if (path.empty() || path.size() > 4000) return {Errc::kInvalidArgument, "the timeline needs a path"};
+  if (path.empty()) return {Errc::kInvalidArgument, "the timeline needs a path"};
+  if (path.size() > kMaxTimelinePath) {
+    return {Errc::kInvalidArgument, "the timeline's path has " + std::to_string(path.size()) + " bytes, and at most " +
+                                        std::to_string(kMaxTimelinePath) + " are taken; give a shorter one"};
+  }
   DISTRUN_RETURN_IF_ERROR(table_.closed());  // before a file is emptied
   Request request{.call = {.kind = Call::Kind::kStartTimeline, .path = path}};
   if (options_.world.rank == 0) request.timeline = open_timeline(path);

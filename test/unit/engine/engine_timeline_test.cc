@@ -103,6 +103,8 @@ TEST_CASE("a timeline that is started while one is on ends that one, and so does
 TEST_CASE("a timeline that cannot be written is an error on every rank, and the job goes on") {
   EngineJob job({.ranks = 3});
   job.run([&](int, Engine& engine) {
+    EXPECT_EQ(engine.start_timeline(std::string(4001, 'x')).message(),
+              "the timeline's path has 4001 bytes, and at most 4000 are taken; give a shorter one");
     const Status started = engine.start_timeline("/does/not/exist.json");
     EXPECT_EQ(started.code(), Errc::kSystem);
     EXPECT_OK(has(started.message(), "/does/not/exist.json") ? Status() : started);
