@@ -135,8 +135,8 @@ Status Process::initialised_by_program(std::uint64_t members) {
   library_->call.Query_thread(&level);
   if (level < library_->is.thread_multiple) {
     return {Errc::kUnsupported,
-            "the program initialised MPI for fewer threads than MPI_THREAD_MULTIPLE; ask for that "
-            "in MPI_Init_thread, or call distrun's init first"};
+            "the program initialised MPI for fewer threads than MPI_THREAD_MULTIPLE, and distrun calls it while the "
+            "program may; ask for that in MPI_Init_thread, or call distrun's init first"};
   }
   library_->call.Comm_size(library_->is.world, &tasks_);
   return static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
@@ -162,8 +162,10 @@ Result<Place> Process::enter() {
     to_finalize = this;
     if (ours_) std::atexit([] { to_finalize->finalize(); });
     if (level < library_->is.thread_serialized) {
-      refused_ = {Errc::kUnsupported,
-                  library_->file + " lets only one thread call it; distrun needs a thread of its own"};
+      refused_ = {
+          Errc::kUnsupported,
+          library_->file +
+              " lets only one thread call it; distrun does from whichever thread waits (MPI_THREAD_SERIALIZED)"};
     }
   }
   if (!refused_.ok()) return refused_;
