@@ -35,6 +35,14 @@ std::string group_id(int process_set) { return "set" + std::to_string(process_se
 
 std::string name_of(int process_set) { return "process set " + std::to_string(process_set); }
 
+// Of an init() that failed: after a time limit or a broken protocol the others wait for this rank in vain.
+Status ended_by(const Status& failure) {
+  if (failure.code() != Errc::kTimeout && failure.code() != Errc::kProtocol) return failure;
+  ErrorInfo info = failure.info();
+  info.usable = false;
+  return Status(std::move(info));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
@@ -45,7 +53,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (!settings.ok()) return settings.status();
   session->settings_ = *std::move(settings);
   const TimePoint deadline = deadline_after(session->settings().start_timeout);
-  DISTRUN_RETURN_IF_ERROR(session->find_world(environment, deadline));
+  if (const Status found = session->find_world(environment, deadline); !found.ok()) return ended_by(found);
   session->log_ = std::make_unique<Log>(session->settings_.settings.log_level, session->world_.rank);
   // Of what its environment had the launcher has warned. What a script sets itself is the same on all ranks mostly.
   const bool warns = !environment.contains("DISTRUN_RANK") || session->world_.rank == 0;
@@ -58,11 +66,8 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (started.code() == Errc::kTimeout && session->channel_ && !missing.empty()) {
     const Status told = session->channel_->report_stall(missing.front(), started.message());
     if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
-    ErrorInfo ended = started.info();  // for the launcher ends the job for that
-    ended.usable = false;
-    return Status(std::move(ended));
   }
-  return started;
+  return ended_by(started);
 }
 
 Status Session::find_world(const Environment& environment, TimePoint deadline) {
@@ -354,6 +359,10 @@ Status Session::shutdown() {
     deadline = *leave_by_;
   }
   const Status drained = engine_->shutdown(deadline);
+  if (drained.code() == Errc::kTimeout) {
+    const MutexLock lock(mutex_);
+    leave_by_.reset();  // whoever calls again has as long again
+  }
   if (!channel_ || !drained.ok()) return drained;
   const MutexLock leaving(leaving_mutex_);
   if (left_) return {};  // the channel has ended with that, which is no loss

@@ -100,7 +100,7 @@ class Session {
   std::atomic<bool> watches_all_{false};
   mutable Mutex mutex_;
   std::optional<TimePoint> leave_by_
-      DISTRUN_GUARDED_BY(mutex_);  // of the first shutdown(): a signal ends the wait, not the limit
+      DISTRUN_GUARDED_BY(mutex_);  // of a shutdown(): a signal ends the wait, not the limit; Timeout both
   std::map<int, std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // by process set, a line per choice: describe("why")
   Mutex leaving_mutex_;  // held while the channel is left: whoever else shuts down waits for what comes of that
   bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;

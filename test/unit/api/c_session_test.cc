@@ -1,9 +1,12 @@
 // What the C API makes of its callers' structs, in a world of one.
+#include <sys/socket.h>
+
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
 #include "distrun/distrun.h"
+#include "runtime/api/session.h"
 
 namespace distrun::api {
 
@@ -49,6 +52,18 @@ TEST_CASE("an init that is refused while a session is open leaves that one to it
   CHECK(distrun_init(nullptr, &session) == DISTRUN_INVALID_ARGUMENT);
   CHECK(session == world.get());
   CHECK(last_message().find("a session is open in this process") != std::string::npos);
+}
+
+TEST_CASE("a time limit that passes before the job's store is known ends the job for this rank all the same") {
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const Fd rank(ends[0]);
+  const Fd silent(ends[1]);  // a process manager that is stopped
+  const auto opened =
+      Session::open({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}}, {"start_timeout=1"});
+  REQUIRE_FALSE(opened.ok());
+  CHECK(opened.status().code() == Errc::kTimeout);
+  CHECK_FALSE(opened.status().info().usable);
 }
 
 TEST_CASE("a setting that is NULL is refused by its index, and so are no settings where some are said to be") {
