@@ -322,7 +322,8 @@ void Session::forget_choices(int process_set) {
   choices_.erase(process_set);
 }
 
-// What the members have told each other to make the set. Plug-ins keep theirs: they may meet again when they first run.
+// What the members have told each other to make the set. Plug-ins keep theirs while the group is there: its members may
+// meet when they first run.
 void Session::clear_store(int process_set) {
   if (!store_) return;  // a world of one
   for (const char* topic : {"offers/", "setup/", "tcp/", "hierarchical/"}) {

@@ -211,7 +211,10 @@ Status Client::leave() {
       read_all();
       if (!lost_.ok()) return {};
     }
-    if (!wait_ready(socket_fd_, POLLIN, deadline).ok()) return {};  // it has been told
+    if (wait_ready(socket_fd_, POLLIN, deadline).ok()) continue;
+    const MutexLock lock(mutex_);
+    lose({Errc::kTimeout, "it does not let go of a rank that has left"});
+    return {};  // it has been told; nobody here waits for it any more
   }
 }
 

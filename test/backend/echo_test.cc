@@ -90,7 +90,7 @@ TEST_CASE("plug-ins: the same ranks are a group of its own for each kind of devi
     backend::plugin::PluginGroup made(*library, group, services, true);
     const Status status = made.create(deadline_after(10));
     CHECK((status.ok() ? "" : status.message()) == "");
-    const std::string prefix = "echo/0/" + std::string(name_of(device)) + "/";
+    const std::string prefix = "echo/0/" + std::string(name_of(device)) + ":";
     CHECK(*store.add(prefix + "made", 0) == 1);
     CHECK(*store.add(prefix + "device", 0) == 1 + static_cast<int>(device));
     macs.push_back(*made.host().mac({&drawn, 1}));

@@ -27,4 +27,16 @@ const Subject& subject() {
   return gloo;
 }
 
+TEST_CASE("gloo: a group's keys stay in the store while a member may need them, and go with the last") {
+  ThreadGroup group(3, make);
+  Backends backends = create_all(group, 3);
+  const std::size_t keys = group.store().size();
+  CHECK(keys > 0);
+  for (auto& backend : backends) {
+    CHECK(group.store().size() >= keys);
+    backend.reset();
+  }
+  CHECK(group.store().size() == 0);
+}
+
 }  // namespace distrun::test

@@ -45,6 +45,11 @@ class FakeStore : public net::Store {
     return lost_;
   }
 
+  std::size_t size() {
+    const MutexLock lock(mutex_);
+    return values_.size() + counters_.size();
+  }
+
   // The server is gone: every call that waits, and every later one, returns `why`.
   void fail(const Status& why) {
     const MutexLock lock(mutex_);

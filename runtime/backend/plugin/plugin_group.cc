@@ -100,7 +100,13 @@ PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec
       spec_(named_for_device(group)),
       services_(services),
       host_(services.wait_set, waited_for, services.key, library_->table().name, spec_.id),
-      store_(*services.store, std::string(library_->table().name) + "/" + spec_.id + "/") {}
+      store_(*services.store, std::string(library_->table().name) + "/" + spec_.id + ":") {}
+
+PluginGroup::~PluginGroup() {
+  destroy();
+  // After an abort the job ends, and nothing is to wait for the store. A world of one has none.
+  if (!aborted_ && services_.store != nullptr) store_.leave(spec_.members.size());
+}
 
 Status PluginGroup::create(TimePoint deadline) {
   distrun_backend_group_spec spec = spec_of(spec_, services_, deadline, static_cast<std::int32_t>(spec_.device));
@@ -162,6 +168,7 @@ Result<Memory> PluginGroup::stage(Device device, std::size_t bytes) {
 int PluginGroup::wait_fd() { return library_->table().wait_fd == nullptr ? -1 : library_->table().wait_fd(group_); }
 
 void PluginGroup::abort(const Status& why) {
+  aborted_ = true;
   library_->table().abort(group_, static_cast<std::int32_t>(why.code()), why.message().c_str());
 }
 

@@ -2,6 +2,7 @@
 // (plugin_backend.cc and worker.cc); the rules are in distrun_backend.h.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +38,7 @@ class PluginGroup {
   // `waited_for`: as HostGroup's.
   PluginGroup(std::shared_ptr<const Library> library, const GroupSpec& group, const Services& services,
               bool waited_for);
-  ~PluginGroup() { destroy(); }
+  ~PluginGroup();
   PluginGroup(const PluginGroup&) = delete;
   PluginGroup& operator=(const PluginGroup&) = delete;
 
@@ -63,6 +64,7 @@ class PluginGroup {
   HostGroup host_;
   HostStore store_;
   distrun_backend_group* group_ = nullptr;
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace distrun::backend::plugin

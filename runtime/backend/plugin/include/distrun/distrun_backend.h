@@ -113,7 +113,7 @@ typedef struct distrun_backend_host {
 } distrun_backend_host;
 
 /* Rendezvous: a table of bytes that all members of the group share and nobody else sees. Values up to 1 MiB; meant for
- * addresses, not for data. Returns are codes as above. */
+ * addresses, not for data. Its keys go when all members have destroyed the group. Returns are codes as above. */
 typedef struct distrun_backend_store {
   uint32_t struct_size;
   void* context; /* first argument of the functions */
