@@ -27,6 +27,8 @@ const std::vector<Target>& targets() {
       {"ring", ring, ring_seeds},
       {"roles", roles, roles_seeds},
       {"devices", devices, devices_seeds},
+      {"frames", frames, frames_seeds},
+      {"host_mail", host_mail, host_mail_seeds},
       {"spawner", spawner, spawner_seeds},
   };
   return all;

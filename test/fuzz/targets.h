@@ -49,6 +49,10 @@ int hostfile(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> hostfile_seeds();
 int spawner(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> spawner_seeds();
+int frames(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> frames_seeds();
+int host_mail(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> host_mail_seeds();
 
 // Throws, which ends a libFuzzer run and fails the unit test.
 void require(bool holds, const char* invariant);
