@@ -23,7 +23,7 @@ constexpr double kStarted = 60;  // for member 0 to listen, however busy the mac
 
 // Connects to the port on which member 0 waits for member 1, as the store has it: a sockaddr at the front.
 Fd connect_to_member_0(FakeStore& store) {
-  const auto value = store.get("gloo/0/cpu/0", deadline_after(kStarted));
+  const auto value = store.get("gloo/0/cpu:0", deadline_after(kStarted));
   REQUIRE(value.ok());
   REQUIRE(value->size() >= sizeof(sockaddr_in));
   sockaddr_in address{};
