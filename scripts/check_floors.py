@@ -42,10 +42,12 @@ MAY_IMPORT: dict[str, list[str]] = {
 }
 # In Python: what is other software's, or comes from the launcher for it.
 READS_ENVIRONMENT = {
+    "bindings/python/distrun/features.py",  # whether MPI has started the job
     "bindings/python/distrun/_tf_server.py",  # sets GRPC_FAIL_FAST
     "frameworks/jax/distributed.py",  # the arguments of jax.distributed.initialize
     "frameworks/keras/_keras.py",  # TF_USE_LEGACY_KERAS
     "frameworks/tensorflow/_start.py",  # takes TF_CONFIG out
+    "frameworks/torch/__init__.py",  # whether the script has chosen its GPU by CUDA_VISIBLE_DEVICES
     "frameworks/torch/c10d/_rendezvous.py",  # whether torch's own RANK and WORLD_SIZE are there
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
