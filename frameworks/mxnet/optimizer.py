@@ -131,7 +131,11 @@ class DistributedTrainer(mx.gluon.Trainer):
         small = [self._compression.compress(one) for one in gradients]
         what = batch_call(Kind.ALLREDUCE, names, self._process_set)
         what = what._replace(reduce=ReduceOp.SUM, prescale=1.0 / self._predivide)
+        later = 1.0
+        if self._compression is not Compression.none:  # a sum would overflow where the average does not
+            what = _averaging(names, self._process_set, self._predivide)
+            later = (self._process_set.size() or 1) / self._predivide
         results = collective.same_size([one for one, _ in small], what, in_place=True).wait()
         for gradient, result, (_, context) in zip(gradients, results, small, strict=True):
-            if result is not gradient:
-                gradient[:] = self._compression.decompress(result, context)
+            if result is not gradient or later != 1.0:
+                gradient[:] = self._compression.decompress(result, context) * later

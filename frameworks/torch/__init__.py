@@ -108,20 +108,22 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
 ) -> None:
     """Joins the job (see distrun.init). This rank's own GPU, or the first of them among those it sees, is selected.
 
-    That happens when the script first uses CUDA, in the thread that does. A script that sets CUDA_VISIBLE_DEVICES
-    between init() and that has chosen by itself.
+    That happens when the script first uses CUDA, in the thread that does; torch.cuda.init() does it at once, where a
+    thread or torch.cuda.Stream() would come first. A script that sets CUDA_VISIBLE_DEVICES between init() and that
+    to fewer GPUs than the host has ranks has chosen by itself.
     """
     basics.init(comm, process_sets, settings=settings)
     if basics.size() == 1:
         return
     # A launcher that does not tell is taken to have left one GPU for each local rank.
     own = (_session.world().gpus or (basics.local_rank(),))[0]
-    rank, visible = basics.rank(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    rank, on_host, visible = basics.rank(), basics.local_size(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def select() -> None:
         count = torch.cuda.device_count()
         now = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if count <= 1 or (now not in (visible, None) and count == len(now.split(","))):
+        chosen = now not in (visible, None) and count == len(now.split(","))
+        if count <= 1 or (chosen and count < on_host):  # a list of this rank's own
             return
         if own < count:
             torch.cuda.set_device(own)

@@ -32,6 +32,7 @@ from .sparse import sparse_allreduce_async
 _BATCH_BYTES = 1 << 20
 
 _UNKNOWN = -1
+_TRIES = 2
 
 _TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
@@ -68,7 +69,7 @@ class _Slot:
         self.group = group
         self.passes_left = passes
         self.queued = False
-        self.refused = False  # by an error of ours, which would be the same again
+        self.tries = 0  # to hand the gradient over
         self.was_wanted = True  # when the last step was over, or from the start
         self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
         self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
@@ -289,15 +290,18 @@ class Reducer:
         """What waits for members of its group that are frozen by now, and what an error kept from leaving in backward,
         as of memory: a script may go on after it, and the other ranks have sent theirs."""
         for slot in self._slots:
-            if slot.queued and slot.grad is None and not slot.refused:
+            if slot.queued and slot.grad is None and slot.tries < _TRIES:
                 self._prepare(slot)
 
     def _prepare(self, slot: _Slot) -> None:
+        slot.tries += 1
         try:
             self._hand_over(slot)
         except BaseException as error:
-            slot.grad = None
-            slot.refused = isinstance(error, errors.DistrunError)
+            if not any(slot in ready for ready in (self._ready, self._sparse, self._unsettled)):
+                slot.grad = None
+            if isinstance(error, errors.DistrunError):
+                slot.tries = _TRIES  # it would be the same again
             raise
 
     def _hand_over(self, slot: _Slot) -> None:
@@ -455,7 +459,8 @@ class Reducer:
                 self._queued -= 1
                 if slot.group is not None:
                     slot.group.missing += 1
-            slot.queued = slot.refused = False
+            slot.queued = False
+            slot.tries = 0
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
 

@@ -154,6 +154,9 @@ class InFront(torch.optim.Optimizer):
         """Gradients are sent after this many backward passes from now on."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
+        if self._reducer.outstanding():
+            self._reducer.finish()
+            self._reduced_for_scaler = self._reducer.arrived, torch.tensor(True)  # step() does not reduce them again
         self._reducer.reset(passes)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

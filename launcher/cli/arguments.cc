@@ -308,7 +308,9 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
     if (const Habit* habit = habit_of(word)) {
       const std::size_t end = word.find('=');
       tell(word.substr(0, end), ": " + std::string(habit->instead));
-      if (end == word.npos) i += static_cast<std::size_t>(habit->values);
+      // Intel MPI's -genv takes a name and a value, or NAME=VALUE.
+      const bool joined = habit->values == 2 && i + 1 < words.size() && words[i + 1].find('=') != std::string::npos;
+      if (end == word.npos) i += joined ? 1 : static_cast<std::size_t>(habit->values);
       continue;
     }
     const bool spelt = word.starts_with("--");

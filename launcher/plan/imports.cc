@@ -25,7 +25,7 @@ Imports imports_in(std::string_view script) {
   Imports out;
   const bool starts =
       script.find("initialize_distributed(") != script.npos || script.find("distributed.initialize(") != script.npos;
-  for (const char* option : {"\"--local_rank", "'--local_rank", "\"--local-rank", "'--local-rank"}) {
+  for (const char* option : {"\"--local_rank\"", "'--local_rank'", "\"--local-rank\"", "'--local-rank'"}) {
     const bool there = script.find(option) != script.npos && script.find("LOCAL_RANK") == script.npos;
     out.local_rank_option = out.local_rank_option || there;
   }

@@ -119,9 +119,9 @@ void hint_at_mpi(const FrameworkRequest& frameworks, LaunchPlan& out) {
 void hint_at_local_rank(const Imports& imports, LaunchPlan& out) {
   if (out.places.size() < 2 || !imports.local_rank_option || imports.distrun) return;
   out.hints.push_back(
-      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not read LOCAL_RANK, "
-      "as distrun and torchrun tell it: without it each rank may train alone. Let the script read "
-      "os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'");
+      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
+      "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
+      "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'");
 }
 
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.

@@ -45,8 +45,7 @@ std::int32_t report_exception() noexcept {
     return report(g_out_of_memory);
   } catch (const std::exception& error) {
     try {
-      return report(Status(ErrorInfo{
-          .code = Errc::kInternal, .message = std::string("a bug in distrun: ") + error.what(), .usable = false}));
+      return report({Errc::kInternal, std::string("a bug in distrun: ") + error.what()});
     } catch (const std::bad_alloc&) {
       return report(g_out_of_memory);
     }

@@ -32,7 +32,7 @@ class PrefixStore : public net::Store {
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(prefix_ + key, delta);
   }
-  Status erase(const std::string& prefix) override { return store_.erase(prefix_ + prefix); }
+  Status erase(const std::string& prefix, int members) override { return store_.erase(prefix_ + prefix, members); }
 
  private:
   net::Store& store_;  // owned by the session, which outlives this

@@ -35,9 +35,10 @@ std::string group_id(int process_set) { return "set" + std::to_string(process_se
 
 std::string name_of(int process_set) { return "process set " + std::to_string(process_set); }
 
-// Of an init() that failed: after a time limit or a broken protocol the others wait for this rank in vain.
+// Of an init() that failed: after a time limit the others wait for this rank in vain. Whoever was turned away, as a
+// second process of a rank is, has ended nothing.
 Status ended_by(const Status& failure) {
-  if (failure.code() != Errc::kTimeout && failure.code() != Errc::kProtocol) return failure;
+  if (failure.code() != Errc::kTimeout) return failure;
   ErrorInfo info = failure.info();
   info.usable = false;
   return Status(std::move(info));
@@ -88,11 +89,17 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
 }
 
 Status Session::start(const Environment& environment, TimePoint deadline) {
+  // Before anything that opens a descriptor, which would get the number of the key's where something has closed that.
+  if (world_.size > 1 && !spawner_) {
+    auto key = process_key(environment);
+    if (!key.ok()) return key.status();
+    key_ = std::make_unique<net::JobKey>(*std::move(key));
+  }
   auto wait_set = net::WaitSet::create();
   if (!wait_set.ok()) return wait_set.status();
   wait_set_ = *std::move(wait_set);
   hosts_ = {world_.host};
-  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(join_job(environment, deadline));
+  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(join_job(deadline));
   log_->info("settings " + start_up_line(settings_));
   find_backends();
   return watch_signals();
@@ -108,7 +115,7 @@ void Session::find_backends() {
 }
 
 // To the store: the launcher's, or rank 0's where another launcher started the ranks.
-Status Session::connect(const Environment& environment, TimePoint deadline) {
+Status Session::connect(TimePoint deadline) {
   if (spawner_) {
     auto job = join_spawned_job(world_, *spawner_, deadline, log_.get());
     if (!job.ok()) return job.status();
@@ -118,17 +125,14 @@ Status Session::connect(const Environment& environment, TimePoint deadline) {
     reached_ = job->reached;
     return {};
   }
-  auto key = process_key(environment);
-  if (!key.ok()) return key.status();
-  key_ = std::make_unique<net::JobKey>(*std::move(key));
   auto channel = net::StoreClient::connect(world_, *key_, deadline);
   if (!channel.ok()) return channel.status();
   channel_ = *std::move(channel);
   return {};
 }
 
-Status Session::join_job(const Environment& environment, TimePoint deadline) {
-  DISTRUN_RETURN_IF_ERROR(connect(environment, deadline));
+Status Session::join_job(TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(connect(deadline));
   // All ranks init equally often, so each one's own count names the same round.
   auto round = channel_->add("init/" + std::to_string(world_.rank), 1);
   if (!round.ok()) return round.status();
@@ -327,7 +331,7 @@ void Session::forget_choices(int process_set) {
 void Session::clear_store(int process_set) {
   if (!store_) return;  // a world of one
   for (const char* topic : {"offers/", "setup/", "tcp/", "hierarchical/"}) {
-    const Status cleared = store_->erase(topic + group_id(process_set) + "/");
+    const Status cleared = store_->erase(topic + group_id(process_set) + "/", 1);
     if (!cleared.ok()) return log_->debug("the store was not cleared: " + cleared.message());
   }
 }
@@ -368,7 +372,7 @@ Status Session::shutdown() {
   const MutexLock leaving(leaving_mutex_);
   if (left_) return {};  // the channel has ended with that, which is no loss
   // The log has ended, so nobody reads these keys any more; another init has its own.
-  if (world_.rank == 0) (void)store_->erase("");
+  if (world_.rank == 0) (void)store_->erase("", 1);
   const Status left = channel_->leave();
   left_ = left.ok();
   // All have drained, and their goodbyes are under way.

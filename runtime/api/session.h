@@ -61,8 +61,8 @@ class Session {
 
   Status find_world(const Environment& environment, TimePoint deadline);
   Status start(const Environment& environment, TimePoint deadline);
-  Status connect(const Environment& environment, TimePoint deadline);
-  Status join_job(const Environment& environment, TimePoint deadline);
+  Status connect(TimePoint deadline);
+  Status join_job(TimePoint deadline);
   Result<std::string> refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline);
   Status choose_control(TimePoint deadline);
   void find_backends();

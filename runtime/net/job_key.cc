@@ -22,11 +22,10 @@ constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 // A wrapper's doing, or a process that comes second: the descriptor does not tell which.
 constexpr const char* kClosed =
-    "the descriptor is closed. Something between distrun and this program may have closed it, as conda run, sudo, "
-    "docker "
-    "run and Python's subprocess do: activate the environment before distrun, start distrun inside of the container, "
-    "pass descriptors on (close_fds=False). Else a process of this rank has used it: it is read once, by the first "
-    "process of a rank: ";
+    "the descriptor that distrun hands down is closed here. Something between distrun and this program may have closed "
+    "it, as conda run, sudo, docker run and Python's subprocess do: activate the environment before distrun, start "
+    "distrun inside of the container, pass descriptors on (close_fds=False). Else a process of this rank has used it: "
+    "it is read once, by the first process of a rank: ";
 
 Status refused(const std::string& variable, const std::string& value, const std::string& why) {
   return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
@@ -64,13 +63,7 @@ Result<JobKey> key_from_fd(const std::string& value) {
   }
   // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
   // descriptor, because a child that inherited the variable may have given the number to something of its own.
-  if (!is_handed_down(number)) {
-    if (::fcntl(number, F_GETFD) < 0) return refused("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
-    return refused("DISTRUN_KEY_FD", value,
-                   "the descriptor is not the one that distrun hands down. It is read once, by the first "
-                   "process of a rank: " +
-                       std::string(kHowAlone));
-  }
+  if (!is_handed_down(number)) return refused("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
   const Fd owned(number);
   return read_key(owned.get(), "DISTRUN_KEY_FD", value);
 }

@@ -19,8 +19,9 @@ class Store {
   virtual Result<std::string> get(const std::string& key, TimePoint deadline) = 0;
   // Adds to an integer that starts at 0 and returns the new value.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
-  // Forgets all keys that begin with `prefix`, which is not empty; nobody may wait for one of them. Does not wait.
-  virtual Status erase(const std::string& prefix) = 0;
+  // Forgets all keys that begin with `prefix`, which is not empty, when so many `members` have asked for it; nobody may
+  // wait for one of them then. Does not wait.
+  virtual Status erase(const std::string& prefix, int members) = 0;
 };
 
 }  // namespace distrun::net

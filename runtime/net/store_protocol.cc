@@ -44,7 +44,7 @@ std::vector<std::byte> encode(const StoreRequest& request) {
       writer.u64(request.id);
       break;
     case Kind::kErase:
-      writer.string(request.key);
+      writer.string(request.key).i64(request.delta);
       break;
     case Kind::kLeave:
       break;
@@ -71,7 +71,7 @@ Result<StoreRequest> decode_request(std::span<const std::byte> bytes) {
     request.key = reader.string(kMaxStoreKey);
   }
   if (request.kind == Kind::kSet) request.value = reader.string(kMaxStoreValue);
-  if (request.kind == Kind::kAdd) request.delta = reader.i64();
+  if (request.kind == Kind::kAdd || erases) request.delta = reader.i64();
   if (request.kind >= Kind::kEarlyLeave && !erases) request.rank = reader.i32();
   if (request.kind >= Kind::kFailure && !erases) request.value = reader.string(kMaxCause);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a store request"));

@@ -30,7 +30,7 @@ void StoreTable::handle(int rank, const StoreRequest& request, const Send& send)
     case StoreRequest::Kind::kCancel:
       return cancel({rank, request.id});
     case StoreRequest::Kind::kErase:
-      return erase(request.key);
+      return erase(request.key, request.delta);
     case StoreRequest::Kind::kLeave:
     case StoreRequest::Kind::kFailure:
     case StoreRequest::Kind::kStop:
@@ -101,8 +101,10 @@ void StoreTable::cancel(const Wait& wait) {
   keys_.erase(key);
 }
 
-void StoreTable::erase(const std::string& prefix) {
+void StoreTable::erase(const std::string& prefix, std::int64_t members) {
   if (prefix.empty()) return;
+  // Refused where the store is full: the keys stay then until the job ends.
+  if (members > 1 && add({.key = prefix + "/erased", .delta = 1}).sum < members) return;
   for (auto it = values_.lower_bound(prefix); it != values_.end() && it->first.starts_with(prefix);) {
     bytes_ -= it->first.size() + kEntryCost + it->second.size();
     it = values_.erase(it);

@@ -35,7 +35,7 @@ class StoreTable {
   void get(int rank, const StoreRequest& request, const Send& send);
   StoreReply add(const StoreRequest& request);
   void cancel(const Wait& wait);
-  void erase(const std::string& prefix);
+  void erase(const std::string& prefix, std::int64_t members);
   [[nodiscard]] bool fits(std::size_t more) const { return more <= max_bytes_ - bytes_; }
 
   std::size_t max_bytes_;

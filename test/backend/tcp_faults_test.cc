@@ -299,7 +299,7 @@ class Lost : public net::Store {
     return inner_.get("nobody sets this", deadline);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override { return inner_.add(key, delta); }
-  Status erase(const std::string& prefix) override { return inner_.erase(prefix); }
+  Status erase(const std::string& prefix, int members) override { return inner_.erase(prefix, members); }
 
  private:
   net::Store& inner_;

@@ -48,7 +48,9 @@ int main(int argc, char** argv) {
   distrun_handle* handle = nullptr;
   if (distrun_enqueue(session, &op, 1, &handle) != DISTRUN_OK) return say("no operation");
   if (leaves && leave(session, argv[1]) != 0) return 1;
-  if (!leaves && distrun_shutdown(session) != DISTRUN_OK) return say("rank 1 could not leave");
+  int32_t left = leaves ? DISTRUN_OK : DISTRUN_TIMEOUT;
+  while (left == DISTRUN_TIMEOUT) left = distrun_shutdown(session);
+  if (left != DISTRUN_OK) return say("rank 1 could not leave");
   distrun_release(handle);
   distrun_close(session);
   return 0;

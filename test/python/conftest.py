@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+# A shell that starts the tests in the background has it ignored, and so would every program under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Result = subprocess.CompletedProcess[str]
 RunRanks = Callable[..., Result]

@@ -38,8 +38,9 @@ class FakeStore : public net::Store {
     return counters_[key] += delta;
   }
 
-  Status erase(const std::string& prefix) override {
+  Status erase(const std::string& prefix, int members) override {
     const MutexLock lock(mutex_);
+    if (members > 1 && ++counters_[prefix + "/erased"] < members) return lost_;
     std::erase_if(values_, [&](const auto& one) { return one.first.starts_with(prefix); });
     std::erase_if(counters_, [&](const auto& one) { return one.first.starts_with(prefix); });
     return lost_;

@@ -102,12 +102,19 @@ Max = ReduceOp.MAX
 Product = ReduceOp.PRODUCT
 
 
+_OF_ELASTIC = {
+    "run", "run_fn", "init", "notification_manager", "State", "ObjectState", "TorchState", "TensorFlowState",
+    "TensorFlowKerasState", "KerasState", "ElasticSampler", "CommitStateCallback", "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+}  # fmt: skip
+
+
 class _Elastic:
     """Stands for Horovod's elastic module: every use of it says what to do instead."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
+        if name not in _OF_ELASTIC:  # pickle looks for its names in all modules
+            raise AttributeError(f"hvd.elastic has no {name}")
         raise NotImplementedError(
             f"hvd.elastic.{name}: elastic training is not in this release; save checkpoints, catch hvd.RankLost, and "
             "start the job again from the last one. hvd.should_stop() tells all ranks in the same step to stop."

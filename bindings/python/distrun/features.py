@@ -120,7 +120,8 @@ def _has_threads(library: str, multiple: int) -> bool | None:
         return None
     mpi.MPI_Initialized(ctypes.byref(flags[0]))
     mpi.MPI_Finalized(ctypes.byref(flags[1]))
-    if not flags[0] or flags[1]:
+    if not flags[0]:
         return None
-    mpi.MPI_Query_thread(ctypes.byref(level))
+    if not flags[1]:
+        mpi.MPI_Query_thread(ctypes.byref(level))
     return level.value >= multiple

@@ -109,11 +109,8 @@ HostStore::HostStore(net::Store& store, std::string prefix)
   };
 }
 
-void HostStore::leave(std::size_t members) {
-  const auto left = store_.add(prefix_ + "/left", 1);
-  // What could not be erased goes with the job.
-  if (left.ok() && *left == static_cast<std::int64_t>(members)) (void)store_.erase(prefix_);
-}
+// What could not be erased goes with the job.
+void HostStore::leave(int members) { (void)store_.erase(prefix_, members); }
 
 const distrun_backend_host& host_table() {
   static const distrun_backend_host table{.struct_size = sizeof(distrun_backend_host),

@@ -60,9 +60,9 @@ class HostStore {
   HostStore(const HostStore&) = delete;
   HostStore& operator=(const HostStore&) = delete;
   [[nodiscard]] const distrun_backend_store& table() const { return table_; }
-  // This member needs the group's keys no more. The last of `members` to say so erases them: another one may still wait
-  // for a key, long after the first has its result.
-  void leave(std::size_t members);
+  // This member needs the group's keys no more. They go when all `members` have said so: another one may still wait for
+  // a key, long after the first has its result. Does not wait.
+  void leave(int members);
 
  private:
   net::Store& store_;

@@ -105,7 +105,7 @@ PluginGroup::PluginGroup(std::shared_ptr<const Library> library, const GroupSpec
 PluginGroup::~PluginGroup() {
   destroy();
   // After an abort the job ends, and nothing is to wait for the store. A world of one has none.
-  if (!aborted_ && services_.store != nullptr) store_.leave(spec_.members.size());
+  if (!aborted_ && services_.store != nullptr) store_.leave(static_cast<int>(spec_.members.size()));
 }
 
 Status PluginGroup::create(TimePoint deadline) {

@@ -266,6 +266,14 @@ def test_closed_standard_descriptors_are_empty_ones(closed: str) -> None:
     assert subprocess.run(command, capture_output=True, timeout=30).returncode == 0
 
 
+def test_a_wrapper_that_closes_the_descriptor_of_the_key_is_named(python: str) -> None:
+    """Whatever opens a descriptor next gets the number of the key's."""
+    init = f"exec 3<&-; exec {python} -c 'import distrun.numpy as hvd; hvd.init()'"
+    done = run("-np", "2", "sh", "-c", init)
+    assert done.returncode not in (0, 70), done.stdout + done.stderr
+    assert "may have closed it" in done.stderr and "activate the environment before distrun" in done.stderr
+
+
 def test_lines_stay_whole() -> None:
     script = 'i=0; while [ $i -lt 200 ]; do printf "r$RANK-"; printf "%0500d\\n" $i; i=$((i+1)); done; printf last'
     done = shell("-np", "4", script=script)

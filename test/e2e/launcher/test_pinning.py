@@ -107,12 +107,18 @@ def test_torch_selects_the_first_of_the_ranks_own(
 
 
 @pytest.mark.parametrize(
-    ("script_sets", "expected"), [(["1"], "[] of 1"), (["2,3"], "[] of 2"), (["0", "too late"], "[1] of 4")]
+    ("ranks", "script_sets", "expected"),
+    [
+        (2, ["1"], "[] of 1"),
+        (4, ["2,3"], "[] of 2"),
+        (2, ["0", "too late"], "[1] of 4"),
+        (4, ["0,1,2,3"], "[1] of 4"),
+    ],
 )
 def test_a_script_that_chooses_the_gpu_itself_after_init(
-    four_gpus: Path, script_sets: list[str], expected: str, python: str, programs: Path
+    four_gpus: Path, ranks: int, script_sets: list[str], expected: str, python: str, programs: Path
 ) -> None:
-    where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", "2"]
+    where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", str(ranks)]
     done = run(*where, python, str(programs / "selected_gpu.py"), "4", *script_sets)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"[1] selected {expected}" in done.stdout.splitlines()

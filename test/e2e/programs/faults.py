@@ -230,6 +230,14 @@ def claims() -> None:
     import subprocess
 
     key = os.pread(int(os.environ["DISTRUN_KEY_FD"]), 32, 0)  # init takes it away
+    claim = """
+import distrun.numpy as hvd
+try:
+    hvd.init()
+except hvd.DistrunError as error:
+    print("usable", error.usable)
+    raise
+"""
     hvd.init()
     if hvd.rank() == 0:
         variables = {name: value for name, value in os.environ.items() if name != "DISTRUN_KEY_FD"}
@@ -238,11 +246,12 @@ def claims() -> None:
                 file.write(content)
                 file.flush()
                 done = subprocess.run(
-                    [sys.executable, "-c", "import distrun.numpy as hvd; hvd.init()"],
+                    [sys.executable, "-c", claim],
                     env={**variables, "DISTRUN_KEY_FILE": file.name, "DISTRUN_START_TIMEOUT": "20"},
                     capture_output=True, text=True, timeout=60,
                 )  # fmt: skip
             said = done.stderr.strip().splitlines()[-1]
+            assert done.stdout == "usable True\n", done.stdout  # the job has not ended
             print(f"claimant with the {kind} key ended with {done.returncode}: {said}", flush=True)
         print(f"holder {os.getpid()}", flush=True)
     print(f"sum {hvd.allreduce(np.ones(1, np.float32), name='x', op=hvd.Sum)[0]:g}", flush=True)

@@ -22,4 +22,7 @@ assert (hvd.rank(), hvd.size()) == (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Ge
 hvd.shutdown()
 with raises(NotImplementedError, "add_process_set"):
     hvd.init(comm=MPI.COMM_WORLD.Split(MPI.COMM_WORLD.Get_rank()))
+MPI.Finalize()
+hvd.init()
+assert not hvd.mpi_threads_supported()  # nor any more
 print("all checks passed", flush=True)

@@ -208,6 +208,20 @@ def check_gradients_between_reduction_and_update_are_the_sum() -> None:
         equal(weight.data(), -everyone((3,)).mean(axis=0))
 
 
+def check_a_compressed_gradient_does_not_overflow_as_a_sum() -> None:
+    """Backends that average in float32; 65,504 is the largest float16."""
+    if not hvd.shm_enabled():
+        return
+    weight = mx.gluon.Parameter("wide", shape=(3,), init="zeros")
+    weight.initialize()
+    trainer = hvd.DistributedTrainer([weight], "sgd", {"learning_rate": 1.0}, compression=hvd.Compression.fp16)
+    with mx.autograd.record():
+        loss = (weight.data() * 40000).sum()
+    loss.backward()
+    trainer.allreduce_grads()
+    equal(weight.grad(), np.full(3, 40000.0 * hvd.size(), np.float32))
+
+
 def check_trainer_takes_what_is_inside_a_distributed_optimizer() -> None:
     plain = mx.optimizer.SGD()
     with warnings.catch_warnings(record=True) as told:

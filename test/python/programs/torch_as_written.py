@@ -287,6 +287,18 @@ def check_the_number_of_passes_can_be_read_and_set() -> None:
     for _ in range(2):
         loss_of(model, batch(0, hvd.rank())).backward()
     optimizer.step()
+    # Between backward and step too: what has left is not reduced again, which a sum would show.
+    summed = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+    expected = make_model()
+    expected.load_state_dict(model.state_dict())
+    summed.zero_grad()
+    loss_of(model, batch(0, hvd.rank())).backward()
+    summed.backward_passes_per_step = 2
+    summed.step()
+    reference = sgd(expected.parameters())
+    sum(loss_of(expected, batch(0, rank)) for rank in range(hvd.size())).backward()
+    reference.step()
+    assert_same(model, expected)
 
 
 def check_tables_of_different_lengths() -> None:

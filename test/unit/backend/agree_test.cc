@@ -20,7 +20,7 @@ class PromptStore final : public net::Store {
     return found->second;
   }
   Result<std::int64_t> add(const std::string&, std::int64_t) override { return 0; }
-  Status erase(const std::string&) override { return {}; }
+  Status erase(const std::string&, int) override { return {}; }
 
   std::map<std::string, std::string> values;
 };

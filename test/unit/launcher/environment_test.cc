@@ -336,6 +336,7 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK(imports_in("p.add_argument(\"--local-rank\", type=int)").local_rank_option);
   CHECK_FALSE(imports_in("p.add_argument('--local_rank')\nos.environ['LOCAL_RANK']").local_rank_option);
   CHECK_FALSE(imports_in("# python -m torch.distributed.launch passes --local_rank").local_rank_option);
+  CHECK_FALSE(imports_in("p.add_argument('--local_ranks_filter')").local_rank_option);
 }
 
 TEST_CASE("a script for another launcher that is started without it is told") {

@@ -98,6 +98,8 @@ TEST_CASE("all options of a line that distrun does not have are answered at once
   }
   CHECK_FALSE(has(text, "--max_restarts"));  // may be the value of what is not known
   CHECK_FALSE(has(text, "btl is"));
+  CHECK(has(refused({"-genv", "A=1", "--gloo", "-np", "2", "p"}), "--gloo is not"));
+  CHECK(has(refused({"-genv", "A", "1", "--gloo", "-np", "2", "p"}), "--gloo is not"));
 }
 
 TEST_CASE("mpirun's, Hydra's and horovodrun's ways to name hosts") {

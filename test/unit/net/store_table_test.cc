@@ -130,8 +130,14 @@ TEST_CASE("what is erased gives its room back, and nothing else goes with it", "
     handle(table, 0, {.kind = Request::kCancel, .id = 13});
   }
   handle(table, 0, {.kind = Request::kErase});
+  for (const int rank : {0, 1, 2}) {
+    CHECK(handle(table, rank, get(16, "offers/set10/0")).at(0).reply.text == "stays");
+    const auto erase = decode_request(encode(StoreRequest{.kind = Request::kErase, .key = "offers/set10", .delta = 3}));
+    REQUIRE(erase.ok());
+    CHECK(handle(table, rank, *erase).empty());
+  }
+  CHECK(handle(table, 0, get(17, "offers/set10/0")).empty());
   CHECK(handle(table, 0, get(14, "offers/set1")).at(0).reply.text == "stays");
-  CHECK(handle(table, 0, get(15, "offers/set10/0")).at(0).reply.text == "stays");
 }
 
 }  // namespace
