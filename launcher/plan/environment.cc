@@ -23,9 +23,11 @@ constexpr std::size_t kMaxVariable = 128 * 1024;
 // torchrun's TORCHELASTIC_USE_AGENT_STORE would make every rank a client of a store that nobody serves.
 constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
                                                             "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
-constexpr std::array<std::string_view, 10> kOuterNames = {
-    "SLURM_PROCID",    "SLURM_LOCALID",   "SLURM_NODEID", "SLURM_STEPID",   "SLURM_TASK_PID",
-    "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PALS_RANKID",  "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
+// SLURM_NTASKS and SLURM_NPROCS are the job's, but programs read them beside SLURM_PROCID: without it each rank would
+// take itself for the first of so many.
+constexpr std::array<std::string_view, 12> kOuterNames = {
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",    "SLURM_STEPID",    "SLURM_TASK_PID", "SLURM_NTASKS",
+    "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
 // True on one host only, or good for nothing elsewhere.
 constexpr std::array<std::string_view, 39> kHostOwn = {

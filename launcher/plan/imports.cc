@@ -29,6 +29,10 @@ Imports imports_in(std::string_view script) {
     const bool there = script.find(option) != script.npos && script.find("LOCAL_RANK") == script.npos;
     out.local_rank_option = out.local_rank_option || there;
   }
+  const auto names = [script](const std::string& variable) {
+    return script.find('"' + variable + '"') != script.npos || script.find("'" + variable + "'") != script.npos;
+  };
+  out.slurm_rank = names("SLURM_PROCID") && !names("RANK");
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());
     const std::string_view package = top_package(script.substr(0, end));

@@ -12,6 +12,8 @@ struct Imports {
   bool distrun = false;
   // Takes the number of its GPU from a --local_rank alone, which python -m torch.distributed.launch used to pass.
   bool local_rank_option = false;
+  // Takes its rank from SLURM_PROCID, and not from RANK where that is set.
+  bool slurm_rank = false;
 };
 Imports imports_in(std::string_view script);
 

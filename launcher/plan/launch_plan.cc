@@ -124,6 +124,16 @@ void hint_at_local_rank(const Imports& imports, LaunchPlan& out) {
       "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'");
 }
 
+// Without it each is the first of one task there, as a rule: scripts have defaults for where Slurm is not.
+void hint_at_slurm(const FrameworkRequest& frameworks, LaunchPlan& out) {
+  const Imports& imports = frameworks.imports;
+  if (out.places.size() < 2 || frameworks.mpi || frameworks.mimic == Mimic::kSlurm) return;
+  if (!imports.slurm_rank || imports.distrun) return;
+  out.hints.push_back(
+      "the script takes its rank from SLURM_PROCID, which names a task of srun's and is not passed on: each rank may "
+      "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE");
+}
+
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
 void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts, LaunchPlan& out) {
   if (!request.frameworks.imports.jax_job || request.gpus_per_rank != 0) return;
@@ -289,6 +299,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   hint_at_mpi(request.frameworks, out);
   hint_at_jax(request, facts, out);
   hint_at_local_rank(request.frameworks.imports, out);
+  hint_at_slurm(request.frameworks, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});

@@ -175,6 +175,9 @@ TEST_CASE("variables of an outer launcher are taken away unless asked for") {
                             {"SLURM_PROCID", "3"},
                             {"SLURM_STEP_ID", "1"},
                             {"SLURM_JOB_ID", "9"},
+                            // With it and without its rank each would take itself for the first of four.
+                            {"SLURM_NTASKS", "4"},
+                            {"SLURM_NPROCS", "4"},
                             {"MINE", "x"},
                             {"DISTRUN_RANK", "5"},
                             {"DISTRUN_BACKEND", "tcp"},
@@ -183,8 +186,8 @@ TEST_CASE("variables of an outer launcher are taken away unless asked for") {
   const BaseEnvironment usual = base_environment(user, {});
   CHECK(usual.variables ==
         Environment{{"PATH", "/bin"}, {"SLURM_JOB_ID", "9"}, {"MINE", "x"}, {"DISTRUN_BACKEND", "tcp"}});
-  CHECK(usual.removed == std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID",
-                                                  "TORCHELASTIC_USE_AGENT_STORE"});
+  CHECK(usual.removed == std::vector<std::string>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_NPROCS", "SLURM_NTASKS",
+                                                  "SLURM_PROCID", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE"});
   CHECK(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("PMIX_RANK"));
   CHECK_FALSE(base_environment(user, {.mode = EnvMode::kAll}).variables.contains("DISTRUN_RANK"));
   CHECK(base_environment(user, {.forwarded = {"PMIX_RANK"}}).variables.contains("PMIX_RANK"));
@@ -337,6 +340,8 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK_FALSE(imports_in("p.add_argument('--local_rank')\nos.environ['LOCAL_RANK']").local_rank_option);
   CHECK_FALSE(imports_in("# python -m torch.distributed.launch passes --local_rank").local_rank_option);
   CHECK_FALSE(imports_in("p.add_argument('--local_ranks_filter')").local_rank_option);
+  CHECK(imports_in("rank = int(os.environ.get('SLURM_PROCID', 0))").slurm_rank);
+  CHECK_FALSE(imports_in("if 'RANK' in os.environ: a()\nelif \"SLURM_PROCID\" in os.environ: b()").slurm_rank);
 }
 
 TEST_CASE("a script for another launcher that is started without it is told") {
@@ -355,6 +360,10 @@ TEST_CASE("a script for another launcher that is started without it is told") {
   REQUIRE(hints({.imports = {.local_rank_option = true}}).size() == 1);
   CHECK(hints({.imports = {.local_rank_option = true}})[0].starts_with("the script takes --local_rank"));
   CHECK(hints({.imports = {.distrun = true, .local_rank_option = true}}).empty());
+  REQUIRE(hints({.imports = {.slurm_rank = true}}).size() == 1);
+  CHECK(hints({.imports = {.slurm_rank = true}})[0].find("add --mimic slurm") != std::string::npos);
+  CHECK(hints({.imports = {.slurm_rank = true}, .mimic = Mimic::kSlurm}).empty());
+  CHECK(hints({.imports = {.distrun = true, .slurm_rank = true}}).empty());
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
   CHECK(hints({.imports = {.mpi4py = true}}).empty());
 }
