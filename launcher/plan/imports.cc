@@ -25,6 +25,7 @@ Imports imports_in(std::string_view script) {
   Imports out;
   const bool starts =
       script.find("initialize_distributed(") != script.npos || script.find("distributed.initialize(") != script.npos;
+  const bool unaided = script.find("distributed.initialize()") != script.npos;
   for (const char* option : {"\"--local_rank\"", "'--local_rank'", "\"--local-rank\"", "'--local-rank'"}) {
     const bool there = script.find(option) != script.npos && script.find("LOCAL_RANK") == script.npos;
     out.local_rank_option = out.local_rank_option || there;
@@ -40,6 +41,7 @@ Imports imports_in(std::string_view script) {
     out.mpi4py = out.mpi4py || package == "mpi4py";
     out.horovod = out.horovod || package == "horovod";
     out.jax_job = out.jax_job || (starts && package == "jax");
+    out.jax_unaided = out.jax_unaided || (unaided && package == "jax");
     out.distrun = out.distrun || package == "distrun";
   }
   return out;

@@ -150,6 +150,14 @@ void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts
   }
 }
 
+void hint_at_jax_ranks(const FrameworkRequest& frameworks, LaunchPlan& out) {
+  if (out.places.size() < 2 || !frameworks.imports.jax_unaided || frameworks.imports.distrun) return;
+  if (frameworks.mpi || frameworks.mimic != Mimic::kNone) return;
+  out.hints.push_back(
+      "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
+      "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead");
+}
+
 // What -x or --env-file gives the ranks and the ranks do not get, since they have it as their own. By
 // CUDA_VISIBLE_DEVICES the user says which GPUs there are to give.
 void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
@@ -298,6 +306,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   hint_at_tf(request.frameworks, out);
   hint_at_mpi(request.frameworks, out);
   hint_at_jax(request, facts, out);
+  hint_at_jax_ranks(request.frameworks, out);
   hint_at_local_rank(request.frameworks.imports, out);
   hint_at_slurm(request.frameworks, out);
   FrameworkRequest frameworks = request.frameworks;

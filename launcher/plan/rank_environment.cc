@@ -84,9 +84,16 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
 
 // Not JAX_COORDINATOR_BIND_ADDRESS: in a script that gives an address of its own JAX would listen at the variable's
 // port and connect to the script's.
-void add_jax(const JobFacts& facts, const std::vector<int>& gpus, Variables& out) {
-  out.push_back(
-      {"JAX_COORDINATOR_ADDRESS", with_port(address_of(facts, 0), facts.jax_port), "JAX: the host of rank 0"});
+void add_jax(const JobFacts& facts, int rank, const std::vector<int>& gpus, Variables& out) {
+  const std::string coordinator = with_port(address_of(facts, 0), facts.jax_port);
+  out.push_back({"JAX_COORDINATOR_ADDRESS", coordinator, "JAX: the host of rank 0"});
+  // JAX itself reads none of these: scripts do, and pass them on.
+  for (const char* name : {"JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT"}) {
+    out.push_back({name, std::to_string(facts.places.size()), "scripts that start jax.distributed"});
+  }
+  for (const char* name : {"JAX_PROCESS_ID", "JAX_PROCESS_INDEX"}) {
+    out.push_back({name, std::to_string(rank), "scripts that start jax.distributed"});
+  }
   if (gpus.empty()) return;
   std::vector<std::string> numbers;
   for (const int gpu : gpus) numbers.push_back(std::to_string(gpu));
@@ -162,7 +169,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
       out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
     }
   }
-  add_jax(facts, gpus, out);
+  add_jax(facts, rank, gpus, out);
   add_mimicked(facts, frameworks.mimic, base, rank, out);
   if (frameworks.horovod) add_horovod(facts, place, out);
   add_gpu(frameworks, binding, base, out);

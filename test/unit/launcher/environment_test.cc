@@ -70,6 +70,10 @@ TEST_CASE("a rank finds what every framework reads") {
       {"MASTER_ADDR", "10.0.0.1"},
       {"MASTER_PORT", "6000"},
       {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:6001"},
+      {"JAX_NUM_PROCESSES", "4"},
+      {"JAX_PROCESS_COUNT", "4"},
+      {"JAX_PROCESS_ID", "3"},
+      {"JAX_PROCESS_INDEX", "3"},
       {"HOROVOD_RANK", "3"},
       {"HOROVOD_LOCAL_SIZE", "2"},
       {"HOROVOD_HOSTNAME", "b"},
@@ -333,6 +337,8 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK(imports_in("import jax\njax.distributed.initialize()").jax_job);
   CHECK(imports_in("import jax\nhvd.initialize_distributed()").jax_job);
   CHECK_FALSE(imports_in("import jax").jax_job);
+  CHECK(imports_in("import jax\njax.distributed.initialize()").jax_unaided);
+  CHECK_FALSE(imports_in("import jax\njax.distributed.initialize(address, 2, 0)").jax_unaided);
   CHECK(imports_in("import jax, flax\nimport distrun.jax").distrun);
   CHECK_FALSE(imports_in("import jaxtyping\nprint('import jax')\ndistributed.initialize()").jax_job);
   CHECK(imports_in("p.add_argument('--local_rank', default=-1)").local_rank_option);
@@ -360,6 +366,10 @@ TEST_CASE("a script for another launcher that is started without it is told") {
   REQUIRE(hints({.imports = {.local_rank_option = true}}).size() == 1);
   CHECK(hints({.imports = {.local_rank_option = true}})[0].starts_with("the script takes --local_rank"));
   CHECK(hints({.imports = {.distrun = true, .local_rank_option = true}}).empty());
+  REQUIRE(hints({.imports = {.jax_unaided = true}}).size() == 1);
+  CHECK(hints({.imports = {.jax_unaided = true}})[0].find("add --mimic openmpi") != std::string::npos);
+  CHECK(hints({.imports = {.jax_unaided = true}, .mimic = Mimic::kSlurm}).empty());
+  CHECK(hints({.imports = {.jax_unaided = true}, .mpi = true}).empty());
   REQUIRE(hints({.imports = {.slurm_rank = true}}).size() == 1);
   CHECK(hints({.imports = {.slurm_rank = true}})[0].find("add --mimic slurm") != std::string::npos);
   CHECK(hints({.imports = {.slurm_rank = true}, .mimic = Mimic::kSlurm}).empty());
