@@ -94,6 +94,10 @@ void add_jax(const JobFacts& facts, int rank, const std::vector<int>& gpus, Vari
   for (const char* name : {"JAX_PROCESS_ID", "JAX_PROCESS_INDEX"}) {
     out.push_back({name, std::to_string(rank), "scripts that start jax.distributed"});
   }
+  const char* keras = "Keras 3 on JAX: keras.distribution.initialize()";
+  out.push_back({"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator, keras});  // JAX needs the first one only
+  out.push_back({"KERAS_DISTRIBUTION_NUM_PROCESSES", std::to_string(facts.places.size()), keras});
+  out.push_back({"KERAS_DISTRIBUTION_PROCESS_ID", std::to_string(rank), keras});
   if (gpus.empty()) return;
   std::vector<std::string> numbers;
   for (const int gpu : gpus) numbers.push_back(std::to_string(gpu));
