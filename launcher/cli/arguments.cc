@@ -150,6 +150,9 @@ void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_option("--tf-roles", options.tf_roles, "Roles in rank order, as in chief=1,worker=2,ps=1 (implies --tf)")
       ->type_name("ROLES")
       ->group(kFrameworks);
+  app.add_flag("--tf-own-servers", options.tf_own_servers,
+               "With a ps among the roles: the program runs in every role and starts TensorFlow's servers itself")
+      ->group(kFrameworks);
   app.add_flag("--tf-keras3-mwms", options.tf_keras3_mwms,
                "Make fit() of Keras 3 work under MultiWorkerMirroredStrategy (implies --tf)")
       ->group(kFrameworks);

@@ -181,6 +181,9 @@ Status check_options(const RawOptions& raw, Options& out) {
     return {Errc::kInvalidArgument,
             std::string(out.tf ? "--tf" : "--tf-roles") + " needs TF_CONFIG; leave out --no-tf-config"};
   }
+  if (out.tf_own_servers && out.tf_roles.empty()) {
+    return {Errc::kInvalidArgument, "--tf-own-servers needs --tf-roles, as in --tf-roles ps=1,worker=2"};
+  }
   DISTRUN_RETURN_IF_ERROR(check_gpus(raw, tf, out));
   if (raw.fold && raw.no_fold) return {Errc::kInvalidArgument, "--fold and --no-fold exclude each other"};
   if (raw.fold || raw.no_fold) out.fold = raw.fold ? Folding::kAlways : Folding::kNever;

@@ -40,6 +40,7 @@ struct Options {
   bool report_bindings = false;
   bool tf_config = true;
   std::string tf_roles;
+  bool tf_own_servers = false;
   bool tf = false;
   bool tf_keras3_mwms = false;
   std::string torch_backend;  // what torch.distributed uses where a program says gloo; empty: gloo

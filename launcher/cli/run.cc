@@ -184,7 +184,8 @@ Status complete(const Options& options, const HostSource& source, JobConfig& con
     config.several_machines = config.several_machines || !here;
   }
   if (!options.tf_roles.empty()) {
-    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(assignment.places.size()));
+    const TfServers servers = config.plan.frameworks.tf_servers;
+    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(assignment.places.size()), servers);
     if (!roles.ok()) return roles.status();
     DISTRUN_RETURN_IF_ERROR(check_tf_layout(*roles, config.plan.frameworks.strategies));
     if (!has_servers(*roles)) config.common.server.clear();
@@ -276,7 +277,7 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
     config.plan.frameworks.imports = imports_in(*text);
   }
   // The module of the package that is installed beside the Python of the ranks.
-  if (!options.tf_roles.empty()) {
+  if (!options.tf_roles.empty() && !options.tf_own_servers) {
     config.common.server = our_module("distrun._tf_server");
     config.common.server.insert(config.common.server.begin(), command.python);
   }
@@ -300,6 +301,7 @@ void take_options(const Options& options, const Environment& environment, JobCon
   config.report_bindings = options.report_bindings;
   config.verbose = options.verbose;
   config.plan.frameworks = {.tf_config = options.tf_config,
+                            .tf_servers = options.tf_own_servers ? TfServers::kOwn : TfServers::kOurs,
                             .tf = options.tf,
                             .horovod = options.horovod,
                             .mpi = !options.mpi.empty(),

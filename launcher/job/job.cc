@@ -58,12 +58,12 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
 
 // What depends on the number of ranks and on their hosts.
 Status Job::open() {
-  const std::vector<TfRole>& roles = config_.plan.frameworks.tf_roles;
+  const FrameworkRequest& frameworks = config_.plan.frameworks;
   verdict_ = Verdict({.hosts = config_.output.hosts,
                       .host_of = hosts_of(config_.plan.assignment),
                       .grace = config_.grace,
-                      .servers = server_ranks(roles),
-                      .client = chief_of(roles)});
+                      .servers = server_ranks(frameworks.tf_roles, frameworks.tf_servers),
+                      .clients = client_ranks(frameworks.tf_roles, frameworks.tf_servers)});
   auto output = Output::create(config_.output);
   if (!output.ok()) return output.status();
   if (output_) (*output)->follow(*output_);

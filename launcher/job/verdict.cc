@@ -108,7 +108,7 @@ JobActions Verdict::exited(const RankExited& event) {
   if (ending_ || ended_server) return {};
   if (event.signal == 0 && event.exit_code == 0) {
     JobActions out = look_for_early_leaver();
-    if (event.rank == config_.client && !ending_) end_servers(out);
+    if (config_.clients.contains(event.rank) && clients_ended() && !ending_) end_servers(out);
     return out;
   }
   std::string cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
@@ -119,6 +119,11 @@ JobActions Verdict::exited(const RankExited& event) {
                            .signal = event.signal,
                            .exit_code = event.exit_code,
                            .cause = std::move(cause)});
+}
+
+bool Verdict::clients_ended() const {
+  return std::all_of(config_.clients.begin(), config_.clients.end(),
+                     [this](int rank) { return end_of(rank).has_value(); });
 }
 
 void Verdict::end_servers(JobActions& out) {

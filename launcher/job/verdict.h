@@ -29,9 +29,9 @@ class Verdict {
     std::vector<std::string> hosts;  // by rank
     std::vector<int> host_of;        // by rank
     double grace = 10;
-    // Ranks that serve the others until `client` has ended. Then they are ended, which is no failure.
+    // Ranks that serve the others until all `clients` have ended. Then they are ended, which is no failure.
     std::set<int> servers;
-    int client = -1;
+    std::set<int> clients;
   };
   explicit Verdict(Config config);
 
@@ -87,6 +87,7 @@ class Verdict {
   [[nodiscard]] bool insists(int signal, TimePoint now) const;
   JobActions look_for_early_leaver();
   void end_servers(JobActions& out);
+  [[nodiscard]] bool clients_ended() const;
   [[nodiscard]] Stop stop_after_failure() const;
   [[nodiscard]] std::uint32_t grace_ms() const;
   [[nodiscard]] int code_of_failure() const;

@@ -65,9 +65,10 @@ enum class Mimic { kNone, kOpenMpi, kSlurm };
 struct FrameworkRequest {
   bool tf_config = true;
   std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
-  Strategies strategies;         // that the script names
-  Imports imports;               // of the script
-  bool tf = false;               // --tf
+  TfServers tf_servers = TfServers::kOurs;
+  Strategies strategies;  // that the script names
+  Imports imports;        // of the script
+  bool tf = false;        // --tf
   bool horovod = false;
   bool mpi = false;  // --mpi
   Mimic mimic = Mimic::kNone;

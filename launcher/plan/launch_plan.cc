@@ -75,12 +75,23 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   return follows(std::move(out));
 }
 
-void tell_servers(const std::vector<TfRole>& roles, LaunchPlan& out) {
-  const std::set<int> servers = server_ranks(roles);
+void tell_servers(const FrameworkRequest& frameworks, const std::set<int>& servers, LaunchPlan& out) {
   if (servers.empty()) return;
-  out.reasons.push_back("--tf-roles with ps: ranks " + ranges({servers.begin(), servers.end()}) +
-                        " run a TensorFlow server instead of the program, and end with the chief, rank " +
-                        std::to_string(chief_of(roles)));
+  const std::string serving = "ranks " + ranges({servers.begin(), servers.end()});
+  const std::set<int> clients = client_ranks(frameworks.tf_roles, frameworks.tf_servers);
+  const std::string served = ranges({clients.begin(), clients.end()});
+  if (frameworks.tf_servers == TfServers::kOwn) {
+    out.reasons.push_back("--tf-own-servers: every rank runs the program, and " + serving +
+                          " (ps) are ended when the last of ranks " + served + " (chief, worker) has ended");
+    return;
+  }
+  out.reasons.push_back("--tf-roles with ps: " + serving +
+                        " run a TensorFlow server instead of the program, and end with the chief, rank " + served);
+  // The strategy may be named in another file. But a script of which every role runs its part would train nothing.
+  if (!frameworks.strategies.known || frameworks.strategies.parameter_server) return;
+  out.hints.push_back("the script does not name ParameterServerStrategy, and " + serving +
+                      " (ps, worker) run a TensorFlow server instead of it: if it runs in every role and its workers "
+                      "train, add --tf-own-servers");
 }
 
 // Strategies for several processes take every GPU that a process sees.
@@ -301,8 +312,9 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     out.reasons.push_back("variables of an outer launcher are not passed on (--env all or -x NAME keeps them): " +
                           join(request.base.removed, " "));
   }
-  tell_servers(request.frameworks.tf_roles, out);
   out.hints = request.assignment.hints;
+  const std::set<int> servers = server_ranks(request.frameworks.tf_roles, request.frameworks.tf_servers);
+  tell_servers(request.frameworks, servers, out);
   hint_at_tf(request.frameworks, out);
   hint_at_mpi(request.frameworks, out);
   hint_at_jax(request, facts, out);
@@ -317,7 +329,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
     out.variables.push_back(rank_environment(job, frameworks, binding, request.base.variables, place.rank));
     RankPlan rank{.rank = place.rank,
                   .local_rank = place.local_rank,
-                  .serves = runs_server(request.frameworks.tf_roles, place.rank),
+                  .serves = request.frameworks.tf_servers == TfServers::kOurs && servers.contains(place.rank),
                   .input = request.input.of(place.rank),
                   .cpus = binding.cpus};
     for (const Variable& variable : out.variables.back()) {

@@ -21,13 +21,30 @@ int count_of(const std::vector<TfRole>& roles, std::string_view type) {
       std::count_if(roles.begin(), roles.end(), [type](const TfRole& role) { return role.type == type; }));
 }
 
+std::set<int> ranks_of(const std::vector<TfRole>& roles, const std::set<std::string_view>& types) {
+  std::set<int> out;
+  for (std::size_t rank = 0; rank < roles.size(); ++rank) {
+    if (types.contains(roles[rank].type)) out.insert(static_cast<int>(rank));
+  }
+  return out;
+}
+
+Status check_own_servers(const std::vector<TfRole>& roles) {
+  if (!has_servers(roles)) {
+    return {Errc::kInvalidArgument, "--tf-own-servers is for --tf-roles with ps; leave it out, or add ps=1 or more"};
+  }
+  if (!client_ranks(roles, TfServers::kOwn).empty()) return {};
+  return {Errc::kInvalidArgument,
+          "--tf-roles with ps but without chief and worker: nobody would train; add worker=1 or more"};
+}
+
 Status check_servers(const std::vector<TfRole>& roles) {
   if (!has_servers(roles)) return {};
   if (count_of(roles, "chief") == 0) {
     return {
         Errc::kInvalidArgument,
         "--tf-roles with ps but without chief: ps and worker ranks run a TensorFlow server, so nobody would run your "
-        "program; add chief=1"};
+        "program; add chief=1, or --tf-own-servers if the program runs in every role and its workers train"};
   }
   if (count_of(roles, "worker") == 0) {
     return {
@@ -39,7 +56,7 @@ Status check_servers(const std::vector<TfRole>& roles) {
 
 }  // namespace
 
-Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks) {
+Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfServers servers) {
   std::vector<TfRole> out;
   std::map<std::string, int> next;
   std::size_t start = 0;
@@ -66,33 +83,24 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks) {
                                               counted(static_cast<std::size_t>(ranks), "rank") +
                                               " one role; make the numbers add up to -np");
   }
-  DISTRUN_RETURN_IF_ERROR(check_servers(out));
+  DISTRUN_RETURN_IF_ERROR(servers == TfServers::kOwn ? check_own_servers(out) : check_servers(out));
   return out;
 }
 
 bool has_servers(const std::vector<TfRole>& roles) { return count_of(roles, "ps") > 0; }
 
-bool runs_server(const std::vector<TfRole>& roles, int rank) {
-  if (!has_servers(roles)) return false;
-  const std::string& type = roles[static_cast<std::size_t>(rank)].type;
-  return type == "ps" || type == "worker";
+std::set<int> server_ranks(const std::vector<TfRole>& roles, TfServers servers) {
+  if (!has_servers(roles)) return {};
+  return servers == TfServers::kOwn ? ranks_of(roles, {"ps"}) : ranks_of(roles, {"ps", "worker"});
 }
 
-std::set<int> server_ranks(const std::vector<TfRole>& roles) {
-  std::set<int> out;
-  for (int rank = 0; rank < static_cast<int>(roles.size()); ++rank) {
-    if (runs_server(roles, rank)) out.insert(rank);
-  }
-  return out;
-}
-
-int chief_of(const std::vector<TfRole>& roles) {
-  const auto chief = std::find_if(roles.begin(), roles.end(), [](const TfRole& role) { return role.type == "chief"; });
-  return chief == roles.end() ? -1 : static_cast<int>(chief - roles.begin());
+std::set<int> client_ranks(const std::vector<TfRole>& roles, TfServers servers) {
+  if (!has_servers(roles)) return {};
+  return servers == TfServers::kOwn ? ranks_of(roles, {"chief", "worker"}) : ranks_of(roles, {"chief"});
 }
 
 Strategies strategies_in(std::string_view script) {
-  Strategies out;
+  Strategies out{.known = !script.empty()};
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());
     std::string_view line = script.substr(0, end);

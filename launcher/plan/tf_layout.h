@@ -17,20 +17,23 @@ struct TfRole {
   friend bool operator==(const TfRole&, const TfRole&) = default;
 };
 
+// With a ps among the roles the job is a ParameterServerStrategy cluster: its ps and worker ranks run a server of ours
+// and do what the chief, which runs the program, tells them. Or, with --tf-own-servers, every role runs the program,
+// which starts servers itself; its workers train.
+enum class TfServers { kOurs, kOwn };
+
 // Roles in rank order: "chief=1,worker=2,ps=1,evaluator=1". An error also for layouts in which nobody would run the
 // program, or has nobody to run it with.
-Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks);
+Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfServers servers = TfServers::kOurs);
 
-// With a ps among the roles the job is a ParameterServerStrategy cluster: its ps and worker ranks run a server and do
-// what the chief, which runs the program, tells them.
 bool has_servers(const std::vector<TfRole>& roles);
-bool runs_server(const std::vector<TfRole>& roles, int rank);
-std::set<int> server_ranks(const std::vector<TfRole>& roles);
-// The rank with which servers end; -1 without one.
-int chief_of(const std::vector<TfRole>& roles);
+// Ranks that serve until all of client_ranks() have ended, and are ended then. Both are empty without a ps.
+std::set<int> server_ranks(const std::vector<TfRole>& roles, TfServers servers);
+std::set<int> client_ranks(const std::vector<TfRole>& roles, TfServers servers);
 
 // The strategies of tf.distribute for several processes that a script names.
 struct Strategies {
+  bool known = false;             // there is a text to look at
   bool multi_worker = false;      // MultiWorkerMirroredStrategy
   bool parameter_server = false;  // ParameterServerStrategy
 };

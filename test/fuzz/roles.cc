@@ -24,9 +24,9 @@ int roles(const std::uint8_t* data, std::size_t size) {
   for (const launcher::TfRole& role : *parsed) written += (written.empty() ? "" : ",") + role.type + "=1";
   const auto again = launcher::parse_tf_roles(written, ranks);
   require(again.ok() && *again == *parsed, "roles survive being written and read");
-  const auto servers = launcher::server_ranks(*parsed);
-  const int chief = launcher::chief_of(*parsed);
-  require(servers.empty() || (chief >= 0 && !servers.contains(chief)), "somebody runs the program");
+  const auto servers = launcher::server_ranks(*parsed, launcher::TfServers::kOurs);
+  const auto clients = launcher::client_ranks(*parsed, launcher::TfServers::kOurs);
+  require(servers.empty() || (clients.size() == 1 && !servers.contains(*clients.begin())), "somebody runs the program");
   return 0;
 }
 

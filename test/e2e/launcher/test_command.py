@@ -56,6 +56,9 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is no option"),
         (["check", "word"], 64, "check: word is no option of it"),
         (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts"),
+        (["-np", "3", "--tf-roles", "ps=1,worker=2", "true"], 64, "or --tf-own-servers if the program runs in every"),
+        (["-np", "2", "--tf-own-servers", "true"], 64, "--tf-own-servers needs --tf-roles"),
+        (["-np", "2", "--tf-roles", "worker=2", "--tf-own-servers", "true"], 64, "is for --tf-roles with ps"),
         (["-np", "2", "/etc/passwd"], 126, "may not be executed"),
         (["-np", "2", "--timeout", "0.3", "--grace", "1", "sleep", "60"], 124, "--timeout"),
     ],
@@ -64,6 +67,16 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
     done = run(*arguments)
     assert done.returncode == code, done.stderr
     assert text in done.stderr
+
+
+def test_a_program_with_servers_of_its_own_runs_in_every_role_and_its_ps_ends_with_the_workers(tmp_path: Path) -> None:
+    role = """case $TF_CONFIG in
+        *'"type": "ps"'*) echo serves; : > up; exec sleep 100;;
+        *) until [ -e up ]; do sleep 0.05; done; echo trains;;
+    esac"""
+    done = shell("-np", "3", "--tf-roles", "ps=1,worker=2", "--tf-own-servers", script=role, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] serves", "[1] trains", "[2] trains"]
 
 
 def test_ranks_say_their_settings_and_where_these_come_from() -> None:

@@ -26,7 +26,7 @@ TEST_CASE("roles are given in rank order") {
   const auto split = parse_tf_roles("worker:2,chief,ps:1,worker:1", 5);
   REQUIRE(split.ok());
   CHECK((*split)[4] == TfRole{"worker", 2});
-  CHECK(chief_of(*split) == 2);
+  CHECK(client_ranks(*split, TfServers::kOurs) == std::set<int>{2});
 }
 
 TEST_CASE("mistakes in roles are shown") {
@@ -44,16 +44,28 @@ TEST_CASE("mistakes in roles are shown") {
 TEST_CASE("beside a ps the workers run servers") {
   const auto roles = parse_tf_roles("chief=1,worker=2,ps=1,evaluator=1", 5);
   REQUIRE(roles.ok());
-  CHECK(server_ranks(*roles) == std::set<int>{1, 2, 3});
-  CHECK(chief_of(*roles) == 0);
+  CHECK(server_ranks(*roles, TfServers::kOurs) == std::set<int>{1, 2, 3});
+  CHECK(client_ranks(*roles, TfServers::kOurs) == std::set<int>{0});
   const auto workers = parse_tf_roles("chief=1,worker=2,evaluator=1", 4);
   REQUIRE(workers.ok());
-  CHECK(server_ranks(*workers).empty());
-  CHECK_FALSE(runs_server({}, 0));
+  CHECK(server_ranks(*workers, TfServers::kOurs).empty());
+  CHECK(server_ranks({}, TfServers::kOurs).empty());
+}
+
+TEST_CASE("with servers of the program's own the workers train, and the ps serves them until the last has ended") {
+  const auto roles = parse_tf_roles("ps=1,worker=2,evaluator=1", 4, TfServers::kOwn);
+  REQUIRE(roles.ok());
+  CHECK(server_ranks(*roles, TfServers::kOwn) == std::set<int>{0});
+  CHECK(client_ranks(*roles, TfServers::kOwn) == std::set<int>{1, 2});
+  const auto with_chief = parse_tf_roles("chief,ps", 2, TfServers::kOwn);
+  REQUIRE(with_chief.ok());
+  CHECK(client_ranks(*with_chief, TfServers::kOwn) == std::set<int>{0});
+  CHECK(has(parse_tf_roles("worker=2", 2, TfServers::kOwn).status().message(), "is for --tf-roles with ps"));
+  CHECK(has(parse_tf_roles("ps=2", 2, TfServers::kOwn).status().message(), "nobody would train"));
 }
 
 TEST_CASE("layouts that would hang are refused") {
-  CHECK(has(refusal("worker=2,ps=1", 3), "add chief=1"));
+  CHECK(has(refusal("worker=2,ps=1", 3), "add chief=1, or --tf-own-servers"));
   CHECK(has(refusal("chief=1,ps=1", 2), "add worker=1"));
   const auto roles = parse_tf_roles("chief=1,worker=1,ps=1", 3);
   REQUIRE(roles.ok());
@@ -117,6 +129,19 @@ TEST_CASE("servers are told in the plan") {
   CHECK_FALSE(plan->hosts[0].ranks[0].serves);
   CHECK(plan->hosts[0].ranks[2].serves);
   CHECK(has(plan->reasons.back(), "ranks 1-2 run a TensorFlow server"));
+  CHECK(plan->hints.empty());
+  request.frameworks.strategies = strategies_in("if task_type == 'worker': train()");
+  const auto hinted = make_plan(request, {HostFacts{}});
+  REQUIRE(hinted->hints.size() == 1);
+  CHECK(has(hinted->hints[0], "its workers train, add --tf-own-servers"));
+  request.frameworks.tf_servers = TfServers::kOwn;
+  const auto own = make_plan(request, {HostFacts{}});
+  CHECK(own->hints.empty());
+  CHECK_FALSE(own->hosts[0].ranks[2].serves);
+  CHECK(has(own->reasons.back(), "ranks 2 (ps) are ended when the last of ranks 0-1 (chief, worker) has ended"));
+  request.frameworks.tf_servers = TfServers::kOurs;
+  request.frameworks.strategies = strategies_in("s = tf.distribute.ParameterServerStrategy(resolver)");
+  CHECK(make_plan(request, {HostFacts{}})->hints.empty());
 }
 
 }  // namespace

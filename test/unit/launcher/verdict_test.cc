@@ -33,7 +33,7 @@ TEST_CASE("a job in which all end well has exit code 0") {
 }
 
 TEST_CASE("ranks that serve end with the one they serve") {
-  Verdict job({.hosts = std::vector<std::string>(4, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  Verdict job({.hosts = std::vector<std::string>(4, "host"), .grace = 10, .servers = {1, 2}, .clients = {0}});
   JobActions actions = job.exited({.rank = 0});
   CHECK(actions.end_ranks == std::vector<int>{1, 2});
   CHECK_FALSE(actions.stop);
@@ -44,13 +44,19 @@ TEST_CASE("ranks that serve end with the one they serve") {
   CHECK(job.exited({.rank = 3, .exit_code = 5}).failure_known);
   CHECK(job.exit_code() == 5);
 
-  Verdict lost({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  Verdict lost({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .clients = {0}});
   CHECK(lost.exited({.rank = 2, .signal = SIGKILL}).failure_known);
   CHECK(lost.exit_code() == 137);
-  Verdict failed({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .client = 0});
+  Verdict failed({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {1, 2}, .clients = {0}});
   actions = failed.exited({.rank = 0, .exit_code = 1});
   CHECK(actions.end_ranks.empty());
   CHECK(actions.stop.has_value());
+
+  Verdict several({.hosts = std::vector<std::string>(3, "host"), .grace = 10, .servers = {0}, .clients = {1, 2}});
+  CHECK(quiet(several.exited({.rank = 2})));
+  CHECK(several.exited({.rank = 1}).end_ranks == std::vector<int>{0});
+  CHECK(quiet(several.exited({.rank = 0, .signal = SIGKILL})));
+  CHECK(several.exit_code() == 0);
 }
 
 TEST_CASE("the first failing rank gives the exit code, and all are told at once") {
