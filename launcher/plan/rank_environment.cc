@@ -66,6 +66,7 @@ void add_torch(const JobFacts& facts, const Place& place, Variables& out) {
   add("WORLD_SIZE", size);
   add("LOCAL_RANK", std::to_string(place.local_rank));
   add("LOCAL_WORLD_SIZE", std::to_string(place.local_size));
+  out.push_back({"LOCAL_SIZE", std::to_string(place.local_size), "PyTorch: scripts that do not go by torchrun's name"});
   add("NODE_RANK", node);
   add("GROUP_RANK", node);
   add("GROUP_WORLD_SIZE", std::to_string(facts.node.back() + 1));
@@ -182,6 +183,7 @@ std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkReq
     // Without the = NCCL takes a name for the beginning of names.
     add_default(base, {"NCCL_SOCKET_IFNAME", "=" + interface, why}, out);
     add_default(base, {"GLOO_SOCKET_IFNAME", interface, why}, out);
+    add_default(base, {"TP_SOCKET_IFNAME", interface, why}, out);
   }
   add_default(base, {"OMP_NUM_THREADS", std::to_string(binding.threads), "cores / ranks"}, out);
   add_default(base, {"PYTHONUNBUFFERED", "1", "lines of Python programs appear when they are written"}, out);

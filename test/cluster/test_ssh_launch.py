@@ -120,6 +120,7 @@ def test_what_a_rank_is_told_about_itself(cluster: Cluster) -> None:
             "DISTRUN_ADDRESS": cluster[host].address,
             "MASTER_ADDR": cluster["h1"].address,
             "GLOO_SOCKET_IFNAME": "eth0",
+            "TP_SOCKET_IFNAME": "eth0",
             "NCCL_SOCKET_IFNAME": "=eth0",
         }
         env = ranks[rank]["env"]

@@ -58,6 +58,7 @@ TEST_CASE("a rank finds what every framework reads") {
       {"WORLD_SIZE", "4"},
       {"LOCAL_RANK", "1"},
       {"LOCAL_WORLD_SIZE", "2"},
+      {"LOCAL_SIZE", "2"},
       {"NODE_RANK", "1"},
       {"GROUP_RANK", "1"},
       {"GROUP_WORLD_SIZE", "2"},
@@ -93,12 +94,13 @@ TEST_CASE("a rank finds what every framework reads") {
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
 
-TEST_CASE("NCCL and Gloo are told the interface, NCCL not as the beginning of a name") {
+TEST_CASE("NCCL, Gloo and TensorPipe are told the interface, NCCL not as the beginning of a name") {
   JobFacts facts = four_ranks();
   facts.interface = {"eth1", "eth1"};
   auto env = values(rank_environment(facts, {}, {}, {}, 0));
   CHECK(env["NCCL_SOCKET_IFNAME"] == "=eth1");
   CHECK(env["GLOO_SOCKET_IFNAME"] == "eth1");
+  CHECK(env["TP_SOCKET_IFNAME"] == "eth1");
   CHECK_FALSE(
       values(rank_environment(facts, {}, {}, {{"NCCL_SOCKET_IFNAME", "ib"}}, 0)).contains("NCCL_SOCKET_IFNAME"));
 }
