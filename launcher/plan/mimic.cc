@@ -70,14 +70,18 @@ void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, i
   }
   const std::string job = value_of(base, "SLURM_JOB_ID");
   add("SLURM_JOB_ID", job.empty() ? std::to_string(number_of(facts.job_id)) : job);
-  add("SLURM_NTASKS", size);
   add("SLURM_PROCID", std::to_string(rank));
   add("SLURM_LOCALID", std::to_string(place.local_rank));
   add("SLURM_NODEID", std::to_string(place.host));
-  add("SLURM_STEP_NODELIST", facts.slurm_hosts);
-  add("SLURM_STEP_NUM_NODES", hosts);
-  add("SLURM_STEP_NUM_TASKS", size);
-  add("SLURM_STEP_TASKS_PER_NODE", facts.slurm_tasks);
+  // The job's are the step's too: programs read either, and inside a real job it may have hosts without ranks of ours.
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) add(name, facts.slurm_hosts);
+  for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"}) add(name, hosts);
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}) add(name, size);
+  for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) add(name, facts.slurm_tasks);
+  // A number alone: only where every host has as many.
+  if (facts.slurm_tasks.find(',') == std::string::npos) {
+    add("SLURM_NTASKS_PER_NODE", std::to_string(place.local_size));
+  }
 }
 
 }  // namespace distrun::launcher

@@ -165,12 +165,18 @@ TEST_CASE("variables of other launchers on request") {
   CHECK(env["OMPI_MCA_orte_hnp_uri"].ends_with(".0;tcp://10.0.0.1:6001"));
   env = values(rank_environment(four_ranks(), {.mimic = Mimic::kSlurm}, {}, {{"SLURM_JOB_ID", "77"}}, 3));
   const std::map<std::string, std::string> expected = {
-      {"SLURM_JOB_ID", "77"},        {"SLURM_NTASKS", "4"},         {"SLURM_PROCID", "3"},
-      {"SLURM_LOCALID", "1"},        {"SLURM_NODEID", "1"},         {"SLURM_STEP_NODELIST", "a,b"},
-      {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+      {"SLURM_JOB_ID", "77"},         {"SLURM_NTASKS", "4"},         {"SLURM_PROCID", "3"},
+      {"SLURM_LOCALID", "1"},         {"SLURM_NODEID", "1"},         {"SLURM_STEP_NODELIST", "a,b"},
+      {"SLURM_STEP_NUM_NODES", "2"},  {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+      {"SLURM_JOB_NODELIST", "a,b"},  {"SLURM_NODELIST", "a,b"},     {"SLURM_NPROCS", "4"},
+      {"SLURM_JOB_NUM_NODES", "2"},   {"SLURM_NNODES", "2"},         {"SLURM_TASKS_PER_NODE", "2(x2)"},
+      {"SLURM_NTASKS_PER_NODE", "2"},
   };
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
   CHECK_FALSE(env.contains("OMPI_COMM_WORLD_RANK"));
+  JobFacts uneven = four_ranks();
+  uneven.slurm_tasks = "3,1";
+  CHECK_FALSE(values(rank_environment(uneven, {.mimic = Mimic::kSlurm}, {}, {}, 3)).contains("SLURM_NTASKS_PER_NODE"));
   JobFacts v6 = four_ranks();
   v6.address[0] = "fd00::1";
   CHECK(values(rank_environment(v6, {.mimic = Mimic::kOpenMpi}, {}, {}, 0))["OMPI_MCA_orte_hnp_uri"].ends_with(
