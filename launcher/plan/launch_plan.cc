@@ -98,6 +98,7 @@ void tell_servers(const FrameworkRequest& frameworks, const std::set<int>& serve
 void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
   if (frameworks.tf || frameworks.gpu_visibility == GpuVisibility::kOne) return;
   if (!frameworks.strategies.multi_worker && !frameworks.strategies.parameter_server) return;
+  if (frameworks.strategies.by_slurm) return;  // which gives each process its GPUs by itself
   const bool shared = std::any_of(out.places.begin(), out.places.end(), [&out](const Place& place) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
     return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
@@ -143,6 +144,24 @@ void hint_at_slurm(const FrameworkRequest& frameworks, LaunchPlan& out) {
   out.hints.push_back(
       "the script takes its rank from SLURM_PROCID, which names a task of srun's and is not passed on: each rank may "
       "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE");
+}
+
+// The resolver counts the GPUs that it sees for all processes of the host, and takes the hosts by name.
+void hint_at_slurm_resolver(const FrameworkRequest& frameworks, LaunchPlan& out) {
+  if (out.places.size() < 2 || !frameworks.strategies.by_slurm || frameworks.mpi) return;
+  if (frameworks.mimic != Mimic::kSlurm) {
+    out.hints.push_back("the script uses SlurmClusterResolver, which reads the variables of srun: add --mimic slurm");
+    return;
+  }
+  if (frameworks.tf || !frameworks.tf_roles.empty()) {
+    out.hints.push_back(
+        "the script uses SlurmClusterResolver, which shares out the GPUs of its host itself and needs to see them "
+        "all: leave out --tf and --tf-roles");
+  }
+  if (std::is_sorted(out.host_names.begin(), out.host_names.end())) return;
+  out.hints.push_back("SlurmClusterResolver takes the hosts in the order of their names, and here they come as " +
+                      join(out.host_names, ", ") +
+                      ": ranks would get each other's addresses; name them in that order with -H");
 }
 
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
@@ -321,6 +340,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   hint_at_jax_ranks(request.frameworks, out);
   hint_at_local_rank(request.frameworks.imports, out);
   hint_at_slurm(request.frameworks, out);
+  hint_at_slurm_resolver(request.frameworks, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});

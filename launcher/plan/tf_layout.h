@@ -36,6 +36,7 @@ struct Strategies {
   bool known = false;             // there is a text to look at
   bool multi_worker = false;      // MultiWorkerMirroredStrategy
   bool parameter_server = false;  // ParameterServerStrategy
+  bool by_slurm = false;          // with SlurmClusterResolver in the place of TF_CONFIG
 };
 Strategies strategies_in(std::string_view script);
 

@@ -98,6 +98,20 @@ TEST_CASE("a strategy that takes all GPUs gets a hint where ranks share them") {
   CHECK(planned({}, 2).hints.empty());
 }
 
+TEST_CASE("a script with SlurmClusterResolver is told of --mimic slurm, and of what the resolver makes of it") {
+  const Strategies uses = strategies_in("r = SlurmClusterResolver()\ns = MultiWorkerMirroredStrategy(r)");
+  REQUIRE(planned({.strategies = uses}, 2).hints.size() == 1);
+  CHECK(has(planned({.strategies = uses}, 2).hints[0], "add --mimic slurm"));
+  CHECK(planned({.strategies = uses, .mimic = Mimic::kSlurm}, 2).hints.empty());
+  REQUIRE(planned({.strategies = uses, .tf = true, .mimic = Mimic::kSlurm}, 2).hints.size() == 1);
+  CHECK(has(planned({.strategies = uses, .tf = true, .mimic = Mimic::kSlurm}, 2).hints[0], "leave out --tf"));
+  PlanRequest request{.frameworks = {.strategies = uses, .mimic = Mimic::kSlurm}};
+  request.assignment = *assign({.hosts = {{.name = "b", .slots = 1}, {.name = "a", .slots = 1}}});
+  const auto plan = make_plan(request, {HostFacts{.address = "B"}, HostFacts{.address = "A"}});
+  REQUIRE(plan->hints.size() == 1);
+  CHECK(has(plan->hints[0], "in the order of their names, and here they come as b, a"));
+}
+
 TEST_CASE("a TF_CONFIG that no program could be started with is left out, or refused where it is asked for") {
   PlanRequest request;
   request.assignment.hosts = {"a"};
