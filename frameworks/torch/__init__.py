@@ -110,20 +110,21 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
 
     That happens when the script first uses CUDA, in the thread that does; torch.cuda.init() does it at once, where a
     thread or torch.cuda.Stream() would come first. A script that sets CUDA_VISIBLE_DEVICES between init() and that
-    to fewer GPUs than the host has ranks has chosen by itself.
+    has chosen by itself, unless it names all (0,1,2,3).
     """
     basics.init(comm, process_sets, settings=settings)
     if basics.size() == 1:
         return
     # A launcher that does not tell is taken to have left one GPU for each local rank.
     own = (_session.world().gpus or (basics.local_rank(),))[0]
-    rank, on_host, visible = basics.rank(), basics.local_size(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    rank, visible = basics.rank(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def select() -> None:
         count = torch.cuda.device_count()
         now = os.environ.get("CUDA_VISIBLE_DEVICES")
         chosen = now not in (visible, None) and count == len(now.split(","))
-        if count <= 1 or (chosen and count < on_host):  # a list of this rank's own
+        # A list of all, which scripts set on all ranks, is no choice.
+        if count <= 1 or (chosen and now != ",".join(map(str, range(count)))):
             return
         if own < count:
             torch.cuda.set_device(own)

@@ -70,6 +70,7 @@ class _Slot:
         self.passes_left = passes
         self.queued = False
         self.tries = 0  # to hand the gradient over
+        self.error: BaseException | None = None  # of the last one
         self.was_wanted = True  # when the last step was over, or from the start
         self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
         self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
@@ -161,7 +162,7 @@ class Reducer:
             for slot in self._slots:
                 if not slot.queued and self._is_wanted(slot):
                     self._queue(slot)
-            self._prepare_rest()
+            given_up = self._prepare_rest()
             self._flush()
         failure = self._settle() or failure
         while self._flights:
@@ -181,8 +182,8 @@ class Reducer:
             slot.was_wanted = slot.param.requires_grad
             if slot.lent:
                 slot.take_back()
-        if failure is not None:
-            raise failure
+        if failure is not None or given_up is not None:
+            raise failure or given_up  # type: ignore[misc]  # one of them is there
 
     @torch.no_grad()
     def finite(self) -> torch.Tensor:
@@ -286,12 +287,19 @@ class Reducer:
         what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
         return collective.same_size([own], what, in_place=True), asked
 
-    def _prepare_rest(self) -> None:
+    def _prepare_rest(self) -> BaseException | None:
         """What waits for members of its group that are frozen by now, and what an error kept from leaving in backward,
-        as of memory: a script may go on after it, and the other ranks have sent theirs."""
+        as of memory: a script may go on after it, and the other ranks have sent theirs. The error of one that is given
+        up, whose result the step must not go without."""
+        given_up: BaseException | None = None
         for slot in self._slots:
-            if slot.queued and slot.grad is None and slot.tries < _TRIES:
+            if not slot.queued or slot.grad is not None:
+                continue
+            if slot.tries < _TRIES:
                 self._prepare(slot)
+            else:
+                given_up = given_up or slot.error
+        return given_up
 
     def _prepare(self, slot: _Slot) -> None:
         slot.tries += 1
@@ -302,6 +310,8 @@ class Reducer:
                 slot.grad = None
             if isinstance(error, errors.DistrunError):
                 slot.tries = _TRIES  # it would be the same again
+            else:
+                slot.error = error
             raise
 
     def _hand_over(self, slot: _Slot) -> None:
@@ -460,7 +470,7 @@ class Reducer:
                 if slot.group is not None:
                     slot.group.missing += 1
             slot.queued = False
-            slot.tries = 0
+            slot.tries, slot.error = 0, None
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
 

@@ -79,7 +79,7 @@ class InFront(torch.optim.Optimizer):
 
         Call it before looking at gradients (clipping, GradScaler.unscale_), and then step inside skip_synchronize().
         """
-        if self._active:
+        if self._active and not self._is_reduced_for_scaler():
             self._reducer.finish()
         self._synchronized = self._reducer.arrived
 

@@ -140,7 +140,7 @@ void Job::watch_agent(Agent& agent) {
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
   auto next = earlier(earlier(output_->deadline(), timeout), earlier(sweep_.deadline(), input_.deadline()));
-  next = earlier(next, cut_off_.deadline());
+  next = earlier(earlier(next, cut_off_.deadline()), kill_servers_by_);
   if (!verdict_.ending()) next = earlier(next, stop_by_);
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
@@ -174,6 +174,14 @@ void Job::after_round() {
     act(verdict_.timed_out());
   }
   end_grace(now);
+  if (kill_servers_by_ && now >= *kill_servers_by_) {
+    kill_servers_by_.reset();
+    signal_ranks(SIGKILL, verdict_.servers_left());
+  }
+}
+
+void Job::signal_ranks(int signal, const std::vector<int>& ranks) {
+  if (!ranks.empty()) tell_all(ToAgent::kSignal, SignalRanks{.signal = signal, .whole_group = true, .ranks = ranks});
 }
 
 // All agents have ended. Normally nothing is left then; after the death of an agent the kernel has given us what it
@@ -382,7 +390,10 @@ void Job::act(const JobActions& actions) {
     kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(actions.stop->kill_after));
   }
   if (!actions.end_ranks.empty()) {
-    tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGKILL, .whole_group = true, .ranks = actions.end_ranks});
+    // A server of ours has nothing to save; a program of the user's gets the time that every rank gets.
+    const bool own = config_.plan.frameworks.tf_servers == TfServers::kOwn;
+    if (own) kill_servers_by_ = deadline_after(config_.grace);
+    signal_ranks(own ? SIGTERM : SIGKILL, actions.end_ranks);
   }
   if (actions.failure_known && !verdict_.failure()->left_early) output_->keep_back_all_but(verdict_.failure()->rank);
 }

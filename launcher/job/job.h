@@ -160,6 +160,7 @@ class Job {
   bool stops(Notice::Means means, const std::string& who);
   void give_grace(const std::string& why);
   void end_grace(TimePoint now);
+  void signal_ranks(int signal, const std::vector<int>& ranks);
   void rendezvous();
   void disconnected(const net::StoreNotice& notice);
   void tell_cut_off(TimePoint now);
@@ -196,6 +197,7 @@ class Job {
   std::optional<TimePoint> end_by_;   // --timeout
   std::optional<TimePoint> stop_by_;  // when ranks that were asked to stop are to have ended
   std::optional<TimePoint> kill_by_;  // when agents are to kill what is left
+  std::optional<TimePoint> kill_servers_by_;
   bool started_ = false;
   bool reported_ = false;   // the first cause has been shown
   bool host_lost_ = false;  // and is the first cause

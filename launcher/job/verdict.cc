@@ -128,9 +128,15 @@ bool Verdict::clients_ended() const {
 
 void Verdict::end_servers(JobActions& out) {
   servers_ended_ = true;
+  out.end_ranks = servers_left();
+}
+
+std::vector<int> Verdict::servers_left() const {
+  std::vector<int> out;
   for (const int rank : config_.servers) {
-    if (!at(rank).end) out.end_ranks.push_back(rank);
+    if (!end_of(rank)) out.push_back(rank);
   }
+  return out;
 }
 
 bool Verdict::insists(int signal, TimePoint now) const {

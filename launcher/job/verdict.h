@@ -19,7 +19,7 @@ struct JobActions {
   std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;
   bool interrupt_ranks = false;  // SIGINT for every rank
-  std::vector<int> end_ranks;    // kill these; nothing is wrong
+  std::vector<int> end_ranks;    // servers: end these; nothing is wrong
   bool failure_known = false;    // the first cause has just become known
 };
 
@@ -65,6 +65,7 @@ class Verdict {
   // How each rank ended, by rank; absent while it runs.
   [[nodiscard]] const std::optional<RankExited>& end_of(int rank) const;
   [[nodiscard]] bool ending() const { return ending_; }
+  [[nodiscard]] std::vector<int> servers_left() const;  // that run yet
   // It was interrupted again while it was ending, and is to end now.
   [[nodiscard]] bool insisted() const { return insisted_; }
   [[nodiscard]] bool in_session(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)).in_session(); }

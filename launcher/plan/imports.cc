@@ -25,7 +25,6 @@ Imports imports_in(std::string_view script) {
   Imports out;
   const bool starts =
       script.find("initialize_distributed(") != script.npos || script.find("distributed.initialize(") != script.npos;
-  const bool unaided = script.find("distributed.initialize()") != script.npos;
   for (const char* option : {"\"--local_rank\"", "'--local_rank'", "\"--local-rank\"", "'--local-rank'"}) {
     const bool there = script.find(option) != script.npos && script.find("LOCAL_RANK") == script.npos;
     out.local_rank_option = out.local_rank_option || there;
@@ -33,6 +32,9 @@ Imports imports_in(std::string_view script) {
   const auto names = [script](const std::string& variable) {
     return script.find('"' + variable + '"') != script.npos || script.find("'" + variable + "'") != script.npos;
   };
+  // One that finds its place in variables has another branch for where they are not.
+  const bool unaided = script.find("distributed.initialize()") != script.npos && !names("JAX_NUM_PROCESSES") &&
+                       !names("JAX_PROCESS_COUNT") && !names("JAX_PROCESS_ID") && !names("JAX_PROCESS_INDEX");
   out.slurm_rank = names("SLURM_PROCID") && !names("RANK");
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());

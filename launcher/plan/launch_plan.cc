@@ -139,10 +139,10 @@ void hint_at_local_rank(const Imports& imports, LaunchPlan& out) {
 // Without it each is the first of one task there, as a rule: scripts have defaults for where Slurm is not.
 void hint_at_slurm(const FrameworkRequest& frameworks, LaunchPlan& out) {
   const Imports& imports = frameworks.imports;
-  if (out.places.size() < 2 || frameworks.mpi || frameworks.mimic == Mimic::kSlurm) return;
+  if (out.places.size() < 2 || frameworks.mpi || frameworks.mimic != Mimic::kNone) return;
   if (!imports.slurm_rank || imports.distrun) return;
   out.hints.push_back(
-      "the script takes its rank from SLURM_PROCID, which names a task of srun's and is not passed on: each rank may "
+      "the script takes its rank from SLURM_PROCID, which names a task of srun's: each rank may "
       "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE");
 }
 

@@ -108,7 +108,9 @@ Strategies strategies_in(std::string_view script) {
     line = line.substr(0, line.find('#'));
     out.multi_worker = out.multi_worker || line.find("MultiWorkerMirroredStrategy") != std::string_view::npos;
     out.parameter_server = out.parameter_server || line.find("ParameterServerStrategy") != std::string_view::npos;
-    out.by_slurm = out.by_slurm || line.find("SlurmClusterResolver(") != std::string_view::npos;
+    for (const char* use : {"SlurmClusterResolver(", "SlurmClusterResolver)"}) {  // a call, and a class above another
+      out.by_slurm = out.by_slurm || line.find(use) != std::string_view::npos;
+    }
   }
   return out;
 }

@@ -71,12 +71,24 @@ def test_refusals_and_their_codes(arguments: list[str], code: int, text: str) ->
 
 def test_a_program_with_servers_of_its_own_runs_in_every_role_and_its_ps_ends_with_the_workers(tmp_path: Path) -> None:
     role = """case $TF_CONFIG in
-        *'"type": "ps"'*) echo serves; : > up; exec sleep 100;;
+        *'"type": "ps"'*) trap 'sleep 0.3; echo saved; exit 1' TERM; : > up; while :; do sleep 0.05; done;;
         *) until [ -e up ]; do sleep 0.05; done; echo trains;;
     esac"""
     done = shell("-np", "3", "--tf-roles", "ps=1,worker=2", "--tf-own-servers", script=role, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[0] serves", "[1] trains", "[2] trains"]
+    assert sorted(done.stdout.splitlines()) == ["[0] saved", "[1] trains", "[2] trains"]
+
+
+def test_a_server_of_the_program_that_does_not_end_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    role = """case $TF_CONFIG in
+        *'"type": "ps"'*) trap '' TERM; : > up; while :; do sleep 0.05; done;;
+        *) until [ -e up ]; do sleep 0.05; done;;
+    esac"""
+    options = ("-np", "2", "--tf-roles", "ps=1,worker=1", "--tf-own-servers", "--grace", "0.5")
+    started = time.monotonic()
+    done = shell(*options, script=role, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 30
 
 
 def test_ranks_say_their_settings_and_where_these_come_from() -> None:

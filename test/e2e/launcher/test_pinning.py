@@ -110,7 +110,7 @@ def test_torch_selects_the_first_of_the_ranks_own(
     ("ranks", "script_sets", "expected"),
     [
         (2, ["1"], "[] of 1"),
-        (4, ["2,3"], "[] of 2"),
+        (2, ["2,3"], "[] of 2"),
         (2, ["0", "too late"], "[1] of 4"),
         (4, ["0,1,2,3"], "[1] of 4"),
     ],

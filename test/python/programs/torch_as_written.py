@@ -243,15 +243,14 @@ def check_a_closure_that_synchronizes() -> None:
 
 
 class OutOfMemory(hvd.Compression.none):
-    """Raises for the second gradient of one rank, once."""
+    """Raises for the second gradient of one rank: once, or so many times."""
 
-    calls = 0
+    calls, times = 0, 1
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         cls.calls += hvd.rank() == hvd.size() - 1
-        if cls.calls == 2:
-            cls.calls += 1
+        if 2 <= cls.calls < 2 + cls.times:
             raise RuntimeError("CUDA out of memory")
         return tensor, None
 
@@ -278,6 +277,24 @@ def check_a_script_that_goes_on_after_running_out_of_memory() -> None:
         assert raised == (1 < hvd.size() == hvd.rank() + 1)
 
 
+def check_a_gradient_that_is_given_up_is_no_silent_part_of_a_step() -> None:
+    OutOfMemory.calls, OutOfMemory.times = 1, 2
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = hvd.DistributedOptimizer(sgd([weight]), [("alone", weight)], compression=OutOfMemory)
+    if 1 < hvd.size() == hvd.rank() + 1:
+        with raises(RuntimeError, "out of memory"):
+            weight.sum().backward()
+        for _ in range(2):
+            with raises(RuntimeError, "out of memory"):
+                optimizer.step()
+        assert torch.equal(weight, torch.ones(3))
+        optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+    assert_equal_everywhere(weight.tolist())
+    OutOfMemory.times = 1
+
+
 def check_the_number_of_passes_can_be_read_and_set() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
@@ -294,7 +311,9 @@ def check_the_number_of_passes_can_be_read_and_set() -> None:
     summed.zero_grad()
     loss_of(model, batch(0, hvd.rank())).backward()
     summed.backward_passes_per_step = 2
-    summed.step()
+    summed.synchronize()
+    with summed.skip_synchronize():
+        summed.step()
     reference = sgd(expected.parameters())
     sum(loss_of(expected, batch(0, rank)) for rank in range(hvd.size())).backward()
     reference.step()

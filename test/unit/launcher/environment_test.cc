@@ -357,6 +357,8 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK_FALSE(imports_in("p.add_argument('--local_rank')\nos.environ['LOCAL_RANK']").local_rank_option);
   CHECK_FALSE(imports_in("# python -m torch.distributed.launch passes --local_rank").local_rank_option);
   CHECK_FALSE(imports_in("p.add_argument('--local_ranks_filter')").local_rank_option);
+  CHECK(imports_in("import jax\njax.distributed.initialize()").jax_unaided);
+  CHECK_FALSE(imports_in("import jax\nos.environ.get('JAX_PROCESS_ID')\njax.distributed.initialize()").jax_unaided);
   CHECK(imports_in("rank = int(os.environ.get('SLURM_PROCID', 0))").slurm_rank);
   CHECK_FALSE(imports_in("if 'RANK' in os.environ: a()\nelif \"SLURM_PROCID\" in os.environ: b()").slurm_rank);
 }
