@@ -1,14 +1,15 @@
 #include "runtime/api/process_key.h"
 
-#include <mutex>
 #include <optional>
+
+#include "runtime/base/annotations.h"
 
 namespace distrun::api {
 
 Result<net::JobKey> process_key(const Environment& environment) {
-  static std::mutex mutex;
-  static std::optional<net::JobKey> kept;  // guarded by mutex; wiped by its destructor at exit
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::optional<net::JobKey> kept DISTRUN_GUARDED_BY(mutex);  // wiped by its destructor at exit
+  const MutexLock lock(mutex);
   if (!kept) {
     auto key = net::JobKey::from_environment(environment);
     if (!key.ok()) return key.status();

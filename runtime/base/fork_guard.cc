@@ -9,13 +9,15 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/base/annotations.h"
+
 namespace distrun {
 namespace {
 
 // Lives as long as the process: a fork can happen after main returned.
 struct Registry {
-  std::mutex mutex;   // held across fork, so that the child finds the set whole
-  std::set<int> fds;  // guarded by mutex
+  Mutex mutex;  // held across fork, so that the child finds the set whole
+  std::set<int> fds DISTRUN_GUARDED_BY(mutex);
   // A page of which a child gets a zeroed copy (MADV_WIPEONFORK): 1 here, 0 in a child. Null before arming
   // and where the kernel refuses.
   std::atomic<const int*> page = nullptr;
@@ -28,9 +30,10 @@ Registry& registry() {
   return *instance;
 }
 
-void before_fork() { registry().mutex.lock(); }
-void after_fork_in_parent() { registry().mutex.unlock(); }
-void after_fork_in_child() {
+// Locked by one and unlocked by another of these three, which no analysis can follow.
+void before_fork() DISTRUN_TSA(no_thread_safety_analysis) { registry().mutex.lock(); }
+void after_fork_in_parent() DISTRUN_TSA(no_thread_safety_analysis) { registry().mutex.unlock(); }
+void after_fork_in_child() DISTRUN_TSA(no_thread_safety_analysis) {
   Registry& all = registry();
   all.forked.store(true, std::memory_order_relaxed);
   for (const int fd : all.fds) ::close(fd);
@@ -69,13 +72,15 @@ void arm_fork_guard(Advise advise) {
 
 void close_in_child(int fd) {
   arm_fork_guard();
-  const std::lock_guard lock(registry().mutex);
-  registry().fds.insert(fd);
+  Registry& all = registry();
+  const MutexLock lock(all.mutex);
+  all.fds.insert(fd);
 }
 
 void forget_in_child(int fd) {
-  const std::lock_guard lock(registry().mutex);
-  registry().fds.erase(fd);
+  Registry& all = registry();
+  const MutexLock lock(all.mutex);
+  all.fds.erase(fd);
 }
 
 }  // namespace distrun

@@ -3,10 +3,11 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "runtime/base/annotations.h"
 
 namespace distrun::backend::gloo_plugin {
 
@@ -14,16 +15,16 @@ namespace distrun::backend::gloo_plugin {
 class Waits {
  public:
   void add(::gloo::transport::UnboundBuffer* buffer) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     buffers_.insert(buffer);
     if (ended_) end(*buffer);
   }
   void remove(::gloo::transport::UnboundBuffer* buffer) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     buffers_.erase(buffer);
   }
   void end_all() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
     for (::gloo::transport::UnboundBuffer* buffer : buffers_) end(*buffer);
   }
@@ -34,9 +35,9 @@ class Waits {
     buffer.abortWaitRecv();
   }
 
-  std::mutex mutex_;
-  std::set<::gloo::transport::UnboundBuffer*> buffers_;  // guarded by mutex_, as is ended_
-  bool ended_ = false;
+  Mutex mutex_;
+  std::set<::gloo::transport::UnboundBuffer*> buffers_ DISTRUN_GUARDED_BY(mutex_);
+  bool ended_ DISTRUN_GUARDED_BY(mutex_) = false;
 };
 
 namespace {

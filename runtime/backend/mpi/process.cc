@@ -81,7 +81,7 @@ Status too_few(int tasks, std::uint64_t members) {
 }  // namespace
 
 Status Process::usable(const Environment& environment, std::uint64_t members, bool may_load) {
-  const std::lock_guard<std::mutex> lock(setup_);
+  const MutexLock lock(setup_);
   if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot go on after that"};
   if (!refused_.ok()) return refused_;
   if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment, may_load));
@@ -148,7 +148,7 @@ std::string Process::description() const {
 }
 
 Result<Place> Process::enter() {
-  const std::lock_guard<std::mutex> lock(setup_);
+  const MutexLock lock(setup_);
   const Functions& call = library_->call;
   if (!entered_) {
     int initialised = 0;
@@ -193,7 +193,7 @@ Status Process::check(int code, const char* call) const {
 Result<Handle> Process::op_of(DType dtype, ReduceOp reduce) {
   const ReduceOp op = reduce == ReduceOp::kAverage ? ReduceOp::kSum : reduce;
   if (Handle own = built_in(library_->is, dtype, op); own != nullptr) return own;
-  const std::lock_guard<std::mutex> lock(setup_);
+  const MutexLock lock(setup_);
   Handle& made = ops_[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
   if (made != nullptr) return made;
   const auto index = static_cast<std::size_t>(dtype) * kNumReduceOps + static_cast<std::size_t>(op);

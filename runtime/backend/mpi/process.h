@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/backend/mpi/library.h"
+#include "runtime/base/annotations.h"
 #include "runtime/base/settings.h"
 
 namespace distrun::backend::mpi_plugin {
@@ -50,18 +51,18 @@ class Process {
   void never_finalize() { finalize_ = false; }
 
  private:
-  Status find(const Environment& environment, bool may_load);
-  Status initialised_by_program(std::uint64_t members);
+  Status find(const Environment& environment, bool may_load) DISTRUN_REQUIRES(setup_);
+  Status initialised_by_program(std::uint64_t members) DISTRUN_REQUIRES(setup_);
   void finalize();
 
-  std::mutex setup_;  // for the next five and for ops_
-  std::optional<Library> library_;
-  bool entered_ = false;
-  Status refused_;  // what entering found; every later attempt finds it too
-  bool ours_ = false;
-  int tasks_ = 0;
+  Mutex setup_;
+  std::optional<Library> library_;  // with setup_ until it is found, then as it is
+  bool entered_ DISTRUN_GUARDED_BY(setup_) = false;
+  Status refused_ DISTRUN_GUARDED_BY(setup_);  // what entering found; every later attempt finds it too
+  bool ours_ = false;                          // set by the first enter(), before anything that asks
+  int tasks_ DISTRUN_GUARDED_BY(setup_) = 0;
   std::mutex turn_;
-  std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_{};
+  std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_ DISTRUN_GUARDED_BY(setup_){};
   std::vector<std::shared_ptr<void>> kept_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> finalize_{true};

@@ -95,7 +95,7 @@ Status Gpu::check(CuResult code, const char* call) const {
 
 Result<CuEvent> Gpu::take_event() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!spare_.empty()) {
       CuEvent event = spare_.back();
       spare_.pop_back();
@@ -109,7 +109,7 @@ Result<CuEvent> Gpu::take_event() {
 
 // A wait that was put on a stream keeps its meaning when the event is recorded again.
 void Gpu::give_back(CuEvent event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   spare_.push_back(event);
 }
 

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "runtime/backend/nccl/batch.h"
 #include "runtime/backend/nccl/libraries.h"
 #include "runtime/backend/nccl/plan.h"
+#include "runtime/base/annotations.h"
 #include "runtime/base/fork_guard.h"
 
 namespace distrun::backend::nccl_plugin {
@@ -113,8 +113,8 @@ class Gpu {
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_ = 0;
   GuardedFd bell_;
-  std::mutex mutex_;  // for spare_
-  std::vector<CuEvent> spare_;
+  Mutex mutex_;
+  std::vector<CuEvent> spare_ DISTRUN_GUARDED_BY(mutex_);
 };
 
 }  // namespace distrun::backend::nccl_plugin

@@ -34,7 +34,7 @@ int milliseconds_of(Lane::Next next) {
 
 Lane::~Lane() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   wake();
@@ -53,7 +53,7 @@ void Lane::run() {
   for (;;) {
     const Next next = turn();
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stop_) return;
     }
     pollfd bell = {.fd = gpu_->bell(), .events = POLLIN, .revents = 0};
@@ -66,7 +66,7 @@ void Lane::run() {
 void Lane::submit(Party& party, const distrun_backend_operation& operation, std::uint64_t token) {
   party.in_flight.fetch_add(1);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     new_jobs_.push_back({.party = &party, .operation = &operation, .token = token});
   }
   wake();
@@ -78,7 +78,7 @@ std::future<void> Lane::leave(std::shared_ptr<Party> party) {
   leaving.told = leaving.party->in_flight.load() == 0;
   if (leaving.told) leaving.idle.set_value();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     new_leaving_.push_back(std::move(leaving));
   }
   wake();
@@ -87,7 +87,7 @@ std::future<void> Lane::leave(std::shared_ptr<Party> party) {
 
 void Lane::give_up() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     give_up_ = true;
   }
   wake();
@@ -97,7 +97,7 @@ std::future<void> Lane::close_all(TimePoint deadline) {
   Closing closing{.closed = {}, .deadline = deadline};
   std::future<void> result = closing.closed.get_future();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     new_closing_.push_back(std::move(closing));
   }
   wake();
@@ -119,7 +119,7 @@ Lane::Next Lane::turn() {
 void Lane::take_new() {
   bool gives_up = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     std::ranges::move(new_jobs_, std::back_inserter(waiting_));
     new_jobs_.clear();
     std::ranges::move(new_leaving_, std::back_inserter(leaving_));

@@ -13,12 +13,12 @@
 #include <deque>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "runtime/backend/nccl/communicator.h"
 #include "runtime/backend/nccl/flight.h"
+#include "runtime/base/annotations.h"
 
 namespace distrun::backend::nccl_plugin {
 
@@ -95,12 +95,12 @@ class Lane {
   [[nodiscard]] bool has_jobs(const Party& party) const;
 
   std::unique_ptr<Gpu> gpu_;
-  std::mutex mutex_;  // for the next five
-  std::vector<Job> new_jobs_;
-  std::vector<Leaving> new_leaving_;
-  std::vector<Closing> new_closing_;
-  bool give_up_ = false;
-  bool stop_ = false;
+  Mutex mutex_;
+  std::vector<Job> new_jobs_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<Leaving> new_leaving_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<Closing> new_closing_ DISTRUN_GUARDED_BY(mutex_);
+  bool give_up_ DISTRUN_GUARDED_BY(mutex_) = false;
+  bool stop_ DISTRUN_GUARDED_BY(mutex_) = false;
   std::deque<Job> waiting_;  // the first may be in NCCL's hands
   std::deque<Job> running_;  // on the stream, in its order
   std::deque<Leaving> leaving_;

@@ -10,7 +10,7 @@ constexpr double kClosingSeconds = 5;
 }  // namespace
 
 Result<Lane*> Lanes::lane(int gpu) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = lanes_.find(gpu); found != lanes_.end()) return found->second.get();
   auto opened = Gpu::open(libraries_, gpu, image_);
   if (!opened.ok()) return opened.status();
@@ -24,7 +24,7 @@ void Lanes::group_goes() {
   const TimePoint deadline = deadline_after(kClosingSeconds);
   std::vector<std::future<void>> closed;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [gpu, lane] : lanes_) closed.push_back(lane->close_all(deadline));
   }
   for (const std::future<void>& one : closed) one.wait();

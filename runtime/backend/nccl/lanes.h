@@ -5,9 +5,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "runtime/backend/nccl/lane.h"
+#include "runtime/base/annotations.h"
 
 namespace distrun::backend::nccl_plugin {
 
@@ -29,8 +29,8 @@ class Lanes {
  private:
   const Libraries libraries_;
   const char* const image_;
-  std::mutex mutex_;
-  std::map<int, std::unique_ptr<Lane>> lanes_;
+  Mutex mutex_;
+  std::map<int, std::unique_ptr<Lane>> lanes_ DISTRUN_GUARDED_BY(mutex_);
   std::atomic<int> groups_ = 0;
 };
 

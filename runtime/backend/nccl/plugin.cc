@@ -4,6 +4,7 @@
 #include "runtime/backend/nccl/group.h"
 #include "runtime/backend/nccl/kernel_image.h"
 #include "runtime/backend/plugin/guest_table.h"
+#include "runtime/base/annotations.h"
 
 namespace {
 
@@ -16,9 +17,9 @@ constexpr std::int32_t kScore = 90;
 
 // Looked for until found: the program may load NCCL later (import torch). Never destroyed, see lanes.h.
 Result<nccl::Lanes*> lanes() {
-  static std::mutex mutex;
-  static nccl::Lanes* only = nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
+  static distrun::Mutex mutex;
+  static nccl::Lanes* only DISTRUN_GUARDED_BY(mutex) = nullptr;
+  const distrun::MutexLock lock(mutex);
   if (only != nullptr) return only;
   auto libraries = nccl::load_libraries(nccl::system_loader());
   if (!libraries.ok()) return libraries.status();

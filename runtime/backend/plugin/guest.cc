@@ -8,7 +8,7 @@ namespace distrun::backend::plugin {
 
 void AbortGate::set(std::int32_t code, const char* cause) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!why_.ok()) return;
     const bool known = code > DISTRUN_BACKEND_OK && code <= DISTRUN_BACKEND_INTERNAL;
     why_ = Status(known ? static_cast<Errc>(code) : Errc::kAborted, cause == nullptr ? "" : cause);
@@ -18,7 +18,7 @@ void AbortGate::set(std::int32_t code, const char* cause) {
 }
 
 Status AbortGate::why() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return why_;
 }
 

@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "runtime/backend/kernels/kernels.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
+#include "runtime/base/annotations.h"
 #include "runtime/base/status.h"
 
 namespace distrun::backend::plugin {
@@ -21,9 +21,9 @@ class AbortGate {
   [[nodiscard]] Status wait() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::atomic<int> is_set_{0};  // not a condition variable, whose wait() needs a newer libstdc++ than the wheel may
-  Status why_;
+  Status why_ DISTRUN_GUARDED_BY(mutex_);
 };
 
 // A group of distrun as its plug-in sees it.
