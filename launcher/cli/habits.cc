@@ -115,7 +115,8 @@ constexpr Habit kHabits[] = {
     {"merge", 0, "use --output-dir, which writes merged.log"},
     {"propagate", 0, "ranks have this shell's limit of open files, and on other hosts all other limits of those hosts"},
     // torchrun, accelerate, deepspeed
-    {"standalone", 0, "leave it out: a job without -H, --hostfile or an allocation is on this machine"},
+    {"standalone", 0,
+     "leave it out: a job without -H, --hostfile or an allocation is on this machine"},
     {"nnodes", 1, kOnce},
     {"node-rank", 1, kOnce},
     {"rdzv-endpoint", 1, kOnce},

@@ -35,8 +35,6 @@ void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
       }
       return;
     }
-    case net::JobEvent::Kind::kJobAborted:
-      certain_ = net::end_of_job(event).info();
   }
 }
 

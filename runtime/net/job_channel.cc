@@ -17,19 +17,13 @@ ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, b
 Status end_of_job(const JobEvent& event) {
   switch (event.kind) {
     case JobEvent::Kind::kStopAsked:
-      return {};
+      break;
     case JobEvent::Kind::kRankFailed:
       return Status(loss_of(event.rank, event.host, event.cause, false));
     case JobEvent::Kind::kRankLeft:
       return Status(loss_of(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause, true));
-    case JobEvent::Kind::kJobAborted:
-      break;
   }
-  return Status(ErrorInfo{.code = Errc::kAborted,
-                          .message = "the launcher ended the job: " + event.cause.substr(0, kMaxCause),
-                          .host = event.host,
-                          .cause = event.cause.substr(0, kMaxCause),
-                          .usable = false});
+  return {};
 }
 
 }  // namespace distrun::net

@@ -10,9 +10,9 @@ namespace distrun::net {
 
 // Pushed by the launcher to every rank. Of failures at most one per rank concerned; the first one is the first cause.
 struct JobEvent {
-  enum class Kind { kRankFailed, kRankLeft, kJobAborted, kStopAsked };
+  enum class Kind { kRankFailed, kRankLeft, kStopAsked };
   Kind kind = Kind::kRankFailed;
-  int rank = -1;   // world rank; -1 for kJobAborted and kStopAsked
+  int rank = -1;   // world rank; -1 for kStopAsked
   int signal = 0;  // the signal that killed it, or 0
   int exit_code = 0;
   std::string host;

@@ -6,7 +6,7 @@ namespace distrun::net {
 namespace {
 
 constexpr std::size_t kMaxHostName = 256;
-constexpr int kEventKinds = 4;
+constexpr int kEventKinds = 3;
 
 void write_event(WireWriter& writer, const JobEvent& event) {
   writer.u8(static_cast<std::uint8_t>(event.kind)).i32(event.rank).i32(event.signal).i32(event.exit_code);

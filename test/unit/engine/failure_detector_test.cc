@@ -142,8 +142,8 @@ TEST_CASE("the launcher's end and its order to stop") {
   CHECK(without.verdict(kStart)->code == Errc::kRankLost);
   CHECK(without.verdict(kStart)->ranks == std::vector<int>{0});
   FailureDetector stopped(kHosts);
-  stopped.heard({.kind = Kind::kJobAborted, .cause = "Ctrl-C"}, kStart);
-  CHECK(stopped.verdict(kStart)->cause == "Ctrl-C");
+  stopped.heard({.kind = Kind::kStopAsked, .cause = "Ctrl-C"}, kStart);
+  CHECK_FALSE(stopped.verdict(kStart + FailureDetector::kGrace));  // it leaves in good order
 }
 
 TEST_CASE("a cause of any length is cut") {

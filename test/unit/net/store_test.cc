@@ -118,7 +118,7 @@ TEST_CASE("events reach every rank, also those that join later, in order", "[sto
                   .exit_code = 137,
                   .host = "node7",
                   .cause = "killed by signal 9 (SIGKILL)"});
-  server.publish({.kind = JobEvent::Kind::kJobAborted, .cause = "a rank failed"});
+  server.publish({.kind = JobEvent::Kind::kStopAsked, .cause = "a rank failed"});
   const auto late = server.connect(1);
   for (StoreClient* client : {first.get(), late.get()}) {
     std::vector<JobEvent> events;
@@ -132,7 +132,7 @@ TEST_CASE("events reach every rank, also those that join later, in order", "[sto
     CHECK(events[0].exit_code == 137);
     CHECK(events[0].host == "node7");
     CHECK(events[0].cause == "killed by signal 9 (SIGKILL)");
-    CHECK(events[1].kind == JobEvent::Kind::kJobAborted);
+    CHECK(events[1].kind == JobEvent::Kind::kStopAsked);
     CHECK(client->receive()->empty());
   }
 }
@@ -311,7 +311,7 @@ TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
 TEST_CASE("the launcher's last event is read before its loss", "[store]") {
   StoreThread server(1);
   const auto client = server.connect(0);
-  server.publish({.kind = JobEvent::Kind::kJobAborted, .cause = "interrupted"});
+  server.publish({.kind = JobEvent::Kind::kStopAsked, .cause = "interrupted"});
   server.stop();
   const auto events = next_events(*client);
   REQUIRE(events.ok());
