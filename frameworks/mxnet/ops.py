@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import mxnet as mx
 from distrun._abi import Kind
 from distrun._collectives import Call, call, grouped_call, reduce_op, split_rows
 from distrun._operations import Handle
@@ -230,6 +231,20 @@ def alltoall(
     return alltoall_async(tensor, splits, name, priority, process_set).wait()
 
 
+def _shareable(tensors: Sequence[Any], process_set: ProcessSet) -> list[Array]:
+    """As arrays, of which each rank's share has a row, or MXNet has arrays without rows. All ranks find the same, so
+    none waits for one that has no array to take its share with."""
+    arrays = [to_array(one) for one in tensors]
+    members = process_set.size() or 1
+    for one in arrays:
+        if one.shape and one.shape[0] < members and not mx.util.is_np_shape():
+            raise ValueError(
+                f"{one.shape[0]} rows are too few for {members} ranks: some would get an array without rows, which "
+                "MXNet has only after mxnet.npx.set_np()."
+            )
+    return arrays
+
+
 def reducescatter_async(
     tensor: Any,
     op: int | None = None,
@@ -242,7 +257,7 @@ def reducescatter_async(
     """Starts a reducescatter; synchronize() gives this rank's share as a new array."""
     del priority
     what = _reduction(Kind.REDUCESCATTER, name, process_set, None, None, op, prescale_factor, postscale_factor)
-    return collective.reducescatter([to_array(tensor)], what, process_set)
+    return collective.reducescatter(_shareable([tensor], process_set), what, process_set)
 
 
 def reducescatter(
@@ -271,5 +286,5 @@ def grouped_reducescatter(
     del priority
     group = len(tensors)
     what = _reduction(Kind.REDUCESCATTER, name, process_set, group, None, op, prescale_factor, postscale_factor)
-    found: list[Array] = collective.reducescatter([to_array(one) for one in tensors], what, process_set).wait()
+    found: list[Array] = collective.reducescatter(_shareable(tensors, process_set), what, process_set).wait()
     return found

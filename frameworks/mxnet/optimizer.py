@@ -10,7 +10,7 @@ import mxnet as mx
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, batch_call
 from distrun._compression import Compressor
-from distrun.process_sets import ProcessSet, global_process_set, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, has_peers, registered_id
 
 from ._adapter import Array, collective
 from .compression import Compression
@@ -67,6 +67,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def _reduce(self, index: Any, gradient: Any) -> None:
+        if not has_peers(self._process_set):
+            return
         indices, gradients = (index, gradient) if isinstance(index, list | tuple) else ([index], [gradient])
         what = _averaging([f"gradient.{one}" for one in indices], self._process_set, self._predivide)
         collective.same_size(gradients, what, in_place=True).wait()

@@ -36,7 +36,9 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
     """A call of the front end's; unnamed ones are named by the place in the graph, or numbered when eager."""
     members = registered_id(process_set)
     if names is None:
-        given: tuple[str, ...] = () if executing_eagerly() else (_names.place(kind, tf.compat.v1.get_default_graph()),)
+        given: tuple[str, ...] = (
+            () if executing_eagerly() else (_names.place(kind, members, tf.compat.v1.get_default_graph()),)
+        )
     else:
         given = _checked((names,) if isinstance(names, str) else tuple(names))
     return Call(kind, given, members, **options)
@@ -125,7 +127,7 @@ def run(what: Call, *inputs: Any) -> list[Any]:
         return outcome if what.kind in _LISTS else _flat(outcome)
     graph = tf.compat.v1.get_default_graph()
     _warn_of_overlap(graph, what.kind)
-    what = what._replace(names=_names.once(what.kind, what.names, graph))
+    what = what._replace(names=_names.once(what.kind, what.process_set, what.names, graph))
     if native is None:
         return _fallback.run(what, *inputs)
     name = f"distrun_{what.kind.name.lower()}"

@@ -51,24 +51,24 @@ def allreduce(what: Call, gradients: Sequence[Any]) -> list[Any]:
 
 
 def allgather(what: Call, gradients: Sequence[Any], sizes: Any) -> list[Any]:
-    """This rank's part of the sum of the gradients. sizes: [tensor, member] rows."""
+    """This rank's part of the average of the gradients. sizes: [tensor, member] rows."""
     place = _members(what).index(_session.world().rank)
-    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM)
-    sums = _only_given(back, gradients, lambda call, given: run(call, given))
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.AVERAGE)
+    means = _only_given(back, gradients, lambda call, given: run(call, given))
     starts = tf.cumsum(sizes, axis=1, exclusive=True)[:, place]
     return [
-        None if total is None else total[starts[index] : starts[index] + sizes[index, place]]
-        for index, total in enumerate(sums)
+        None if mean is None else mean[starts[index] : starts[index] + sizes[index, place]]
+        for index, mean in enumerate(means)
     ]
 
 
 def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
-    """The sum of the gradients on the root, zero elsewhere."""
-    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.SUM, root=0)
-    sums = _only_given(back, gradients, lambda call, given: run(call, given))
+    """The average of the gradients on the root, zero elsewhere."""
+    back = _backward(what, Kind.ALLREDUCE, reduce=ReduceOp.AVERAGE, root=0)
+    means = _only_given(back, gradients, lambda call, given: run(call, given))
     if _session.world().rank == what.root:
-        return sums
-    return [None if total is None else total * 0 for total in sums]
+        return means
+    return [None if mean is None else mean * 0 for mean in means]
 
 
 def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:

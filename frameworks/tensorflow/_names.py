@@ -16,7 +16,8 @@ from typing import Any
 import tensorflow as tf
 from distrun._abi import Kind
 
-_Names = set[tuple[Kind, str]]
+# Kind, process set, name: the runtime tells those of each set apart, and only its members are there to count them.
+_Names = set[tuple[Kind, int, str]]
 
 # The attributes that hold the functions of the ops that call some.
 _CALLED = {
@@ -116,25 +117,26 @@ def _counted(graph: Any) -> Iterator[Any]:
         graph = _around(graph)
 
 
-def place(kind: Kind, graph: Any) -> str:
-    """The name of an operation that the program has not named: its function's, and the number there."""
+def place(kind: Kind, process_set: int, graph: Any) -> str:
+    """The name of an operation that the program has not named: its function's, and the number there among those of its
+    process set."""
     function = _function_graph(graph)
     if not hasattr(function, "_distrun_numbers"):
         function._distrun_numbers = collections.Counter()
-    numbers: collections.Counter[Kind] = function._distrun_numbers
-    numbers[kind] += 1
-    return f"{_function_name(function)}.{numbers[kind] - 1}"
+    numbers: collections.Counter[tuple[Kind, int]] = function._distrun_numbers
+    numbers[kind, process_set] += 1
+    return f"{_function_name(function)}.{numbers[kind, process_set] - 1}"
 
 
-def once(kind: Kind, names: tuple[str, ...], graph: Any) -> tuple[str, ...]:
+def once(kind: Kind, process_set: int, names: tuple[str, ...], graph: Any) -> tuple[str, ...]:
     """The names, numbered where others have them already: nothing orders a graph's operations, so on another rank
     another one of the same name could come first."""
     taken: _Names = set().union(*map(_own_names, _counted(graph)))
     found = []
     for name in names:
         numbered = (name if use == 1 else f"{name}#{use}" for use in itertools.count(1))
-        free = next(one for one in numbered if (kind, one) not in taken)
-        taken.add((kind, free))
-        _own_names(_function_graph(graph)).add((kind, free))
+        free = next(one for one in numbered if (kind, process_set, one) not in taken)
+        taken.add((kind, process_set, free))
+        _own_names(_function_graph(graph)).add((kind, process_set, free))
         found.append(free)
     return tuple(found)

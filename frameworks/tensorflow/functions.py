@@ -13,6 +13,7 @@ from distrun._parameters import without_numbers
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, run
+from ._unsigned import as_given, signed
 
 
 def variable_names(variables: Sequence[Any]) -> list[str]:
@@ -57,7 +58,8 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
         return []
     names = [f"variable.{one}" for one in variable_names(variables)] if name is None else name
     what = call(Kind.BROADCAST, names, process_set, root=root_rank)
-    values = run(what, [tf.convert_to_tensor(variable) for variable in variables])
+    given = [tf.convert_to_tensor(variable) for variable in variables]
+    values = as_given(run(what, [signed(one) for one in given]), given)
     return [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
 
 

@@ -17,6 +17,7 @@ from distrun._collectives import reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, eager_allreduce, is_native_eager, run
+from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
 _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking them up in TensorFlow's lazy module
@@ -127,9 +128,16 @@ def allreduce_slices(
     for index, (one, (_, context)) in enumerate(zip(slices, small, strict=True)):
         rows = compression.decompress(gathered[2 * index], context)
         rows = rows / tf.cast(divisor, rows.dtype) if divisor > 1 else rows
-        rows = rows * tf.cast(factor, rows.dtype) if factor != 1.0 else rows
+        rows = _scaled(rows, factor) if factor != 1.0 else rows
         results.append(tf.IndexedSlices(rows, gathered[2 * index + 1], one.dense_shape))
     return results
+
+
+def _scaled(rows: Any, factor: float) -> Any:
+    """As dense integers are scaled (docs/numerics.md): in float64, and cut off."""
+    if rows.dtype.is_integer:
+        return tf.cast(tf.cast(rows, tf.float64) * factor, rows.dtype)
+    return rows * tf.cast(factor, rows.dtype)
 
 
 def allgather(
@@ -140,7 +148,9 @@ def allgather(
 ) -> Any:
     """The tensors of all ranks one after the other along dimension 0, whose size may differ."""
     del ignore_name_scope
-    return run(call(Kind.ALLGATHER, name, process_set), _tensors([tensor]))[0]
+    given = _tensors([tensor])
+    outputs = run(call(Kind.ALLGATHER, name, process_set), [signed(one) for one in given])
+    return as_given(outputs[:1], given)[0]
 
 
 def grouped_allgather(
@@ -151,7 +161,11 @@ def grouped_allgather(
 ) -> list[Any]:
     """The allgathers of several tensors, which run all or none."""
     del ignore_name_scope
-    return run(call(Kind.ALLGATHER, name, process_set, grouped=True), _tensors(tensors))[:-1] if tensors else []
+    if not tensors:
+        return []
+    given = _tensors(tensors)
+    outputs = run(call(Kind.ALLGATHER, name, process_set, grouped=True), [signed(one) for one in given])
+    return as_given(outputs[:-1], given)
 
 
 def broadcast(
@@ -163,7 +177,9 @@ def broadcast(
 ) -> Any:
     """The tensor of world rank `root_rank`, on every member."""
     del ignore_name_scope
-    return run(call(Kind.BROADCAST, name, process_set, root=root_rank), _tensors([tensor]))[0]
+    given = _tensors([tensor])
+    outputs = run(call(Kind.BROADCAST, name, process_set, root=root_rank), [signed(one) for one in given])
+    return as_given(outputs, given)[0]
 
 
 def alltoall(
@@ -179,8 +195,12 @@ def alltoall(
     result is the pair of the output and the rows received from each rank (int32).
     """
     del ignore_name_scope
-    rows = tf.zeros([0], tf.int64) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int64)
-    output, received = run(call(Kind.ALLTOALL, name, process_set), tf.convert_to_tensor(tensor), rows)
+    rows = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
+    if not rows.dtype.is_integer:
+        raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
+    given = tf.convert_to_tensor(tensor)
+    output, received = run(call(Kind.ALLTOALL, name, process_set), signed(given), tf.cast(rows, tf.int64))
+    output = as_given([output], [given])[0]
     return output if splits is None else (output, received)
 
 
@@ -228,8 +248,10 @@ def _reducescatter(
     prescale: float,
     postscale: float,
 ) -> list[Any]:
-    small = [compression.compress(tensor) for tensor in _tensors(tensors)]
     reduce = reduce_op(op)
+    if not tensors:
+        return []
+    small = [compression.compress(tensor) for tensor in _tensors(tensors)]
     what = call(
         Kind.REDUCESCATTER, name, process_set, grouped=grouped, reduce=reduce, prescale=prescale, postscale=postscale
     )

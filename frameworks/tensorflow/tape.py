@@ -39,6 +39,15 @@ class _DistributedGradientTape(tf.GradientTape):
         reduced = self._reduction.reduce(given, flat, generic_names=use_generic_names)
         return tf.nest.pack_sequence_as(sources, reduced) if tf.nest.is_nested(sources) else reduced[0]
 
+    def get_local_and_global_gradients(self, *args: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+        """What gradient(target, sources) gives, as two lists of pairs (source, gradient): those of registered local
+        sources, and the others, which are reduced."""
+        sources = tf.nest.flatten(options["sources"] if "sources" in options else args[1])
+        gradients = self.gradient(*args, **options)
+        pairs = list(zip(sources, _leaves(gradients), strict=True))
+        local = [pair for pair in pairs if id(pair[0]) in self._reduction.local]
+        return local, [pair for pair in pairs if id(pair[0]) not in self._reduction.local]
+
 
 def _leaves(gradients: Any) -> list[Any]:
     """Like tf.nest.flatten, which would take tf.IndexedSlices apart in some versions."""

@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "ta
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation
+from tf_moves import what_only_moves
 
 import distrun.numpy as arrays
 import distrun.tensorflow as hvd
@@ -77,8 +78,9 @@ def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
     equal(gradient_of(lambda v: hvd.allreduce(v, op=hvd.Sum)), ones * total)
     equal(gradient_of(lambda v: hvd.allreduce(v)), ones * total / SIZE)
     equal(gradient_of(lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1]), ones * total)
-    equal(gradient_of(hvd.allgather), ones * total)
-    equal(gradient_of(lambda v: hvd.broadcast(v, 0)), ones * total * (RANK == 0))
+    equal(gradient_of(hvd.allgather), ones * total / SIZE)
+    equal(gradient_of(lambda v: hvd.grouped_allgather([v, v])[1]), ones * total / SIZE)
+    equal(gradient_of(lambda v: hvd.broadcast(v, 0)), ones * total / SIZE * (RANK == 0))
     equal(gradient_of(hvd.alltoall), np.arange(1, SIZE + 1)[:, None] * np.ones([1, 2]))
     equal(gradient_of(lambda v: hvd.alltoall(v, [1] + [0] * (SIZE - 1))[0]), ([[1, 1]] + [[0, 0]] * (SIZE - 1)))
     equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), ones * np.arange(1, SIZE + 1)[:, None] * SIZE)
@@ -164,13 +166,18 @@ def partial_tape() -> None:
     dense.build([None, 2])
     shared = tf.keras.layers.Dense(2)
     shared.build([None, 2])
-    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=dense) as part:
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(persistent=True), local_layers=dense) as part:
         of_own, of_all = (tf.reduce_sum(layer(tf.ones([1, 2]) * (RANK + 1.0))) for layer in (dense, shared))
         loss = of_own * SIZE + of_all
     own, ours = part.gradient(loss, [dense.trainable_variables, shared.trainable_variables])
     for of_layer, factor in ((own, RANK + 1.0), (ours, mean)):
         equal(of_layer[0], np.full([2, 2], factor))
         equal(of_layer[1], [1.0] * 2)
+    pairs = part.get_local_and_global_gradients(loss, [*dense.trainable_variables, *shared.trainable_variables])
+    for found, layer, wanted in zip(pairs, (dense, shared), (own, ours), strict=True):
+        for (source, gradient), variable, other in zip(found, layer.trainable_variables, wanted, strict=True):
+            assert source is variable
+            equal(gradient, other)
 
 
 def variables_and_objects() -> None:
@@ -309,6 +316,15 @@ def process_sets_and_join() -> None:
                 equal(shares, [2.0] * (2 if last.rank() == 0 else 1))
         else:
             assert int(hvd.process_set_included_op(last.process_set_id)) == 0
+
+        @tf.function
+        def of_some_and_of_all(x):  # type: ignore[no-untyped-def]
+            some = hvd.allreduce(x, op=hvd.Sum, process_set=last) if last.included() else 2.0
+            return some, hvd.allreduce(x * 2.0, op=hvd.Sum)
+
+        some, everyone = of_some_and_of_all(tf.constant(1.0))
+        equal(some, 2.0)
+        equal(everyone, 2.0 * SIZE)
         hvd.barrier()
         assert hvd.remove_process_set(last)
         raises(ValueError, "no process set", hvd.size_op, last.process_set_id)
@@ -534,6 +550,7 @@ gradients(tf.function)
 gradient_from_outside()
 sparse_and_tape()
 partial_tape()
+what_only_moves()
 variables_and_objects()
 loops_and_pruning()
 nan_travels()

@@ -1,0 +1,45 @@
+"""What moves without being computed with, whatever its dtype; and lists without a tensor. Part of tf_ops.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+import distrun.tensorflow as hvd
+
+
+def check_dtype(dtype) -> None:  # type: ignore[no-untyped-def]
+    rank, size = hvd.rank(), hvd.size()
+    largest = dtype.max
+    mine, repeated = (tf.constant([largest - rank] * count, dtype) for count in (1, size))
+    everyone = np.array([largest - other for other in range(size)], dtype.as_numpy_dtype)
+    for wrap in (lambda f: f, tf.function):
+        for found in (
+            wrap(lambda: hvd.allgather(mine))(),
+            wrap(lambda: hvd.grouped_allgather([mine, tf.ones([1])])[0])(),
+            wrap(lambda: hvd.alltoall(repeated))(),
+            wrap(lambda: hvd.alltoall(repeated, [1] * size)[0])(),
+        ):
+            assert found.dtype == dtype and (found.numpy() == everyone).all()
+        assert (wrap(lambda: hvd.broadcast(mine, size - 1))().numpy() == everyone[-1:]).all()
+    variable = tf.Variable(mine)
+    hvd.broadcast_variables([variable, tf.Variable(1.0)], size - 1)
+    assert (variable.numpy() == everyone[-1:]).all()
+
+
+def what_only_moves() -> None:
+    """Unsigned integers that the runtime has no dtype for, Keras's random seeds among them."""
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in (tf.uint16, tf.uint32, tf.uint64):
+        check_dtype(dtype)
+    dropout = tf.keras.layers.Dropout(0.5, seed=rank)
+    hvd.broadcast_variables(dropout.variables, 0)
+    assert hvd.grouped_reducescatter([]) == hvd.grouped_allgather([]) == hvd.grouped_allreduce([]) == []
+    try:
+        hvd.alltoall(tf.ones([size * 2]), splits=tf.fill([size], 1.5))
+        raise AssertionError("fractional splits were taken")
+    except ValueError as error:
+        assert "whole numbers" in str(error)
+    slices = tf.IndexedSlices(tf.constant([[5], [-5]]), tf.constant([0, 1]), tf.constant([2, 1]))
+    half = hvd.allreduce(slices, op=hvd.Sum, prescale_factor=0.5)
+    assert half.dtype == tf.int32 and half.values.numpy().ravel().tolist() == [2, -2] * size
