@@ -51,8 +51,8 @@ def gradients() -> None:
     """Those of an eager tape, which tf_ops.py looks at."""
     functions = [
         (lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1], lambda rank: MEAN * SIZE),
-        (hvd.allgather, lambda rank: MEAN * SIZE),
-        (lambda v: hvd.broadcast(v, 0), lambda rank: MEAN * SIZE * (rank == 0)),
+        (hvd.allgather, lambda rank: MEAN),
+        (lambda v: hvd.broadcast(v, 0), lambda rank: MEAN * (rank == 0)),
         (lambda v: hvd.alltoall(v, [1] * SIZE)[0], lambda rank: np.arange(1, SIZE + 1)[:, None]),
         (lambda v: hvd.reducescatter(v, op=hvd.Sum), lambda rank: np.arange(1, SIZE + 1)[:, None] * SIZE),
     ]
