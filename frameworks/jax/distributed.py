@@ -8,6 +8,7 @@ import socket
 import warnings
 
 import jax
+from distrun import _hooks
 from distrun.errors import NotInitialized
 
 
@@ -15,7 +16,9 @@ def initialize_distributed(**options: object) -> None:
     """Joins this process to the job's other ranks in JAX: `jax.distributed.initialize` with rank, size and address.
 
     JAX looks for its place in a job at launchers that it knows, and distrun is none of them. Everything that
-    `jax.distributed.initialize` takes may be given, and wins.
+    `jax.distributed.initialize` takes may be given, and wins. From here on an uncaught exception ends the process
+    without atexit's functions, unless distrun.init() was called too: in one of them JAX waits for the other processes,
+    and those for this one.
     """
     try:
         place: dict[str, object] = {
@@ -35,6 +38,7 @@ def initialize_distributed(**options: object) -> None:
     if address := os.environ.get("DISTRUN_ADDRESS"):
         _listen_at(address)
     jax.distributed.initialize(**{**place, **options})
+    _hooks.end_without_waiting()
 
 
 def _listen_at(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -24,6 +25,24 @@ def install() -> None:
     atexit.register(_leave)
     _previous_excepthook, sys.excepthook = sys.excepthook, _excepthook
     _previous_threading_hook, threading.excepthook = threading.excepthook, _threading_hook
+
+
+def end_without_waiting() -> None:
+    """For a framework that waits at the end of each process for all others: one that an exception ends does not, since
+    they wait for it elsewhere. Outside a session its exit code is the first that the launcher hears of it."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, value, trace)
+        # Ctrl-C reaches all ranks; in a session the launcher is told.
+        if _session.is_open() or issubclass(kind, KeyboardInterrupt):
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(1)
+
+    sys.excepthook = hook
 
 
 def leave() -> None:

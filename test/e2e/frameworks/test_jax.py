@@ -94,6 +94,17 @@ def test_next_to_jax_distributed(run_jax: RunFramework) -> None:
     assert sum("both agree: 3.0" in line for line in done.stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("word", ["alone", "init", "after"])
+def test_an_exception_of_a_rank_that_jax_waits_for(start_job: StartJob, jax_python: str, word: str) -> None:
+    """JAX's end of a process waits up to 300 s for the others, which wait for this one."""
+    job = start_job("-np", "2", "--grace", "2", "--timeout", "100", jax_python, PROGRAMS / "jax_raises.py", word)
+    assert job.finish(120) == 1, job.text
+    assert re.search(
+        r"distrun: rank 1 on host localhost .* (failed: ValueError: a bad batch|exited with code 1)", job.text
+    )
+    assert "| ValueError: a bad batch" in job.text and "[1] buffered" in job.text, job.text
+
+
 def test_a_rank_that_dies_in_a_step(start_job: StartJob, jax_python: str) -> None:
     """The other rank's compiled program ends with an error that names it, at once."""
     job = start_job("-np", "2", jax_python, PROGRAMS / "jax_killed.py")
