@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from distrun import _session
 from distrun._abi import ReduceOp
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -26,6 +28,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         self._optimizer = optimizer
         self._reduction = reduction
         self._agg_helper = LocalGradientAggregationHelper(passes, reduction.reduce, average) if passes > 1 else None
+        self._warns = True
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of this variable is not reduced."""
@@ -33,6 +36,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
         """Like the wrapped optimizer's, reduced over the ranks."""
+        self._warns = False
         pairs = self._optimizer.compute_gradients(*arguments, **options)
         gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if self._agg_helper is not None:
@@ -44,6 +48,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
         """Like the wrapped optimizer's; with several passes per step, in the last of them. `global_step` counts all."""
         pairs = list(grads_and_vars)
+        self._warn_of_gradients_of_others()
 
         def apply() -> Any:
             return self._optimizer.apply_gradients(pairs, *arguments, **options)
@@ -52,6 +57,19 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
             return apply()
         global_step = arguments[0] if arguments else options.get("global_step")
         return self._agg_helper.apply_gradients(apply, [pair[0] for pair in pairs], global_step)
+
+    def _warn_of_gradients_of_others(self) -> None:
+        """Once. A program may have reduced them, so it is no error."""
+        if not self._warns or not _session.is_open() or not self._reduction.active():
+            return
+        self._warns = False
+        warnings.warn(
+            "apply_gradients() of a DistributedOptimizer whose compute_gradients() was never called: as in Horovod it "
+            "reduces nothing, so each rank applies gradients of its own. Make them with this optimizer's "
+            "compute_gradients(loss) and clip those, or reduce them with DistributedGradientTape or hvd.allreduce(); if "
+            "that is done, use the optimizer inside without DistributedOptimizer.",
+            stacklevel=3,
+        )
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:
         """The wrapped optimizer's."""

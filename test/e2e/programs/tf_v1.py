@@ -168,6 +168,29 @@ def other_arguments(passes: int) -> None:
                 assert session.run(step) == (2 if given or named else 0)
 
 
+def gradients_that_nobody_has_reduced() -> None:
+    """Of tf.gradients(), as programs make them that clip: one warning, and none where they are the optimizer's."""
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weight = tf1.get_variable("weight", initializer=np.zeros([2], np.float32))
+        loss = tf.reduce_sum(weight) * (RANK + 1.0)
+        alone = hvd.add_process_set([0])
+        for options in ({}, {"process_set": alone}):
+            own = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0), **options)
+            clipped = [tf.clip_by_norm(one, 100.0) for one, _ in own.compute_gradients(loss, [weight])]
+            own.apply_gradients(zip(clipped, [weight], strict=True))
+        others = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0), process_set=alone)
+        others.apply_gradients([(tf1.gradients(loss, [weight])[0], weight)])
+        told = [str(one.message) for one in caught if "reduces nothing" in str(one.message)]
+        assert told == [], told
+        others = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0))
+        for _ in range(2):
+            others.apply_gradients([(tf1.gradients(loss, [weight])[0], weight)])
+        told = [one for one in caught if "compute_gradients(loss)" in str(one.message)]
+        assert [one.filename for one in told] == [__file__], told
+        hvd.remove_process_set(alone)
+
+
 def two_aggregations() -> None:
     """Two optimizers of one graph, in a scope that reuses variables, add up and count for themselves."""
     with tf.Graph().as_default():
@@ -233,6 +256,7 @@ local_aggregation(average=False)
 local_aggregation(average=True)
 other_arguments(passes=1)
 other_arguments(passes=2)
+gradients_that_nobody_has_reduced()
 two_aggregations()
 every_pass_is_a_global_step()
 assert hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).get_slot_names() is not None
