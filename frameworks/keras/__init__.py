@@ -11,7 +11,7 @@ from distrun.basics import *  # noqa: F403
 from distrun.numpy import barrier, join
 from distrun.process_sets import ProcessSet
 
-from . import _backends, callbacks
+from . import _backends, _jit, callbacks
 from ._backends import error_of
 from .functions import (
     allgather,
@@ -45,6 +45,8 @@ __all__ = [
     "load_model",
     "reducescatter",
 ]
+
+_jit.amend_trainer()
 
 
 def init(  # type: ignore[no-redef]  # in place of the one in basics

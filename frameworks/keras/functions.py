@@ -11,12 +11,21 @@ import distrun.numpy as arrays
 from distrun import basics
 from distrun._abi import Kind
 from distrun._collectives import batch_call
+from distrun._objects import allgather_object
 from distrun.numpy._adapter import collective
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._backends import path_of
 from ._keras import LEGACY, keras
-from .optimizer import Compression, DistributedOptimizer, compression_name, copy_of, copy_state, is_distributed
+from .optimizer import (
+    Compression,
+    DistributedOptimizer,
+    compression_name,
+    copy_of,
+    copy_state,
+    distributed_optimizers,
+    is_distributed,
+)
 
 
 def as_array(value: Any) -> Any:
@@ -99,6 +108,8 @@ def has_its_variables(model: Any) -> bool:
 def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ()) -> None:
     """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
 
+    Of distributed optimizers in other attributes the state that they have: the model does not know for which variables.
+
     local: ids (of id()) of variables that each rank keeps.
     """
     if not has_its_variables(model):
@@ -112,7 +123,26 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         if LEGACY or not optimizer.built:
             optimizer.build(model.trainable_variables)
         state = list(optimizer.variables)
+    for one in _others_built_alike(model, optimizer):
+        state += one.variables
     broadcast_variables([one for one in (*model.weights, *state) if id(one) not in local], root_rank)
+
+
+def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
+    others = {path: one for path, one in distributed_optimizers(model).items() if one is not optimizer}
+    if not others:
+        return []
+    own = {path: len(one.variables) for path, one in others.items()}
+    everybodys = allgather_object(own)
+    for rank, its in enumerate(everybodys):
+        if its != everybodys[0]:
+            path = next(one for one in own if its.get(one) != everybodys[0].get(one))
+            raise ValueError(
+                f"the ranks have not built model.{path} alike: it has {everybodys[0].get(path)} variables on rank 0, "
+                f"{its.get(path)} on rank {rank}. Build it on all ranks before fit(), as one does that restores it: "
+                f"model.{path}.build(variables), with those that it trains."
+            )
+    return list(others.values())
 
 
 def load_model(

@@ -12,7 +12,6 @@ from distrun._collectives import reduce_op
 from distrun._parameters import local_variables
 from distrun.process_sets import ProcessSet, global_process_set
 
-from . import _jit
 from ._backends import Reduction
 from ._keras import LEGACY, keras
 
@@ -105,6 +104,23 @@ def PartialDistributedOptimizer(  # Horovod's name
 def is_distributed(optimizer: object) -> bool:
     """True for what DistributedOptimizer made."""
     return hasattr(_distributed_part(optimizer), "distrun_reduction")
+
+
+def distributed_optimizers(model: Any) -> dict[str, Any]:
+    """Those that a model has in its attributes, `optimizer` or others, and in lists and dicts there, each once. In the
+    order of the names, which is the same on all ranks."""
+    found: dict[int, tuple[str, Any]] = {}
+    # Frameworks note the program's attributes in some of their own, whose names begin with an underscore.
+    for name, value in sorted(vars(model).items(), key=lambda item: (item[0].startswith("_"), item[0])):
+        parts = {name: value}
+        if isinstance(value, dict):
+            parts = {f"{name}[{key!r}]": one for key, one in value.items()}
+        elif isinstance(value, list | tuple):
+            parts = {f"{name}[{index}]": one for index, one in enumerate(value)}
+        for path, one in parts.items():
+            if isinstance(one, keras.optimizers.Optimizer) and is_distributed(one):
+                found.setdefault(id(one), (path, one))
+    return dict(found.values())
 
 
 def _distributed_part(optimizer: Any) -> Any:
@@ -201,7 +217,6 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
 
 
 def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any) -> Any:
-    _jit.amend_trainer(is_distributed)
     made = _made(_class(base, reduction), config)
     if old is not None:
         _exclude_alike(old, made)
@@ -213,7 +228,6 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
 
 def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
     """Keras would put its own around ours, and leave out the reduction on the rank whose own gradients overflowed."""
-    _jit.amend_trainer(is_distributed)
     kind = _scaling(_class(keras.optimizers.LossScaleOptimizer, reduction))
     made = kind(type(optimizer).from_config(config), name="loss_scale_optimizer")
     _exclude_alike(optimizer, made)

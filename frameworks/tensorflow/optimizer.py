@@ -66,8 +66,8 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         warnings.warn(
             "apply_gradients() of a DistributedOptimizer whose compute_gradients() was never called: as in Horovod it "
             "reduces nothing, so each rank applies gradients of its own. Make them with this optimizer's "
-            "compute_gradients(loss) and clip those, or reduce them with DistributedGradientTape or hvd.allreduce(); if "
-            "that is done, use the optimizer inside without DistributedOptimizer.",
+            "compute_gradients(loss) and clip those, or reduce them with DistributedGradientTape or hvd.allreduce(); "
+            "where that is done, the optimizer needs no DistributedOptimizer.",
             stacklevel=3,
         )
 

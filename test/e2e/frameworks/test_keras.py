@@ -34,6 +34,7 @@ LEGACY = (
 FIT = ROOT / "test/python/programs/keras_fit.py"
 CLASSES = ROOT / "test/python/programs/keras_classes.py"
 CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
+SEVERAL = ROOT / "test/python/programs/keras_several.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -64,7 +65,7 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
-@pytest.mark.parametrize("program", [CLASSES, CALLBACKS])
+@pytest.mark.parametrize("program", [CLASSES, CALLBACKS, SEVERAL])
 def test_what_programs_make_of_it(run_keras: RunFramework, program: Path) -> None:
     done = run_keras("-np", "2", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,7 +73,7 @@ def test_what_programs_make_of_it(run_keras: RunFramework, program: Path) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ())])
+@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ())])
 def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     run = run_with(environment_python("tf-keras"))
     done = run("-np", "2", program=program, words=checks, env={"TF_USE_LEGACY_KERAS": "1"})
