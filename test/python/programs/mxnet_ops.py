@@ -80,6 +80,20 @@ def check_rows() -> None:
     assert rows.asnumpy().tolist() == [rank + 1] * size
 
 
+def check_shares_without_a_row_are_refused_on_all_ranks() -> None:
+    """Before any of them waits for the others."""
+    rank, size = hvd.rank(), hvd.size()
+    if size == 1:
+        return
+    few, enough = mine((size - 1, 3)), mine((size, 3))
+    for attempt in (lambda: hvd.reducescatter(few), lambda: hvd.grouped_reducescatter([enough, few])):
+        with raises(ValueError, f"too few for {size} ranks", "set_np"):
+            attempt()
+    equal(hvd.reducescatter(enough, op=hvd.Sum), everyone((size, 3)).sum(axis=0)[rank : rank + 1])
+    with mx.util.np_shape(True):
+        equal(hvd.reducescatter(few, op=hvd.Sum), everyone((size - 1, 3)).sum(axis=0)[rank : rank + 1])
+
+
 def check_groups() -> None:
     arrays = [mine((3,)), mine((2, 2), "int64")]
     for found, array in zip(hvd.grouped_allreduce(arrays, op=hvd.Sum), arrays, strict=True):
@@ -239,6 +253,22 @@ def check_optimizer() -> None:
     equal(weight, -everyone((3,)).mean(axis=0))
     optimizer.set_learning_rate(0.5)
     assert optimizer.learning_rate == 0.5
+
+
+def check_an_optimizer_of_a_process_set_leaves_other_ranks_alone() -> None:
+    if hvd.size() == 1:
+        return
+    members = hvd.add_process_set(list(range(hvd.size() - 1)))
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0), process_set=members)
+    own = mine((3,)).asnumpy()
+    wanted = everyone((3,))[:-1].mean(axis=0) if members.included() else own
+    for update in (optimizer.update, optimizer.update_multi_precision):
+        weight, gradient = mx.nd.zeros((3,)), mine((3,))
+        update(0, weight, gradient, optimizer.create_state(0, weight))
+        equal(gradient, wanted)
+        equal(weight, -wanted)
+    hvd.barrier()
+    hvd.remove_process_set(members)
 
 
 def check_parameters_in_a_dict() -> None:
