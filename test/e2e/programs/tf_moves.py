@@ -40,6 +40,9 @@ def what_only_moves() -> None:
         raise AssertionError("fractional splits were taken")
     except ValueError as error:
         assert "whole numbers" in str(error)
+    for wrap in (lambda f: f, tf.function):  # no splits at all are equal shares, as in Horovod
+        output, rows = wrap(lambda: hvd.alltoall(tf.range(size * 2) // 2, splits=[]))()
+        assert output.numpy().tolist() == [rank] * (2 * size) and rows.numpy().tolist() == [2] * size
     slices = tf.IndexedSlices(tf.constant([[5], [-5]]), tf.constant([0, 1]), tf.constant([2, 1]))
     half = hvd.allreduce(slices, op=hvd.Sum, prescale_factor=0.5)
     assert half.dtype == tf.int32 and half.values.numpy().ravel().tolist() == [2, -2] * size

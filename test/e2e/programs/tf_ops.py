@@ -325,6 +325,18 @@ def process_sets_and_join() -> None:
         some, everyone = of_some_and_of_all(tf.constant(1.0))
         equal(some, 2.0)
         equal(everyone, 2.0 * SIZE)
+        weight = tf.Variable(1.0)
+
+        @tf.function
+        def gradients_of_some_and_of_all():  # type: ignore[no-untyped-def]
+            with tf.GradientTape(persistent=True) as tape:
+                loss = weight * (RANK + 1.0)
+            some = hvd.DistributedGradientTape(tape, process_set=last).gradient(loss, weight)
+            return some, hvd.DistributedGradientTape(tape).gradient(loss, weight)
+
+        some, everyone = gradients_of_some_and_of_all()
+        equal(some, SIZE - 0.5 if last.included() else RANK + 1.0)
+        equal(everyone, (SIZE + 1) / 2)
         hvd.barrier()
         assert hvd.remove_process_set(last)
         raises(ValueError, "no process set", hvd.size_op, last.process_set_id)
