@@ -132,15 +132,15 @@ def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
     others = {path: one for path, one in distributed_optimizers(model).items() if one is not optimizer}
     if not others:
         return []
-    own = {path: len(one.variables) for path, one in others.items()}
-    everybodys = allgather_object(own)
+    everybodys = allgather_object({path: len(one.variables) for path, one in others.items()})
+    first = everybodys[0]
     for rank, its in enumerate(everybodys):
-        if its != everybodys[0]:
-            path = next(one for one in own if its.get(one) != everybodys[0].get(one))
+        if its != first:
+            path = next(one for one in {**first, **its} if its.get(one) != first.get(one))
             raise ValueError(
-                f"the ranks have not built model.{path} alike: it has {everybodys[0].get(path)} variables on rank 0, "
-                f"{its.get(path)} on rank {rank}. Build it on all ranks before fit(), as one does that restores it: "
-                f"model.{path}.build(variables), with those that it trains."
+                f"the ranks have not built model.{path} alike: it has {first.get(path, 'no')} variables on rank 0, "
+                f"{its.get(path, 'no')} on rank {rank}. Build it on all ranks before fit(), as one does that restores "
+                f"it: model.{path}.build(variables), with those that it trains."
             )
     return list(others.values())
 

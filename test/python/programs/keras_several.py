@@ -76,6 +76,11 @@ def check_ranks_that_have_not_built_them_alike_are_told() -> None:
             hvd.broadcast_model(made)
     if hvd.rank() != 0:
         made.d_optimizer.build(made.first.trainable_variables)
+        made.others["more"] = hvd.DistributedOptimizer(sgd())
+    if hvd.size() > 1:
+        with raises(ValueError, "model.others['more'] alike", "no variables on rank 0"):
+            hvd.broadcast_model(made)
+    made.others.pop("more", None)
     hvd.broadcast_model(made)
 
 
