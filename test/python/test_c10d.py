@@ -33,6 +33,16 @@ def test_a_script_that_says_gloo(command: str, backend: str) -> None:
     assert result.stdout.count(f"backends {backend} {backend}, 2 ranks") == 2, result.stdout
 
 
+@pytest.mark.parametrize(("backend", "scheme"), [("distrun", "env"), ("distrun", "tcp"), ("gloo", "env")])
+def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, scheme: str) -> None:
+    options = ["--torch-backend", "distrun"] if backend == "gloo" else []
+    program = [sys.executable, str(PROGRAMS / "c10d_again.py"), str(tmp_path), backend, scheme]
+    line = [command, "-np", "2", "--timeout", "100", *options, *program]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, 2)
+
+
 def test_collectives_without_a_launcher() -> None:
     result = subprocess.run(
         [sys.executable, str(PROGRAMS / "c10d_ops.py")], capture_output=True, text=True, timeout=100, check=False

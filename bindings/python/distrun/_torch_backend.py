@@ -18,7 +18,13 @@ _GLOO = ("gloo", "cpu:gloo")
 
 def use_distrun(c10d: ModuleType) -> None:
     """Changes torch.distributed.distributed_c10d, where all groups are made."""
-    make = c10d._new_process_group_helper
+    begin, make = c10d.init_process_group, c10d._new_process_group_helper
+
+    @functools.wraps(begin)
+    def init_process_group(backend: Any = None, *arguments: Any, **more: Any) -> None:
+        if str(backend).lower() in _GLOO:
+            importlib.import_module("distrun.torch.c10d")  # its way for the ranks to meet, which they do first
+        begin(backend, *arguments, **more)
 
     @functools.wraps(make)
     def helper(size: int, rank: int, ranks: list[int], backend: Any, *arguments: Any, **more: Any) -> Any:
@@ -27,7 +33,7 @@ def use_distrun(c10d: ModuleType) -> None:
             backend = c10d.Backend("distrun")
         return make(size, rank, ranks, backend, *arguments, **more)
 
-    vars(c10d)["_new_process_group_helper"] = helper
+    vars(c10d).update(init_process_group=init_process_group, _new_process_group_helper=helper)
 
 
 if __name__ == "__main__":
