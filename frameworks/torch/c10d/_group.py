@@ -17,10 +17,10 @@ from torch._C._distributed_c10d import PrefixStore
 from . import _moves, _sparse
 from ._channel import Channel
 from ._messages import Messages
-from ._options import GLOO_BESIDE, as_list, limit, reduction, root
+from ._options import GLOO_BESIDE, as_list, as_lists, asked, limit, reduction, root_rank
 from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 
-# Any: torch's stubs give each method several forms and other argument names; c10d passes them by position.
+# Any: torch's stubs give each method several forms and other names of the tensors; c10d passes them by position.
 _ProcessGroup: Any = dist.ProcessGroup
 _EACH_ALONE = EachAlone()
 
@@ -29,8 +29,10 @@ class DistrunProcessGroup(_ProcessGroup):
     """A process group over a process set; made by init_process_group("distrun") and new_group.
 
     Every method hands its operation over and returns a work at once. All members make the same calls in the same order;
-    on one member, one thread at a time (autograd's thread may be one of them). Dtypes: reductions take uint8, int8 to
-    int64, float16, bfloat16, float32, float64, bool, and complex numbers for sums; everything else moves any dtype.
+    on one member, one thread at a time (autograd's thread may be one of them). Options are torch's struct or, in its
+    place, the root, the operation and the time limit, by position in torch's order or by name. Dtypes: reductions take
+    uint8, int8 to int64, float16, bfloat16, float32, float64, bool, and complex numbers for sums; everything else moves
+    any dtype.
     Raises ValueError for arguments that do not fit together; the work raises what the ranks only know together.
     """
 
@@ -79,6 +81,10 @@ class DistrunProcessGroup(_ProcessGroup):
             raise RuntimeError(f"distrun moves tensors on cpu and cuda, not on {device.type}.")
         return self
 
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """False: FSDP2 then takes its buffers from torch."""
+        return False
+
     def get_group_store(self) -> Any:
         """torch's store, which distrun does not use."""
         return self._store
@@ -91,6 +97,8 @@ class DistrunProcessGroup(_ProcessGroup):
     def set_timeout(self, timeout: timedelta) -> None:
         """The limit for operations from now on."""
         self._timeout = timeout
+
+    _set_default_timeout = set_timeout  # a backend's name for it
 
     def shutdown(self) -> None:
         """What destroy_process_group does to a group: its futures' thread ends, and its process set goes when all its
@@ -135,9 +143,16 @@ class DistrunProcessGroup(_ProcessGroup):
 
     # Collectives
 
-    def allreduce(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+    def allreduce(
+        self,
+        tensors: list[Tensor] | Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        op: Any = None,
+    ) -> DistrunWork:
         """In place; shapes, dtypes and layouts equal on all members. A sparse tensor comes alone."""
-        tensors = as_list(tensors)
+        tensors, opts = as_list(tensors), asked(opts, op, timeout=timeout)
         if len(tensors) == 1 and tensors[0].is_sparse:
             handle = _sparse.allreduce(self._channel, tensors[0], reduction(opts))
         else:
@@ -149,21 +164,46 @@ class DistrunProcessGroup(_ProcessGroup):
         handle = _moves.allreduce(self._channel, tensors, reduction(opts))
         return self._work("allreduce_coalesced", handle, tensors, opts)
 
-    def reduce(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+    def reduce(
+        self,
+        tensors: list[Tensor] | Tensor,
+        opts: Any = None,
+        op: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> DistrunWork:
         """In place on the root; the other members' tensors do not change."""
-        tensors = as_list(tensors)
-        handle = _moves.reduce(self._channel, tensors, reduction(opts), root(opts))
+        tensors, opts = as_list(tensors), asked(opts, op, root, timeout)
+        handle = _moves.reduce(self._channel, tensors, reduction(opts), root_rank(opts))
         return self._work("reduce", handle, tensors, opts)
 
-    def broadcast(self, tensors: list[Tensor] | Tensor, opts: Any = None) -> DistrunWork:
+    def broadcast(
+        self,
+        tensors: list[Tensor] | Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> DistrunWork:
         """In place."""
-        tensors = as_list(tensors)
-        return self._work("broadcast", _moves.broadcast(self._channel, tensors, root(opts)), tensors, opts)
+        tensors, opts = as_list(tensors), asked(opts, root=root, timeout=timeout)
+        return self._work("broadcast", _moves.broadcast(self._channel, tensors, root_rank(opts)), tensors, opts)
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
-        """outputs[i][r] becomes inputs[i] of member r; sizes may differ between members."""
-        flat = [tensor for row in outputs for tensor in row]
-        return self._work("allgather", _moves.allgather(self._channel, outputs, inputs), flat, opts)
+    def allgather(
+        self,
+        outputs: list[list[Tensor]] | list[Tensor],
+        inputs: list[Tensor] | Tensor,
+        opts: Any = None,
+        *,
+        timeout: timedelta | None = None,
+    ) -> DistrunWork:
+        """outputs[i][r] becomes inputs[i] of member r, or outputs[r] a single input's; sizes may differ between
+        members."""
+        rows, tensors = as_lists(outputs, inputs)
+        opts = asked(opts, timeout=timeout)
+        flat = [tensor for row in rows for tensor in row]
+        return self._work("allgather", _moves.allgather(self._channel, rows, tensors), flat, opts)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
         """outputs[r][i] becomes inputs[i] of member r."""
@@ -178,10 +218,21 @@ class DistrunProcessGroup(_ProcessGroup):
         handle = _moves.allgather_single(self._channel, outputs, inputs)
         return self._work("all_gather_single", handle, outputs, opts)
 
-    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> DistrunWork:
-        """outputs[i] becomes the reduction of inputs[i][this member]; all of one size."""
-        handle = _moves.reduce_scatter(self._channel, outputs, inputs, reduction(opts))
-        return self._work("reduce_scatter", handle, outputs, opts)
+    def reduce_scatter(
+        self,
+        outputs: list[Tensor] | Tensor,
+        inputs: list[list[Tensor]] | list[Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        op: Any = None,
+    ) -> DistrunWork:
+        """outputs[i] becomes the reduction of inputs[i][this member], or a single output that of inputs[this member];
+        all of one size."""
+        rows, tensors = as_lists(inputs, outputs)
+        opts = asked(opts, op, timeout=timeout)
+        handle = _moves.reduce_scatter(self._channel, tensors, rows, reduction(opts))
+        return self._work("reduce_scatter", handle, list(tensors), opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> DistrunWork:
         """output: this member's share of the reduced input, which is as large as all shares."""
@@ -199,25 +250,54 @@ class DistrunProcessGroup(_ProcessGroup):
         return self._work("alltoall", _moves.alltoall(self._channel, outputs, inputs), outputs, opts)
 
     def all_to_all_single(
-        self, output: Tensor, input: Tensor, received: Sequence[int], sent: Sequence[int], opts: Any = None
+        self,
+        output: Tensor,
+        input: Tensor,
+        received: Sequence[int],
+        sent: Sequence[int],
+        opts: Any = None,
+        *,
+        timeout: timedelta | None = None,
     ) -> DistrunWork:
         """Like alltoall with rows of dimension 0; empty splits are equal shares."""
+        opts = asked(opts, timeout=timeout)
         handle = _moves.alltoall_single(self._channel, output, input, received, sent)
         return self._work("all_to_all_single", handle, [output], opts)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
-        """outputs: on the root one list of a tensor for each member; elsewhere nothing."""
-        rows = outputs[0] if outputs else []
-        handle = _moves.gather(self._channel, rows, inputs[0], root(opts))
-        return self._work("gather", handle, rows, opts)
+    def gather(
+        self,
+        outputs: list[list[Tensor]] | list[Tensor],
+        inputs: list[Tensor] | Tensor,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> DistrunWork:
+        """outputs: on the root a tensor for each member, in a list of lists if inputs is a list; elsewhere nothing."""
+        rows, tensors = as_lists(outputs, inputs)
+        opts = asked(opts, root=root, timeout=timeout)
+        found = list(rows[0]) if rows else []
+        handle = _moves.gather(self._channel, found, tensors[0], root_rank(opts))
+        return self._work("gather", handle, found, opts)
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> DistrunWork:
-        """inputs: on the root one list of a tensor for each member; elsewhere nothing."""
-        handle = _moves.scatter(self._channel, outputs[0], inputs[0] if inputs else [], root(opts))
-        return self._work("scatter", handle, outputs, opts)
+    def scatter(
+        self,
+        outputs: list[Tensor] | Tensor,
+        inputs: list[list[Tensor]] | list[Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> DistrunWork:
+        """inputs: on the root a tensor for each member, in a list of lists if outputs is a list; elsewhere nothing."""
+        rows, tensors = as_lists(inputs, outputs)
+        opts = asked(opts, root=root, timeout=timeout)
+        handle = _moves.scatter(self._channel, tensors[0], rows[0] if rows else [], root_rank(opts))
+        return self._work("scatter", handle, list(tensors), opts)
 
-    def barrier(self, opts: Any = None) -> DistrunWork:
+    def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> DistrunWork:
         """Complete when all members have called it."""
+        opts = asked(opts, timeout=timeout)
         return self._work("barrier", self._channel.barrier(), [], opts)
 
     _allgather_base = all_gather_single

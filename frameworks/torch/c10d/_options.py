@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -34,10 +36,37 @@ class Reduction(NamedTuple):
 SUM = Reduction()
 
 
+class Asked(NamedTuple):
+    """What torch's option structs have, by their names."""
+
+    reduceOp: Any = None
+    rootRank: int = 0
+    timeout: timedelta | None = None
+
+
+def asked(opts: Any, op: Any = None, root: int | None = None, timeout: timedelta | None = None) -> Any:
+    """The options of a call in either of torch's forms: a struct, or op, root and timeout each by itself, the first of
+    which may come in the struct's place. TypeError for both."""
+    match opts:
+        case numbers.Integral():
+            root = int(opts)
+        case timedelta():
+            timeout = opts
+        case dist.ReduceOp() | dist.ReduceOp.RedOpType():
+            op = opts
+        case None:
+            pass
+        case _ if op is None and root is None and timeout is None:
+            return opts
+        case _:
+            raise TypeError("op, root and timeout are in the options already: set them there, or leave opts out.")
+    return Asked(op, root or 0, timeout)
+
+
 def reduction(opts: Any) -> Reduction:
     """From an options struct, a ReduceOp, or None, which is a sum. NotImplementedError for BAND, BOR and BXOR."""
-    asked = getattr(opts, "reduceOp", opts)
-    kind = _TYPES.SUM if asked is None else getattr(asked, "op", asked)
+    given = getattr(opts, "reduceOp", opts)
+    kind = _TYPES.SUM if given is None else getattr(given, "op", given)
     found = _REDUCTIONS.get(kind)
     if found is None:
         raise NotImplementedError(
@@ -45,13 +74,13 @@ def reduction(opts: Any) -> Reduction:
             f"PRODUCT and PREMUL_SUM; make a gloo group beside this one for it: {GLOO_BESIDE}."
         )
     # The state, since the attribute `factor` is there from PyTorch 2.13 on only.
-    factor = asked.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and asked is not kind else 1.0
+    factor = given.__getstate__()[1] if kind == _TYPES.PREMUL_SUM and given is not kind else 1.0
     return Reduction(found, float(factor), kind in _LINEAR)
 
 
-def root(opts: Any) -> int:
-    """The root's rank in the group: of an options struct, of a plain number, or 0."""
-    return opts if isinstance(opts, int) else int(getattr(opts, "rootRank", 0))
+def root_rank(opts: Any) -> int:
+    """The root's rank in the group."""
+    return int(getattr(opts, "rootRank", 0))
 
 
 def limit(opts: Any, default: timedelta) -> float:
@@ -60,6 +89,23 @@ def limit(opts: Any, default: timedelta) -> float:
     return (own if isinstance(own, timedelta) and own > timedelta(0) else default).total_seconds()
 
 
-def as_list(tensors: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+def as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """c10d's methods take a tensor as well as a list of one."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def as_lists(
+    rows: Sequence[Sequence[torch.Tensor]] | Sequence[torch.Tensor], tensors: Sequence[torch.Tensor] | torch.Tensor
+) -> tuple[Sequence[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """Methods that take a list of lists and a list also take one list and one tensor.
+
+    ValueError for a tensor in a list's place, and the other way round: its rows would pass for tensors.
+    """
+    lists: Any = [rows] if isinstance(tensors, torch.Tensor) else rows
+    for row in lists:
+        if isinstance(row, torch.Tensor) or not all(isinstance(tensor, torch.Tensor) for tensor in row):
+            raise ValueError(
+                "neither a list of lists of tensors and a list of tensors, nor a list of tensors and a tensor: pass "
+                "one of the two."
+            )
+    return lists, as_list(tensors)

@@ -275,6 +275,67 @@ def check_coalesced() -> None:
     assert equal(tensors[0], SIZE * mine((2,), rank=0))
 
 
+def check_the_methods_of_a_group_with_one_tensor() -> None:
+    """And with op, root and timeout by position or by name. The tensors have a row for each rank: rows could pass for
+    tensors, and tensors for lists."""
+    root, limit, most = SIZE - 1, timedelta(seconds=60), dist.ReduceOp.MAX
+
+    def here(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return tensors if root == RANK else []
+
+    # (group, one output, as many as there are ranks, one input, as many): the work
+    calls: list[Callable[..., Any]] = [
+        lambda group, out, outs, x, xs: group.allreduce(out.copy_(x)),
+        lambda group, out, outs, x, xs: group.allreduce(out.copy_(x), most, limit),
+        lambda group, out, outs, x, xs: group.allreduce([out.copy_(x)], op=most, timeout=limit),
+        lambda group, out, outs, x, xs: group.broadcast(out.copy_(x), root, limit),
+        lambda group, out, outs, x, xs: group.broadcast(out.copy_(x), root=root, timeout=limit),
+        lambda group, out, outs, x, xs: group.reduce(out.copy_(x), root),
+        lambda group, out, outs, x, xs: group.reduce(out.copy_(x), root, most, limit),
+        lambda group, out, outs, x, xs: group.reduce(out.copy_(x), root=root, op=most, timeout=limit),
+        lambda group, out, outs, x, xs: group.allgather(outs, x),
+        lambda group, out, outs, x, xs: group.allgather(outs, x, limit),
+        lambda group, out, outs, x, xs: group.allgather(outs, x, timeout=limit),
+        lambda group, out, outs, x, xs: group.gather(here(outs), x, root, limit),
+        lambda group, out, outs, x, xs: group.gather(here(outs), x, root=root, timeout=limit),
+        lambda group, out, outs, x, xs: group.scatter(out, here(xs), root, limit),
+        lambda group, out, outs, x, xs: group.scatter(out, here(xs), root=root, timeout=limit),
+        lambda group, out, outs, x, xs: group.reduce_scatter(out, xs),
+        lambda group, out, outs, x, xs: group.reduce_scatter(out, xs, most, limit),
+        lambda group, out, outs, x, xs: group.reduce_scatter(out, xs, op=most, timeout=limit),
+        lambda group, out, outs, x, xs: group.alltoall_base(out, x, [], [], timeout=limit),
+        lambda group, out, outs, x, xs: group.barrier(limit),
+        lambda group, out, outs, x, xs: group.barrier(timeout=limit),
+    ]
+    for number, call in enumerate(calls):
+        found = []
+        for group in (dist.group.WORLD, GLOO):
+            out, outs = torch.zeros(SIZE, 2), [torch.zeros(SIZE, 2) for _ in range(SIZE)]
+            call(group, out, outs, mine((SIZE, 2)), [mine((SIZE, 2), rank=RANK + 2 * r) for r in range(SIZE)]).wait()
+            found.append([*outs, out] if number not in (5, 6, 7) or root == RANK else outs)  # reduce: the root's alone
+        assert equal(*found), f"call {number}: {found}"
+
+
+def check_what_a_group_refuses() -> None:
+    group: Any = dist.group.WORLD
+    tensor = torch.zeros(SIZE, SIZE, 2)
+    rows = list(tensor)
+    for call in (
+        lambda: group.allgather(tensor, rows),
+        lambda: group.allgather(rows, rows),
+        lambda: group.allgather([rows], tensor),
+        lambda: group.gather(rows, rows, root=0),
+        lambda: group.scatter(rows, rows, root=0),
+        lambda: group.reduce_scatter(rows, tensor),
+    ):
+        with raises(ValueError, "a list of tensors and a tensor"):
+            call()
+    with raises(TypeError, "leave opts out"):
+        group.allreduce(tensor, dist.AllreduceOptions(), op=dist.ReduceOp.MAX)
+    assert not group.supports_tensor_alloc(torch.device("cpu"))
+    group._set_default_timeout(group._timeout)
+
+
 def check_objects_and_barrier() -> None:
     objects: list[Any] = [None] * SIZE
     dist.all_gather_object(objects, {"rank": RANK})
@@ -348,9 +409,12 @@ def check_misuse_and_timeouts() -> None:
     if RANK == 0:
         with raises(RuntimeError, "4 seconds", "not all ranks"):
             dist.all_reduce(torch.ones(1), group=short)
+        with raises(RuntimeError, "0.2 seconds"):
+            group.allreduce(torch.ones(1), timeout=timedelta(seconds=0.2)).wait()
     dist.barrier(group=GLOO)
     if RANK != 0:
         dist.all_reduce(torch.ones(1), group=short)  # rank 0's half is still there
+        dist.all_reduce(torch.ones(1))
     dist.barrier(group=group)
 
 

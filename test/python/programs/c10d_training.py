@@ -197,6 +197,14 @@ def check_fsdp2_and_checkpoint() -> None:
     torch.testing.assert_close(whole(fresh), expected)
 
 
+def check_fsdp2_with_the_groups_memory() -> None:
+    model: Any = sharded()
+    for layer in (model.one, model.two, model.three):
+        layer.set_allocate_memory_from_process_group_for_comm(True)
+    expected = [parameter.detach() for parameter in train(Net(), mine=False).parameters()]
+    torch.testing.assert_close(whole(train(model, mine=True)), expected)
+
+
 def check_functional() -> None:
     from torch.distributed import _functional_collectives as functional
 
