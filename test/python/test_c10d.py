@@ -51,6 +51,20 @@ def test_collectives_without_a_launcher() -> None:
     assert_passed(result.stdout, 1)
 
 
+@pytest.mark.parametrize(("gpus", "devices"), [(0, "['cpu']"), (2, "['cpu', 'cuda']")])
+def test_devices(gpus: int, devices: str) -> None:
+    """Known at the import, and without torch.cuda.is_available, which starts CUDA."""
+    program = f"""
+import torch, torch.distributed as dist
+torch.cuda.device_count, torch.cuda.is_available = lambda: {gpus}, None
+import distrun.torch.c10d
+print(dist.Backend.backend_capability["distrun"])
+"""
+    line = [sys.executable, "-c", program]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert result.stdout == devices + "\n", result.stdout + result.stderr
+
+
 def test_tensors_on_a_gpu() -> None:
     plugin = ROOT / "build/dev/test/backend/plugins/fake/libdistrun_backend_nccl.so"
     if not plugin.exists():

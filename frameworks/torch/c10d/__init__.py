@@ -12,11 +12,11 @@ import torch.distributed as dist
 from .._oldest import C10D, need
 from . import _rendezvous
 from ._create import create
-from ._group import DistrunProcessGroup
+from ._group import DEVICES, DistrunProcessGroup
 from ._work import DistrunWork
 
 __all__ = ["DistrunProcessGroup", "DistrunWork"]
 
 need("the backend distrun of torch.distributed", C10D)
-dist.Backend.register_backend("distrun", create, extended_api=True, devices=["cpu", "cuda"])
+dist.Backend.register_backend("distrun", create, extended_api=True, devices=DEVICES)
 _rendezvous.install()

@@ -24,6 +24,10 @@ from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 _ProcessGroup: Any = dist.ProcessGroup
 _EACH_ALONE = EachAlone()
 
+# Where tensors can be here. torch counts GPUs by NVML if it can; its is_available() starts CUDA, after which a forked
+# child could not use it.
+DEVICES = ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
+
 
 class DistrunProcessGroup(_ProcessGroup):
     """A process group over a process set; made by init_process_group("distrun") and new_group.
@@ -73,7 +77,7 @@ class DistrunProcessGroup(_ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+        return [torch.device(kind) for kind in DEVICES]
 
     def _get_backend(self, device: torch.device) -> DistrunProcessGroup:
         """This one, for every device that it takes. RuntimeError for others, as torch's own."""

@@ -205,6 +205,18 @@ def check_fsdp2_with_the_groups_memory() -> None:
     torch.testing.assert_close(whole(train(model, mine=True)), expected)
 
 
+def check_sharded_tensor() -> None:
+    """torch's older shards, which go over the device that the backend is registered for beside the CPU."""
+    from torch.distributed._shard import sharded_tensor
+    from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+
+    spec = ChunkShardingSpec(dim=0, placements=[f"rank:{rank}/cpu" for rank in range(SIZE)])
+    tensor = sharded_tensor.full(spec, (2 * SIZE, 3), 7.0)
+    out = torch.zeros(2 * SIZE, 3) if RANK == 0 else None
+    tensor.gather(0, out)
+    assert out is None or torch.equal(out, torch.full((2 * SIZE, 3), 7.0))
+
+
 def check_functional() -> None:
     from torch.distributed import _functional_collectives as functional
 
