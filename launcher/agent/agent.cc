@@ -297,6 +297,7 @@ void Agent::start(const Start& order) {
   tell_abandoned(end_abandoned_cgroups("/"));
   cgroup_ = RankCgroup::create("/", rank_cgroup_name(job_->job_id, ::getpid()));
   oom_kills_ = OomKills("/", Clock::now());
+  if (!order.no_grpc_proxy.empty()) job_->common.environment["no_grpc_proxy"] = order.no_grpc_proxy;
   const RankSetting setting{.common = &job_->common,
                             .tf_cluster = order.tf_cluster,
                             .program = program_.path,

@@ -108,7 +108,7 @@ Result<Refused> decode_refused(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode(const Start& message) {
   WireWriter writer;
-  writer.bytes(to_bytes(message.plan)).string(message.tf_cluster).bytes(message.key);
+  writer.bytes(to_bytes(message.plan)).string(message.tf_cluster).string(message.no_grpc_proxy).bytes(message.key);
   return writer.take();
 }
 
@@ -119,6 +119,7 @@ Result<Start> decode_start(std::span<const std::byte> bytes) {
   if (!plan.ok()) return plan.status();
   out.plan = *std::move(plan);
   out.tf_cluster = reader.string(kMaxText);
+  out.no_grpc_proxy = reader.string(kMaxText);
   out.key = reader.bytes(kMaxKey);
   return done(reader, std::move(out), "start");
 }

@@ -16,7 +16,7 @@
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 5;
+inline constexpr std::uint32_t kAgentProtocol = 6;
 // The agent's first word, in every version: what stands before it was printed by somebody else.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.
@@ -80,6 +80,7 @@ struct Refused {
 struct Start {
   HostPlan plan;
   std::string tf_cluster;      // what all ranks' TF_CONFIG begins with
+  std::string no_grpc_proxy;   // of all ranks; empty: it is not set
   std::vector<std::byte> key;  // the job's key, for the ranks' sealed descriptors
 };
 

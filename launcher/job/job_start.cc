@@ -288,7 +288,10 @@ void Job::start_ranks() {
   report_plan(*plan);
   const auto* key = reinterpret_cast<const std::byte*>(key_.data());
   for (std::size_t i = 0; i < agents_.size(); ++i) {
-    const Start order{.plan = plan->hosts[i], .tf_cluster = plan->tf_cluster, .key = {key, key + net::JobKey::kBytes}};
+    const Start order{.plan = plan->hosts[i],
+                      .tf_cluster = plan->tf_cluster,
+                      .no_grpc_proxy = plan->no_grpc_proxy,
+                      .key = {key, key + net::JobKey::kBytes}};
     agents_[i]->handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kStart), encode(order));
   }
   open_input();

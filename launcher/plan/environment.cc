@@ -18,8 +18,6 @@ constexpr std::array<std::string_view, 15> kOurs = {
     "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",   "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
     "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",         "DISTRUN_WARNED"};
 
-constexpr std::size_t kMaxVariable = 128 * 1024;
-
 // torchrun's TORCHELASTIC_USE_AGENT_STORE would make every rank a client of a store that nobody serves.
 constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
                                                             "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
@@ -153,8 +151,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
       return Status(Errc::kInvalidArgument, file_error(file, number, line, {.what = "expected NAME=value or NAME"}));
     }
     if (equals != std::string_view::npos) {
-      // Linux's limit for one variable, with the final NUL: no program could be started with it.
-      if (line.size() >= kMaxVariable) {
+      if (line.size() >= kLongestVariable) {
         return Status(Errc::kInvalidArgument,
                       file + ":" + std::to_string(number) + ": " + name +
                           " is longer than Linux lets a variable be (128 KiB); put the value into a file of its own");

@@ -1,6 +1,7 @@
 // What ranks find in their environment: what they inherit, and what each gets from us with the reason. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,6 +18,9 @@
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
+
+// Linux's limit for one variable, with its name and the final NUL: no program can be started with a longer one.
+inline constexpr std::size_t kLongestVariable = 128 * 1024;
 
 // The value of a variable; empty also where it is not set.
 std::string value_of(const Environment& environment, const std::string& name);
@@ -105,6 +109,10 @@ struct Variable {
 // TF_CONFIG names all ranks to each rank: what is the same for all, kept and sent once, and what follows it.
 std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles);
 std::string tf_task(const std::vector<TfRole>& roles, int rank);
+
+// The variable that keeps gRPC (TensorFlow's clusters, JAX) from asking the user's proxy for the hosts of the job; it
+// is the same for all ranks. Nothing where there is no proxy, or the user has set it.
+std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& base);
 
 // What the launcher named by --mimic would have told this rank: for jax.distributed.initialize() and other programs
 // that look for their place there. Not for MPI programs, which would look for its processes too.

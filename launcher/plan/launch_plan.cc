@@ -206,12 +206,11 @@ void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
 
 // Jobs of some 6,000 ranks and more: a program with a longer variable cannot be started at all.
 Status fit_tf_config(const JobFacts& job, FrameworkRequest& frameworks, LaunchPlan& out) {
-  constexpr std::size_t kLongest = 128 * 1024;  // of Linux, with the name and the final NUL
   if (!frameworks.tf_config) return {};
   const int last = static_cast<int>(job.places.size()) - 1;
   out.tf_cluster = tf_cluster(job, frameworks.tf_roles);
   const std::size_t length = out.tf_cluster.size() + tf_task(frameworks.tf_roles, last).size();
-  if (std::string_view("TF_CONFIG=").size() + length < kLongest) return {};
+  if (std::string_view("TF_CONFIG=").size() + length < kLongestVariable) return {};
   out.tf_cluster.clear();
   const std::string what =
       "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than Linux lets a variable be (128 KiB)";
@@ -343,6 +342,10 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   hint_at_slurm_resolver(request.frameworks, out);
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
+  if (auto direct = no_grpc_proxy(job, request.base.variables)) {
+    out.no_grpc_proxy = direct->value;
+    out.given.push_back(*std::move(direct));
+  }
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});
   for (const Place& place : job.places) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];

@@ -91,6 +91,7 @@ struct PlanRequest {
 struct LaunchPlan {
   std::vector<HostPlan> hosts;
   std::string tf_cluster;  // the beginning of every rank's TF_CONFIG; not in each host's plan, for it names all ranks
+  std::string no_grpc_proxy;  // every rank's, for it names all hosts; empty: it is not set
   // For people, by rank:
   std::vector<Place> places;
   std::vector<std::string> host_names;

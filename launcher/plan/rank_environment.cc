@@ -1,5 +1,8 @@
 // The variables that are a rank's own: ours, and those that other frameworks read.
+#include <algorithm>
+#include <array>
 #include <map>
+#include <set>
 
 #include "launcher/plan/environment.h"
 #include "launcher/plan/text.h"
@@ -136,7 +139,30 @@ void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const E
   }
 }
 
+constexpr std::array<const char*, 3> kProxies = {"grpc_proxy", "https_proxy", "http_proxy"};  // as gRPC looks for them
+
 }  // namespace
+
+std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& base) {
+  const auto proxy = std::find_if(kProxies.begin(), kProxies.end(),
+                                  [&base](const char* name) { return !value_of(base, name).empty(); });
+  if (proxy == kProxies.end() || base.contains("no_grpc_proxy")) return std::nullopt;
+  // gRPC reads no_proxy only where there is no no_grpc_proxy.
+  const std::string own = value_of(base, "no_proxy");
+  const auto direct = [&](std::set<std::string> hosts) {
+    hosts.insert({"localhost", "127.0.0.1"});
+    const std::string why =
+        "gRPC (TensorFlow, JAX) goes to the job's hosts without the proxy of " + std::string(*proxy);
+    return Variable{"no_grpc_proxy", (own.empty() ? "" : own + ",") + join({hosts.begin(), hosts.end()}, ","), why};
+  };
+  // Names too: scripts may have their hosts by these.
+  std::set<std::string> hosts(facts.hosts.begin(), facts.hosts.end());
+  hosts.insert(facts.address.begin(), facts.address.end());
+  Variable out = direct(std::move(hosts));
+  // Of some 5,000 hosts and more only JAX's.
+  if (out.name.size() + 1 + out.value.size() >= kLongestVariable) out = direct({address_of(facts, 0)});
+  return out;
+}
 
 std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles) {
   std::map<std::string, std::string> cluster;

@@ -269,11 +269,13 @@ def test_arguments_arrive_as_typed() -> None:
 
 
 def test_environment_of_ranks() -> None:
-    script = 'echo "$RANK|$WORLD_SIZE|$MINE|$PMIX_RANK|$TF_CONFIG"'
-    done = shell("-np", "2", "--tag", "none", "-x", "MINE=1 2", script=script, env={"PMIX_RANK": "9"})
+    script = 'echo "$RANK|$WORLD_SIZE|$MINE|$PMIX_RANK|$no_grpc_proxy|$TF_CONFIG"'
+    own = {"PMIX_RANK": "9", "http_proxy": "http://proxy:3128", "no_proxy": "x"}
+    done = shell("-np", "2", "--tag", "none", "-x", "MINE=1 2", script=script, env=own)
     for line in done.stdout.splitlines():
-        rank, size, mine, outer, tf = line.split("|")
+        rank, size, mine, outer, direct, tf = line.split("|")
         assert (size, mine, outer) == ("2", "1 2", "")
+        assert direct.startswith("x,") and direct.endswith("127.0.0.1,localhost")
         config = json.loads(tf)
         assert config["task"] == {"type": "worker", "index": int(rank)}
         assert len(set(config["cluster"]["worker"])) == 2

@@ -105,6 +105,35 @@ TEST_CASE("NCCL, Gloo and TensorPipe are told the interface, NCCL not as the beg
       values(rank_environment(facts, {}, {}, {{"NCCL_SOCKET_IFNAME", "ib"}}, 0)).contains("NCCL_SOCKET_IFNAME"));
 }
 
+TEST_CASE("gRPC is told to go to the job's hosts without the user's proxy, and everywhere else as before") {
+  const auto told = [](const Environment& base) {
+    const auto variable = no_grpc_proxy(four_ranks(), base);
+    return variable ? variable->value : "nothing";
+  };
+  const std::string hosts = "10.0.0.1,127.0.0.1,a,b,fd00::2,localhost";
+  CHECK(told({{"http_proxy", "http://p:3128"}}) == hosts);
+  CHECK(told({{"https_proxy", "p"}, {"no_proxy", ".site,10.1.0.0/16"}}) == ".site,10.1.0.0/16," + hosts);
+  CHECK(told({{"grpc_proxy", "p"}, {"no_proxy", ""}}) == hosts);
+  CHECK(told({{"http_proxy", "p"}, {"no_grpc_proxy", "mine"}}) == "nothing");
+  CHECK(told({{"http_proxy", ""}, {"HTTP_PROXY", "p"}, {"no_proxy", "x"}}) == "nothing");
+  JobFacts large = four_ranks();
+  for (int host = 0; host < 20'000; ++host) large.hosts.push_back("node" + std::to_string(100'000 + host));
+  CHECK(no_grpc_proxy(large, {{"http_proxy", "p"}})->value == "10.0.0.1,127.0.0.1,localhost");
+}
+
+TEST_CASE("the plan has no_grpc_proxy once, for all ranks, and shows it") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}});
+  const std::vector<HostFacts> facts = {{.address = "A"}, {.address = "B"}};
+  CHECK(make_plan(request, facts)->no_grpc_proxy.empty());
+  request.base = base_environment({{"http_proxy", "p"}}, {});
+  const auto plan = make_plan(request, facts);
+  CHECK(plan->no_grpc_proxy == "127.0.0.1,A,B,a,b,localhost");
+  REQUIRE(plan->given.size() == 1);
+  CHECK(plan->given[0].name == "no_grpc_proxy");
+  CHECK(plan->given[0].why == "gRPC (TensorFlow, JAX) goes to the job's hosts without the proxy of http_proxy");
+}
+
 TEST_CASE("distrun.tensorflow is told to leave TF_CONFIG only where a strategy was announced") {
   CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 0)).contains("DISTRUN_TF"));
   CHECK(values(rank_environment(four_ranks(), {.tf = true}, {}, {}, 0))["DISTRUN_TF"] == "1");

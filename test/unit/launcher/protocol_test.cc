@@ -32,9 +32,10 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
   CHECK(prepared->grace == 1.5);
   refuses_prefixes(encode(prepare), [](auto bytes) { return decode_prepare(bytes); });
 
-  const Start start{.plan = {.host = "h", .ranks = {{.rank = 1}}}, .key = bytes_of("0123")};
+  const Start start{.plan = {.host = "h", .ranks = {{.rank = 1}}}, .no_grpc_proxy = "h", .key = bytes_of("0123")};
   REQUIRE(decode_start(encode(start)).ok());
   CHECK(decode_start(encode(start))->plan == start.plan);
+  CHECK(decode_start(encode(start))->no_grpc_proxy == "h");
   CHECK(decode_start(encode(start))->key == start.key);
   refuses_prefixes(encode(start), [](auto bytes) { return decode_start(bytes); });
 
