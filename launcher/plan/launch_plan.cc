@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "launcher/plan/hints.h"
 #include "launcher/plan/text.h"
 #include "runtime/net/wire.h"
 
@@ -92,100 +93,6 @@ void tell_servers(const FrameworkRequest& frameworks, const std::set<int>& serve
   out.hints.push_back("the script does not name ParameterServerStrategy, and " + serving +
                       " (ps, worker) run a TensorFlow server instead of it: if it runs in every role and its workers "
                       "train, add --tf-own-servers");
-}
-
-// Strategies for several processes take every GPU that a process sees.
-void hint_at_tf(const FrameworkRequest& frameworks, LaunchPlan& out) {
-  if (frameworks.tf || frameworks.gpu_visibility == GpuVisibility::kOne) return;
-  if (!frameworks.strategies.multi_worker && !frameworks.strategies.parameter_server) return;
-  if (frameworks.strategies.by_slurm) return;  // which gives each process its GPUs by itself
-  const bool shared = std::any_of(out.places.begin(), out.places.end(), [&out](const Place& place) {
-    const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
-    return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
-  });
-  if (!shared) return;
-  out.hints.push_back(
-      std::string("the script uses ") +
-      (frameworks.strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
-      ", which takes every GPU that its process sees, and here each rank sees all of its host: add --tf, "
-      "and each sees its own");
-}
-
-// Programs whose processes find each other by MPI's own launcher run without it too, each by itself.
-void hint_at_mpi(const FrameworkRequest& frameworks, LaunchPlan& out) {
-  const Imports& imports = frameworks.imports;
-  if (out.places.size() < 2 || frameworks.mpi) return;
-  const char* alone = " without --mpi each rank is rank 0 of 1 there";
-  if (imports.mpi4py) {
-    out.hints.push_back(std::string("the script imports mpi4py:") + alone + "; add --mpi (Open MPI), --mpi=hydra " +
-                        "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)");
-  }
-  // A script with both has a way for each.
-  if (imports.horovod && !imports.distrun) {
-    out.hints.push_back(std::string("the script imports horovod:") + alone +
-                        "; write `import distrun.torch as hvd` (or distrun.tensorflow, .keras, .mxnet), or add --mpi");
-  }
-}
-
-// Such scripts take a --local_rank that nobody passes to mean that they are alone.
-void hint_at_local_rank(const Imports& imports, LaunchPlan& out) {
-  if (out.places.size() < 2 || !imports.local_rank_option || imports.distrun) return;
-  out.hints.push_back(
-      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
-      "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
-      "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'");
-}
-
-// Without it each is the first of one task there, as a rule: scripts have defaults for where Slurm is not.
-void hint_at_slurm(const FrameworkRequest& frameworks, LaunchPlan& out) {
-  const Imports& imports = frameworks.imports;
-  if (out.places.size() < 2 || frameworks.mpi || frameworks.mimic != Mimic::kNone) return;
-  if (!imports.slurm_rank || imports.distrun) return;
-  out.hints.push_back(
-      "the script takes its rank from SLURM_PROCID, which names a task of srun's: each rank may "
-      "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE");
-}
-
-// The resolver counts the GPUs that it sees for all processes of the host, and takes the hosts by name.
-void hint_at_slurm_resolver(const FrameworkRequest& frameworks, LaunchPlan& out) {
-  if (out.places.size() < 2 || !frameworks.strategies.by_slurm || frameworks.mpi) return;
-  if (frameworks.mimic != Mimic::kSlurm) {
-    out.hints.push_back("the script uses SlurmClusterResolver, which reads the variables of srun: add --mimic slurm");
-    return;
-  }
-  if (frameworks.tf || !frameworks.tf_roles.empty()) {
-    out.hints.push_back(
-        "the script uses SlurmClusterResolver, which shares out the GPUs of its host itself and needs to see them "
-        "all: leave out --tf and --tf-roles");
-  }
-  if (std::is_sorted(out.host_names.begin(), out.host_names.end())) return;
-  out.hints.push_back("SlurmClusterResolver takes the hosts in the order of their names, and here they come as " +
-                      join(out.host_names, ", ") +
-                      ": ranks would get each other's addresses; name them in that order with -H");
-}
-
-// JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
-void hint_at_jax(const PlanRequest& request, const std::vector<HostFacts>& facts, LaunchPlan& out) {
-  if (!request.frameworks.imports.jax_job || request.gpus_per_rank != 0) return;
-  for (const Place& place : out.places) {
-    const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
-    if (place.local_size > 1 || binding.gpu < 0 || binding.own_gpu_only) continue;
-    const std::size_t gpus = gpu_pool(facts[static_cast<std::size_t>(place.host)].topology).size();
-    if (gpus < 2) continue;
-    const std::string all = std::to_string(gpus);
-    out.hints.push_back("the script starts jax.distributed, and rank " + std::to_string(place.rank) +
-                        " uses 1 of the " + all + " GPUs of its host, where it is alone: --gpus-per-rank " + all +
-                        " gives it all");
-    return;
-  }
-}
-
-void hint_at_jax_ranks(const FrameworkRequest& frameworks, LaunchPlan& out) {
-  if (out.places.size() < 2 || !frameworks.imports.jax_unaided || frameworks.imports.distrun) return;
-  if (frameworks.mpi || frameworks.mimic != Mimic::kNone) return;
-  out.hints.push_back(
-      "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
-      "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead");
 }
 
 // What -x or --env-file gives the ranks and the ranks do not get, since they have it as their own. By
@@ -333,13 +240,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   out.hints = request.assignment.hints;
   const std::set<int> servers = server_ranks(request.frameworks.tf_roles, request.frameworks.tf_servers);
   tell_servers(request.frameworks, servers, out);
-  hint_at_tf(request.frameworks, out);
-  hint_at_mpi(request.frameworks, out);
-  hint_at_jax(request, facts, out);
-  hint_at_jax_ranks(request.frameworks, out);
-  hint_at_local_rank(request.frameworks.imports, out);
-  hint_at_slurm(request.frameworks, out);
-  hint_at_slurm_resolver(request.frameworks, out);
+  for (std::string& hint : hints_for(request, facts, out)) out.hints.push_back(std::move(hint));
   FrameworkRequest frameworks = request.frameworks;
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   if (auto direct = no_grpc_proxy(job, request.base.variables)) {
