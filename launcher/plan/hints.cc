@@ -1,6 +1,9 @@
 #include "launcher/plan/hints.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
 
 #include "launcher/plan/text.h"
 
@@ -90,6 +93,47 @@ void hint_at_jax_gpus(const PlanRequest& request, const std::vector<HostFacts>& 
   }
 }
 
+bool says_false(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text == "false";
+}
+
+// The variable, if any, that has OpenMP bind threads. GNU's, which PyTorch brings, binds the thread that loads it.
+// OMP_PROC_BIND decides over the two behind it.
+std::string binder_of_threads(const Environment& base) {
+  const std::string bind = value_of(base, "OMP_PROC_BIND");
+  if (!bind.empty() && !says_false(bind)) return "OMP_PROC_BIND";
+  for (const char* name : {"OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (bind.empty() && !value_of(base, name).empty()) return name;
+  }
+  const std::string intel = value_of(base, "KMP_AFFINITY");
+  for (const char* type : {"compact", "scatter", "balanced", "explicit"}) {
+    if (intel.find(type) != std::string::npos) return "KMP_AFFINITY";
+  }
+  return {};
+}
+
+bool ranks_share_cores(const LaunchPlan& plan) {
+  std::set<int> taken;
+  return std::any_of(plan.places.begin(), plan.places.end(), [&](const Place& place) {
+    if (place.local_rank == 0) taken.clear();  // the ranks of a machine are consecutive
+    const std::vector<int>& cpus = plan.bindings[static_cast<std::size_t>(place.rank)].cpus;
+    if (cpus.empty()) return place.local_size > 1;
+    return !std::all_of(cpus.begin(), cpus.end(), [&taken](int cpu) { return taken.insert(cpu).second; });
+  });
+}
+
+// Modules of sites set such variables for srun and mpirun, which give each task cores of its own.
+void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
+  if (request.bind_to == BindTo::kCore) return;  // there are too few
+  const std::string name = binder_of_threads(request.base.variables);
+  if (name.empty() || !ranks_share_cores(plan)) return;
+  out.push_back(name + "=" + value_of(request.base.variables, name) +
+                " has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the same ones: "
+                "add --bind-to core, or unset " +
+                name);
+}
+
 }  // namespace
 
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
@@ -103,6 +147,7 @@ std::vector<std::string> hints_for(const PlanRequest& request, const std::vector
     if (hint.is_due(frameworks)) out.emplace_back(hint.text);
   }
   hint_at_slurm_resolver(frameworks, plan, out);
+  hint_at_bound_threads(request, plan, out);
   return out;
 }
 

@@ -439,6 +439,38 @@ TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
   CHECK(hints(1).empty());
 }
 
+TEST_CASE("variables that have OpenMP bind threads are told of where ranks share cores") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  HostFacts host{.address = "A"};
+  for (int cpu = 0; cpu < 2; ++cpu) host.topology.cpus.push_back({.id = cpu, .core = cpu});
+  const auto hints = [&](const Environment& base, BindTo bind_to = BindTo::kAuto) {
+    request.base = base_environment(base, {});
+    request.bind_to = bind_to;
+    return make_plan(request, {host})->hints;
+  };
+  REQUIRE(hints({{"OMP_PROC_BIND", "close"}}).size() == 1);
+  CHECK(hints({{"OMP_PROC_BIND", "close"}})[0] ==
+        "OMP_PROC_BIND=close has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the "
+        "same ones: add --bind-to core, or unset OMP_PROC_BIND");
+  CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kNuma).size() == 1);
+  CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kCore).empty());
+  for (const char* name : {"OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    CHECK(hints({{name, "{0}"}}).size() == 1);
+    CHECK(hints({{name, "{0}"}, {"OMP_PROC_BIND", "False"}}).empty());
+  }
+  CHECK(hints({{"KMP_AFFINITY", "granularity=fine,compact,1,0"}}).size() == 1);
+  CHECK(hints({{"KMP_AFFINITY", "none"}}).empty());
+  CHECK(hints({{"OMP_PROC_BIND", ""}, {"OMP_NUM_THREADS", "1"}}).empty());
+  // Each has a machine to itself.
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}});
+  request.base = base_environment({{"OMP_PROC_BIND", "close"}}, {});
+  for (const BindTo bind_to : {BindTo::kNone, BindTo::kNuma}) {
+    request.bind_to = bind_to;
+    CHECK(make_plan(request, {host, host})->hints.empty());
+  }
+}
+
 // What took time by the square of the hosts would run into the test's own limit.
 TEST_CASE("a plan for thirty thousand hosts is made, whatever launcher is mimicked") {
   PlanRequest request;
