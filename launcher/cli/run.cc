@@ -272,6 +272,7 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
   if (!words.ok()) return words.status();
   config.common.command = *std::move(words);
   config.common.script = command.script;
+  config.plan.frameworks.launcher = launcher_in(command.words);
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
     config.plan.frameworks.strategies = strategies_in(*text);
     config.plan.frameworks.imports = imports_in(*text);

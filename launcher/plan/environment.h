@@ -72,6 +72,7 @@ struct FrameworkRequest {
   TfServers tf_servers = TfServers::kOurs;
   Strategies strategies;  // that the script names
   Imports imports;        // of the script
+  std::string launcher;   // as launcher_in() has it: what the ranks are to run
   bool tf = false;        // --tf
   bool horovod = false;
   bool mpi = false;  // --mpi

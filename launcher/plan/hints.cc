@@ -134,6 +134,18 @@ void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, H
                 name);
 }
 
+// A habit from srun, and from the config files of accelerate: each rank starts a job of its own, all at one port.
+void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints& out) {
+  const bool several =
+      std::any_of(plan.places.begin(), plan.places.end(), [](const Place& place) { return place.local_size > 1; });
+  if (launcher.empty() || !several) return;
+  out.push_back(
+      launcher +
+      " starts processes of its own, and here several ranks of a host run it, each a job by itself: type what "
+      "it is to start behind distrun (distrun -np 8 train.py), or have one rank on each host (docs/launch.md, "
+      "Scripts of other frameworks)");
+}
+
 }  // namespace
 
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
@@ -148,6 +160,7 @@ std::vector<std::string> hints_for(const PlanRequest& request, const std::vector
   }
   hint_at_slurm_resolver(frameworks, plan, out);
   hint_at_bound_threads(request, plan, out);
+  hint_at_launcher(frameworks.launcher, plan, out);
   return out;
 }
 

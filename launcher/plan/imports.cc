@@ -1,12 +1,22 @@
 #include "launcher/plan/imports.h"
 
 #include <algorithm>
-#include <string>
+#include <array>
 
 #include "launcher/plan/text.h"
 
 namespace distrun::launcher {
 namespace {
+
+constexpr std::array<std::string_view, 8> kLaunchers = {"torchrun", "accelerate-launch", "deepspeed",     "horovodrun",
+                                                        "mpirun",   "mpiexec",           "mpiexec.hydra", "srun"};
+constexpr std::array<std::string_view, 3> kLauncherModules = {"torch.distributed.run", "torch.distributed.launch",
+                                                              "accelerate.commands.launch"};
+
+template <class List>
+bool contains(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
 
 // "import a.b as c", "from a.b import c": a. Of `import a, b` the first.
 std::string_view top_package(std::string_view line) {
@@ -47,6 +57,18 @@ Imports imports_in(std::string_view script) {
     out.distrun = out.distrun || package == "distrun";
   }
   return out;
+}
+
+std::string launcher_in(const std::vector<std::string>& command) {
+  const std::string name = command.front().substr(command.front().rfind('/') + 1);
+  if (contains(kLaunchers, name)) return name;
+  if (name == "accelerate" && command.size() > 1 && command[1] == "launch") return "accelerate launch";
+  if (!name.starts_with("python")) return {};
+  // Options of Python's, as far as they have no values of their own, may come before it.
+  std::size_t at = 1;
+  while (at < command.size() && command[at].starts_with('-') && command[at] != "-m") ++at;
+  const bool module = at + 1 < command.size() && command[at] == "-m" && contains(kLauncherModules, command[at + 1]);
+  return module ? "python -m " + command[at + 1] : "";
 }
 
 }  // namespace distrun::launcher

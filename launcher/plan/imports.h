@@ -1,7 +1,10 @@
-// What a Python script imports, as far as it matters to how it is started. Pure.
+// What a program is, as far as it matters to how it is started: what a Python script imports, and other launchers.
+// Pure.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace distrun::launcher {
 
@@ -17,5 +20,8 @@ struct Imports {
   bool slurm_rank = false;
 };
 Imports imports_in(std::string_view script);
+
+// As typed, "torchrun" or "accelerate launch", where the command is one that starts processes itself; else empty.
+std::string launcher_in(const std::vector<std::string>& command);
 
 }  // namespace distrun::launcher

@@ -392,6 +392,32 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK_FALSE(imports_in("if 'RANK' in os.environ: a()\nelif \"SLURM_PROCID\" in os.environ: b()").slurm_rank);
 }
 
+TEST_CASE("a command that starts processes itself is known by its name or module") {
+  using Words = std::vector<std::string>;
+  CHECK(launcher_in({"torchrun", "--nproc-per-node", "2", "train.py"}) == "torchrun");
+  CHECK(launcher_in({"/opt/venv/bin/deepspeed", "train.py"}) == "deepspeed");
+  CHECK(launcher_in({"accelerate", "launch", "train.py"}) == "accelerate launch");
+  CHECK(launcher_in({"python3.11", "-u", "-m", "torch.distributed.run", "x.py"}) == "python -m torch.distributed.run");
+  for (const Words& words : {Words{"accelerate", "env"}, Words{"python", "torchrun.py"}, Words{"python", "-m", "train"},
+                             Words{"python", "-m"}, Words{"python", "-"}, Words{"./mpirun_all"}, Words{"accelerate"}}) {
+    CHECK(launcher_in(words).empty());
+  }
+}
+
+TEST_CASE("a launcher behind distrun is told of where a host has several ranks") {
+  PlanRequest request{.frameworks = {.launcher = "torchrun"}};
+  const auto hints = [&request](const std::vector<HostSlots>& hosts) {
+    request.assignment = *assign({.hosts = hosts});
+    return make_plan(request, std::vector<HostFacts>(hosts.size()))->hints;
+  };
+  CHECK(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}).empty());
+  REQUIRE(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}).size() == 1);
+  CHECK(hints({{.name = "a", .slots = 2}})[0].starts_with(
+      "torchrun starts processes of its own, and here several ranks of a host run it, each a job by itself: type"));
+  request.frameworks.launcher.clear();
+  CHECK(hints({{.name = "a", .slots = 2}}).empty());
+}
+
 TEST_CASE("a script for another launcher that is started without it is told") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
