@@ -50,6 +50,10 @@ constexpr ScriptHint kScriptHints[] = {
      },
      "the script uses SlurmClusterResolver, which shares out the GPUs of its host itself and needs to see them "
      "all: leave out --tf and --tf-roles"},
+    {[](const FrameworkRequest& f) { return f.imports.dtensor && !f.imports.distrun; },
+     "the script starts TensorFlow's DTensor, which finds the other processes by DTENSOR_JOBS and DTENSOR_CLIENT_ID: "
+     "without them each rank works alone. Let it set them by TF_CONFIG and RANK first (docs/launch.md, Scripts of "
+     "other frameworks, has the lines)"},
 };
 
 // Strategies for several processes take every GPU that a process sees.

@@ -45,6 +45,10 @@ Imports imports_in(std::string_view script) {
   // One that finds its place in variables has another branch for where they are not.
   const bool unaided = script.find("distributed.initialize()") != script.npos && !names("JAX_NUM_PROCESSES") &&
                        !names("JAX_PROCESS_COUNT") && !names("JAX_PROCESS_ID") && !names("JAX_PROCESS_INDEX");
+  const auto has = [script](std::string_view text) { return script.find(text) != script.npos; };
+  out.dtensor =
+      has("dtensor") && !has("DTENSOR_") &&
+      (has("initialize_accelerator_system(") || has("create_distributed_mesh(") || has("initialize_multi_client("));
   out.slurm_rank = names("SLURM_PROCID") && !names("RANK");
   while (!script.empty()) {
     const std::size_t end = std::min(script.find('\n'), script.size());

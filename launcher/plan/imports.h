@@ -13,6 +13,7 @@ struct Imports {
   bool horovod = false;
   bool jax_job = false;      // imports jax and starts what its processes form: by default each sees all GPUs without it
   bool jax_unaided = false;  // and does it without arguments, by which JAX finds its place with a few launchers only
+  bool dtensor = false;  // starts TensorFlow's DTensor and does not name the variables by which that finds its place
   bool distrun = false;
   // Takes the number of its GPU from a --local_rank alone, which python -m torch.distributed.launch used to pass.
   bool local_rank_option = false;

@@ -388,6 +388,10 @@ TEST_CASE("what a script imports is found behind import and from alone") {
   CHECK_FALSE(imports_in("p.add_argument('--local_ranks_filter')").local_rank_option);
   CHECK(imports_in("import jax\njax.distributed.initialize()").jax_unaided);
   CHECK_FALSE(imports_in("import jax\nos.environ.get('JAX_PROCESS_ID')\njax.distributed.initialize()").jax_unaided);
+  CHECK(imports_in("from tensorflow.experimental import dtensor\ndtensor.initialize_accelerator_system()").dtensor);
+  CHECK(imports_in("mesh = tf.experimental.dtensor.create_distributed_mesh([('x', 2)])").dtensor);
+  CHECK_FALSE(imports_in("mesh = dtensor.create_mesh([('x', 2)])").dtensor);
+  CHECK_FALSE(imports_in("os.environ['DTENSOR_JOBS'] = jobs\ndtensor.initialize_accelerator_system()").dtensor);
   CHECK(imports_in("rank = int(os.environ.get('SLURM_PROCID', 0))").slurm_rank);
   CHECK_FALSE(imports_in("if 'RANK' in os.environ: a()\nelif \"SLURM_PROCID\" in os.environ: b()").slurm_rank);
 }
@@ -442,6 +446,9 @@ TEST_CASE("a script for another launcher that is started without it is told") {
   CHECK(hints({.imports = {.slurm_rank = true}})[0].find("add --mimic slurm") != std::string::npos);
   CHECK(hints({.imports = {.slurm_rank = true}, .mimic = Mimic::kSlurm}).empty());
   CHECK(hints({.imports = {.distrun = true, .slurm_rank = true}}).empty());
+  REQUIRE(hints({.imports = {.dtensor = true}}).size() == 1);
+  CHECK(hints({.imports = {.dtensor = true}})[0].find("by DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
+  CHECK(hints({.imports = {.dtensor = true, .distrun = true}}).empty());
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
   CHECK(hints({.imports = {.mpi4py = true}}).empty());
 }
