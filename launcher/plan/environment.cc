@@ -46,11 +46,11 @@ bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-bool kept(std::string_view name, EnvMode mode) {
+bool kept(std::string_view name, EnvMode mode, bool outer) {
   if (contains(kOurs, name)) return false;
   if (mode == EnvMode::kAll) return true;
   if (mode == EnvMode::kNone) return contains(kAlwaysKept, name) || name.starts_with("DISTRUN_");
-  return !names_outer_rank(name);
+  return !outer;
 }
 
 }  // namespace
@@ -80,15 +80,18 @@ bool valid_variable_name(std::string_view name) {
 
 BaseEnvironment base_environment(const Environment& user, const EnvRequest& request) {
   BaseEnvironment out;
+  // In a rank of another job of ours TF_CONFIG names that job's cluster.
+  const bool in_rank = user.contains("DISTRUN_RANK");
   for (const auto& [name, value] : user) {
-    if (kept(name, request.mode)) {
+    const bool outer = names_outer_rank(name) || (in_rank && name == "TF_CONFIG");
+    if (kept(name, request.mode, outer)) {
       out.variables[name] = value;
-    } else if (names_outer_rank(name)) {
+    } else if (outer) {
       out.removed.push_back(name);
     }
   }
   for (const std::string_view name : kHostOwn) {
-    if (request.mode != EnvMode::kAll && kept(name, request.mode)) out.host_own.emplace_back(name);
+    if (request.mode != EnvMode::kAll && kept(name, request.mode, false)) out.host_own.emplace_back(name);
   }
   const auto give = [&out](const std::string& name, const std::string& value, const char* why) {
     out.variables[name] = value;

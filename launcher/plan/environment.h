@@ -119,6 +119,10 @@ std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& 
 // that look for their place there. Not for MPI programs, which would look for its processes too.
 void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, int rank, std::vector<Variable>& out);
 
+// A strategy needs none in a process that is alone, and TensorFlow 1's MirroredStrategy would take the GPUs of the
+// cluster's worker for its own, which no session has.
+bool needs_tf_config(const FrameworkRequest& frameworks, std::size_t ranks);
+
 // The variables that are this rank's own, in the order to show them. `base` decides what is left as the user has it.
 std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
                                        const Binding& binding, const Environment& base, int rank);

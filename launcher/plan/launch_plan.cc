@@ -216,7 +216,8 @@ std::vector<std::string> plan_reasons(const LaunchPlan& plan) {
 }
 
 int ports_needed(const PlanRequest& request, int host) {
-  const int for_tf = request.frameworks.tf_config ? local_ranks(request.assignment, host) : 0;
+  const bool tf_config = needs_tf_config(request.frameworks, request.assignment.places.size());
+  const int for_tf = tf_config ? local_ranks(request.assignment, host) : 0;
   return for_tf + (host == request.assignment.places.front().host ? kRankZeroPorts : 0);
 }
 
@@ -242,6 +243,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   tell_servers(request.frameworks, servers, out);
   for (std::string& hint : hints_for(request, facts, out)) out.hints.push_back(std::move(hint));
   FrameworkRequest frameworks = request.frameworks;
+  frameworks.tf_config = needs_tf_config(frameworks, job.places.size());
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   if (auto direct = no_grpc_proxy(job, request.base.variables)) {
     out.no_grpc_proxy = direct->value;

@@ -164,6 +164,10 @@ std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& 
   return out;
 }
 
+bool needs_tf_config(const FrameworkRequest& frameworks, std::size_t ranks) {
+  return frameworks.tf_config && (ranks > 1 || frameworks.tf || !frameworks.tf_roles.empty());
+}
+
 std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles) {
   std::map<std::string, std::string> cluster;
   for (std::size_t r = 0; r < facts.places.size(); ++r) {

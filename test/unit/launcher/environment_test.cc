@@ -343,6 +343,36 @@ TEST_CASE("make_plan gives each host its ranks and each rank its ports") {
   CHECK(value_in(*plan, *tf) == plan->tf_cluster + env["TF_CONFIG"]);
 }
 
+TEST_CASE("a job of one rank has a TF_CONFIG where it is asked for only") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
+  const auto has_tf_config = [&request] {
+    const auto plan = make_plan(request, {HostFacts{.ports = {1, 2, 3}, .address = "A"}});
+    const bool there = values(plan->variables[0]).contains("TF_CONFIG");
+    CHECK(there != plan->tf_cluster.empty());
+    CHECK(there != plan->hosts[0].ranks[0].tf_task.empty());
+    return there;
+  };
+  CHECK_FALSE(has_tf_config());
+  CHECK(ports_needed(request, 0) == 2);
+  request.frameworks.tf = true;
+  CHECK(has_tf_config());
+  CHECK(ports_needed(request, 0) == 3);
+  request.frameworks = {.tf_roles = *parse_tf_roles("worker=1", 1)};
+  CHECK(has_tf_config());
+  request.frameworks = {};
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  CHECK(has_tf_config());
+}
+
+TEST_CASE("the TF_CONFIG of a job is not handed on to another job that one of its ranks starts") {
+  const Environment rank = {{"DISTRUN_RANK", "1"}, {"TF_CONFIG", "{}"}};
+  CHECK(base_environment(rank, {}).variables.empty());
+  CHECK(base_environment(rank, {}).removed == std::vector<std::string>{"TF_CONFIG"});
+  CHECK(base_environment(rank, {.forwarded = {"TF_CONFIG"}}).variables.contains("TF_CONFIG"));
+  CHECK(base_environment({{"TF_CONFIG", "{}"}}, {}).variables.contains("TF_CONFIG"));
+}
+
 TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect is told") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
