@@ -26,6 +26,8 @@ constexpr std::string_view kMca =
 constexpr std::string_view kMapBy =
     "leave it out: ranks fill host after host; for N on each host use --nproc-per-node N";
 constexpr std::string_view kFolder = "leave it out: ranks run in the folder that distrun is typed in; cd there first";
+constexpr std::string_view kFiles = "leave it out: --output-dir writes what each rank says to files";
+constexpr std::string_view kForward = "use -x NAME=VALUE";
 constexpr std::string_view kExplain = "use --explain, which starts nothing";
 
 constexpr Habit kHabits[] = {
@@ -46,12 +48,14 @@ constexpr Habit kHabits[] = {
     {"slots-per-host", 1, kPerHost},
     {"host-discovery-script", 1, "the hosts are fixed: use -H or --hostfile"},
     {"reset-limit", 1, "leave it out: a job whose rank fails ends; start it again from a checkpoint"},
+    {"blacklist-cooldown-range", 2, "leave it out: the hosts are fixed"},
     {"elastic-timeout", 1, "leave it out: the number of ranks is fixed"},
     {"gloo", 0, kNoController},
     {"jsrun", 0, kNoController},
     {"tcp", 0, "leave it out: it is for Horovod's MPI"},
     {"mpi-args", 1, "leave it out: no mpirun is started (with --mpi one is, and takes OMPI_MCA_name=value)"},
     {"mpi-threads-disable", 0, "leave it out: it is for Horovod's MPI"},
+    {"no-mpi-threads-disable", 0, "leave it out: it is for Horovod's MPI"},
     {"binding-args", 1, "use --bind-to"},
     {"thread-affinity", 1, "use --bind-to core"},
     {"num-nccl-streams", 1, "leave it out: there is nothing to set"},
@@ -72,6 +76,8 @@ constexpr Habit kHabits[] = {
     {"no-hierarchical-allreduce", 0, kHierarchical},
     {"hierarchical-allgather", 0, kHierarchical},
     {"no-hierarchical-allgather", 0, kHierarchical},
+    {"torus-allreduce", 0, kHierarchical},
+    {"no-torus-allreduce", 0, kHierarchical},
     {"autotune", 0, kNoTuning},
     {"no-autotune", 0, kNoTuning},
     {"autotune-log-file", 1, kNoTuning},
@@ -84,9 +90,11 @@ constexpr Habit kHabits[] = {
     {"stall-check-warning-time-seconds", 1, "use --stall-warning-time"},
     {"stall-check-shutdown-time-seconds", 1, "use --stall-shutdown-time"},
     {"log-hide-timestamp", 0, "leave it out (--timestamp puts one before each line)"},
+    {"no-log-hide-timestamp", 0, "use --timestamp"},
     {"log-without-timestamp", 0, "leave it out (--timestamp puts one before each line)"},
     {"log-with-timestamp", 0, "use --timestamp"},
     {"prefix-output-with-timestamp", 0, "use --timestamp"},
+    {"prefix-timestamp", 0, "use --timestamp"},
     // mpirun, mpiexec
     {"mca", 2, kMca},
     {"gmca", 2, kMca},
@@ -106,8 +114,10 @@ constexpr Habit kHabits[] = {
     {"f", 1, "use --hostfile"},
     {"N", 1, "use --nproc-per-node for ranks on each host (mpirun), -H for hosts (srun)"},
     {"perhost", 1, kPerHost},
-    {"genv", 2, "use -x NAME=VALUE"},
+    {"genv", 2, kForward},
+    {"-env", 2, kForward},  // --env is ours
     {"genvlist", 1, "use -x NAME for each"},
+    {"envlist", 1, "use -x NAME for each"},
     {"genvall", 0, kInherit},
     {"envall", 0, kInherit},
     {"iface", 1, "use --network"},
@@ -115,8 +125,7 @@ constexpr Habit kHabits[] = {
     {"merge", 0, "use --output-dir, which writes merged.log"},
     {"propagate", 0, "ranks have this shell's limit of open files, and on other hosts all other limits of those hosts"},
     // torchrun, accelerate, deepspeed
-    {"standalone", 0,
-     "leave it out: a job without -H, --hostfile or an allocation is on this machine"},
+    {"standalone", 0, "leave it out: a job without -H, --hostfile or an allocation is on this machine"},
     {"nnodes", 1, kOnce},
     {"node-rank", 1, kOnce},
     {"rdzv-endpoint", 1, kOnce},
@@ -134,7 +143,20 @@ constexpr Habit kHabits[] = {
     {"monitor-interval", 1, "leave it out: the end of a rank is noticed at once"},
     {"start-method", 1, "leave it out: ranks are programs of their own"},
     {"tee", 1, "leave it out: every rank's lines are shown (--output-dir writes them to files too)"},
+    {"t", 1, "leave it out (torchrun's --tee), or use --timeout SECONDS (srun)"},
     {"redirects", 1, "use --output-dir"},
+    {"r", 1, "use --output-dir"},
+    {"duplicate-stdout-filters", 1, kFiles},
+    {"duplicate-stderr-filters", 1, kFiles},
+    {"logs-specs", 1, kFiles},
+    {"event-log-handler", 1, "leave it out: there is nothing to set"},
+    {"module", 0, "use -m"},
+    {"run-path", 0, "leave it out: ranks are programs of their own"},
+    {"role", 1, "leave it out: all ranks have one role"},
+    {"local-addr", 1, "leave it out: hosts try each other's addresses (--network limits which)"},
+    {"numa-binding", 1, "use --bind-to numa"},
+    {"virtual-local-rank", 0, "use --gpu-visibility one, and device 0 in the script"},
+    {"signals-to-handle", 1, "leave it out: ranks get the signals that end a job, and USR1 and USR2 too"},
     {"log-dir", 1, "use --output-dir"},
     {"local-ranks-filter", 1,
      "leave it out: --fold shows what many ranks write once, and --output-dir has each rank's own"},
@@ -154,11 +176,11 @@ constexpr Habit kHabits[] = {
 std::span<const Habit> habits() { return kHabits; }
 
 const Habit* habit_of(std::string_view word) {
-  std::string name(word.substr(0, word.find('=')));
-  name.erase(0, name.find_first_not_of('-'));
-  std::replace(name.begin(), name.end(), '_', '-');
-  const auto found =
-      std::find_if(std::begin(kHabits), std::end(kHabits), [&name](const Habit& habit) { return habit.name == name; });
+  std::string spelt(word.substr(0, word.find('=')));
+  std::replace(spelt.begin(), spelt.end(), '_', '-');
+  const std::string name = spelt.substr(std::min(spelt.find_first_not_of('-'), spelt.size()));
+  const auto found = std::find_if(std::begin(kHabits), std::end(kHabits),
+                                  [&](const Habit& habit) { return habit.name == name || habit.name == spelt; });
   return found == std::end(kHabits) ? nullptr : found;
 }
 

@@ -9,7 +9,7 @@
 namespace distrun::launcher {
 
 struct Habit {
-  std::string_view name;  // without dashes in front, and with - for _
+  std::string_view name;  // without dashes in front, and with - for _; with one dash: spelt with one only
   int values;             // so many words behind it are its own, unless it is spelt NAME=VALUE
   std::string_view instead;
 };

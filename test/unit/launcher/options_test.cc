@@ -73,7 +73,8 @@ TEST_CASE("mpirun's options with one dash that distrun has with two") {
 TEST_CASE("each option of another launcher is answered with what to type instead, and hides none of distrun's") {
   const std::string help = parse_arguments({"--help"}).text;
   for (const Habit& habit : habits()) {
-    const std::string dashed = (habit.name.size() == 1 ? "-" : "--") + std::string(habit.name);
+    const char* dashes = habit.name.starts_with('-') ? "" : habit.name.size() == 1 ? "-" : "--";
+    const std::string dashed = dashes + std::string(habit.name);
     INFO(dashed);
     std::vector<std::string> words = {dashed};
     words.insert(words.end(), static_cast<std::size_t>(habit.values), "value");
@@ -86,6 +87,10 @@ TEST_CASE("each option of another launcher is answered with what to type instead
     }
   }
   CHECK(has(refused({"--gloo", "p"}), "leave it out"));
+  CHECK(has(refused({"-env", "A", "1", "-prefix-timestamp", "p"}), "-prefix-timestamp is not an option of distrun"));
+  CHECK(has(refused({"-env", "A=1", "-r", "3", "p"}), "-r is not an option of distrun: use --output-dir"));
+  CHECK(has(refused({"--blacklist-cooldown-range", "15", "30", "-t", "3", "p"}), "-t is not an option of distrun"));
+  CHECK(parsed({"--env", "none", "p"}).env_mode == EnvMode::kNone);
   CHECK(has(refused({"-tag-output", "p"}), "-tag-output is not an option of distrun: leave it out"));
   CHECK(has(refused({"--master_port=1", "p"}), "--master_port is not an option of distrun: leave it out"));
 }
