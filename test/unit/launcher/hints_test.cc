@@ -1,0 +1,145 @@
+#include "launcher/plan/hints.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/plan/imports.h"
+
+namespace distrun::launcher {
+namespace {
+
+TEST_CASE("what a script imports is found behind import and from alone") {
+  const Imports found =
+      imports_in("import torch\n  from mpi4py import MPI\nimport horovod.torch as hvd\n#import jax\n");
+  CHECK((found.mpi4py && found.horovod && !found.jax_job && !found.distrun));
+  CHECK(imports_in("import jax\njax.distributed.initialize()").jax_job);
+  CHECK(imports_in("import jax\nhvd.initialize_distributed()").jax_job);
+  CHECK_FALSE(imports_in("import jax").jax_job);
+  CHECK(imports_in("import jax\njax.distributed.initialize()").jax_unaided);
+  CHECK_FALSE(imports_in("import jax\njax.distributed.initialize(address, 2, 0)").jax_unaided);
+  CHECK(imports_in("import jax, flax\nimport distrun.jax").distrun);
+  CHECK_FALSE(imports_in("import jaxtyping\nprint('import jax')\ndistributed.initialize()").jax_job);
+  CHECK(imports_in("p.add_argument('--local_rank', default=-1)").local_rank_option);
+  CHECK(imports_in("p.add_argument(\"--local-rank\", type=int)").local_rank_option);
+  CHECK_FALSE(imports_in("p.add_argument('--local_rank')\nos.environ['LOCAL_RANK']").local_rank_option);
+  CHECK_FALSE(imports_in("# python -m torch.distributed.launch passes --local_rank").local_rank_option);
+  CHECK_FALSE(imports_in("p.add_argument('--local_ranks_filter')").local_rank_option);
+  CHECK(imports_in("import jax\njax.distributed.initialize()").jax_unaided);
+  CHECK_FALSE(imports_in("import jax\nos.environ.get('JAX_PROCESS_ID')\njax.distributed.initialize()").jax_unaided);
+  CHECK(imports_in("from tensorflow.experimental import dtensor\ndtensor.initialize_accelerator_system()").dtensor);
+  CHECK(imports_in("mesh = tf.experimental.dtensor.create_distributed_mesh([('x', 2)])").dtensor);
+  CHECK_FALSE(imports_in("mesh = dtensor.create_mesh([('x', 2)])").dtensor);
+  CHECK_FALSE(imports_in("os.environ['DTENSOR_JOBS'] = jobs\ndtensor.initialize_accelerator_system()").dtensor);
+  CHECK(imports_in("rank = int(os.environ.get('SLURM_PROCID', 0))").slurm_rank);
+  CHECK_FALSE(imports_in("if 'RANK' in os.environ: a()\nelif \"SLURM_PROCID\" in os.environ: b()").slurm_rank);
+}
+
+TEST_CASE("a command that starts processes itself is known by its name or module") {
+  using Words = std::vector<std::string>;
+  CHECK(launcher_in({"torchrun", "--nproc-per-node", "2", "train.py"}) == "torchrun");
+  CHECK(launcher_in({"/opt/venv/bin/deepspeed", "train.py"}) == "deepspeed");
+  CHECK(launcher_in({"accelerate", "launch", "train.py"}) == "accelerate launch");
+  CHECK(launcher_in({"python3.11", "-u", "-m", "torch.distributed.run", "x.py"}) == "python -m torch.distributed.run");
+  for (const Words& words : {Words{"accelerate", "env"}, Words{"python", "torchrun.py"}, Words{"python", "-m", "train"},
+                             Words{"python", "-m"}, Words{"python", "-"}, Words{"./mpirun_all"}, Words{"accelerate"}}) {
+    CHECK(launcher_in(words).empty());
+  }
+}
+
+TEST_CASE("a launcher behind distrun is told of where a host has several ranks") {
+  PlanRequest request{.frameworks = {.launcher = "torchrun"}};
+  const auto hints = [&request](const std::vector<HostSlots>& hosts) {
+    request.assignment = *assign({.hosts = hosts});
+    return make_plan(request, std::vector<HostFacts>(hosts.size()))->hints;
+  };
+  CHECK(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}).empty());
+  REQUIRE(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}).size() == 1);
+  CHECK(hints({{.name = "a", .slots = 2}})[0].starts_with(
+      "torchrun starts processes of its own, and here several ranks of a host run it, each a job by itself: type"));
+  request.frameworks.launcher.clear();
+  CHECK(hints({{.name = "a", .slots = 2}}).empty());
+}
+
+TEST_CASE("a script for another launcher that is started without it is told") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  const auto hints = [&request](const FrameworkRequest& frameworks) {
+    request.frameworks = frameworks;
+    return make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}})->hints;
+  };
+  REQUIRE(hints({.imports = {.mpi4py = true}}).size() == 1);
+  CHECK(hints({.imports = {.mpi4py = true}})[0].starts_with("the script imports mpi4py: without --mpi each rank is"));
+  REQUIRE(hints({.imports = {.horovod = true}}).size() == 1);
+  CHECK(hints({.imports = {.horovod = true}})[0].find("import distrun.torch as hvd") != std::string::npos);
+  CHECK(hints({.imports = {.horovod = true, .distrun = true}}).empty());
+  CHECK(hints({.imports = {.mpi4py = true, .horovod = true}, .mpi = true}).empty());
+  REQUIRE(hints({.imports = {.local_rank_option = true}}).size() == 1);
+  CHECK(hints({.imports = {.local_rank_option = true}})[0].starts_with("the script takes --local_rank"));
+  CHECK(hints({.imports = {.distrun = true, .local_rank_option = true}}).empty());
+  REQUIRE(hints({.imports = {.jax_unaided = true}}).size() == 1);
+  CHECK(hints({.imports = {.jax_unaided = true}})[0].find("add --mimic openmpi") != std::string::npos);
+  CHECK(hints({.imports = {.jax_unaided = true}, .mimic = Mimic::kSlurm}).empty());
+  CHECK(hints({.imports = {.jax_unaided = true}, .mpi = true}).empty());
+  REQUIRE(hints({.imports = {.slurm_rank = true}}).size() == 1);
+  CHECK(hints({.imports = {.slurm_rank = true}})[0].find("add --mimic slurm") != std::string::npos);
+  CHECK(hints({.imports = {.slurm_rank = true}, .mimic = Mimic::kSlurm}).empty());
+  CHECK(hints({.imports = {.distrun = true, .slurm_rank = true}}).empty());
+  REQUIRE(hints({.imports = {.dtensor = true}}).size() == 1);
+  CHECK(hints({.imports = {.dtensor = true}})[0].find("by DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
+  CHECK(hints({.imports = {.dtensor = true, .distrun = true}}).empty());
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
+  CHECK(hints({.imports = {.mpi4py = true}}).empty());
+}
+
+TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
+  PlanRequest request;
+  request.frameworks.imports.jax_job = true;
+  HostFacts host{.ports = {1, 2, 3, 4}, .address = "A"};
+  for (const char* bus : {"0000:01:00.0", "0000:02:00.0"}) host.topology.gpus.push_back({.bus = bus});
+  const auto hints = [&](int ranks) {
+    request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}, .ranks = ranks});
+    return make_plan(request, {host})->hints;
+  };
+  REQUIRE(hints(1).size() == 1);
+  CHECK(hints(1)[0].find("rank 0 uses 1 of the 2 GPUs of its host") != std::string::npos);
+  CHECK(hints(2).empty());
+  request.gpus_per_rank = 2;
+  CHECK(hints(1).empty());
+  request.gpus_per_rank = 0;
+  request.frameworks.imports.jax_job = false;
+  CHECK(hints(1).empty());
+}
+
+TEST_CASE("variables that have OpenMP bind threads are told of where ranks share cores") {
+  PlanRequest request;
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
+  HostFacts host{.address = "A"};
+  for (int cpu = 0; cpu < 2; ++cpu) host.topology.cpus.push_back({.id = cpu, .core = cpu});
+  const auto hints = [&](const Environment& base, BindTo bind_to = BindTo::kAuto) {
+    request.base = base_environment(base, {});
+    request.bind_to = bind_to;
+    return make_plan(request, {host})->hints;
+  };
+  REQUIRE(hints({{"OMP_PROC_BIND", "close"}}).size() == 1);
+  CHECK(hints({{"OMP_PROC_BIND", "close"}})[0] ==
+        "OMP_PROC_BIND=close has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the "
+        "same ones: add --bind-to core, or unset OMP_PROC_BIND");
+  CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kNuma).size() == 1);
+  CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kCore).empty());
+  for (const char* name : {"OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    CHECK(hints({{name, "{0}"}}).size() == 1);
+    CHECK(hints({{name, "{0}"}, {"OMP_PROC_BIND", "False"}}).empty());
+  }
+  CHECK(hints({{"KMP_AFFINITY", "granularity=fine,compact,1,0"}}).size() == 1);
+  CHECK(hints({{"KMP_AFFINITY", "none"}}).empty());
+  CHECK(hints({{"OMP_PROC_BIND", ""}, {"OMP_NUM_THREADS", "1"}}).empty());
+  // Each has a machine to itself.
+  request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}});
+  request.base = base_environment({{"OMP_PROC_BIND", "close"}}, {});
+  for (const BindTo bind_to : {BindTo::kNone, BindTo::kNuma}) {
+    request.bind_to = bind_to;
+    CHECK(make_plan(request, {host, host})->hints.empty());
+  }
+}
+
+}  // namespace
+}  // namespace distrun::launcher
