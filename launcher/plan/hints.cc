@@ -132,13 +132,12 @@ void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, H
   if (request.bind_to == BindTo::kCore) return;  // there are too few
   const std::string name = binder_of_threads(request.base.variables);
   if (name.empty() || !ranks_share_cores(plan)) return;
-  out.push_back(name + "=" + value_of(request.base.variables, name) +
+  out.push_back(name +
                 " has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the same ones: "
-                "add --bind-to core, or unset " +
-                name);
+                "add --bind-to core, or unset it");
 }
 
-// A habit from srun, and from the config files of accelerate: each rank starts a job of its own, all at one port.
+// As under srun with one task on each node. Here each rank starts a job of its own, all of them at one port.
 void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints& out) {
   const bool several =
       std::any_of(plan.places.begin(), plan.places.end(), [](const Place& place) { return place.local_size > 1; });

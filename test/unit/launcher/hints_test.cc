@@ -121,8 +121,8 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   };
   REQUIRE(hints({{"OMP_PROC_BIND", "close"}}).size() == 1);
   CHECK(hints({{"OMP_PROC_BIND", "close"}})[0] ==
-        "OMP_PROC_BIND=close has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the "
-        "same ones: add --bind-to core, or unset OMP_PROC_BIND");
+        "OMP_PROC_BIND has OpenMP bind the threads of each rank to cores, and ranks that share theirs choose the same "
+        "ones: add --bind-to core, or unset it");
   CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kNuma).size() == 1);
   CHECK(hints({{"OMP_PROC_BIND", "close"}}, BindTo::kCore).empty());
   for (const char* name : {"OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
