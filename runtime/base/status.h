@@ -13,7 +13,7 @@ namespace distrun {
 // The numeric values are part of the C API (distrun_code): append, never renumber.
 enum class Errc : int {
   kOk = 0,
-  kInvalidArgument = 1,  // the caller's mistake, refused locally
+  kInvalidArgument = 1,  // a mistake in itself: refused locally, or on every rank where it shows only there
   kDuplicateName = 2,    // a tensor of this name is still in flight on this rank
   kMismatch = 3,         // ranks disagree on dtype, shape, op, scale, root, group or device; delivered to every rank
   kRankLost = 4,         // a rank died or its host is unreachable; ends the job

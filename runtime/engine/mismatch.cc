@@ -141,7 +141,7 @@ bool compatible(const Signature& a, const Signature& b) {
 }
 
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context) {
-  ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor), .ranks = *context.members};
+  ErrorInfo error{.code = Errc::kInvalidArgument, .tensor = std::string(context.tensor), .ranks = *context.members};
   const bool by_rows = rows_differ_by_right(signature.kind) || signature.kind == OpKind::kReducescatter;
   if (by_rows && signature.shape.empty()) {
     error.message = "tensor '" + error.tensor + "': " + std::string(name_of(signature.kind)) +

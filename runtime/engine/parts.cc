@@ -69,7 +69,7 @@ bool shares_equally(std::int64_t rows, std::span<const std::int64_t> splits) {
 }
 
 std::optional<ErrorInfo> check_splits(std::span<const SplitsOf> members, const MismatchContext& context) {
-  ErrorInfo error{.code = Errc::kMismatch, .tensor = std::string(context.tensor)};
+  ErrorInfo error{.code = Errc::kInvalidArgument, .tensor = std::string(context.tensor)};
   std::string first;
   for (const SplitsOf& one : members) {
     const std::string fault = fault_of(one, context.members->size());

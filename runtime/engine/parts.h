@@ -26,7 +26,7 @@ struct SplitsOf {
 bool shares_equally(std::int64_t rows, std::span<const std::int64_t> splits);
 // What is wrong with them: a wrong number of splits, a negative one, more rows than there are, rows that cannot be
 // shared equally, unequal splits of more than kMaxSplitMembers, more than kMaxAlltoallMembers. Rows beyond the sum of
-// the splits are sent to nobody.
+// the splits are sent to nobody. An invalid argument: splits may differ, so nobody disagrees.
 std::optional<ErrorInfo> check_splits(std::span<const SplitsOf> members, const MismatchContext& context);
 
 // Rows that each member sends to each, at i * members + j, from what the log carries: dimension 0 of each member when

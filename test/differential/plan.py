@@ -209,7 +209,7 @@ def inputs_of(program: Program, item: Item, rank: int, repeat: int) -> list[Arra
 def error_of(item: Item) -> str:
     """The name of the exception that every member gets; empty: none."""
     if item.mistake:
-        return "Mismatch"
+        return "InvalidArgument" if item.mistake == "splits" else "Mismatch"
     if not item.joined:
         return ""
     if item.kind in ("alltoall", "reducescatter") or (item.kind == "broadcast" and item.root in item.joined):

@@ -83,7 +83,7 @@ void Oracle::completed(int rank, int slot, int round, const Handle& handle, Time
                   std::to_string(static_cast<int>(expected)));
   }
   const int odd = odd_rank(program, unit, round);
-  if (status.code() == Errc::kMismatch && odd >= 0) names(odd, status, what);
+  if (status.code() == expected && !cut_off && odd >= 0) names(odd, status, what);
   if (!status.ok() || expected != Errc::kOk) return;  // what deviates has no rows to compare
   const auto rows = received_rows(program, slot, round, rank);
   if (!rows.empty() && handle.output().first_dims != rows) {

@@ -89,22 +89,24 @@ bool is_any(const Submission&) { return true; }
 
 struct DeviationRow {
   bool on_all;  // all ranks agree on something that is wrong
+  Errc outcome;
   bool (*applies)(const Submission&);
   void (*apply)(Submission&);
 };
 const std::array kDeviations = {
-    DeviationRow{false, is_any,
+    DeviationRow{false, Errc::kMismatch, is_any,
                  [](Submission& s) { s.kind = s.kind == OpKind::kBarrier ? OpKind::kAllreduce : OpKind::kBarrier; }},
-    DeviationRow{false, is_data, [](Submission& s) { s.dtype = s.dtype == DType::kF32 ? DType::kI64 : DType::kF32; }},
-    DeviationRow{false, is_data, [](Submission& s) { s.shape.push_back(2); }},
-    DeviationRow{false, is_allreduce,
+    DeviationRow{false, Errc::kMismatch, is_data,
+                 [](Submission& s) { s.dtype = s.dtype == DType::kF32 ? DType::kI64 : DType::kF32; }},
+    DeviationRow{false, Errc::kMismatch, is_data, [](Submission& s) { s.shape.push_back(2); }},
+    DeviationRow{false, Errc::kMismatch, is_allreduce,
                  [](Submission& s) { s.reduce = s.reduce == ReduceOp::kSum ? ReduceOp::kMax : ReduceOp::kSum; }},
-    DeviationRow{false, is_allreduce, [](Submission& s) { s.prescale = 0.25; }},
-    DeviationRow{false, is_allreduce, [](Submission& s) { s.postscale = 0.25; }},
-    DeviationRow{false, is_broadcast, [](Submission& s) { s.root += 1; }},
-    DeviationRow{true, is_broadcast, [](Submission& s) { s.root = -1; }},
-    DeviationRow{true, is_by_rows, [](Submission& s) { s.shape.clear(); }},
-    DeviationRow{false, is_alltoall, [](Submission& s) { s.splits.assign(1, -1); }},
+    DeviationRow{false, Errc::kMismatch, is_allreduce, [](Submission& s) { s.prescale = 0.25; }},
+    DeviationRow{false, Errc::kMismatch, is_allreduce, [](Submission& s) { s.postscale = 0.25; }},
+    DeviationRow{false, Errc::kMismatch, is_broadcast, [](Submission& s) { s.root += 1; }},
+    DeviationRow{true, Errc::kInvalidArgument, is_broadcast, [](Submission& s) { s.root = -1; }},
+    DeviationRow{true, Errc::kInvalidArgument, is_by_rows, [](Submission& s) { s.shape.clear(); }},
+    DeviationRow{false, Errc::kInvalidArgument, is_alltoall, [](Submission& s) { s.splits.assign(1, -1); }},
 };
 constexpr int kUngrouped = static_cast<int>(kDeviations.size());  // a rank submits a group's tensors one by one
 
@@ -343,7 +345,12 @@ Errc outcome_of(const Program& program, const Unit& unit, int round) {
   Errc outcome = Errc::kOk;
   for (const int slot : unit.slots) {
     const Slot& plan = program.slots[static_cast<std::size_t>(slot)];
-    if (program.deviations.contains({slot, round}) || meets_rival(program, unit)) return Errc::kMismatch;
+    if (meets_rival(program, unit)) return Errc::kMismatch;
+    const auto found = program.deviations.find({slot, round});
+    if (found != program.deviations.end()) {
+      const int row = found->second.row;
+      return row == kUngrouped ? Errc::kMismatch : kDeviations[static_cast<std::size_t>(row)].outcome;
+    }
     if (joined && !goes_without(plan.first, has_joined(plan.first.root))) outcome = Errc::kInvalidArgument;
   }
   return outcome;

@@ -82,8 +82,8 @@ bool is_grouped(const Program& program, const Unit& unit, int round, int rank);
 // Rounds that the rank submits before it joins.
 int rounds_of(const Program& program, const Unit& unit, int rank);
 bool meets_rival(const Program& program, const Unit& unit);
-// kOk; kMismatch where some rank deviates in some tensor of the unit; kInvalidArgument where one cannot run because
-// some rank has joined.
+// kOk; what the deviation in some tensor of the unit makes; kInvalidArgument where one cannot run because some rank has
+// joined.
 Errc outcome_of(const Program& program, const Unit& unit, int round);
 // The one rank that deviates in some tensor of the unit; -1: none, all alike, or different ones.
 int odd_rank(const Program& program, const Unit& unit, int round);

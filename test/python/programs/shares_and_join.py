@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from checks import raises, run
 
-import distrun
 import distrun.numpy as nhvd
 import distrun.torch as hvd
 
@@ -69,11 +68,11 @@ def check_reducescatter() -> None:
 
 def check_errors_on_every_rank() -> None:
     if hvd.size() > 1:
-        with raises(distrun.Mismatch, "the splits"):
+        with raises(ValueError, "the splits"):
             hvd.alltoall(torch.ones(4), splits=[9] * hvd.size() if hvd.rank() == 1 else None, name="wrong")
-    with raises(distrun.Mismatch, "0 dimensions"):
+    with raises(ValueError, "0 dimensions"):
         hvd.alltoall(torch.tensor(1.0))
-    with raises(distrun.Mismatch, "0 dimensions"):
+    with raises(ValueError, "0 dimensions"):
         hvd.reducescatter(torch.tensor(1.0))
     with raises(ValueError, "whole numbers"):
         hvd.alltoall(torch.ones(2), splits=[0.5])

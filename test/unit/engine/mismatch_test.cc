@@ -124,11 +124,14 @@ TEST_CASE("what all ranks agree on can still be wrong") {
   gather.shape = {};
   const auto zero = check_agreed(gather, kContext);
   REQUIRE(zero);
+  CHECK(zero->code == Errc::kInvalidArgument);
   CHECK(has(zero->message, "0 dimensions"));
   Signature root = kBroadcast;
   root.root = 4;
   const auto outside = check_agreed(root, kContext);
   REQUIRE(outside);
+  CHECK(outside->code == Errc::kInvalidArgument);
+  CHECK(outside->ranks == *kContext.members);
   CHECK(has(outside->message, "root rank 4"));
 }
 
