@@ -104,7 +104,12 @@ class TorchAdapter:
         return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
 
     def integers(self, values: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32)
+        return torch.tensor(values, dtype=torch.int32, device="cpu")
+
+
+def place_of(splits: object) -> torch.device:
+    """Where alltoall's received splits are wanted: with its `splits`, on the CPU if those are no tensor."""
+    return splits.device if isinstance(splits, torch.Tensor) else torch.device("cpu")
 
 
 collective = Collectives[torch.Tensor](TorchAdapter())

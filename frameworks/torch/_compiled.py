@@ -24,7 +24,7 @@ from distrun.process_sets import ProcessSet, find, registered_id
 from torch._library.effects import EffectType
 
 from . import autograd
-from ._adapter import collective
+from ._adapter import collective, place_of
 
 Tensors = Sequence[torch.Tensor]
 _Named = tuple[str, bool, int]
@@ -118,7 +118,7 @@ def _alltoall(
     """The received rows, and how many come from each member. A list: inductor loses symbolic sizes in a tuple's."""
     what, _ = _what(Kind.ALLTOALL, [tensor], name, grouped, members)
     output, received = collective.alltoall_sizes(tensor, split_rows(splits), what).wait()
-    return [output, collective.adapter.integers(received)]
+    return [output, collective.adapter.integers(received).to(place_of(splits))]
 
 
 @_operator("alltoall_grad", f"(Tensor gradient, SymInt rows, Tensor received, {_NAMED}) -> Tensor")
@@ -150,7 +150,8 @@ def _exchanged(
     tensor: torch.Tensor, splits: torch.Tensor | None, name: str, grouped: bool, members: int
 ) -> list[torch.Tensor]:
     rows = torch.library.get_ctx().new_dynamic_size()
-    return [*_with_rows([tensor], [rows]), torch.empty(find(members).size() or 1, dtype=torch.int32)]
+    received = torch.empty(find(members).size() or 1, dtype=torch.int32, device=place_of(splits))
+    return [*_with_rows([tensor], [rows]), received]
 
 
 def _shares(tensors: Tensors, name: str, grouped: bool, members: int, *_: Any) -> list[torch.Tensor]:
@@ -245,6 +246,8 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_se
 
 def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
     """The output; with splits the pair of it and the received rows."""
-    rows = splits if splits is None or isinstance(splits, torch.Tensor) else torch.tensor(splits, dtype=torch.int32)
+    rows = splits
+    if splits is not None and not isinstance(splits, torch.Tensor):
+        rows = torch.tensor(splits, dtype=torch.int32, device="cpu")
     output, received = _alltoall(tensor, rows, name or "", False, registered_id(process_set))
     return output if splits is None else (output, received)

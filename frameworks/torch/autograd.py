@@ -149,12 +149,14 @@ def broadcast(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessS
     return outputs
 
 
-def alltoall(tensor: torch.Tensor, splits: tuple[int, ...] | None, what: Call, process_set: ProcessSet) -> Any:
-    """Blocking; the gradient goes back the way the rows came."""
-    if not _wanted([tensor]):
-        return collective.alltoall(tensor, splits, what).wait()
-    output, received = _Alltoall.apply(what, process_set, splits, tensor)
-    return output if splits is None else (output, received)
+def alltoall(
+    tensor: torch.Tensor, splits: tuple[int, ...] | None, what: Call, process_set: ProcessSet
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocking; the output and the received rows. The gradient goes back the way the rows came."""
+    if _wanted([tensor]):
+        return _Alltoall.apply(what, process_set, splits, tensor)  # type: ignore[no-any-return]
+    output, received = collective.alltoall_sizes(tensor, splits, what).wait()
+    return output, collective.adapter.integers(received)
 
 
 def reducescatter(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ from distrun._operations import Handle, checked
 from distrun.process_sets import ProcessSet, global_process_set
 
 from . import autograd
-from ._adapter import collective
+from ._adapter import collective, place_of
 from ._oldest import COMPILE, have
 from .compression import Compression, Compressor
 
@@ -236,9 +236,11 @@ def broadcast_(
 
 def alltoall_async(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Handle[Any]:
-    """Starts an alltoall; synchronize() gives what alltoall returns."""
-    return collective.alltoall(tensor, split_rows(splits), call(Kind.ALLTOALL, name, process_set))
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+    """Starts an alltoall; synchronize() gives the output and the received rows, without splits too, as in Horovod."""
+    rows, place, integers = split_rows(splits), place_of(splits), collective.adapter.integers
+    what = call(Kind.ALLTOALL, name, process_set)
+    return collective.exchange(tensor, rows, what, lambda output, received: (output, integers(received).to(place)))
 
 
 def alltoall(
@@ -247,12 +249,13 @@ def alltoall(
     """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
     splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
-    result is the pair of the output and the rows received from each rank (int32).
+    result is the pair of the output and the rows received from each rank (int32, on the device of `splits`).
     """
     if _compiling():
         return _traced().alltoall(tensor, splits, name, process_set)
-    what = call(Kind.ALLTOALL, name, process_set)
-    return autograd.alltoall(tensor, split_rows(splits), what, process_set)
+    rows, what = split_rows(splits), call(Kind.ALLTOALL, name, process_set)
+    output, received = autograd.alltoall(tensor, rows, what, process_set)
+    return output if splits is None else (output, received.to(place_of(splits)))
 
 
 def reducescatter_async(

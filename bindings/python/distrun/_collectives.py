@@ -234,7 +234,7 @@ class Collectives(Generic[T]):
     def alltoall(self, tensor: T, splits: tuple[int, ...] | None, what: Call) -> Handle[Any]:
         """The rows that each member has sent here, one after the other; with splits also how many each has sent."""
         integers = self.adapter.integers
-        return self._exchange(
+        return self.exchange(
             tensor, splits, what, lambda output, rows: output if splits is None else (output, integers(rows))
         )
 
@@ -242,11 +242,12 @@ class Collectives(Generic[T]):
         self, tensor: T, splits: tuple[int, ...] | None, what: Call
     ) -> Handle[tuple[T, tuple[int, ...]]]:
         """Like alltoall, but always gives the output and how many rows each member has sent."""
-        return self._exchange(tensor, splits, what, lambda output, rows: (output, rows))
+        return self.exchange(tensor, splits, what, lambda output, rows: (output, rows))
 
-    def _exchange(
+    def exchange(
         self, tensor: T, splits: tuple[int, ...] | None, what: Call, make: Callable[[T, tuple[int, ...]], Any]
     ) -> Handle[Any]:
+        """Like alltoall, but gives what `make` does of the output and how many rows each member has sent."""
         work = self.adapter.contiguous(tensor)
         op = what.op(0, self.adapter.describe(work), 0, splits or ())
 

@@ -136,7 +136,12 @@ def check_alltoall_of_uneven_splits() -> None:
     output, received = hvd.alltoall(inputs[rank].to(device()), splits=torch.tensor(rows[rank]))
     parts = [inputs[i][sum(rows[i][:rank]) : sum(rows[i][: rank + 1])] for i in range(size)]
     same(output, torch.cat(parts))
-    assert received.tolist() == [rows[i][rank] for i in range(size)]
+    assert received.device.type == "cpu" and received.tolist() == [rows[i][rank] for i in range(size)]
+    for tensor in (inputs[rank].to(device()), inputs[rank].float().to(device()).requires_grad_()):
+        _, received = hvd.alltoall(tensor, splits=torch.tensor(rows[rank], device=device()))
+        same(received, torch.tensor([rows[i][rank] for i in range(size)], dtype=torch.int32))
+    _, received = hvd.synchronize(hvd.alltoall_async(tensor.detach(), splits=torch.tensor(rows[rank], device=device())))
+    assert received.device == device()
 
 
 def check_reducescatter_of_uneven_parts() -> None:

@@ -42,7 +42,16 @@ def check_alltoall_equal_shares() -> None:
     assert hvd.alltoall(torch.empty(0, 3)).shape == (0, 3)
     columns = torch.arange(4.0 * size).reshape(2, 2 * size).t()  # not contiguous
     assert torch.equal(hvd.alltoall(columns), torch.cat([columns[2 * rank : 2 * rank + 2]] * size))
-    assert hvd.synchronize(hvd.alltoall_async(torch.ones(size), name="a")).tolist() == [1.0] * size
+    assert nhvd.synchronize(nhvd.alltoall_async(np.ones(size), name="a")).tolist() == [1.0] * size
+
+
+def check_alltoall_async_gives_a_pair() -> None:
+    """As Horovod's, whether there are splits or not."""
+    size = hvd.size()
+    for splits in (None, [1] * size, torch.ones(size, dtype=torch.int64)):
+        output, received = hvd.synchronize(hvd.alltoall_async(torch.ones(size), splits, name="a"))
+        assert output.tolist() == [1.0] * size
+        assert received.dtype == torch.int32 and received.tolist() == [1] * size
 
 
 def check_reducescatter() -> None:
