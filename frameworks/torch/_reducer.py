@@ -32,6 +32,7 @@ from .sparse import sparse_allreduce_async
 _BATCH_BYTES = 1 << 20
 
 _UNKNOWN = -1
+_ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
 _TRIES = 2
 
 _TOO_MANY = (
@@ -49,6 +50,7 @@ class Options(NamedTuple):
     passes: int
     sparse_as_dense: bool
     process_set: ProcessSet
+    steps_sparse: bool  # the optimizer refuses gradients that are not sparse
 
 
 class _Group:
@@ -376,12 +378,13 @@ class Reducer:
         self._ready_bytes += work.nbytes
 
     def _gradient(self, slot: _Slot) -> torch.Tensor:
-        param = slot.param
+        param, options = slot.param, self.options
         if param.grad is None:
-            param.grad = _zeros(param, slot.layout)
+            no_rank_has_one = slot.layout == _UNKNOWN and options.steps_sparse and not options.sparse_as_dense
+            param.grad = _zeros(param, _ROWS if no_rank_has_one else slot.layout)
             slot.lent = not param.requires_grad
         elif param.grad.is_sparse:
-            if self.options.sparse_as_dense or slot.layout == 0:
+            if options.sparse_as_dense or slot.layout == 0:
                 param.grad = param.grad.to_dense()
         elif slot.layout > 0:
             param.grad = param.grad.to_sparse(slot.layout)
@@ -462,6 +465,9 @@ class Reducer:
         if result.data_ptr() != grad.data_ptr() or result.dtype != grad.dtype:
             with torch.no_grad():
                 grad.copy_(result)
+        if self.options.steps_sparse and self.options.sparse_as_dense and slot.param.grad is not None:
+            # By rows on all ranks, also where this one had no gradient and cannot know.
+            slot.param.grad = grad.to_sparse(_ROWS)
 
     def _forget(self, slots: list[_Slot]) -> None:
         for slot in slots:

@@ -263,7 +263,8 @@ def DistributedOptimizer(
     Gradients travel while backward still computes others. compression: see Compression. backward_passes_per_step: local
     passes before gradients are sent (their sum is). gradient_predivide_factor: part of the average is taken before the
     sum, for narrow number formats. groups: parameters whose gradients are reduced together, as a number of equal groups
-    or lists of parameters. sparse_as_dense: sparse gradients are made dense first.
+    or lists of parameters. sparse_as_dense: sparse gradients are reduced as dense ones, and stay so for the step, but
+    for that of SparseAdam.
     """
     if isinstance(optimizer, InFront):
         raise ValueError("the optimizer is distributed already.")
@@ -282,7 +283,13 @@ def DistributedOptimizer(
     params = [param for options in optimizer.param_groups for param in options["params"]]
     grouping = _grouping([param for param in params if param.requires_grad], groups)
     options = Options(
-        compression, reduce, gradient_predivide_factor, backward_passes_per_step, sparse_as_dense, process_set
+        compression,
+        reduce,
+        gradient_predivide_factor,
+        backward_passes_per_step,
+        sparse_as_dense,
+        process_set,
+        steps_sparse=isinstance(optimizer, torch.optim.SparseAdam),
     )
     reducer = Reducer(options, _prefix(process_set))
     if active:
