@@ -35,10 +35,21 @@ _UNKNOWN = -1
 _ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
 _TRIES = 2
 
-_TOO_MANY = (
-    "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
-    "backward_passes_per_step to accumulate gradients locally."
+_alive: weakref.WeakSet[Reducer] = weakref.WeakSet()
+
+# Who meets it need not see that a second backward runs through the same parameter.
+FREEZE = (
+    "If another optimizer's backward runs through it (a GAN's discriminator), freeze it meanwhile with "
+    "requires_grad_(False), or call its optimizer's synchronize() afterwards."
 )
+
+
+def _too_many(name: str) -> AssertionError:
+    return AssertionError(
+        "Gradients were computed more than backward_passes_per_step times before call to step(): that of "
+        f"{name} comes again. {FREEZE} Increase backward_passes_per_step to accumulate gradients locally. A checkpoint "
+        "of activations that computes it twice takes use_reentrant=False."
+    )
 
 
 class Options(NamedTuple):
@@ -87,6 +98,8 @@ class _Slot:
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
+        # Those of other optimizers that reduce the same gradient too, where to do that twice changes it.
+        self.rivals: list[weakref.ref[_Slot]] = []
 
     def take_back(self) -> None:
         """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
@@ -103,6 +116,7 @@ class Reducer:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
+        self._by_param: dict[int, _Slot] = {}
         self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
         self._frozen: list[tuple[torch.Tensor, str]] = []
@@ -120,6 +134,7 @@ class Reducer:
         self.arrived = 0  # gradients that backward has made so far
         # The parameters outlive the optimizer: their hooks must not keep it alive, and go when it goes.
         weakref.finalize(self, _remove_hooks, self._hooks)
+        _alive.add(self)
 
     def new_group(self, number: int) -> _Group:
         """A group for `add`."""
@@ -138,7 +153,9 @@ class Reducer:
             group.slots.append(slot)
             group.missing += 1
         self._slots.append(slot)
+        self._by_param[id(param)] = slot
         self._undecided.append(slot)
+        self._meet_rivals(slot)
         reducer = weakref.ref(self)
 
         def on_gradient(_: torch.Tensor) -> None:
@@ -151,6 +168,10 @@ class Reducer:
     def outstanding(self) -> bool:
         """True if a gradient is on its way: it must not be changed now."""
         return self._queued > 0
+
+    def first_outstanding(self) -> str:
+        """The name of a parameter whose gradient is on its way."""
+        return next(slot.name for slot in self._slots if slot.queued)
 
     def finish(self) -> None:
         """Sends what backward did not compute, waits for all, and puts the results into the gradients.
@@ -212,11 +233,21 @@ class Reducer:
             if slot.feedback is not None:
                 slot.feedback.forget()
 
+    def _meet_rivals(self, slot: _Slot) -> None:
+        """An optimizer may be made anew while the old one is still there: it is no mistake before both are in use."""
+        for other in _alive:
+            if other is self or other.options.process_set is not self.options.process_set:
+                continue
+            rival = other._by_param.get(id(slot.param))
+            if rival is not None and {self.options.op, other.options.op} != {ReduceOp.AVERAGE}:
+                slot.rivals.append(weakref.ref(rival))
+                rival.rivals.append(weakref.ref(slot))
+
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
             self.arrived += 1
             if slot.queued:
-                raise AssertionError(_TOO_MANY)
+                raise _too_many(slot.name)
             slot.passes_left -= 1
             if slot.passes_left <= 0:
                 self._queue(slot)
@@ -225,6 +256,8 @@ class Reducer:
 
     def _queue(self, slot: _Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as handed over
+        if slot.rivals:
+            _refuse_rivals(slot)
         slot.queued = True
         self._queued += 1
         group = slot.group
@@ -479,6 +512,17 @@ class Reducer:
             slot.tries, slot.error = 0, None
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
+
+
+def _refuse_rivals(slot: _Slot) -> None:
+    """InvalidArgument if another optimizer has the same gradient on its way."""
+    if any(rival is not None and rival.queued for rival in (one() for one in slot.rivals)):
+        raise errors.InvalidArgument(
+            f"the parameter {slot.name} is in two DistributedOptimizers, and the second one would reduce once more "
+            "what the first has reduced, which changes all but an average. Put it into one of them only (an optimizer "
+            "may have several parameter groups), or use op=Average in both.",
+            tensor=slot.name,
+        )
 
 
 def _stayed(slot: _Slot) -> None:

@@ -12,7 +12,7 @@ from distrun import _collectives
 from distrun._abi import ReduceOp
 from distrun.process_sets import ProcessSet, global_process_set, has_peers, number_kept
 
-from ._reducer import Options, Reducer
+from ._reducer import FREEZE, Options, Reducer
 from .compression import Compression, Compressor
 from .ops import allreduce
 
@@ -136,7 +136,8 @@ class InFront(torch.optim.Optimizer):
         if self._reducer.outstanding():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
+                f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
         self._reduced_for_scaler = None  # a step that the scaler left out
         super().zero_grad(*args, **kwargs)

@@ -24,6 +24,7 @@ TRAINING = [
     "torch_compression.py",
     "torch_optimizer.py",
     "torch_scaled.py",
+    "torch_several_optimizers.py",
     "torch_sparse.py",
 ]
 

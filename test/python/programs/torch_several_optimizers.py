@@ -1,0 +1,130 @@
+"""Several DistributedOptimizers whose backward passes meet: adversarial training, and parameters that two have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from checks import raises, run
+from torch import nn
+from torch_optimizer import assert_same, make_model, sgd
+
+import distrun.torch as hvd
+
+STEPS = 3
+Wrap = Callable[[nn.Module], Any]
+
+
+def distributed(model: nn.Module) -> Any:
+    return hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+
+
+def noise(step: int, ranks: list[int]) -> torch.Tensor:
+    parts = [torch.randn(4, 6, generator=torch.Generator().manual_seed(100 * step + rank)) for rank in ranks]
+    return torch.cat(parts).double()
+
+
+def networks() -> tuple[nn.Module, nn.Module]:
+    """A generator and a discriminator."""
+    torch.manual_seed(7)
+    return make_model(1), nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+
+
+def adversaries(wrap: Wrap, ranks: list[int], generator_pass: Callable[..., None]) -> nn.ModuleList:
+    generator, discriminator = networks()
+    for_generator, for_discriminator = wrap(generator), wrap(discriminator)
+    for step in range(STEPS):
+        made = generator(noise(step, ranks))
+        for_discriminator.zero_grad()
+        (discriminator(made.detach()).mean() - discriminator(noise(step + 50, ranks)[:, :3]).square().mean()).backward()
+        for_discriminator.step()
+        for_generator.zero_grad()
+        generator_pass(discriminator, for_discriminator, made)
+        for_generator.step()
+    return nn.ModuleList([generator, discriminator])
+
+
+def frozen(discriminator: nn.Module, _: Any, made: torch.Tensor) -> None:
+    discriminator.requires_grad_(False)
+    (-discriminator(made).mean()).backward()
+    discriminator.requires_grad_(True)
+
+
+def reduced_for_nothing(discriminator: nn.Module, optimizer: Any, made: torch.Tensor) -> None:
+    (-discriminator(made).mean()).backward()
+    if hasattr(optimizer, "synchronize"):
+        optimizer.synchronize()
+
+
+def check_adversaries() -> None:
+    everybody = list(range(hvd.size()))
+    expected = adversaries(lambda model: sgd(model.parameters()), everybody, frozen)
+    for generator_pass in (frozen, reduced_for_nothing):
+        assert_same(adversaries(distributed, [hvd.rank()], generator_pass), expected)
+
+
+def check_a_pass_through_the_other_ones_parameters_is_explained() -> None:
+    """What the scripts of one process do; the text names a parameter and both cures."""
+    cures = (" 0.", "requires_grad_(False)", "synchronize()")
+    for again in (True, False):
+        generator, discriminator = networks()
+        for_generator, for_discriminator = distributed(generator), distributed(discriminator)
+        discriminator(generator(noise(0, [hvd.rank()]))).mean().backward()
+        for_generator.step()
+        with raises(AssertionError, "backward_passes_per_step" if again else "race condition", *cures):
+            if again:
+                discriminator[0](noise(0, [hvd.rank()])[:, :3]).mean().backward()
+            else:
+                for_discriminator.zero_grad()
+        for_discriminator.step()
+
+
+def two_heads(op: int, wrap: Callable[..., Any], ranks: list[int]) -> nn.ModuleList:
+    """A trunk that the optimizers of both heads have."""
+    torch.manual_seed(3)
+    parts = nn.ModuleList([nn.Linear(6, 4), nn.Linear(4, 1), nn.Linear(4, 1)]).double()
+    trunk, *heads = parts
+    optimizers = [wrap(nn.ModuleList([trunk, head]), op) for head in heads]
+    for step in range(STEPS):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        hidden = trunk(noise(step, ranks)).tanh()
+        (heads[0](hidden).square().mean() + heads[1](hidden).mean()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return parts
+
+
+def check_a_parameter_that_two_optimizers_have() -> None:
+    def wrap(model: nn.Module, op: int) -> Any:
+        return hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=op)
+
+    everybody = list(range(hvd.size()))
+    expected = two_heads(hvd.Average, lambda model, _: sgd(model.parameters()), everybody)
+    assert_same(two_heads(hvd.Average, wrap, [hvd.rank()]), expected)
+    if hvd.size() > 1:
+        with raises(ValueError, "the parameter 0.", "is in two DistributedOptimizers", "one of them only"):
+            two_heads(hvd.Sum, wrap, [hvd.rank()])
+
+
+def check_an_optimizer_made_anew() -> None:
+    """The old one is still there when the new one is made, and gone when that is used."""
+    model, expected = make_model(), make_model()
+    optimizer, reference = None, sgd(expected.parameters())
+    for step in range(STEPS):
+        made = sgd(model.parameters())
+        if optimizer is not None:
+            made.load_state_dict(optimizer.state_dict())
+        optimizer = hvd.DistributedOptimizer(made, model.named_parameters(), op=hvd.Sum)
+        optimizer.zero_grad()
+        (model(noise(step, [hvd.rank()])).square().mean() / hvd.size()).backward()
+        optimizer.step()
+        reference.zero_grad()
+        expected(noise(step, list(range(hvd.size())))).square().mean().backward()
+        reference.step()
+    assert_same(model, expected)
+
+
+if __name__ == "__main__":
+    run(globals())
