@@ -25,6 +25,9 @@ CODES: dict[torch.dtype, int] = {
 }
 
 
+_DEVICES = ("cpu", "cuda")
+
+
 def _refuse(tensor: Any) -> ValueError:
     if not isinstance(tensor, torch.Tensor):
         return ValueError(f"expected a torch.Tensor, not {type(tensor).__name__}.")
@@ -35,7 +38,12 @@ def _refuse(tensor: Any) -> ValueError:
     if tensor.dtype not in CODES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
         return ValueError(f"Tensor type {tensor.dtype} is not supported; convert to one of {names}.")
-    return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
+    if tensor.device.type not in _DEVICES:
+        return ValueError(f"a tensor on {tensor.device} is not supported; move it to cpu or cuda.")
+    return ValueError(
+        f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory of its own. Of a DTensor (FSDP2, "
+        "tensor parallelism) pass to_local() or full_tensor(); distrun.torch.c10d is for training with it."
+    )
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -56,12 +64,15 @@ class TorchAdapter:
         if code is None or tensor.layout != torch.strided:
             raise _refuse(tensor)
         device = tensor.device
-        if device.type == "cpu":
-            return Memory(tensor.data_ptr(), code, tuple(tensor.shape))
-        if device.type != "cuda":
+        if device.type not in _DEVICES:
             raise _refuse(tensor)
+        pointer = tensor.data_ptr()
+        if not pointer and tensor.numel():
+            raise _refuse(tensor)
+        if device.type == "cpu":
+            return Memory(pointer, code, tuple(tensor.shape))
         stream = torch.cuda.current_stream(device).cuda_stream
-        return Memory(tensor.data_ptr(), code, tuple(tensor.shape), 1, device.index or 0, stream)
+        return Memory(pointer, code, tuple(tensor.shape), 1, device.index or 0, stream)
 
     def hold(self, tensor: torch.Tensor) -> object:
         # The storage too: set_() gives the tensor another one.

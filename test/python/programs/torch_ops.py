@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import torch
 from checks import raises, run, wait_for
@@ -226,8 +227,23 @@ def check_what_is_refused() -> None:
         hvd.allreduce(torch.empty(2, device="meta"))
     with raises(ValueError, "list"):
         hvd.allreduce([1.0])
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
+        with raises(ValueError, "a WithoutMemory of shape (3,) has no memory of its own", "to_local()"):
+            call(WithoutMemory(torch.ones(3)))
     with raises(NotImplementedError, "elastic"):
         hvd.elastic.run(print)
+
+
+class WithoutMemory(torch.Tensor):
+    """As a DTensor is: its numbers are in other tensors."""
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor) -> WithoutMemory:
+        return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(f"{func} of a tensor without memory")
 
 
 def check_eager_calls_use_no_operators() -> None:
