@@ -340,10 +340,13 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     """For a rank that has run out of data: takes part in what the others do until they have too.
 
     It contributes the neutral element to reductions and no rows to allgathers, and drops what they give. An average
-    still divides by the size of the set. Returns the rank that joined last. `device` is Horovod's and has no effect.
+    still divides by the size of the set. Returns the rank that joined last. device: the number of the GPU on which it
+    takes part, if it has had no CUDA tensor in the set itself; by default the current one.
     """
-    del device
-    return _collectives.join(process_set)
+    # Scripts pass their local rank, where a rank sees one GPU alone and on a CPU too.
+    if device < 0 or device >= torch.cuda.device_count():
+        device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
+    return _collectives.join(process_set, device)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

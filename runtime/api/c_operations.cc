@@ -92,6 +92,10 @@ Submission to_submission(const distrun_op& op, std::uint32_t size) {
   made.shape.assign(op.shape, op.shape + op.ndim);
   made.device = {.type = static_cast<distrun::DeviceType>(op.device_type),
                  .index = static_cast<std::int16_t>(op.device_index)};
+  if (op.kind == DISTRUN_JOIN) {  // ranks may name any, so it is no part of what they agree on
+    if (op.device_type == 1) made.stand_in_gpu = op.device_index;
+    made.device = {};
+  }
   made.reduce = static_cast<distrun::ReduceOp>(op.reduce);
   made.prescale = op.prescale;
   made.postscale = op.postscale;

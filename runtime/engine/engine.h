@@ -46,6 +46,7 @@ struct Submission {
   void* output = nullptr;            // null for allgather, alltoall, barrier and join; reducescatter: this rank's share
   std::vector<std::int64_t> splits;  // alltoall: rows for each member; empty: equal shares
   std::shared_ptr<void> mark;        // on a device: Factory::mark() of the caller's stream, so that the input is ready
+  int stand_in_gpu = -1;             // join: where to take part in what is on GPUs; -1: not said
 };
 
 struct Output {

@@ -45,6 +45,7 @@ void Member::submit(const TensorPtr& tensor, std::vector<Message>& out, const st
     gpus_.try_emplace(key.set, device.index);
     own_gpu_ = device.index;
   }
+  if (tensor->submission().stand_in_gpu >= 0) own_gpu_ = tensor->submission().stand_in_gpu;
   if (tensor->signature().kind == OpKind::kJoin) joined_.insert(key.set);
 }
 

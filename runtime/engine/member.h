@@ -51,7 +51,7 @@ class Member {
   Result<TensorPtr> take(TensorKey key);
   Result<TensorPtr> take_or_stand_in(TensorKey key, const Signature* signature);
 
-  int own_gpu_;              // where its last CUDA tensor was
+  int own_gpu_;              // where its last CUDA tensor was, or a join said
   std::map<int, int> gpus_;  // by set: the one that this rank's CUDA tensors are on
   ResponseCache cache_;
   std::set<int> joined_;  // process sets whose join is under way: what others submit to them runs here too

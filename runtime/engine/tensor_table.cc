@@ -138,11 +138,12 @@ Status TensorTable::check_device(const Submission& submission) const {
   if (submission.device.type != DeviceType::kCuda) return {};
   const auto found = gpus_.find(submission.process_set);
   if (found == gpus_.end() || found->second == submission.device.index) return {};
-  return refuse(submission, "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " +
-                                std::to_string(rank_) + "'s tensors of process set " +
-                                std::to_string(submission.process_set) +
-                                " are on cuda:" + std::to_string(found->second) +
-                                "; use one GPU per rank and process set (another process set for another GPU)");
+  return refuse(submission,
+                "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " + std::to_string(rank_) +
+                    "'s tensors of process set " + std::to_string(submission.process_set) +
+                    " are on cuda:" + std::to_string(found->second) +
+                    "; use one GPU per rank and process set (add_process_set(ranks, members_only=True) makes "
+                    "another one of the same ranks, for the tensors on another GPU)");
 }
 
 Status TensorTable::check(const Submission& submission) const {

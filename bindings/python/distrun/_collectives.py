@@ -313,15 +313,17 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
     raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
 
 
-def join(process_set: ProcessSet) -> int:
+def join(process_set: ProcessSet, gpu: int = -1) -> int:
     """This rank is out of data: waits until every member is, taking part in what they do. The last one's world rank.
 
-    Unnamed operations are numbered from 0 again, since ranks have done different numbers of them.
+    `gpu`: where, of tensors on GPUs, if it has had none in the set. Unnamed operations are numbered from 0 again, since
+    ranks have done different numbers of them.
     """
     members = registered_id(process_set)
     _session.current()  # a forked child would wait for threads that only its parent has
     _session.drain_all()
-    operation = Op(kind=Kind.JOIN, name="join", process_set=members)
+    place = max(gpu, 0)
+    operation = Op(Kind.JOIN, "join", process_set=members, device_type=int(gpu >= 0), device_index=place)
     last: int = _operations.enqueue([operation], None, lambda handle: handle.gathered(0).first_dims[0]).wait()
     _session.current().forget_numbers(members)
     return last

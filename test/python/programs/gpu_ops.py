@@ -158,7 +158,7 @@ def check_join() -> None:
     for step in range(hvd.rank() + 1):
         result = hvd.allreduce(torch.ones(5, device=device()), op=hvd.Sum, name=f"join.{step}")
         same(result, torch.full((5,), float(hvd.size() - step)))
-    assert hvd.join() == hvd.size() - 1
+    assert hvd.join(device().index) == hvd.size() - 1
 
 
 def check_not_contiguous() -> None:

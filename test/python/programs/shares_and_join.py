@@ -10,6 +10,7 @@ from checks import raises, run
 
 import distrun.numpy as nhvd
 import distrun.torch as hvd
+from distrun import _collectives
 
 
 def rows_to(sender: int, receiver: int) -> int:
@@ -123,6 +124,8 @@ def check_join() -> None:
             with raises(ValueError, "joined"):
                 hvd.alltoall(torch.ones(size), name="late")
         assert hvd.join() in range(size)
+    for join in (hvd.join, lambda gpu: _collectives.join(hvd.global_process_set, gpu)):
+        assert join(rank) in range(size)  # the GPU is each rank's own affair, and on a CPU no matter
 
 
 def check_sampler() -> None:

@@ -45,5 +45,17 @@ TEST_CASE("before it had a CUDA tensor a rank stands in on the GPU that the laun
   CHECK(stands_in_on(member, 0) == 2);
 }
 
+TEST_CASE("a join says where to stand in, but in a set that has had a CUDA tensor of this rank") {
+  std::vector<Message> out;
+  Member member(2);
+  member.submit(tensor(OpKind::kAllreduce, "x", 1, {.type = DeviceType::kCuda, .index = 3}), out);
+  for (const int set : {0, 1}) {
+    Submission join{.kind = OpKind::kJoin, .name = std::string(kJoinName), .process_set = set, .stand_in_gpu = 1};
+    member.submit(std::make_shared<Tensor>(join, Signature{.kind = OpKind::kJoin}, TimePoint{}), out);
+  }
+  CHECK(stands_in_on(member, 0) == 1);
+  CHECK(stands_in_on(member, 1) == 3);
+}
+
 }  // namespace
 }  // namespace distrun::engine

@@ -114,7 +114,8 @@ typedef struct distrun_world {
  * submit: with the neutral element in an allreduce (an average still divides by the size of the set), with no rows in
  * an allgather, as a receiver in a broadcast. Operations that cannot go on without it (alltoall, reducescatter, a
  * broadcast from it, a prescaled min, max or product) fail on all ranks. Until the join is complete this rank can
- * submit nothing else to the set. */
+ * submit nothing else to the set. The device of a join, if it is a GPU, is where this rank takes part in what is on
+ * GPUs before it has had a tensor on one in the set. */
 typedef struct distrun_op {
   uint32_t struct_size;
   int32_t kind;        /* distrun_kind */
