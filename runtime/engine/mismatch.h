@@ -26,7 +26,8 @@ struct MismatchContext {
 // True when the two can run together: equal, but for the rows of an allgather or alltoall.
 bool compatible(const Signature& a, const Signature& b);
 
-// What is wrong with an operation that all ranks describe alike: a 0-d allgather, a root outside the set. An invalid argument.
+// What is wrong with an operation that all ranks describe alike: a 0-d allgather, a root outside the set. It is an
+// invalid argument.
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context);
 
 // The first difference between `submitted` (every member's, in order of rank): names the tensor, the odd ranks (those
