@@ -4,6 +4,7 @@
 #include "launcher/plan/environment.h"
 #include "launcher/plan/text.h"
 #include "runtime/net/other_launcher.h"
+#include "runtime/net/platform_tasks.h"
 
 namespace distrun::launcher {
 namespace {
@@ -17,6 +18,17 @@ constexpr const char* kOnEachHost =
 int several(const Environment& environment, const char* name) {
   const std::string text = value_of(environment, name);
   return parse_number(text.substr(text.rfind(':') + 1), 1, kMaxRanks).value_or(1);
+}
+
+// A warning and no refusal: one of the tasks may be meant to start the whole job.
+AmongCopies as_for_platform(const Options& options, const Environment& environment) {
+  const auto tasks = net::platform_tasks(environment);
+  if (!tasks) return {};
+  const bool ours = tasks->variable == "JAX_NUM_PROCESSES" || (tasks->variable == "TF_CONFIG" && options.tf_config);
+  return {.text = tasks->variable + " names " + std::to_string(tasks->count) + " tasks" +
+                  (ours ? " and will be overwritten" : "") +
+                  ". If this command is started in each of them, each starts the whole job: " + kOnEachHost +
+                  " (--agents). If not, `unset " + tasks->variable + "`, or add --no-detect"};
 }
 
 // What Kubeflow's operator and its like start in every pod, for torchrun to be typed there, or a script that reads RANK
@@ -33,7 +45,9 @@ AmongCopies as_for_torchrun(const Options& options, const Environment& environme
                 kOnEachHost +
                 ". If this is the only one, `unset PET_NNODES`; if each is to start a job of its own, add --no-detect"};
   }
-  if (several(environment, "WORLD_SIZE") == 1 || value_of(environment, "RANK").empty()) return {};
+  if (several(environment, "WORLD_SIZE") == 1 || value_of(environment, "RANK").empty()) {
+    return as_for_platform(options, environment);
+  }
   return {.text = "RANK=" + value_of(environment, "RANK") + " and WORLD_SIZE=" + value_of(environment, "WORLD_SIZE") +
                   " are set and will be overwritten. If this command is started on each host, as torchrun is, each "
                   "starts the whole job: " +

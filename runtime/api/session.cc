@@ -16,6 +16,7 @@
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/fork_guard.h"
+#include "runtime/net/platform_tasks.h"
 #include "runtime/net/shm_control.h"
 #include "runtime/net/tcp_control.h"
 
@@ -79,7 +80,7 @@ Status Session::find_world(const Environment& environment, TimePoint deadline) {
   if (environment.contains("DISTRUN_RANK")) return {};
   auto other = net::other_launcher(environment);
   if (!other.ok()) return other.status();
-  if (!*other) return {};
+  if (!*other) return net::not_one_of_several(environment);
   const auto size = spawned_size(**other, deadline);
   if (!size.ok()) return size.status();
   world_.rank = (*other)->rank;

@@ -11,11 +11,11 @@
 
 namespace distrun::net {
 
-// For a process with the variables of a rank that it is not. The launcher sets WORLD_SIZE too, with which it would be
+// For a process with the variables of a rank that it is not. The launcher sets others too, with which it would be
 // refused; what --mimic and --mpi set, only distrun takes away.
 inline constexpr const char* kHowAlone =
-    "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_* and "
-    "WORLD_SIZE";
+    "start what is to be alone as `distrun --no-detect -np 1 program`, or without the variables DISTRUN_*, WORLD_SIZE, "
+    "TF_CONFIG and JAX_NUM_PROCESSES";
 
 struct OtherLauncher {
   // Through what the ranks can tell each other where they meet (spawner_exchange.h).

@@ -29,6 +29,7 @@ const std::vector<Target>& targets() {
       {"devices", devices, devices_seeds},
       {"frames", frames, frames_seeds},
       {"host_mail", host_mail, host_mail_seeds},
+      {"json", json, json_seeds},
       {"spawner", spawner, spawner_seeds},
   };
   return all;

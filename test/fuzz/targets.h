@@ -51,6 +51,8 @@ int spawner(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> spawner_seeds();
 int frames(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> frames_seeds();
+int json(const std::uint8_t* data, std::size_t size);
+std::vector<Bytes> json_seeds();
 int host_mail(const std::uint8_t* data, std::size_t size);
 std::vector<Bytes> host_mail_seeds();
 

@@ -47,6 +47,16 @@ def test_life_of_a_session() -> None:
     assert not hvd.is_initialized() and hvd.global_process_set.ranks is None
 
 
+def test_one_of_several_tasks_of_a_platform_is_no_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SM_HOSTS", '["algo-1", "algo-2"]')
+    with pytest.raises(distrun.InvalidArgument, match=r"SM_HOSTS names 2 tasks.*remove SM_HOSTS"):
+        hvd.init()
+    monkeypatch.setenv("SM_HOSTS", '["algo-1"]')
+    hvd.init()
+    assert hvd.size() == 1
+    hvd.shutdown()
+
+
 def test_what_waits_where_no_thread_can_start(world: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a function of atexit with Python 3.12."""
 

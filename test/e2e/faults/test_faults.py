@@ -262,7 +262,8 @@ def test_claimant_of_a_taken_rank_is_refused(faults) -> None:  # type: ignore[no
 def test_what_a_rank_starts_is_alone_in_the_ways_that_the_error_names(faults, mimic: str) -> None:  # type: ignore[no-untyped-def]
     job = faults("starts", "--mimic", mimic, "-x", f"LAUNCHER={launcher_path()}")
     assert job.finish() == 0, job.text
-    ways = "`distrun --no-detect -np 1 program`, or without the variables DISTRUN_* and WORLD_SIZE"
+    bare = "DISTRUN_*, WORLD_SIZE, TF_CONFIG and JAX_NUM_PROCESSES"
+    ways = f"`distrun --no-detect -np 1 program`, or without the variables {bare}"
     assert len(re.findall(rf"same of rank \d ended with 1: .*{re.escape(ways)}", job.text)) == 2, job.text
     assert len(re.findall(r"launched of rank \d ended with 0: of 1$", job.text, re.MULTILINE)) == 2, job.text
     if mimic == "none":

@@ -140,6 +140,14 @@ def test_a_pods_variables_for_torchrun_are_no_reason_to_start_a_job_in_each_pod(
     assert run("--no-detect", "-np", "1", "true", env=rank).stderr == ""
 
 
+def test_a_platforms_tasks_are_told_that_each_starts_a_job() -> None:
+    tasks = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-1"}
+    warned = shell("-np", "1", script="echo $RANK of $WORLD_SIZE", env=tasks)
+    assert warned.returncode == 0 and ranks_of(warned.stdout) == ["0 of 1"], warned.stderr
+    assert warned.stderr.count("\n") == 1 and "SM_HOSTS names 2 tasks. " in warned.stderr, warned.stderr
+    assert run("--no-detect", "-np", "1", "true", env=tasks).stderr == ""
+
+
 def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
     """srun tells them that they are tasks of a step, as it tells copies of the command."""
     launch = "env SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 sh -c {agent}"

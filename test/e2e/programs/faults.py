@@ -264,7 +264,8 @@ def starts() -> None:
     hvd.init()
     program = [sys.executable, "-c", "import distrun.numpy as hvd; hvd.init(); print('of', hvd.size())"]
     bare = {name: value for name, value in os.environ.items() if not name.startswith("DISTRUN_")}
-    del bare["WORLD_SIZE"]
+    for name in ("WORLD_SIZE", "TF_CONFIG", "JAX_NUM_PROCESSES"):
+        del bare[name]
     launched = [os.environ["LAUNCHER"], "--no-detect", "-np", "1", "--tag", "none", *program]
     for kind, command, variables in (("same", program, None), ("bare", program, bare), ("launched", launched, None)):
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)

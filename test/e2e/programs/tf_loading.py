@@ -108,6 +108,28 @@ def tf_config() -> None:
         hvd.shutdown()
 
 
+def tf_config_of_a_platform() -> None:
+    """Without distrun's own variables it is not ours: one worker's stays, and one of several workers is refused."""
+    import distrun
+    import distrun.tensorflow as hvd
+
+    ours = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("DISTRUN_")}
+    one = '{"cluster": {"worker": ["h1:1"]}, "task": {"type": "worker", "index": 0}}'
+    os.environ["TF_CONFIG"] = one
+    hvd.init()
+    assert hvd.size() == 1 and os.environ["TF_CONFIG"] == one
+    hvd.shutdown()
+    os.environ["TF_CONFIG"] = one.replace('"h1:1"', '"h1:1", "h2:1"')
+    try:
+        hvd.init()
+    except distrun.InvalidArgument as error:
+        assert "TF_CONFIG names 2 tasks" in str(error) and "remove TF_CONFIG" in str(error)
+    else:
+        raise AssertionError("nothing was raised")
+    del os.environ["TF_CONFIG"]
+    os.environ.update(ours)
+
+
 def horovods_modules() -> None:
     """By the paths at which programs look for them; those of Keras only where they ask for it."""
     import distrun.tensorflow as hvd
@@ -135,6 +157,7 @@ elif HOW == "early":
     loaded_too_early()
 else:
     tf_config()
+    tf_config_of_a_platform()
     gpu()
     horovods_modules()
 print("all checks passed", flush=True)

@@ -84,5 +84,25 @@ TEST_CASE("a pod's variables for torchrun say that each host has a copy") {
   }
 }
 
+TEST_CASE("a platform that starts the command in each of its tasks is warned of") {
+  const Environment tf = {{"TF_CONFIG", R"({"cluster": {"worker": ["h1:1", "h2:1"]}, "task": {"type": "worker"}})"}};
+  const Environment sagemaker = {{"SM_HOSTS", R"(["algo-1", "algo-2"])"}};
+  const AmongCopies warned = among_copies({}, tf);
+  CHECK(warned.starts);
+  for (const char* part : {"TF_CONFIG names 2 tasks and will be overwritten.", "--agents N", "unset TF_CONFIG"}) {
+    CHECK(has(warned.text, part));
+  }
+  CHECK(has(among_copies({.tf_config = false}, tf).text, "TF_CONFIG names 2 tasks. "));
+  CHECK(has(among_copies({}, sagemaker).text, "SM_HOSTS names 2 tasks. "));
+  CHECK(has(among_copies({}, {{"JAX_NUM_PROCESSES", "3"}}).text, "JAX_NUM_PROCESSES names 3 tasks and will be"));
+  for (const Environment& environment : {tf, sagemaker}) {
+    CHECK(among_copies({.agents = 2}, environment).text.empty());
+    CHECK(among_copies({.hosts = "h1,h2"}, environment).text.empty());
+    CHECK(among_copies({.detect = false}, environment).text.empty());
+  }
+  CHECK(among_copies({}, {{"AWS_BATCH_JOB_NUM_NODES", "1"}}).text.empty());
+  CHECK(among_copies({}, {{"AWS_BATCH_JOB_NUM_NODES", "2"}, {"DISTRUN_RANK", "0"}}).text.empty());
+}
+
 }  // namespace
 }  // namespace distrun::launcher

@@ -215,7 +215,7 @@ TEST_CASE("a second process that claims a rank is refused by name and the first 
     const std::string pid = std::to_string(::getpid());
     const std::string expected = "rank 1 is held by process " + pid + ", so process " + pid + " cannot be this rank";
     CHECK(second.status().message().find(expected) != std::string::npos);
-    CHECK(second.status().message().find("DISTRUN_* and WORLD_SIZE") != std::string::npos);
+    CHECK(second.status().message().find("DISTRUN_*, WORLD_SIZE, TF_CONFIG and JAX") != std::string::npos);
     CHECK(server.wait_for(notice(Kind::kRefused, 1)).pid == ::getpid());
     CHECK(holder->set("still", "here").ok());
   }
