@@ -128,7 +128,7 @@ void Job::watch() {
 
 void Job::watch_agent(Agent& agent) {
   Agent* const it = &agent;
-  if (agent.handle.errors.valid()) {
+  if (agent.handle.errors.valid() && !output_->behind()) {
     poller_.watch(agent.handle.errors.get(), POLLIN, [this, it](short) { take_errors(*it); });
   }
   FramePipe& pipe = agent.handle.pipe;
@@ -140,7 +140,7 @@ void Job::watch_agent(Agent& agent) {
 std::optional<TimePoint> Job::deadline() const {
   const auto timeout = verdict_.ending() ? std::nullopt : end_by_;
   auto next = earlier(earlier(output_->deadline(), timeout), earlier(sweep_.deadline(), input_.deadline()));
-  next = earlier(earlier(next, cut_off_.deadline()), kill_servers_by_);
+  next = earlier(earlier(earlier(next, cut_off_.deadline()), kill_servers_by_), last_words_by_);
   if (!verdict_.ending()) next = earlier(next, stop_by_);
   if (queue_.pending() && !verdict_.ending()) next = earlier(next, queue_.deadline());
   for (const auto& agent : agents_) {
@@ -191,6 +191,7 @@ bool Job::finished() {
   if (!std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return !agent->up || agent->over(); })) {
     return false;
   }
+  if (!mpi_has_spoken()) return false;
   if (swept_) return true;
   reap();
   const std::vector<ProcessInfo> rest = descendants(not_ours_);

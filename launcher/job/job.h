@@ -144,6 +144,7 @@ class Job {
   void handle_exit(const RankExited& event);
   void agent_lost(Agent& agent);
   void take_errors(Agent& agent);
+  bool mpi_has_spoken();
   void beat(TimePoint now);
   void give_up(TimePoint now);
   [[nodiscard]] std::string why_gone(const Agent& agent) const;
@@ -198,6 +199,7 @@ class Job {
   std::optional<TimePoint> stop_by_;  // when ranks that were asked to stop are to have ended
   std::optional<TimePoint> kill_by_;  // when agents are to kill what is left
   std::optional<TimePoint> kill_servers_by_;
+  std::optional<TimePoint> last_words_by_;  // how long MPI's launcher is waited for
   bool started_ = false;
   bool reported_ = false;   // the first cause has been shown
   bool host_lost_ = false;  // and is the first cause

@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "launcher/job/job.h"
 #include "launcher/plan/text.h"
 #include "launcher/report/failure_report.h"
@@ -11,6 +13,8 @@ namespace distrun::launcher {
 namespace {
 
 constexpr std::size_t kNoiseShown = 200;
+constexpr std::size_t kMostPassedOn = std::size_t{256} << 10;  // of what has come since the last look
+constexpr double kLastWordsSeconds = 2;
 constexpr int kNoRank = -1;
 
 std::string lost_text(const std::string& host, const std::string& silence) {
@@ -147,8 +151,30 @@ std::string Job::ranks_of(const Agent& agent) const {
   return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
 }
 
-// The end of it explains a failure; what an agent says while all is well is for the user.
-void Job::take_errors(Agent& agent) { read_last_words(agent.handle.errors, agent.printed); }
+// The end of it explains a failure. What MPI's launcher prints is for the user at once: Open MPI's ranks leave it to
+// mpirun to say which call of MPI has failed. A line without its end waits for it.
+void Job::take_errors(Agent& agent) {
+  if (!config_.plan.frameworks.mpi) return read_last_words(agent.handle.errors, agent.printed);
+  read_last_words(agent.handle.errors, agent.printed, kMostPassedOn);
+  const std::size_t end = agent.handle.errors.valid() ? agent.printed.rfind('\n') + 1 : agent.printed.size();
+  if (end == 0) return;
+  output_->say("MPI's launcher says:\n" + agent.printed.substr(0, end));
+  agent.printed.erase(0, end);
+}
+
+// When the ranks have ended MPI's launcher may have something to say about that, and then ends. False: not yet, and
+// there is time.
+bool Job::mpi_has_spoken() {
+  const auto mpi =
+      std::find_if(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->handle.errors.valid(); });
+  if (!config_.plan.frameworks.mpi || mpi == agents_.end()) {
+    last_words_by_.reset();
+    return true;
+  }
+  if (!last_words_by_) last_words_by_ = deadline_after(kLastWordsSeconds);
+  if (Clock::now() >= *last_words_by_) (*mpi)->handle.errors.reset();
+  return false;
+}
 
 void Job::beat(TimePoint now) {
   for (auto& agent : agents_) {

@@ -117,8 +117,7 @@ std::string own_binary() {
   return out;
 }
 
-void read_last_words(Fd& fd, std::string& text) {
-  constexpr std::size_t kKept = 4096;
+void read_last_words(Fd& fd, std::string& text, std::size_t kept) {
   char buffer[4096];
   while (fd.valid()) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -126,7 +125,7 @@ void read_last_words(Fd& fd, std::string& text) {
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) return fd.reset();
     text.append(buffer, static_cast<std::size_t>(n));
-    if (text.size() > kKept) text.erase(0, text.size() - kKept);
+    if (text.size() > kept) text.erase(0, text.size() - kept);
   }
 }
 

@@ -50,7 +50,7 @@ struct SpawnOptions {
 std::string own_binary();
 // What a process has printed, as far as it has: the end of it is kept in `text`. Does not block; closes at the end of
 // file.
-void read_last_words(Fd& fd, std::string& text);
+void read_last_words(Fd& fd, std::string& text, std::size_t kept = 4096);
 std::optional<std::string> find_in_path(const std::string& name, const Environment& environment);
 
 // This very binary runs as the agent of this machine, and on other hosts if it lies at the same path there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_a_banner_is_no_fault_of_ssh(tmp_path: Path) -> None:
     done = run_with(tmp_path, BANNER + STARTS)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+
+
+def test_what_mpirun_says_after_the_start_is_passed_on(tmp_path: Path) -> None:
+    """Of a fatal error of MPI its launcher has the text, and may tell it when the ranks have ended."""
+    said = "printf '*** An error occurred in MPI_Recv\\n*** MPI_ERR_TRUN' >&2; sleep 0.3; printf 'CATE: too short' >&2"
+    done = run_with(tmp_path, STARTS + said)
+    assert done.returncode == 0, done.stderr
+    text = re.sub(r"\n +", " | ", done.stderr)
+    assert "distrun: MPI's launcher says: | *** An error occurred in MPI_Recv\n" in text, done.stderr
+    assert text.endswith("distrun: MPI's launcher says: | *** MPI_ERR_TRUNCATE: too short\n"), done.stderr
 
 
 def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path) -> None:
