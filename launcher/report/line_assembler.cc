@@ -39,6 +39,13 @@ std::string_view LineAssembler::progress() const {
   return whole_characters(last == std::string_view::npos ? text : text.substr(last + 1));
 }
 
+std::string LineAssembler::take_progress() {
+  std::string out(progress());
+  const std::size_t last = out.empty() ? std::string::npos : pending_.rfind('\r', pending_.find_last_not_of('\r'));
+  if (last != std::string::npos) pending_.erase(0, last);
+  return out;
+}
+
 std::string visible_part(std::string_view line) {
   const bool newline = line.ends_with('\n');
   if (newline) line.remove_suffix(1);

@@ -19,6 +19,8 @@ constexpr std::size_t kHighWater = 256 * 1024;
 constexpr int kOwnStream = -1;
 // A line from another host that was written earlier may come so much later.
 constexpr Duration kLate = std::chrono::milliseconds(300);
+// So often a log shows where a progress bar is.
+constexpr Duration kBar = std::chrono::seconds(10);
 // A reader or a disk that takes nothing for so long is worth a word.
 constexpr Duration kPatience = std::chrono::seconds(5);
 // And one that takes nothing for so long is given up, where the user wants an end.
@@ -131,6 +133,7 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
   const TimePoint written = clocks_[host_of_[static_cast<std::size_t>(bytes.rank)]].moment(bytes.when, now);
   stream.assembler.feed(text,
                         [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
+  follow_bar(bytes.rank, bytes.stream, now);
   show(fold_.take(now), now);
   if (bytes.rank == options_.terminal) return sink_of(0).raw(text, now);
   // A bar must not overtake the lines before it.
@@ -142,6 +145,7 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
 void Output::finish(int rank, TimePoint now) {
   for (int i = 0; i < 2; ++i) {
     stream_of(rank, i).assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
+    follow_bar(rank, i, now);
   }
   fold_.finished(rank);
   show(fold_.take(now), now);
@@ -152,10 +156,7 @@ void Output::add_piece(int rank, int index, Piece piece, TimePoint written, Time
   if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4), written);
   // A terminal ends lines with "\r\n".
   if (rank == options_.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
-  if (files_) {
-    const std::string stamp = options_.timestamp ? wall_clock(now - written) : "";
-    merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
-  }
+  merge(rank, index, piece, written, now);
   if (rank == options_.terminal) return;
   if (stream.silenced && !stream.in_long_line) {
     keep_back(stream, std::move(piece));
@@ -163,6 +164,42 @@ void Output::add_piece(int rank, int index, Piece piece, TimePoint written, Time
   }
   stream.in_long_line = !piece.ends;
   show(rank, index, std::move(piece), now);
+}
+
+void Output::merge(int rank, int index, const Piece& piece, TimePoint written, TimePoint now) {
+  if (!files_) return;
+  const std::string stamp = options_.timestamp ? wall_clock(now - written) : "";
+  merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
+}
+
+// Where the output is no terminal, nothing would be seen of a progress bar until its line ends, perhaps hours later.
+void Output::follow_bar(int rank, int index, TimePoint now) {
+  Stream& stream = stream_of(rank, index);
+  const auto id = static_cast<std::size_t>(rank * 2 + index);
+  const bool in_log = rank != options_.terminal && !terminal_of(index).is_tty();
+  const bool drawn = in_log && !stream.assembler.progress().empty();
+  if (drawn == stream.bar_since.has_value()) return;
+  if (drawn) {
+    bars_.emplace(stream.bar_since.emplace(now), id);
+  } else {
+    bars_.erase({*stream.bar_since, id});
+    stream.bar_since.reset();
+  }
+}
+
+void Output::show_bars(TimePoint now) {
+  while (!bars_.empty() && bars_.begin()->first + kBar <= now) {
+    const std::size_t id = bars_.begin()->second;
+    bars_.erase(bars_.begin());
+    Stream& stream = streams_[id];
+    stream.bar_since.reset();
+    if (stream.silenced) continue;
+    const int rank = static_cast<int>(id / 2);
+    const int index = static_cast<int>(id % 2);
+    const Piece piece{.text = stream.assembler.take_progress() + '\n'};
+    merge(rank, index, piece, now, now);
+    show(rank, index, piece, now);
+  }
 }
 
 void Output::show(int rank, int index, Piece piece, TimePoint now) {
@@ -379,6 +416,7 @@ void Output::tick(TimePoint now) {
     tell_log_fault(now);
     tell_stuck(kFiles, now);
   }
+  show_bars(now);
   show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
   if (files_) write_merged(merged_order_.take(now), now);
@@ -393,6 +431,7 @@ void Output::finish_files() {
 std::optional<TimePoint> Output::deadline() const {
   auto next = earlier(earlier(output_sink_.deadline(), error_sink_.deadline()), merged_sink_.deadline());
   next = earlier(earlier(next, fold_.deadline()), merged_order_.deadline());
+  if (!bars_.empty()) next = earlier(next, bars_.begin()->first + kBar);
   for (const Told& told : told_) {
     if (told.since && (hurried_ || !told.stuck)) next = earlier(next, *told.since + patience());
   }

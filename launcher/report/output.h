@@ -7,7 +7,9 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/agent/protocol.h"
@@ -85,10 +87,11 @@ class Output {
   };
   struct Stream {
     LineAssembler assembler;
-    std::deque<TailLine> tail;  // last lines
-    std::uint32_t owed = 0;     // bytes to give credit for
-    bool silenced = false;      // goes to kept_back
-    bool in_long_line = false;  // its pieces go where the first one went
+    std::deque<TailLine> tail;           // last lines
+    std::uint32_t owed = 0;              // bytes to give credit for
+    bool silenced = false;               // goes to kept_back
+    bool in_long_line = false;           // its pieces go where the first one went
+    std::optional<TimePoint> bar_since;  // it draws a progress bar, of which nothing has been shown since
     std::deque<Piece> kept_back;
     std::size_t kept_bytes = 0;
   };
@@ -121,6 +124,9 @@ class Output {
   void show(int rank, int stream, Piece piece, TimePoint now);
   void show(std::vector<Fold::Line> lines, TimePoint now);
   void keep_back(Stream& stream, Piece piece);
+  void merge(int rank, int stream, const Piece& piece, TimePoint written, TimePoint now);
+  void follow_bar(int rank, int stream, TimePoint now);
+  void show_bars(TimePoint now);
   void write_merged(std::vector<TimeOrder::Line> lines, TimePoint now);
   [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
   void say_to(int stream, const std::string& text, TimePoint now);
@@ -137,6 +143,7 @@ class Output {
 
   OutputOptions options_;
   std::vector<Stream> streams_;
+  std::set<std::pair<TimePoint, std::size_t>> bars_;  // bar_since and number of each stream that has one
   Terminal output_;
   Terminal error_;
   bool shared_;  // standard output and error are the same file

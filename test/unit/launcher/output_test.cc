@@ -281,6 +281,53 @@ StreamBytes line_at(int seconds, std::uint8_t stream, const std::string& text) {
   return out;
 }
 
+StreamBytes bytes_of(std::string_view text) {
+  StreamBytes out;
+  for (const char c : text) out.bytes.push_back(static_cast<std::byte>(c));
+  return out;
+}
+
+TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves") {
+  Pipes pipes;
+  char folder[] = "/tmp/distrun-test-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  auto made = made_over(pipes, {.directory = folder, .hosts = {"here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  const auto after = [start](int seconds) { return TimePoint(start + std::chrono::seconds(seconds)); };
+  const auto shown = [&](TimePoint now) {
+    output.tick(now);
+    flush(output);
+    return pipes.read(1);
+  };
+  output.begin();
+  output.write(bytes_of("Epoch 1\n\r 10%"), start);
+  output.write(bytes_of("\r 20%"), after(8));
+  CHECK(shown(after(9)) == "[0] Epoch 1\n");
+  REQUIRE(output.deadline());
+  CHECK(*output.deadline() == after(10));
+  CHECK(shown(after(10)) == "[0]  20%\n");
+  CHECK_FALSE(output.deadline());  // it does not move
+  CHECK(shown(after(30)).empty());
+  output.write(bytes_of("\r 30%\r 40%"), after(40));
+  CHECK(*output.deadline() == after(50));
+  output.write(bytes_of("\r 50%\n"), after(45));
+  CHECK(shown(after(45)) == "[0] \r 20%\r 30%\r 40%\r 50%\n");
+  CHECK_FALSE(output.deadline());
+  CHECK(output.last_lines(0) == std::vector<std::string>{"Epoch 1", " 50%"});
+  output.finish_all();
+  const TimePoint until = deadline_after(30);
+  while (output.pending() && Clock::now() < until) {
+    Poller poller;
+    output.watch(poller);
+    if (output.pending()) REQUIRE(poller.wait(until).ok());
+  }
+  const std::string files(folder);
+  CHECK(test::slurp(files + "/rank.0.out") == "Epoch 1\n\r 10%\r 20%\r 30%\r 40%\r 50%\n");
+  CHECK(test::slurp(files + "/merged.log") == "[0] Epoch 1\n[0]  20%\n[0] \r 20%\r 30%\r 40%\r 50%\n");
+  std::filesystem::remove_all(files);
+}
+
 TEST_CASE("the last lines of a rank are those that came last, to whatever stream") {
   Pipes pipes;
   auto made = made_over(pipes, {.hosts = {"here"}});

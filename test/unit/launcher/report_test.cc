@@ -91,6 +91,24 @@ TEST_CASE("what a progress bar shows") {
   CHECK(plain.progress().empty());
 }
 
+TEST_CASE("what a progress bar has been drawn over is forgotten when it is taken") {
+  LineAssembler assembler;
+  CHECK(assembler.take_progress().empty());
+  feed(assembler, "\r 10%\r 20%");
+  CHECK(assembler.take_progress() == " 20%");
+  feed(assembler, "\r 30%\r");
+  CHECK(assembler.take_progress() == " 30%");
+  CHECK(feed(assembler, "\n").at(0).text == "\r 30%\r\n");
+  feed(assembler, "a\rb");
+  CHECK(assembler.take_progress() == "b");
+  CHECK(feed(assembler, "c\n").at(0).text == "\rbc\n");
+  feed(assembler, "5%\r");
+  CHECK(assembler.take_progress() == "5%");
+  feed(assembler, "text");
+  CHECK(assembler.progress() == "text");
+  CHECK(finish(assembler) == "5%\rtext\n");
+}
+
 TEST_CASE("streams do not mix within a line") {
   LineSink sink(false);
   sink.add(0, "[0] ", {.text = "a\n"}, kNow);
