@@ -218,6 +218,7 @@ Result<Assignment> assign(const AssignRequest& given) {
     if ((*counts)[i] == 0) continue;
     out.hosts.push_back(request.hosts[i].name);
     out.users.push_back(request.hosts[i].user);
+    out.slots.push_back(slots[i]);
     used.push_back((*counts)[i]);
     if ((*counts)[i] > slots[i]) out.oversubscribed = true;
   }

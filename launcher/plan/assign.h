@@ -25,6 +25,7 @@ struct Place {
 struct Assignment {
   std::vector<std::string> hosts;  // those that got ranks, in the user's order
   std::vector<std::string> users;  // by host: of user@host, or empty
+  std::vector<int> slots;          // by host
   std::vector<Place> places;       // by rank; the ranks of a host are consecutive
   bool oversubscribed = false;
   std::vector<std::string> reasons;

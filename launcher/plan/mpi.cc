@@ -19,10 +19,12 @@ std::vector<int> ranks_of_hosts(const Assignment& assignment) {
   return out;
 }
 
-// "h1:2,h2:2"
+// "h1:2,h2:2". On a single host what it has beyond the ranks is for MPI_Comm_spawn; several would not be filled as
+// ours.
 std::string hosts_with_counts(const Assignment& assignment) {
   std::string out;
-  const std::vector<int> counts = ranks_of_hosts(assignment);
+  std::vector<int> counts = ranks_of_hosts(assignment);
+  if (counts.size() == 1) counts.front() = std::max(counts.front(), assignment.slots.front());
   for (std::size_t i = 0; i < counts.size(); ++i) {
     out += (i == 0 ? "" : ",") + assignment.hosts[i] + ":" + std::to_string(counts[i]);
   }
@@ -107,6 +109,7 @@ Assignment one_agent_per_rank(const Assignment& assignment) {
   Assignment out = assignment;
   out.hosts.clear();
   out.users.clear();
+  out.slots.assign(assignment.places.size(), 1);
   for (Place& place : out.places) {
     const auto host = static_cast<std::size_t>(place.host);
     out.hosts.push_back(assignment.hosts[host]);
