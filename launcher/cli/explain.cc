@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "launcher/plan/text.h"
@@ -31,29 +32,30 @@ std::string reasons(const LaunchPlan& plan) {
   return out;
 }
 
-using Environments = std::vector<std::vector<Variable>>;
+// By rank: what it finds besides what it inherits. Into the plan, for some values name all hosts.
+using Environments = std::vector<std::vector<const Variable*>>;
 
-// By rank: what it finds besides what it inherits.
 Environments environments(const LaunchPlan& plan) {
-  Environments out = plan.variables;
-  for (std::vector<Variable>& of_rank : out) {
-    const auto own = static_cast<std::ptrdiff_t>(of_rank.size());
+  Environments out;
+  for (const std::vector<Variable>& own : plan.variables) {
+    std::vector<const Variable*>& of_rank = out.emplace_back();
+    for (const Variable& variable : own) of_rank.push_back(&variable);
     for (const Variable& given : plan.given) {
-      const bool hidden = std::any_of(of_rank.begin(), of_rank.begin() + own,
-                                      [&given](const Variable& v) { return v.name == given.name; });
-      if (!hidden) of_rank.push_back(given);
+      const bool hidden =
+          std::any_of(own.begin(), own.end(), [&given](const Variable& v) { return v.name == given.name; });
+      if (!hidden) of_rank.push_back(&given);
     }
   }
   return out;
 }
 
 // Name and value; of thousands of ranks too.
-using Shared = std::set<std::pair<std::string, std::string>>;
+using Shared = std::set<std::pair<std::string_view, std::string_view>>;
 Shared same_everywhere(const Environments& environments) {
-  std::map<std::pair<std::string, std::string>, std::size_t> count;
-  for (const std::vector<Variable>& of_rank : environments) {
+  std::map<std::pair<std::string_view, std::string_view>, std::size_t> count;
+  for (const std::vector<const Variable*>& of_rank : environments) {
     Shared own;
-    for (const Variable& v : of_rank) own.emplace(v.name, v.value);
+    for (const Variable* v : of_rank) own.emplace(v->name, v->value);
     for (const auto& one : own) ++count[one];
   }
   Shared shared;
@@ -80,9 +82,9 @@ std::string json_rank(const LaunchPlan& plan, const Environments& variables, std
   for (const int cpu : cpus_of(plan, rank)) cpus.push_back(std::to_string(cpu));
   std::vector<std::string> environment;
   std::vector<std::string> why;
-  for (const Variable& variable : variables[rank]) {
-    environment.push_back(json_quote(variable.name) + ": " + json_quote(value_in(plan, variable)));
-    why.push_back(json_quote(variable.name) + ": " + json_quote(variable.why));
+  for (const Variable* variable : variables[rank]) {
+    environment.push_back(json_quote(variable->name) + ": " + json_quote(value_in(plan, *variable)));
+    why.push_back(json_quote(variable->name) + ": " + json_quote(variable->why));
   }
   return "{\"rank\": " + std::to_string(rank) +
          ", \"host\": " + json_quote(plan.host_names[static_cast<std::size_t>(place.host)]) +
@@ -105,13 +107,13 @@ std::string explain_text(const LaunchPlan& plan, const std::vector<std::string>&
                     reasons(plan) + "\nEnvironment of all ranks, besides what they inherit:\n";
   const Environments variables = environments(plan);
   const Shared shared = same_everywhere(variables);
-  for (const Variable& variable : variables.front()) {
-    if (shared.contains({variable.name, variable.value})) out += line_of(plan, variable);
+  for (const Variable* variable : variables.front()) {
+    if (shared.contains({variable->name, variable->value})) out += line_of(plan, *variable);
   }
   for (std::size_t rank = 0; rank < variables.size(); ++rank) {
     std::string own;
-    for (const Variable& variable : variables[rank]) {
-      if (!shared.contains({variable.name, variable.value})) own += line_of(plan, variable);
+    for (const Variable* variable : variables[rank]) {
+      if (!shared.contains({variable->name, variable->value})) own += line_of(plan, *variable);
     }
     if (!own.empty()) out += "\nEnvironment of rank " + std::to_string(rank) + " alone:\n" + own;
   }

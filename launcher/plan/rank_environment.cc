@@ -146,9 +146,9 @@ constexpr std::array<const char*, 3> kProxies = {"grpc_proxy", "https_proxy", "h
 std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& base) {
   const auto proxy = std::find_if(kProxies.begin(), kProxies.end(),
                                   [&base](const char* name) { return !value_of(base, name).empty(); });
-  if (proxy == kProxies.end() || base.contains("no_grpc_proxy")) return std::nullopt;
-  // gRPC reads no_proxy only where there is no no_grpc_proxy.
-  const std::string own = value_of(base, "no_proxy");
+  if (proxy == kProxies.end()) return std::nullopt;
+  // gRPC reads no_proxy only where there is no no_grpc_proxy. That may be of a job around this one, with its hosts.
+  const std::string own = value_of(base, base.contains("no_grpc_proxy") ? "no_grpc_proxy" : "no_proxy");
   const auto direct = [&](std::set<std::string> hosts) {
     hosts.insert({"localhost", "127.0.0.1"});
     const std::string why =

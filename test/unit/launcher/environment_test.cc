@@ -114,7 +114,7 @@ TEST_CASE("gRPC is told to go to the job's hosts without the user's proxy, and e
   CHECK(told({{"http_proxy", "http://p:3128"}}) == hosts);
   CHECK(told({{"https_proxy", "p"}, {"no_proxy", ".site,10.1.0.0/16"}}) == ".site,10.1.0.0/16," + hosts);
   CHECK(told({{"grpc_proxy", "p"}, {"no_proxy", ""}}) == hosts);
-  CHECK(told({{"http_proxy", "p"}, {"no_grpc_proxy", "mine"}}) == "nothing");
+  CHECK(told({{"http_proxy", "p"}, {"no_proxy", "its"}, {"no_grpc_proxy", "mine"}}).starts_with("mine,"));
   CHECK(told({{"http_proxy", ""}, {"HTTP_PROXY", "p"}, {"no_proxy", "x"}}) == "nothing");
   JobFacts large = four_ranks();
   for (int host = 0; host < 20'000; ++host) large.hosts.push_back("node" + std::to_string(100'000 + host));
