@@ -6,8 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from distrun._objects import broadcast_object
 from distrun.process_sets import ProcessSet, global_process_set
 
+from ._execute import is_traced
 from .ops import broadcast
 
 
@@ -19,10 +21,16 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     """The pytree of rank `root_rank`, on every rank: parameters, an optimizer's state, random keys.
 
     Arrays of JAX cannot be overwritten, so use what is returned: `params = hvd.broadcast_parameters(params)`. The trees
-    must have the same structure on all ranks; leaves that are no arrays (strings, functions) stay as they are.
+    must have the same structure on all ranks. What is a number or a bool of Python's on the root is one everywhere;
+    other leaves that are no arrays (strings, functions) stay as they are.
     """
     leaves, structure = jax.tree_util.tree_flatten(params)
-    travels = [index for index, leaf in enumerate(leaves) if _is_key(leaf) or _is_number(leaf)]
+    numbers: dict[int, float] = {}
+    if leaves and not is_traced(leaves):  # by the root's, as another rank may have an array there
+        numbers = {index: leaf for index, leaf in enumerate(leaves) if _is_number(leaf)}
+        numbers = broadcast_object(numbers, root_rank, "parameters", process_set)
+        leaves = [numbers.get(index, leaf) for index, leaf in enumerate(leaves)]
+    travels = [index for index, leaf in enumerate(leaves) if index not in numbers and _travels(leaf)]
     keys = {index: jax.random.key_impl(leaves[index]) for index in travels if _is_key(leaves[index])}
     arrays = [jax.random.key_data(leaves[index]) if index in keys else leaves[index] for index in travels]
     for index, result in zip(travels, broadcast(arrays, root_rank, "parameters", process_set), strict=True):
@@ -31,6 +39,10 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
 
 
 def _is_number(leaf: object) -> bool:
+    return type(leaf) in (bool, int, float)
+
+
+def _travels(leaf: object) -> bool:
     return isinstance(leaf, int | float) or hasattr(leaf, "dtype")
 
 

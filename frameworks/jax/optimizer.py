@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from distrun._abi import ReduceOp
@@ -75,10 +76,30 @@ def DistributedOptimizer(  # Horovod's name
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is at least 1, not {backward_passes_per_step!r}.")
     optax = _optax()
-    chained = optax.chain(
-        distribute_gradients(compression, op, gradient_predivide_factor, process_set),
-        optax.with_extra_args_support(optimizer),
-    )
+    optimizer = optax.with_extra_args_support(optimizer)
+    small = distribute_gradients(compression, op, gradient_predivide_factor, process_set)
+    exact = distribute_gradients(Compression.none, op, gradient_predivide_factor, process_set)
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        _refuse_value_fn(more, process_set)
+        # What optimizers choose their steps by must be the same on all ranks too.
+        gradients, value = ({key: more[key] for key in (which,) if key in more} for which in ("grad", "value"))
+        (updates, gradients), first = small.update((updates, gradients), state[0])
+        value, _ = exact.update(value, state[0])
+        updates, second = optimizer.update(updates, state[1], params, **{**more, **gradients, **value})
+        return updates, (first, second)
+
+    whole = optax.GradientTransformationExtraArgs(optax.chain(small, optimizer).init, update)
     if backward_passes_per_step == 1:
-        return chained
-    return optax.MultiSteps(chained, backward_passes_per_step).gradient_transformation()
+        return whole
+    return optax.MultiSteps(whole, backward_passes_per_step).gradient_transformation()
+
+
+def _refuse_value_fn(arguments: Mapping[str, Any], process_set: ProcessSet) -> None:
+    if arguments.get("value_fn") is not None and (process_set.size() or 1) > 1:
+        raise NotImplementedError(
+            "DistributedOptimizer's update got value_fn=: a line search would compare values of this rank's batch, and "
+            "the ranks would take steps of different lengths. Take an optimizer without a line search, "
+            "optax.lbfgs(learning_rate, linesearch=None), or call yours without DistributedOptimizer, with gradients, "
+            "value and value_fn that are the same on all ranks."
+        )
