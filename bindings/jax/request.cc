@@ -100,8 +100,9 @@ std::size_t bytes_of(const xla::Buffer& buffer, std::int32_t dtype) {
 
 std::string make_operations(const Request& request, const xla::CallFrame& frame, std::vector<std::string>& names,
                             std::vector<distrun_op>& operations) {
-  const auto count = static_cast<std::size_t>(frame.arguments.size);
-  if (frame.results.size != frame.arguments.size || count == 0) {
+  const auto count = static_cast<std::size_t>(frame.results.size);
+  const std::int64_t others = frame.arguments.size - frame.results.size;
+  if (others < 0 || others > 1 || count == 0) {
     return "'" + request.name + "' has " + std::to_string(frame.arguments.size) + " arguments and " +
            std::to_string(frame.results.size) + " results";
   }

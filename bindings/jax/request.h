@@ -28,8 +28,9 @@ std::string read_attributes(const xla::Attributes& attributes, Request& request)
 std::int32_t dtype_of(int xla_type);
 std::size_t bytes_of(const xla::Buffer& buffer, std::int32_t dtype);
 
-// One operation for each argument, whose result is the buffer at the same place. They point into `frame`'s buffers and
-// into `names`, which is filled. Empty, or what is wrong.
+// One operation for each result, whose input is the argument at the same place. One more argument may follow, which is
+// not looked at: by it the call comes after the one that makes it. Operations point into `frame`'s buffers and into
+// `names`, which is filled. Empty, or what is wrong.
 std::string make_operations(const Request& request, const xla::CallFrame& frame, std::vector<std::string>& names,
                             std::vector<distrun_op>& operations);
 

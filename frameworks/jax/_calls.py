@@ -13,7 +13,7 @@ from distrun._abi import Kind, ReduceOp
 from distrun._collectives import share
 from distrun.process_sets import ProcessSet, registered_id
 
-from . import _names
+from . import _names, _order
 from ._execute import Spec, execute, is_traced, run_now
 
 
@@ -33,15 +33,18 @@ def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
     """The results in order, differentiable; of an alltoall with splits the rows received from each member too."""
     if not arrays:
         return []
-    # Of concrete arrays nobody can ask for a gradient.
-    if not is_traced(arrays) or not any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays):
-        return list(execute(spec, arrays))
-    return list(_differentiable(spec, *arrays))
+    if not is_traced(arrays):  # of these nobody can ask for a gradient
+        return list(execute(spec, None, arrays))
+    differentiable = any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
+    turn = _order.turn()
+    results = _differentiable(spec, turn, *arrays) if differentiable else execute(spec, turn, arrays)
+    _order.done(results)
+    return list(results)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(spec: Spec, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    return execute(spec, arrays)
+def _differentiable(spec: Spec, turn: jax.Array | None, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    return execute(spec, turn, arrays)
 
 
 # What the gradient needs to know of one array: its rows, where they start in an allgather's result, and the rows that
@@ -53,10 +56,10 @@ def _place(*sizes: int) -> _Place:
     return [jnp.empty((size, 0), jnp.int8) for size in sizes]
 
 
-def _forward(spec: Spec, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], list[_Place]]:
+def _forward(spec: Spec, turn: jax.Array | None, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], list[_Place]]:
     if is_traced(arrays):
         places = [_place(_rows(array), spec.position * _rows(array)) for array in arrays]
-        return _differentiable(spec, *arrays), places
+        return _differentiable(spec, turn, *arrays), places
     outputs, sizes = run_now(spec, arrays)
     places = [
         _place(_rows(array), sum(dims[: spec.position]), *dims) for array, dims in zip(arrays, sizes, strict=True)
@@ -72,7 +75,7 @@ def _backward(spec: Spec, places: list[_Place], gradients: tuple[Any, ...]) -> t
     results = _GRADIENTS[spec.kind](spec, [gradients[index] for index in wanted], sizes)
     for index, result in zip(wanted, results, strict=False):
         back[index] = result
-    return tuple(back)
+    return (None, *back)
 
 
 _differentiable.defvjp(_forward, _backward)

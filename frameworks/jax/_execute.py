@@ -43,9 +43,9 @@ def is_traced(arrays: Sequence[Any]) -> bool:
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
 
 
-def execute(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """The results in order; of an alltoall with splits the rows received from each member as well."""
-    return tuple(_run_traced(spec, arrays) if is_traced(arrays) else run_now(spec, arrays)[0])
+def execute(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """The results in order; of an alltoall with splits the rows received from each member as well. turn: see _order."""
+    return tuple(_run_traced(spec, turn, arrays) if is_traced(arrays) else run_now(spec, arrays)[0])
 
 
 def _carrier(spec: Spec, dtype: Any) -> Any:
@@ -65,8 +65,10 @@ def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], l
     """The results, and the rows of every member where they may differ; NumPy sees arrays of the host where they lie."""
     carried = [np.asarray(array).view(_carrier(spec, array.dtype)) for array in arrays]
     outputs, sizes = _wait(spec, _named(spec, len(arrays)), carried)
+    # What JAX may move where it is needed, it may move as a result too.
     results = [
-        jax.device_put(output.view(array.dtype), array.sharding) for output, array in zip(outputs, arrays, strict=True)
+        jax.device_put(output.view(array.dtype), array.sharding if array.committed else None)
+        for output, array in zip(outputs, arrays, strict=True)
     ]
     if spec.splits is not None:
         results.append(jnp.asarray(sizes[0], jnp.int32))
@@ -95,7 +97,7 @@ def _wait(spec: Spec, what: Call, arrays: list[Any]) -> tuple[list[Any], list[tu
 # --- in a compiled program ---
 
 
-def _run_traced(spec: Spec, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     if spec.splits is not None:
         raise ValueError(
             "alltoall with splits gives a result whose size depends on the other ranks, which jax.jit cannot compile; "
@@ -111,7 +113,8 @@ def _run_traced(spec: Spec, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     elementwise = spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
     shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in carried]
     call = _foreign_call if _native.ready() else _callback
-    results = call(spec, carried, shapes, "broadcast_all" if elementwise else "sequential")
+    arguments = carried if turn is None else [*carried, turn]
+    results = call(spec, arguments, shapes, "broadcast_all" if elementwise else "sequential")
     return [
         result if result.dtype == array.dtype else jax.lax.bitcast_convert_type(result, array.dtype)
         for result, array in zip(results, arrays, strict=True)
@@ -157,8 +160,9 @@ def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_m
 
 def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
     """Where the handler cannot be used, as on GPUs: by way of the host's memory and Python."""
-    names = [spec.traced_name if len(arrays) == 1 else f"{spec.traced_name}.{index}" for index in range(len(arrays))]
-    group = -1 if len(arrays) == 1 else 0
+    count = len(shapes)
+    names = [spec.traced_name if count == 1 else f"{spec.traced_name}.{index}" for index in range(count)]
+    group = -1 if count == 1 else 0
 
     def communicate(*values: Any) -> tuple[Any, ...]:
         what = Call(
@@ -172,7 +176,7 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
             prescale=spec.prescale,
             postscale=spec.postscale,
         )
-        return tuple(_wait(spec, what, [np.asarray(value) for value in values])[0])
+        return tuple(_wait(spec, what, [np.asarray(value) for value in values[:count]])[0])
 
     communicate.distrun_names = [spec.traced_name]  # type: ignore[attr-defined]  # for _names
     results: Sequence[jax.Array] = jax.pure_callback(communicate, tuple(shapes), *arrays, vmap_method=vmap_method)

@@ -26,7 +26,7 @@ _looked: weakref.WeakKeyDictionary[Any, tuple[int, set[str]]] = weakref.WeakKeyD
 _kept: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
-def _traces() -> list[Any]:
+def functions() -> list[Any]:
     """Of the functions of the program that will be compiled, the innermost first; none where JAX does not show them
     (they are not public)."""
     try:
@@ -113,7 +113,7 @@ def in_set(name: str, process_set: ProcessSet) -> str:
 def traced(operation: str, process_set: ProcessSet) -> str:
     """The name of the next operation of this kind in the program that is being traced; outside of one, as in a vmap by
     itself, operations are counted as all others are, from 0 again after join."""
-    traces = _traces()
+    traces = functions()
     if not traces:
         number = _session.current().number(f"jax.traced.{operation}", process_set.process_set_id or 0)
         return f"{operation}.jit.{number}"
@@ -126,7 +126,7 @@ def traced(operation: str, process_set: ProcessSet) -> str:
 def distinct(name: str) -> str:
     """A name that the program has given, numbered where the innermost function, or what it calls, has used it before.
     Not where a function around it has: JAX keeps what it traced, and on another rank maybe for another caller."""
-    traces = _traces()[:1]
+    traces = functions()[:1]
     counters = _counters.setdefault(traces[0], defaultdict(itertools.count)) if traces else defaultdict(itertools.count)
     return _free(name, counters[name], traces)
 

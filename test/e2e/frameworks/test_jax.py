@@ -66,6 +66,14 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
     assert done.stdout.count("all checks passed") == ranks
 
 
+@pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
+def test_programs_that_are_scheduled_differently(run_jax: RunFramework, version: str) -> None:
+    """Without the order of the program the ranks wait for each other in different operations."""
+    done = run_jax("-np", "2", "--timeout", "60", program="jax_order.py", python=environment_python(version))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("in_a_loop done") == 2, done.stdout
+
+
 def test_several_devices_of_a_rank(run_jax: RunFramework) -> None:
     program, check = str(ROOT / "test/python/programs/jax_ops.py"), "check_several_devices_of_a_rank"
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import tempfile
 import time
@@ -198,7 +199,7 @@ def check_transformations() -> None:
 
 
 def check_many_operations_in_one_program() -> None:
-    """XLA runs them in an order of its own, which may differ between the ranks."""
+    """One after the other; in an order of XLA's own the ranks would wait for each other."""
 
     @jax.jit
     def many(xs: list[jax.Array]) -> list[jax.Array]:
@@ -208,6 +209,51 @@ def check_many_operations_in_one_program() -> None:
     expected = [sum(of(rank + index, (300,)) for rank in range(hvd.size())) for index in range(60)]
     for _ in range(5):
         same(many(xs), expected)
+
+
+def check_operations_of_a_function_keep_their_order() -> None:
+    """Whatever the shapes, under grad and vmap as well: XLA runs small programs strictly in its order."""
+
+    def step(w: jax.Array, x: jax.Array) -> Any:
+        def loss(w: jax.Array) -> Any:
+            h = jnp.tanh(x @ w)
+            largest = jax.vmap(functools.partial(hvd.allreduce, name="largest"))(h.max(0))
+            return hvd.allreduce((h**2).mean(), name="loss"), (h.sum(0), largest)
+
+        (value, (total, largest)), gradient = jax.value_and_grad(loss, has_aux=True)(w)
+        return hvd.allgather(total, name="total"), hvd.allreduce(gradient, name="gradient"), value, largest
+
+    names = ["allreduce.largest", "allreduce.loss", "allreduce.loss.grad", "allgather.total", "allreduce.gradient"]
+    for rows in (1, 2, 5, 64, 4000):
+        text = jax.jit(step).lower(jnp.ones((8, 4)), jnp.ones((rows, 8))).compile().as_text()
+        assert re.findall(r'name = "([^"]*)"', text) == names, (rows, text)
+
+
+def check_order_in_transformed_functions() -> None:
+    """A value of one function must not come into another, and what is no batch stays none."""
+    size, x, w = hvd.size(), of(hvd.rank(), (4, 3)), jnp.ones(5)
+    total = functools.partial(hvd.allreduce, op=hvd.Sum)
+
+    def two(x: jax.Array, w: jax.Array) -> jax.Array:
+        return (total(x) ** 2).sum() + (total(w) ** 3).sum()
+
+    def loops(x: jax.Array, w: jax.Array) -> jax.Array:
+        carry, each = jax.lax.scan(lambda carry, row: (carry + two(row, w), total(row)), 0.0, x)
+        chosen = jax.lax.cond(each.sum() >= 0, two, lambda x, w: total(x.sum()), x, w)
+        return total(carry) + total(chosen)
+
+    with jax.check_tracer_leaks():
+        for function in (two, jax.jit(two), jax.checkpoint(two)):
+            for way in WAYS.values():
+                by_x, by_w = way(jax.grad(function, (0, 1)))(x, w)
+                same(by_x, 2.0 * size * sum(everybody((4, 3))))
+                same(by_w, jnp.full(5, 3.0 * size**3))
+        found = [way(jax.grad(loops))(x, w) for way in WAYS.values()]
+        same(found[0], found[1])
+        mapped = jax.jit(jax.vmap(jax.jit(two), (0, None)))
+        same(mapped(x, w), (sum(everybody((4, 3))) ** 2).sum(1) + 5.0 * size**3)
+    shapes = re.findall(r"custom_call @distrun_collective.* : \((.*)\) ->", mapped.lower(x, w).as_text())
+    assert shapes == ["tensor<4x3xf32>", "tensor<5xf32>, tensor<f32>"], shapes
 
 
 def check_one_name_for_several_operations_of_a_program() -> None:
@@ -406,7 +452,7 @@ def check_initial_state_from_one_rank() -> None:
     everywhere = hvd.broadcast_parameters(state, root_rank=hvd.size() - 1)
     root = hvd.size() - 1
     same(everywhere["w"], of(root, (2, 2)))
-    assert int(everywhere["step"]) == root and everywhere["name"] == "adam"
+    assert everywhere["step"] == root and type(everywhere["step"]) is int and everywhere["name"] == "adam"
     assert jax.random.key_data(everywhere["key"]).tolist() == jax.random.key_data(jax.random.key(root)).tolist()
     assert hvd.broadcast_object({"rank": hvd.rank()}, 0) == {"rank": 0}
     assert hvd.allgather_object({"rank": hvd.rank()}) == [{"rank": rank} for rank in range(hvd.size())]
@@ -414,6 +460,24 @@ def check_initial_state_from_one_rank() -> None:
         {"count": jnp.int32(hvd.rank()), "mu": of(hvd.rank(), (3,))}, root_rank=root
     )
     same(moments, {"count": jnp.int32(root), "mu": of(root, (3,))})
+
+
+def check_numbers_of_the_root_stay_numbers() -> None:
+    """With all their digits: constants of jitted functions, and seeds. What is an array on the root is one here."""
+    mine = {"p": 0.1 + hvd.rank(), "inference": hvd.rank() == 0, "seed": 2**40 + hvd.rank(), "w": of(hvd.rank(), (2,))}
+    found = hvd.broadcast_parameters(mine)
+    expected = {"p": 0.1, "inference": True, "seed": 2**40}
+    assert all(found[name] == value and type(found[name]) is type(value) for name, value in expected.items()), found
+    same(found["w"], of(0, (2,)))
+    same(hvd.broadcast_parameters([jnp.int32(7) if hvd.rank() == 0 else 0]), [jnp.int32(7)])
+    assert hvd.broadcast_parameters([7 if hvd.rank() == 0 else jnp.int32(0)]) == [7]
+
+
+def check_what_comes_back_may_move_between_devices_as_before() -> None:
+    free, bound = jnp.ones(2), jax.device_put(jnp.ones(2), jax.devices()[0])
+    for operation in (hvd.allreduce, hvd.allgather, functools.partial(hvd.broadcast, root_rank=0)):
+        assert [one.committed for one in operation([free, bound])] == [False, True]
+    assert not hvd.broadcast_parameters(free).committed
 
 
 def check_optimizer_equals_a_single_process() -> None:
@@ -468,6 +532,26 @@ def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
     for slope, expected in ((2.0, 0.0), (jnp.inf if hvd.rank() == 0 else 2.0, 0.0), (2.0, -1.0)):
         params, state = step(params, state, jnp.float16(slope))
         same(params, jnp.full(3, expected))
+
+
+def check_what_an_optimizer_decides_by_is_the_same_on_all_ranks() -> None:
+    import optax
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
+        return more, state
+
+    seen = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    seen = hvd.DistributedOptimizer(seen, compression=hvd.Compression.fp16)
+    x, state = hvd.size() * of(hvd.rank(), (3,)), seen.init(jnp.zeros(3))
+    for way in WAYS.values():
+        function = way(lambda x, value: seen.update(x, state, value=value, grad=x, other=value)[0])
+        own = jnp.float32(70000 + hvd.rank())  # more than float16 has
+        average = jnp.float32(70000 + (hvd.size() - 1) / 2)
+        found = function(x, own)
+        same(found, {"grad": sum(everybody((3,))), "value": average, "other": own})
+    if hvd.size() > 1:
+        with raises(NotImplementedError, "value_fn", "line search", "DistributedOptimizer"):
+            seen.update(x, state, value_fn=jnp.sum)
 
 
 def check_nan_travels() -> None:

@@ -108,7 +108,7 @@ TEST_CASE("what another version has compiled is refused by the attribute's name"
   CHECK(read_attributes(Attributes().get(), nameless).find("no name") != std::string::npos);
 }
 
-TEST_CASE("each argument becomes an operation; several run all or none") {
+TEST_CASE("each result becomes an operation; several run all or none") {
   Request request;
   request.name = "allreduce.step.0";
   std::vector<std::string> names;
@@ -129,6 +129,23 @@ TEST_CASE("each argument becomes an operation; several run all or none") {
   REQUIRE(operations.size() == 3);
   CHECK(std::string(operations[2].name) == "allreduce.step.0.2");
   CHECK(operations[2].group == 0);
+}
+
+TEST_CASE("an argument more is the place in the program's order, and does not travel") {
+  Request request;
+  request.name = "allreduce.step.1";
+  std::vector<std::string> names;
+  std::vector<distrun_op> operations;
+  Call call(2);
+  call.frame.results.size = 1;
+  CHECK(make_operations(request, call.frame, names, operations).empty());
+  REQUIRE(operations.size() == 1);
+  CHECK(std::string(operations[0].name) == "allreduce.step.1");
+  CHECK(operations[0].group == -1);
+
+  Call other(3);
+  other.frame.results.size = 1;
+  CHECK(make_operations(request, other.frame, names, operations).find("3 arguments") != std::string::npos);
 }
 
 TEST_CASE("a result that the runtime makes has no output") {
