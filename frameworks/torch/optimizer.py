@@ -114,10 +114,11 @@ class InFront(torch.optim.Optimizer):
             self.synchronize()
 
         def synchronized() -> Any:
-            self._synchronized = None
             loss = closure()
-            if self._synchronized != self._reducer.arrived:  # a closure that clips has reduced them itself
+            # A closure that clips has reduced them itself; what was reduced before stays so if it computes nothing.
+            if self._synchronized != self._reducer.arrived:
                 self.synchronize()
+            self._synchronized = None
             # LBFGS decides by the loss how often it evaluates: all ranks must see the same number.
             if isinstance(self, torch.optim.LBFGS):
                 options = self._reducer.options
@@ -127,7 +128,7 @@ class InFront(torch.optim.Optimizer):
             return loss
 
         result = super().step(synchronized)
-        self._synchronized = None
+        self._synchronized = self._reduced_for_scaler = None
         return result
 
     # Not every optimizer's takes torch's argument.

@@ -242,6 +242,31 @@ def check_a_closure_that_synchronizes() -> None:
         assert_same(model, expected)
 
 
+def check_a_closure_that_computes_nothing() -> None:
+    """Lightning passes one to each step; reduced twice, a sum would be a multiple."""
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+    reference = sgd(expected.parameters())
+    for step, way in enumerate(("step", "clip", "by hand", "scaler", "by hand", "step")):
+        model.zero_grad()
+        loss = loss_of(model, batch(step, hvd.rank()))
+        if way == "by hand":  # no hook runs
+            for param, grad in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True):
+                param.grad = grad
+        else:
+            loss.backward()
+        if way == "clip":
+            optimizer.synchronize()
+        if way == "scaler":
+            assert not optimizer._step_supports_amp_scaling  # which reduces them
+        with optimizer.skip_synchronize() if way == "clip" else contextlib.nullcontext():
+            assert optimizer.step(lambda loss=loss: loss) is loss
+        reference.zero_grad()
+        sum(loss_of(expected, batch(step, rank)) for rank in range(hvd.size())).backward()
+        reference.step()
+        assert_same(model, expected)
+
+
 class OutOfMemory(hvd.Compression.none):
     """Raises for the second gradient of one rank: once, or so many times."""
 
