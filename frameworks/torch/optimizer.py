@@ -309,8 +309,10 @@ def _prefix(process_set: ProcessSet) -> str:
 
 def _wrap(optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> InFront:
     kind = type(optimizer)
-    made = type(kind.__name__, (InFront, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    instance: InFront = object.__new__(made)
+    names_of = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+    # Twice: Lightning 1.x makes its wrapper of the first base, and expects the wrapped class's methods there.
+    front = type(kind.__name__, (InFront, kind), names_of)
+    instance: InFront = object.__new__(type(kind.__name__, (front,), names_of))
     # Not through __init__: parameters, state, options and hooks are the wrapped optimizer's own.
     # A learning-rate scheduler made earlier has put its own `step` into the instance; it would hide ours.
     instance.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})

@@ -142,6 +142,25 @@ def check_optimizers_with_a_state_dict_of_their_own() -> None:
     assert optimizer.param_groups is raw.param_groups
 
 
+def check_a_wrapper_made_of_the_first_base() -> None:
+    """As Lightning 1.x makes its own of an optimizer that has skip_synchronize: Horovod's has the wrapped class there."""
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(WithMore(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum)
+    wrapper: Any = object.__new__(type("LightningWithMore", type(optimizer).__bases__[:1], {}))
+    wrapper.__dict__.update(optimizer.__dict__)
+    assert isinstance(wrapper, WithMore) and wrapper.state_dict()["more"] == 0
+    for step in range(2):
+        wrapper.zero_grad()
+        (loss_of(model, batch(step, hvd.rank())) / hvd.size()).backward()
+        wrapper.step()
+    reference = WithMore(expected.parameters(), lr=0.1)
+    for step in range(2):
+        reference.zero_grad()
+        loss_of(expected, whole_batch(step)).backward()
+        reference.step()
+    assert_same(model, expected)
+
+
 def freezing(model: nn.Sequential) -> Iterator[None]:
     """The last layer alone, then both, then the first alone."""
     for trained in ([2], [0, 2], [0, 2], [0], [0]):
