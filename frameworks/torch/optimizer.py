@@ -317,4 +317,6 @@ def _wrap(optimizer: torch.optim.Optimizer, reducer: Reducer, names: dict[torch.
     # A learning-rate scheduler made earlier has put its own `step` into the instance; it would hide ours.
     instance.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     instance._distribute(reducer, names, active)
+    # That scheduler would warn that it is stepped before the optimizer: it looks at the one it was made from.
+    optimizer._opt_called = True  # type: ignore[attr-defined]
     return instance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,9 @@ def check_scheduler_made_before_wrapping() -> None:
             optimizer.zero_grad()
             loss_of(model, batch(step, hvd.rank())).backward()
             optimizer.step()
-            scheduler.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # of a wrong order
+                scheduler.step()
             rates.append(optimizer.param_groups[0]["lr"])
         assert rates == [0.05, 0.025, 0.0125], rates
         assert_equal_everywhere([weight.tolist() for weight in model.state_dict().values()])
