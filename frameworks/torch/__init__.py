@@ -47,7 +47,7 @@ from .ops import (
     reducescatter_async,
     synchronize,
 )
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401  # also here, in old Horovods
 from .sampler import DistributedSampler
 from .sparse import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm

@@ -49,6 +49,13 @@ class InFront(torch.optim.Optimizer):
     _reduced_for_scaler: tuple[int, torch.Tensor] | None
     _should_synchronize: bool
 
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise TypeError(
+            "distributed optimizers are not made by their class, nor by a subclass of it: wrap an optimizer by "
+            "hvd.DistributedOptimizer(optimizer, ...), and to change what is sent pass a class with compress and "
+            "decompress as compression=."
+        )
+
     def _distribute(self, reducer: Reducer, names: dict[torch.Tensor, str], active: bool) -> None:
         self._reducer = reducer
         self._parameter_names = names
@@ -184,6 +191,8 @@ class InFront(torch.optim.Optimizer):
             if self._active:
                 self._reducer.add(param, name, None)
 
+
+_DistributedOptimizer = InFront  # Horovod's name, which programs import for annotations and isinstance
 
 # torch would wrap our step once more when a state is loaded, and run the step hooks twice: the inner step has them.
 InFront.step.hooked = True  # type: ignore[attr-defined]

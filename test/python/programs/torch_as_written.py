@@ -146,7 +146,7 @@ def check_optimizers_with_a_state_dict_of_their_own() -> None:
 
 
 def check_a_wrapper_made_of_the_first_base() -> None:
-    """As Lightning 1.x makes its own of an optimizer that has skip_synchronize: Horovod's has the wrapped class there."""
+    """As Lightning 1.x makes its own of an optimizer that can skip_synchronize: Horovod's has the wrapped class there."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(WithMore(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum)
     wrapper: Any = object.__new__(type("LightningWithMore", type(optimizer).__bases__[:1], {}))
@@ -460,6 +460,20 @@ def check_wrapped_twice_is_refused() -> None:
         optimizer.zero_grad()
         loss_of(model, batch(step, hvd.rank())).backward()
         optimizer.step()
+
+
+def check_horovods_class() -> None:
+    """Libraries name it in annotations; some take it apart."""
+    from distrun.torch.optimizer import _DistributedOptimizer
+
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    assert isinstance(optimizer, _DistributedOptimizer)
+    assert not isinstance(sgd(model.parameters()), _DistributedOptimizer)
+    copied = type("SGD", (torch.optim.SGD,), dict(_DistributedOptimizer.__dict__))
+    for kind in (type("Own", (_DistributedOptimizer,), {}), type(optimizer), copied):
+        with raises(TypeError, "hvd.DistributedOptimizer(optimizer, ...)", "compression="):
+            kind(model.parameters(), lr=0.1)
 
 
 def check_optimizers_of_process_sets_and_of_all() -> None:
