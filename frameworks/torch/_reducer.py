@@ -554,10 +554,11 @@ def _layout(slot: _Slot) -> tuple[int, int]:
 
 
 def _zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
+    dtype = getattr(param, "grad_dtype", None) or param.dtype  # PyTorch 2.10; None lets backward choose
     if layout <= 0:
-        return torch.zeros_like(param, requires_grad=False, memory_format=torch.preserve_format)
+        return torch.zeros_like(param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format)
     places = torch.empty((layout, 0), dtype=torch.int64, device=param.device)
-    values = torch.empty((0, *param.shape[layout:]), dtype=param.dtype, device=param.device)
+    values = torch.empty((0, *param.shape[layout:]), dtype=dtype, device=param.device)
     return torch.sparse_coo_tensor(places, values, param.shape, check_invariants=False)
 
 

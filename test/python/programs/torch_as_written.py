@@ -146,7 +146,7 @@ def check_optimizers_with_a_state_dict_of_their_own() -> None:
 
 
 def check_a_wrapper_made_of_the_first_base() -> None:
-    """As Lightning 1.x makes its own of an optimizer that can skip_synchronize: Horovod's has the wrapped class there."""
+    """Lightning 1.x makes its own so, of an optimizer with skip_synchronize: Horovod's has the wrapped class there."""
     model, expected = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(WithMore(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum)
     wrapper: Any = object.__new__(type("LightningWithMore", type(optimizer).__bases__[:1], {}))

@@ -260,6 +260,28 @@ def check_parameters_without_a_gradient() -> None:
     assert all(torch.equal(weight, weights[0]) for weight in weights) and not torch.equal(weights[0], before)
 
 
+def check_gradients_of_another_dtype_that_some_ranks_do_not_have() -> None:
+    """PyTorch 2.10's grad_dtype: bfloat16 weights with gradients of float32."""
+    if not hasattr(torch.Tensor, "grad_dtype"):
+        return
+    for sparse in (False, True):
+        table = nn.Embedding(4, 2, sparse=sparse, dtype=torch.bfloat16)
+        table.weight.grad_dtype = torch.float32
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), op=hvd.Sum)
+        before = table.weight.detach().clone()
+        for _ in range(2):
+            optimizer.zero_grad()
+            if hvd.rank() == 0:
+                table(torch.tensor([1, 3])).sum().backward()
+            optimizer.step()
+        assert table.weight.grad.dtype == torch.float32
+        expected = torch.zeros(4, 2).index_fill(0, torch.tensor([1, 3]), 1.0)
+        assert torch.equal(table.weight.grad.to_dense(), expected)
+        for _ in range(2):
+            before -= (0.1 * expected).to(torch.bfloat16)
+        torch.testing.assert_close(table.weight.detach(), before)
+
+
 def check_closures() -> None:
     def trained(wrap: Callable[[Any, Any], Any], data: Callable[[int], Any], make: MakeOptimizer) -> nn.Module:
         model = make_model()
