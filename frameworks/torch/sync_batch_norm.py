@@ -129,8 +129,11 @@ class SyncBatchNorm(_BatchNorm):
         *,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        if not bias:
+            self.register_parameter("bias", None)  # not handed on: older PyTorchs' layers have no such argument
         self.process_set = process_set
         self._number: int | None = None
 

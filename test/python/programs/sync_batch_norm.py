@@ -84,6 +84,10 @@ def check_options() -> None:
         same_layers(
             fill(hvd.SyncBatchNorm(CHANNELS, **option)), fill(nn.BatchNorm2d(CHANNELS, **option)), (2, 2), torch.float32
         )
+    unbiased = nn.BatchNorm2d(CHANNELS)
+    unbiased.bias = None
+    same_layers(fill(hvd.SyncBatchNorm(CHANNELS, bias=False)), fill(unbiased), (2, 2), torch.float32)
+    assert [name for name, _ in hvd.SyncBatchNorm(CHANNELS, bias=False).named_parameters()] == ["weight"]
     untracked = hvd.SyncBatchNorm(CHANNELS, track_running_stats=False)
     assert untracked.running_mean is None
     whole = whole_batch(0, (2, 2))
