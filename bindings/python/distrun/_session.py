@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import dataclasses
 import itertools
+import multiprocessing
 import os
 import sys
 import threading
@@ -217,8 +218,35 @@ def extend(extension: Extension) -> None:
         _extensions.append(extension)
 
 
+# A DataLoader's worker that is started anew knows nothing of its parent's session, and runs a program without a guard.
+_FOR_A_CHILD = (
+    "If its parent is a rank, as a DataLoader worker's is, pass it what it is to know (hvd.rank()), or have it forked "
+    '(DataLoader(..., multiprocessing_context="fork")).'
+)
+
+
+def _is_child() -> bool:
+    # While the child imports the program's file, it has no parent yet.
+    importing = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return importing or multiprocessing.parent_process() is not None
+
+
 def _not_initialized(what: str) -> errors.NotInitialized:
+    if _is_child():
+        return errors.NotInitialized(
+            f"{what} in this process, which multiprocessing has started. {_FOR_A_CHILD} Else use hvd.init() first."
+        )
     return errors.NotInitialized(f"{what}; use hvd.init() first.")
+
+
+def _refused(error: errors.DistrunError) -> errors.DistrunError:
+    """What init() raises: the runtime cannot see that it is the program's own child that asks to be the rank."""
+    if _is_child() and error.code in (_abi.Code.INVALID_ARGUMENT, _abi.Code.PROTOCOL):
+        error.args = (
+            "hvd.init() was refused in this process, which multiprocessing has started. Put the program under "
+            f'`if __name__ == "__main__":`, or each child runs it too. {_FOR_A_CHILD} The reason was: {error}',
+        )
+    return error
 
 
 def _after_fork_in_child() -> None:
@@ -240,7 +268,7 @@ def refuse_in_fork() -> None:
     if _forked_from is not None:
         raise errors.NotInitialized(
             f"this process was forked from {_forked_from} after distrun was initialised, and the connections belong to "
-            "the parent; communicate in the parent, or start the child with multiprocessing's 'spawn' method."
+            "the parent; communicate in the parent."
         )
 
 
@@ -280,7 +308,8 @@ def open_session(settings: Mapping[str, object]) -> bool:
 
         def join() -> int:
             pointer = ctypes.c_void_p()
-            errors.check(library().distrun_init(ctypes.byref(options), ctypes.byref(pointer)))
+            if library().distrun_init(ctypes.byref(options), ctypes.byref(pointer)) != _abi.Code.OK:
+                raise _refused(errors.last_error())
             assert pointer.value is not None
             return pointer.value
 

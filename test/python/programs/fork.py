@@ -1,4 +1,4 @@
-"""Children made by fork after init: a clear error there, nothing lost here."""
+"""Children made after init, by fork or anew: a clear error there, nothing lost here."""
 
 from __future__ import annotations
 
@@ -80,6 +80,31 @@ def check_data_loader_workers() -> None:
         total += hvd.allreduce(batch.sum(dim=0), op=hvd.Sum, name=f"step{step}")
     expected_ranks = 40 * sum(range(hvd.size()))
     assert total.tolist() == [sum(range(40)) * hvd.size(), expected_ranks]
+
+
+def asks_anew(queue: Any) -> None:
+    texts = []
+    for call, kind in ((hvd.rank, hvd.NotInitialized), (hvd.init, hvd.InvalidArgument)):
+        with raises(kind) as caught:
+            call()
+        texts.append(str(caught[0]))
+    queue.put(texts)
+
+
+def check_children_started_anew() -> None:
+    """Python 3.14's default. Each imports the program's file again."""
+    for method in ("forkserver", "spawn"):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        child = context.Process(target=asks_anew, args=(queue,))
+        child.start()
+        asked, initialised = queue.get(timeout=60)
+        child.join(60)
+        assert child.exitcode == 0
+        for text in (asked, initialised):
+            assert "which multiprocessing has started" in text and 'multiprocessing_context="fork"' in text, text
+        assert '`if __name__ == "__main__":`' in initialised and "DISTRUN_KEY_FD" in initialised, initialised
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist() == [hvd.size()]
 
 
 if __name__ == "__main__":
