@@ -47,20 +47,22 @@ class Reduction:
         results = list(gradients)
         if not self.active():
             return [_scaled(one, self._scale) for one in results]
-        travels = []
+        travels: list[tuple[int, str]] = []
+        place = 0
         for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            if gradient is None:
-                continue
             if id(variable) not in self.local:
-                travels.append(index)
-            else:
+                # Paths are for people: the place tells variables apart. Without the local ones, of which each rank may
+                # have another number.
+                if gradient is not None:
+                    travels.append((index, f"gradient.{place}.{path_of(variable)}"))
+                place += 1
+            elif gradient is not None:
                 shared_by = self.process_set.size() if self.scale_local else 1
                 results[index] = _scaled(gradient, self._scale / (shared_by or 1))
         if travels:
-            # Paths are for people: the index tells variables apart.
-            names = [f"gradient.{index}.{path_of(variables[index])}" for index in travels]
-            reduced = _FUNCTIONS[keras.backend.backend()](self, [gradients[index] for index in travels], names)
-            for index, gradient in zip(travels, reduced, strict=True):
+            given = [gradients[index] for index, _ in travels]
+            reduced = _FUNCTIONS[keras.backend.backend()](self, given, [name for _, name in travels])
+            for (index, _), gradient in zip(travels, reduced, strict=True):
                 results[index] = gradient
         return results
 

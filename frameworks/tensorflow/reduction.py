@@ -50,18 +50,19 @@ class Reduction:
         return has_peers(self.process_set)
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
-        """The reduced gradients; `variables` name them, in the same order on all ranks."""
+        """The reduced gradients; `variables` name them, those that are not local in the same order on all ranks."""
         if not self.active():
             return list(gradients)
-        names = [f"{self.prefix}.{index}" for index in range(len(variables))]
-        if not generic_names:
-            names = [f"{self.prefix}.{name}" for name in variable_names(variables)]
+        # Without the local ones, of which each rank may have another number.
+        shared = [index for index, variable in enumerate(variables) if id(variable) not in self.local]
+        given = range(len(shared)) if generic_names else variable_names([variables[index] for index in shared])
+        names = {index: f"{self.prefix}.{name}" for index, name in zip(shared, given, strict=True)}
         results = list(gradients)
         dense, sparse = [], []
         for index, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            if id(variables[index]) in self.local:
+            if index not in names:
                 results[index] = self._scaled(gradient)
             elif isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense:
                 sparse.append(index)
@@ -77,7 +78,7 @@ class Reduction:
                 results[index] = gradient
         return results
 
-    def _reduce_dense(self, part: list[int], results: list[Any], names: list[str], grouped: bool) -> None:
+    def _reduce_dense(self, part: list[int], results: list[Any], names: dict[int, str], grouped: bool) -> None:
         reduced = allreduce_dense(
             [results[index] for index in part],
             reduce_op(self.op),

@@ -35,6 +35,7 @@ FIT = ROOT / "test/python/programs/keras_fit.py"
 CLASSES = ROOT / "test/python/programs/keras_classes.py"
 CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
 SEVERAL = ROOT / "test/python/programs/keras_several.py"
+GRADIENTS = ROOT / "test/python/programs/keras_gradients.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -65,7 +66,7 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
-@pytest.mark.parametrize("program", [CLASSES, CALLBACKS, SEVERAL])
+@pytest.mark.parametrize("program", [CLASSES, CALLBACKS, SEVERAL, GRADIENTS])
 def test_what_programs_make_of_it(run_keras: RunFramework, program: Path) -> None:
     done = run_keras("-np", "2", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,7 +74,9 @@ def test_what_programs_make_of_it(run_keras: RunFramework, program: Path) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ())])
+@pytest.mark.parametrize(
+    "program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ()), (GRADIENTS, ())]
+)
 def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     run = run_with(environment_python("tf-keras"))
     done = run("-np", "2", program=program, words=checks, env={"TF_USE_LEGACY_KERAS": "1"})

@@ -59,3 +59,12 @@ def check_operations(results) -> None:  # type: ignore[no-untyped-def]
     equal(results["scatters"][1], one[None] * total / size)
     equal(results["world"], [rank, size, hvd.local_rank(), hvd.local_size()])
     equal(results["included"], 1)
+
+
+def raises(kind, text: str, function, *arguments, **options):  # type: ignore[no-untyped-def]
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        assert text in str(error), f"{text!r} is not in {error}"
+        return error
+    raise AssertionError(f"{kind} was not raised")

@@ -13,7 +13,8 @@ os.environ.setdefault("TF_CONFIG", '{"cluster": {"worker": ["localhost:1"]}, "ta
 
 import numpy as np
 import tensorflow as tf
-from tf_every_operation import check_operations, equal, every_operation
+from tf_every_operation import check_operations, equal, every_operation, raises
+from tf_local_layers import local_layers
 from tf_moves import what_only_moves
 
 import distrun.numpy as arrays
@@ -32,15 +33,6 @@ if SLOWER:  # as with a TensorFlow that the op library does not fit
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 TYPES = [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
-
-
-def raises(kind, text: str, function, *arguments, **options):  # type: ignore[no-untyped-def]
-    try:
-        function(*arguments, **options)
-    except kind as error:
-        assert text in str(error), f"{text!r} is not in {error}"
-        return error
-    raise AssertionError(f"{kind} was not raised")
 
 
 def every_dtype_and_shape(allreduce) -> None:  # type: ignore[no-untyped-def]
@@ -153,31 +145,6 @@ def sparse_and_tape() -> None:
     equal(tape.gradient(loss, bias), [mean] * 2)
     raises(ValueError, "op != Average", hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
            gradient_predivide_factor=2.0)  # fmt: skip
-
-
-def partial_tape() -> None:
-    """A layer of this rank's own beside one of all ranks."""
-    bias, mean = tf.Variable(tf.zeros([2])), (SIZE + 1) / 2
-    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[]) as part:
-        loss = bias * (RANK + 1.0)
-    equal(part.gradient(loss, bias), [mean] * 2)
-    dense = tf.keras.layers.Dense(2)
-    raises(ValueError, "build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
-    dense.build([None, 2])
-    shared = tf.keras.layers.Dense(2)
-    shared.build([None, 2])
-    with hvd.PartialDistributedGradientTape(tf.GradientTape(persistent=True), local_layers=dense) as part:
-        of_own, of_all = (tf.reduce_sum(layer(tf.ones([1, 2]) * (RANK + 1.0))) for layer in (dense, shared))
-        loss = of_own * SIZE + of_all
-    own, ours = part.gradient(loss, [dense.trainable_variables, shared.trainable_variables])
-    for of_layer, factor in ((own, RANK + 1.0), (ours, mean)):
-        equal(of_layer[0], np.full([2, 2], factor))
-        equal(of_layer[1], [1.0] * 2)
-    pairs = part.get_local_and_global_gradients(loss, [*dense.trainable_variables, *shared.trainable_variables])
-    for found, layer, wanted in zip(pairs, (dense, shared), (own, ours), strict=True):
-        for (source, gradient), variable, other in zip(found, layer.trainable_variables, wanted, strict=True):
-            assert source is variable
-            equal(gradient, other)
 
 
 def variables_and_objects() -> None:
@@ -561,7 +528,7 @@ gradients(lambda function: function)
 gradients(tf.function)
 gradient_from_outside()
 sparse_and_tape()
-partial_tape()
+local_layers()
 what_only_moves()
 variables_and_objects()
 loops_and_pruning()

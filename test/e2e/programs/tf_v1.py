@@ -191,6 +191,24 @@ def gradients_that_nobody_has_reduced() -> None:
         hvd.remove_process_set(alone)
 
 
+def variables_of_a_ranks_own() -> None:
+    """Of which ranks have other numbers, in front of those that all have."""
+    for options in ({}, {"backward_passes_per_step": 2}):
+        with tf.Graph().as_default(), tf1.Session() as session:
+            zeros = np.zeros([2], np.float32)
+            weights = [tf1.get_variable(f"table_{number}", initializer=zeros) for number in range(RANK + 3)]
+            optimizer = hvd.DistributedOptimizer(tf1.train.GradientDescentOptimizer(1.0), **options)
+            for weight in weights[:-2]:
+                optimizer.register_local_var(weight)
+            parts = [tf.reduce_sum(weight) * (number + 1.0) for number, weight in enumerate(reversed(weights))]
+            train = optimizer.minimize(tf.add_n(parts) * (RANK + 1.0))
+            session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+            passes = options.get("backward_passes_per_step", 1)
+            for _ in range(passes):
+                session.run(train)
+            equal(session.run(weights[-2:]), [[-2.0 * MEAN * passes] * 2, [-MEAN * passes] * 2])
+
+
 def two_aggregations() -> None:
     """Two optimizers of one graph, in a scope that reuses variables, add up and count for themselves."""
     with tf.Graph().as_default():
@@ -257,6 +275,7 @@ local_aggregation(average=True)
 other_arguments(passes=1)
 other_arguments(passes=2)
 gradients_that_nobody_has_reduced()
+variables_of_a_ranks_own()
 two_aggregations()
 every_pass_is_a_global_step()
 assert hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).get_slot_names() is not None

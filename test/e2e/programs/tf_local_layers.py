@@ -1,0 +1,66 @@
+"""Layers of a rank's own beside those of all ranks, under the tapes. Part of tf_ops.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from tf_every_operation import equal, raises
+
+import distrun.tensorflow as hvd
+
+
+def partial_tape() -> None:
+    """A layer of this rank's own beside one of all ranks."""
+    bias, mean = tf.Variable(tf.zeros([2])), (hvd.size() + 1) / 2
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[]) as part:
+        loss = bias * (hvd.rank() + 1.0)
+    equal(part.gradient(loss, bias), [mean] * 2)
+    dense = tf.keras.layers.Dense(2)
+    raises(ValueError, "build it", hvd.PartialDistributedGradientTape, tf.GradientTape(), local_layers=dense)
+    dense.build([None, 2])
+    shared = tf.keras.layers.Dense(2)
+    shared.build([None, 2])
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(persistent=True), local_layers=dense) as part:
+        of_own, of_all = (tf.reduce_sum(layer(tf.ones([1, 2]) * (hvd.rank() + 1.0))) for layer in (dense, shared))
+        loss = of_own * hvd.size() + of_all
+    own, ours = part.gradient(loss, [dense.trainable_variables, shared.trainable_variables])
+    for of_layer, factor in ((own, hvd.rank() + 1.0), (ours, mean)):
+        equal(of_layer[0], np.full([2, 2], factor))
+        equal(of_layer[1], [1.0] * 2)
+    pairs = part.get_local_and_global_gradients(loss, [*dense.trainable_variables, *shared.trainable_variables])
+    for found, layer, wanted in zip(pairs, (dense, shared), (own, ours), strict=True):
+        for (source, gradient), variable, other in zip(found, layer.trainable_variables, wanted, strict=True):
+            assert source is variable
+            equal(gradient, other)
+
+
+def dense_layers(number: int) -> list[tf.keras.layers.Layer]:
+    layers = [tf.keras.layers.Dense(2) for _ in range(number)]
+    for layer in layers:
+        layer.build([None, 2])
+    return layers
+
+
+def other_numbers_of_them() -> None:
+    """In front of layers that all ranks have: tables of an embedding, say, of which each rank has its own."""
+    own, shared = dense_layers(hvd.rank() + 1), dense_layers(2)
+    variables = [one for layer in (*own, *shared) for one in layer.trainable_variables]
+    factors = [1.0] * 2 * len(own) + [1.0, 2.0, 3.0, 4.0]
+    wanted = [1.0 / hvd.size()] * 2 * len(own) + [factor * (hvd.size() + 1) / 2 for factor in factors[-4:]]
+
+    def step(generic: bool):  # type: ignore[no-untyped-def]
+        with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=own) as tape:
+            parts = [tf.reduce_sum(one) * factor for one, factor in zip(variables, factors, strict=True)]
+            loss = tf.add_n(parts[:-4]) + tf.add_n(parts[-4:]) * (hvd.rank() + 1.0)
+        return tape.gradient(loss, variables, use_generic_names=generic)
+
+    for generic in (False, True):
+        for wrap in (lambda f: f, tf.function):
+            for found, factor in zip(wrap(step)(generic), wanted, strict=True):
+                equal(found, np.full(found.shape, factor))
+
+
+def local_layers() -> None:
+    """Of one number on all ranks, and of others."""
+    partial_tape()
+    other_numbers_of_them()
