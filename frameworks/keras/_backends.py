@@ -43,28 +43,37 @@ class Reduction:
         return self.prescale * self.postscale
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """One gradient for each that is given; None stays None."""
-        results = list(gradients)
-        if not self.active():
-            return [_scaled(one, self._scale) for one in results]
+        """One gradient for each that is given; None stays None.
+
+        What is no gradient but the new value of its variable, a scale of float8 or the largest values that such scales
+        are made of, is the largest of the ranks, as Keras has it of several passes.
+        """
+        active, results = self.active(), list(gradients)
+        shared_by = (self.process_set.size() or 1) if active and self.scale_local else 1
         travels: list[tuple[int, str]] = []
+        values: list[tuple[int, str]] = []
         place = 0
         for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            if id(variable) not in self.local:
+            is_value = getattr(variable, "overwrite_with_gradient", False)
+            if active and id(variable) not in self.local:
                 # Paths are for people: the place tells variables apart. Without the local ones, of which each rank may
                 # have another number.
                 if gradient is not None:
-                    travels.append((index, f"gradient.{place}.{path_of(variable)}"))
+                    (values if is_value else travels).append((index, f"gradient.{place}.{path_of(variable)}"))
                 place += 1
-            elif gradient is not None:
-                shared_by = self.process_set.size() if self.scale_local else 1
-                results[index] = _scaled(gradient, self._scale / (shared_by or 1))
-        if travels:
-            given = [gradients[index] for index, _ in travels]
-            reduced = _FUNCTIONS[keras.backend.backend()](self, given, [name for _, name in travels])
-            for (index, _), gradient in zip(travels, reduced, strict=True):
-                results[index] = gradient
+            elif not is_value:
+                results[index] = _scaled(gradient, self._scale / shared_by)
+        for how, part in ((self, travels), (self._largest, values)):
+            if part:
+                given = [gradients[index] for index, _ in part]
+                reduced = _FUNCTIONS[keras.backend.backend()](how, given, [name for _, name in part])
+                for (index, _), gradient in zip(part, reduced, strict=True):
+                    results[index] = gradient
         return results
+
+    @property
+    def _largest(self) -> Reduction:
+        return dataclasses.replace(self, op=ReduceOp.MAX, prescale=1.0, postscale=1.0, compression="none")
 
 
 def path_of(variable: Any) -> str:

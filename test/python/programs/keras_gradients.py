@@ -1,4 +1,5 @@
-"""What distrun.keras does with gradients that are not like the others: those of layers of a rank's own."""
+"""What distrun.keras does with gradients that are not like the others: of layers of a rank's own, and those that are no
+gradients but the new values of their variables, as of float8."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from checks import run
 from keras_fit import BATCH, data, fit, mine
 
 import distrun.keras as hvd
-from distrun.keras._keras import keras
+from distrun._abi import ReduceOp
+from distrun.keras._backends import Reduction
+from distrun.keras._keras import LEGACY, keras
 
 
 def one_step(made: Any, rows: tuple[Any, Any], optimizer: Any) -> None:
@@ -42,6 +45,48 @@ def check_ranks_with_other_numbers_of_local_layers() -> None:
         for found, wanted in zip(after_one_step(local, share, optimizer), single, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
         assert all(np.abs(layer.get_weights()[0] - np.eye(6)).max() > 1e-6 for layer in local)
+
+
+def check_values_of_variables_are_the_largest_of_the_ranks() -> None:
+    """Whatever is done to gradients; a rank keeps those of its own layers."""
+    if LEGACY:
+        return
+    value, kept, weight = (keras.Variable([1.0, 2.0]) for _ in range(3))
+    value.overwrite_with_gradient = kept.overwrite_with_gradient = True
+    given = [keras.ops.convert_to_tensor([100_000.0 * (hvd.rank() + 1), -1.0 - hvd.rank()]) for _ in range(2)]
+    given.append(keras.ops.convert_to_tensor([1.0, 2.0]))
+    reduction = Reduction("fp16", ReduceOp.SUM, prescale=0.5, postscale=4.0, local={id(kept)})
+    found = [keras.ops.convert_to_numpy(one) for one in reduction.reduce(given, [value, kept, weight])]
+    assert found[0].tolist() == [100_000.0 * hvd.size(), -1.0]
+    assert found[1].tolist() == keras.ops.convert_to_numpy(given[1]).tolist()
+    assert found[2].tolist() == [2.0 * hvd.size(), 4.0 * hvd.size()]
+
+
+def check_float8() -> None:
+    """The scales and the largest values of several passes and steps are those of one process."""
+    if LEGACY:
+        return
+
+    def trained(rows: tuple[Any, Any], batch: int, wrap: Any) -> list[Any]:
+        keras.utils.set_random_seed(0)
+        made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)])
+        made.quantize("float8")
+        made.compile(optimizer=wrap(keras.optimizers.SGD(0.05)), loss="mse")
+        fit(made, *rows, batch)
+        # Those of the outputs' gradients are larger where the loss is the mean of fewer rows.
+        kinds = ("inputs_scale", "inputs_amax_history")
+        return [one.numpy() if hasattr(one, "numpy") else np.array(one) for one in made.variables if one.name in kinds]
+
+    single = trained(data(), BATCH, lambda optimizer: optimizer)
+
+    def distributed(optimizer: Any) -> Any:
+        return hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2)
+
+    found = trained(mine(), BATCH // hvd.size() // 2, distributed)
+    assert len(found) == 4 and all(np.isfinite(one).all() and one.max() < 100 for one in found)
+    for one in found:
+        assert np.array_equal(hvd.broadcast(one, 0), one)
+    assert np.isclose(found[0], single[0]), (found[0], single[0])
 
 
 if __name__ == "__main__":
