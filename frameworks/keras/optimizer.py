@@ -15,6 +15,7 @@ from distrun.process_sets import ProcessSet, global_process_set
 from ._backends import Reduction
 from ._keras import LEGACY, keras
 
+MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # of Keras 3.15 and newer
 SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
 # The cure where the loss is scaled outside of the reduction.
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
@@ -129,14 +130,17 @@ def _distributed_part(optimizer: Any) -> Any:
 
 
 def config_of(optimizer: Any) -> dict[str, Any]:
-    """What makes one like it. Its schedule, the function that is its learning rate and the optimizer that it scales the
-    loss for are in it as they are, where it would have them as Keras writes them down: they may be nothing that Keras
-    can write down, or of classes that it would not find again."""
+    """What makes one like it. Its schedule, the function that is its learning rate, the optimizer that it scales the
+    loss for and what chooses among several optimizers are in it as they are, where it would have them as Keras writes
+    them down: they may be nothing that Keras can write down, or of classes that it would not find again."""
     key, attribute = "learning_rate", "_learning_rate"
     stand_in = keras.optimizers.schedules.ExponentialDecay(0.0, 1, 0.0)
     if isinstance(optimizer, SCALING):
         key, attribute = "inner_optimizer", "_optimizer" if LEGACY else "inner_optimizer"
         stand_in = keras.optimizers.SGD()
+    elif isinstance(optimizer, MULTI):
+        key, attribute = "optimizer_map", "_optimizer_map"
+        stand_in = keras.optimizers.OptimizerMap(keras.optimizers.SGD())
     live = vars(optimizer).get(attribute)
     if key == "learning_rate" and not callable(live):
         return dict(optimizer.get_config())
@@ -170,11 +174,24 @@ def copy_of(optimizer: Any) -> Any:
 
 
 def _made(kind: Any, config: dict[str, Any]) -> Any:
-    """kind.from_config(), to which Keras 3 gives no inner optimizer as it is."""
-    inner = config.get("inner_optimizer")
-    if not issubclass(kind, SCALING) or not isinstance(inner, keras.optimizers.Optimizer):
-        return kind.from_config(config)
-    return kind(copy_of(inner), **{key: value for key, value in config.items() if key != "inner_optimizer"})
+    """kind.from_config(), to which Keras 3 gives no inner optimizer as it is, and nothing that chooses one."""
+    for key, around, copy in (("inner_optimizer", SCALING, copy_of), ("optimizer_map", MULTI, _map_like)):
+        inner = config.get(key)
+        if issubclass(kind, around) and inner is not None and not isinstance(inner, dict):
+            return kind(copy(inner), **{name: value for name, value in config.items() if name != key})
+    return kind.from_config(config)
+
+
+def _map_like(given: Any) -> Any:
+    """With new optimizers, one for several keys where it was one. A function of the program's, as it is."""
+    if not isinstance(given, keras.optimizers.OptimizerMap):
+        return given
+    copies: dict[int, Any] = {}
+    for one in (given.default_optimizer, *given.values()):
+        if id(one) not in copies:
+            copies[id(one)] = copy_of(one)
+            _exclude_alike(one, copies[id(one)])
+    return type(given)(copies[id(given.default_optimizer)], {key: copies[id(one)] for key, one in given.items()})
 
 
 def copy_state(old: Any, made: Any) -> None:
@@ -209,6 +226,11 @@ def _reduction(op: int | None, predivide: float) -> Reduction:
 def _accumulate(config: dict[str, Any], passes: int) -> None:
     if LEGACY:
         raise ValueError("legacy Keras does not accumulate gradients: leave out backward_passes_per_step.")
+    if "optimizer_map" in config:
+        raise ValueError(
+            "a MultiOptimizer adds up no gradients itself: leave out backward_passes_per_step, and make each of its "
+            f"optimizers with gradient_accumulation_steps={passes}."
+        )
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is at least 1, not {passes!r}.")
     if config.get("gradient_accumulation_steps"):
@@ -229,7 +251,7 @@ def _of_class(base: Any, config: dict[str, Any], reduction: Reduction, old: Any)
 def _with_scaled_loss(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any:
     """Keras would put its own around ours, and leave out the reduction on the rank whose own gradients overflowed."""
     kind = _scaling(_class(keras.optimizers.LossScaleOptimizer, reduction))
-    made = kind(type(optimizer).from_config(config), name="loss_scale_optimizer")
+    made = kind(_made(type(optimizer), config), name="loss_scale_optimizer")
     _exclude_alike(optimizer, made)
     if optimizer.built:
         made.build(optimizer._trainable_variables)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from checks import run
+from checks import raises, run
 from keras_fit import BATCH, alone, data, distributed, fit, model, same
 
 import distrun.keras as hvd
@@ -123,6 +123,56 @@ def check_what_is_inside_a_scaled_loss_is_handed_on() -> None:
         inner = made.inner_optimizer
         assert isinstance(inner, Own) and inner._learning_rate is rate and made.initial_scale == 8.0
         assert inner is not given and scaled.inner_optimizer is given and inner.momentum == 0.5
+
+
+def is_first(variable: Any) -> bool:
+    return bool(variable.shape[-1] == 8)  # of keras_fit's model, whose paths count the models of a process
+
+
+def decaying(excluded: bool = True) -> Any:
+    optimizer = keras.optimizers.AdamW(0.05, weight_decay=0.9)
+    if excluded:
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+def by_paths(excluded: bool = True) -> Any:
+    shared = decaying(excluded)
+    chosen = keras.optimizers.OptimizerMap(keras.optimizers.SGD(Falling()), {".*kernel": shared, ".*bias": shared})
+    return keras.optimizers.MultiOptimizer(chosen)
+
+
+def by_function() -> Any:
+    one, other = decaying(), keras.optimizers.SGD(0.05, momentum=0.9)
+    return keras.optimizers.MultiOptimizer(lambda variable: one if is_first(variable) else other)
+
+
+def check_several_optimizers_in_one() -> None:
+    """Chosen by paths, where each is made again with what it was told, or by a function."""
+    if LEGACY or not hasattr(keras.optimizers, "MultiOptimizer"):
+        return
+    given = by_paths()
+    made = hvd.DistributedOptimizer(given)
+    assert len(made.optimizers) == 2 and all(one not in given.optimizers for one in made.optimizers)
+    for make in (by_paths, by_function):
+        single = alone(make())
+        same(distributed(make()), single)
+        again = hvd.DistributedOptimizer(single.optimizer)
+        assert int(again.iterations) == int(single.optimizer.iterations) > 0
+        for one, its in zip(again.variables, single.optimizer.variables, strict=True):
+            assert (keras.ops.convert_to_numpy(one) == keras.ops.convert_to_numpy(its)).all()
+    with raises(AssertionError, "Not equal"):
+        same(alone(by_paths(excluded=False)), alone(by_paths()))
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for given in (by_function(), keras.optimizers.LossScaleOptimizer(by_paths())):
+            made = hvd.DistributedOptimizer(given)
+            assert isinstance(made.inner_optimizer, keras.optimizers.MultiOptimizer)
+    finally:
+        keras.config.set_dtype_policy(before)
+    with raises(ValueError, "gradient_accumulation_steps=2"):
+        hvd.DistributedOptimizer(by_paths(), backward_passes_per_step=2)
 
 
 if __name__ == "__main__":
