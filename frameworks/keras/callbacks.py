@@ -157,7 +157,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.staircase = staircase if callable(multiplier) else True
         self.steps_per_epoch = steps_per_epoch
         self.multiplier: Callable[[float], float] = multiplier if callable(multiplier) else lambda epoch: multiplier
-        self._epoch = 0
+        self.current_epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Looks for what would fail in the middle of training."""
@@ -170,24 +170,26 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The epoch that batches belong to."""
-        self._epoch = epoch
+        self.current_epoch = epoch
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Sets the rate for the batch."""
-        if self._epoch < self.start_epoch or (self.end_epoch is not None and self._epoch >= self.end_epoch):
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
             return
         if self.staircase:
             if batch == 0:
-                self._set(self._epoch)
+                self._adjust_learning_rate(epoch)
         else:
-            self._set(self._epoch + batch / (self.steps_per_epoch or 1))
+            self._adjust_learning_rate(epoch + batch / (self.steps_per_epoch or 1))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds "lr" to the metrics."""
         if logs is not None:
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
-    def _set(self, epoch: float) -> None:
+    def _adjust_learning_rate(self, epoch: float) -> None:
+        # Horovod's name, which programs override.
         try:
             self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
         except TypeError as error:

@@ -92,6 +92,21 @@ def check_a_number_is_the_factor_in_every_epoch() -> None:
         assert np.allclose(rates, [0.0, 0.0, 0.05, 0.05]), rates
 
 
+class OwnRates(hvd.callbacks.LearningRateScheduleCallback):
+    """Horovod's hook for programs that set rates in their own way."""
+
+    def _adjust_learning_rate(self, epoch: float) -> None:
+        assert self.current_epoch <= epoch < self.current_epoch + 1
+        self.model.optimizer.learning_rate = self.initial_lr["all"] * self.multiplier(epoch)
+
+
+def check_programs_set_rates_in_their_own_way() -> None:
+    for staircase, wanted in ((True, [0.0, 0.5, 1.0]), (False, [0.25, 0.75, 1.25])):
+        made = model()
+        rates = fit(made, Start(0), OwnRates({"all": 0.5}, lambda epoch: epoch, staircase=staircase), epochs=3)["lr"]
+        assert np.allclose(rates, wanted), rates
+
+
 def check_the_rate_for_all_ranks_has_to_be_given() -> None:
     """Older programs leave it out."""
     schedule, warmup = hvd.callbacks.LearningRateScheduleCallback, hvd.callbacks.LearningRateWarmupCallback
