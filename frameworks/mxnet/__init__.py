@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from distrun import basics
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
@@ -64,3 +66,6 @@ __all__ = [
     "reducescatter_async",
     "synchronize",
 ]
+
+# Horovod's name of the module that has the operations.
+mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -24,6 +25,7 @@ from .functions import (
 )
 from .mwms import patch_keras_mwms
 from .ops import (
+    _allreduce,  # noqa: F401  # programs of older releases of Horovod use it
     allgather,
     allreduce,
     alltoall,
@@ -40,7 +42,7 @@ from .ops import (
     reducescatter,
     size_op,
 )
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401  # programs ask isinstance()
 from .tape import DistributedGradientTape, PartialDistributedGradientTape
 
 __all__ = [
@@ -86,9 +88,11 @@ mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:
-    # A class of Keras', which takes seconds to import.
+    # Of Keras, which takes seconds to import.
     if name == "SyncBatchNormalization":
         from ._sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization
+    if name == "keras":
+        return importlib.import_module("distrun.tensorflow.keras")
     raise AttributeError(f"module 'distrun.tensorflow' has no attribute {name!r}")

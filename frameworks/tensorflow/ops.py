@@ -53,6 +53,27 @@ def allreduce(
     return compression.decompress(run(what, [small])[0], context)
 
 
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = ReduceOp.SUM,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Horovod's allreduce of `mpi_ops`, which sums by default."""
+    del ignore_name_scope
+    return allreduce(
+        tensor,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+        process_set=process_set,
+    )
+
+
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,

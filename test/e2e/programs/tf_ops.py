@@ -499,6 +499,14 @@ def results_keep_their_memory(wrap, mebibytes: int):  # type: ignore[no-untyped-
     return kept[-1][1][1], np.concatenate([x * (4.0 * (rank + 1)) for rank in range(SIZE)])
 
 
+def names_of_other_releases() -> None:
+    """What programs for Horovod use of it besides the names that it documents."""
+    equal(hvd.mpi_ops._allreduce(start), hvd.allreduce(start, op=hvd.Sum))
+    equal(hvd._allreduce(start, "named", hvd.Average, 2.0, 0.5, process_set=hvd.global_process_set),
+          hvd.allreduce(start))  # fmt: skip
+    assert hvd.keras.callbacks.MetricAverageCallback is sys.modules["distrun.keras"].callbacks.MetricAverageCallback
+
+
 def starts_again() -> None:
     gathered, wanted = results_keep_their_memory(lambda function: function, 1)
     hvd.shutdown()
@@ -542,6 +550,7 @@ batch_norm()
 names_in_one_function()
 functions_of_functions()
 factors_of_numpy()
+names_of_other_releases()
 results_keep_their_memory(tf.function, 3)
 raises(NotImplementedError, "Adasum", hvd.allreduce, start, op=hvd.Adasum)
 raises(NotImplementedError, "elastic", lambda: hvd.elastic.TensorFlowState())

@@ -278,7 +278,8 @@ gradients_that_nobody_has_reduced()
 variables_of_a_ranks_own()
 two_aggregations()
 every_pass_is_a_global_step()
-assert hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9)).get_slot_names() is not None
+momentum = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9))
+assert momentum.get_slot_names() is not None and isinstance(momentum, hvd._DistributedOptimizer)
 try:
     hvd.DistributedOptimizer("sgd")
 except ValueError as error:

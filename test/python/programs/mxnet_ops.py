@@ -271,6 +271,12 @@ def check_an_optimizer_of_a_process_set_leaves_other_ranks_alone() -> None:
     hvd.remove_process_set(members)
 
 
+def check_the_module_that_horovod_has_the_operations_in() -> None:
+    from distrun.mxnet.mpi_ops import allreduce_, rank
+
+    assert allreduce_ is hvd.allreduce_ and hvd.mpi_ops.rank is rank
+
+
 def check_parameters_in_a_dict() -> None:
     arrays = {"b": mine((2,)), "a": mine((3, 1))}
     hvd.broadcast_parameters(arrays, root_rank=hvd.size() - 1, prefix="other.")
