@@ -25,6 +25,7 @@ from .optimizer import (
     copy_state,
     distributed_optimizers,
     is_distributed,
+    with_all_ranks,
 )
 
 
@@ -109,6 +110,7 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
     """Gives every rank the weights of rank `root_rank`, and its optimizer's state, which is made if need be.
 
     Of distributed optimizers in other attributes the state that they have: the model does not know for which variables.
+    Those of a process set of some ranks are left alone.
 
     local: ids (of id()) of variables that each rank keeps.
     """
@@ -129,9 +131,9 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
 
 
 def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
-    others = {path: one for path, one in distributed_optimizers(model).items() if one is not optimizer}
-    if not others:
-        return []
+    found = distributed_optimizers(model)
+    others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
+    # A rank that has none takes part: it may be the only one.
     everybodys = allgather_object({path: len(one.variables) for path, one in others.items()})
     first = everybodys[0]
     for rank, its in enumerate(everybodys):
@@ -140,7 +142,8 @@ def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
             raise ValueError(
                 f"the ranks have not built model.{path} alike: it has {first.get(path, 'no')} variables on rank 0, "
                 f"{its.get(path, 'no')} on rank {rank}. Build it on all ranks before fit(), as one does that restores "
-                f"it: model.{path}.build(variables), with those that it trains."
+                f"it: model.{path}.build(variables), with those that it trains. One that some ranks do without needs a "
+                "process_set of the others."
             )
     return list(others.values())
 

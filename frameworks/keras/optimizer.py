@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from distrun._abi import ReduceOp
@@ -109,19 +109,32 @@ def is_distributed(optimizer: object) -> bool:
 
 def distributed_optimizers(model: Any) -> dict[str, Any]:
     """Those that a model has in its attributes, `optimizer` or others, and in lists and dicts there, each once. In the
-    order of the names, which is the same on all ranks."""
+    order of the names, which is the same on all ranks: those of a dict go by keys that are strings or numbers, which
+    ranks may have put there in another order, else by their place."""
     found: dict[int, tuple[str, Any]] = {}
     # Frameworks note the program's attributes in some of their own, whose names begin with an underscore.
     for name, value in sorted(vars(model).items(), key=lambda item: (item[0].startswith("_"), item[0])):
         parts = {name: value}
         if isinstance(value, dict):
-            parts = {f"{name}[{key!r}]": one for key, one in value.items()}
+            parts = dict(sorted(_by_key_or_place(name, value)))
         elif isinstance(value, list | tuple):
             parts = {f"{name}[{index}]": one for index, one in enumerate(value)}
         for path, one in parts.items():
             if isinstance(one, keras.optimizers.Optimizer) and is_distributed(one):
                 found.setdefault(id(one), (path, one))
     return dict(found.values())
+
+
+def _by_key_or_place(name: str, optimizers: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for place, (key, one) in enumerate(optimizers.items()):
+        # Ranks write other keys, such as layers, differently.
+        yield f"{name}[{key!r}]" if isinstance(key, str | int) else f"{name}.values()[{place}]", one
+
+
+def with_all_ranks(optimizer: Any) -> bool:
+    """False for what DistributedOptimizer made for a process set of some ranks."""
+    process_set: ProcessSet = _distributed_part(optimizer).distrun_reduction.process_set
+    return process_set.size() == global_process_set.size()
 
 
 def _distributed_part(optimizer: Any) -> Any:

@@ -84,6 +84,40 @@ def check_ranks_that_have_not_built_them_alike_are_told() -> None:
     hvd.broadcast_model(made)
 
 
+def check_optimizers_in_dicts_go_by_name_or_place() -> None:
+    made, root = Several(), hvd.size() - 1
+    if hvd.rank() == root:  # from here on Keras numbers the layers of this rank differently
+        keras.layers.Dense(1)
+    layers = [keras.layers.Dense(1), keras.layers.Dense(1)]
+    names = sorted(["gen", "disc"], reverse=hvd.rank() == root)  # as from a set
+    steps = {"gen": 1, "disc": 2, layers[0]: 3, layers[1]: 4}
+
+    def one(key: Any) -> Any:
+        optimizer = hvd.DistributedOptimizer(sgd())
+        optimizer.iterations.assign(steps[key] + 10 * hvd.rank())
+        return optimizer
+
+    made.named = {key: one(key) for key in names}
+    if not LEGACY:  # which refuses such keys itself
+        made.of_layers = {key: one(key) for key in layers}
+    hvd.broadcast_model(made, root)
+    for key, optimizer in [*made.named.items(), *getattr(made, "of_layers", {}).items()]:
+        assert int(optimizer.iterations) == steps[key] + 10 * root
+
+
+def check_optimizers_that_some_ranks_lack() -> None:
+    if hvd.size() == 1:
+        return
+    made, first = model(), hvd.add_process_set([0])
+    if hvd.rank() == 0:
+        made.d_optimizer = hvd.DistributedOptimizer(sgd(), process_set=first)
+    hvd.broadcast_model(made)
+    if hvd.rank() == 0:
+        made.d_optimizer = hvd.DistributedOptimizer(sgd())
+    with raises(ValueError, "model.d_optimizer alike", "no on rank 1", "process_set of the others"):
+        hvd.broadcast_model(made)
+
+
 @contextlib.contextmanager
 def a_gpu_seen() -> Iterator[None]:
     """Where Keras chooses XLA by itself."""
