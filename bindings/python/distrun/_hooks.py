@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import sys
 import threading
@@ -29,20 +30,31 @@ def install() -> None:
 
 def end_without_waiting() -> None:
     """For a framework that waits at the end of each process for all others: one that an exception ends does not, since
-    they wait for it elsewhere. Outside a session its exit code is the first that the launcher hears of it."""
+    they wait for it elsewhere. Outside a session its exit code is the first that the launcher hears of it. At a prompt
+    no exception ends it."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         previous(kind, value, trace)
         # Ctrl-C reaches all ranks; in a session the launcher is told.
-        if _session.is_open() or issubclass(kind, KeyboardInterrupt):
+        if _session.is_open() or issubclass(kind, KeyboardInterrupt) or _at_a_prompt():
             return
+        with contextlib.suppress(OSError, ValueError):
+            # torch's hook, which may have called this one, would write out afterwards what it has kept.
+            if isinstance(sys.stderr, io.StringIO):
+                print(sys.stderr.getvalue(), end="", file=sys.__stderr__, flush=True)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(1)
 
     sys.excepthook = hook
+
+
+def _at_a_prompt() -> bool:
+    """Whether somebody at a terminal goes on after an exception: in `python -i`, or in code.interact() and pdb's
+    `interact`, which set sys.ps1."""
+    return bool(hasattr(sys, "ps1") or sys.flags.inspect) and os.isatty(0)
 
 
 def leave() -> None:

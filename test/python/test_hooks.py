@@ -1,0 +1,58 @@
+"""An exception in a process whose framework would wait at its end for the others (`_hooks.end_without_waiting`)."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+# What atexit would do is what the framework waits in.
+WAITS = """
+import atexit
+from distrun import _hooks
+atexit.register(print, "waited")
+_hooks.end_without_waiting()
+"""
+
+
+def run(code: str, *flags: str, stdin: int = subprocess.DEVNULL) -> tuple[int, str]:
+    line = [sys.executable, *flags, "-c", WAITS + code]
+    done = subprocess.run(
+        line, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_an_exception_ends_the_process_at_once() -> None:
+    code, text = run("print('buffered', end='')\nraise ValueError('a bad batch')")
+    assert code == 1 and "buffered" in text and "ValueError: a bad batch" in text and "waited" not in text, text
+
+
+@pytest.mark.parametrize("flags, prompt", [(("-i",), ""), ((), "import code; code.interact()")])
+def test_an_exception_at_a_prompt_ends_nothing(flags: tuple[str, ...], prompt: str) -> None:
+    terminal, theirs = pty.openpty()
+    try:
+        os.write(terminal, b"1 / 0\nprint('went', 'on')\nraise SystemExit(3)\n")
+        code, text = run(prompt, *flags, stdin=theirs)
+    finally:
+        os.close(theirs)
+        os.close(terminal)
+    assert "ZeroDivisionError" in text and "went on" in text and "waited" in text and code == 3, text
+
+
+def test_python_i_without_a_terminal_ends_as_ever() -> None:
+    """As on the ranks that nobody types into."""
+    code, text = run("raise ValueError('a bad batch')", "-i")
+    assert code == 1 and "ValueError: a bad batch" in text and "waited" not in text, text
+
+
+def test_what_torchs_hook_keeps_is_printed() -> None:
+    code, text = run("""
+import torch.distributed
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+raise ValueError("a bad batch")
+""")
+    assert code == 1 and "ValueError: a bad batch" in text and "waited" not in text, text
