@@ -249,8 +249,16 @@ class DistrunProcessGroup(_ProcessGroup):
         handle = _moves.reduce_scatter_single(self._channel, outputs, inputs, reduction(opts))
         return self._work("reduce_scatter_single", handle, outputs, opts)
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> DistrunWork:
+    def alltoall(
+        self,
+        outputs: list[Tensor],
+        inputs: list[Tensor],
+        opts: Any = None,
+        *,
+        timeout: timedelta | None = None,
+    ) -> DistrunWork:
         """inputs[r] goes to member r; outputs[r] becomes what it sends here."""
+        opts = asked(opts, timeout=timeout)
         return self._work("alltoall", _moves.alltoall(self._channel, outputs, inputs), outputs, opts)
 
     def all_to_all_single(

@@ -406,15 +406,22 @@ def check_misuse_and_timeouts() -> None:
     else:
         assert work is not None and work.wait()
     short = dist.new_group(timeout=timedelta(seconds=4 if RANK == 0 else 60))
+    inputs, outputs = list(torch.ones(SIZE, 1)), list(torch.zeros(SIZE, 1))
     if RANK == 0:
         with raises(RuntimeError, "4 seconds", "not all ranks"):
             dist.all_reduce(torch.ones(1), group=short)
         with raises(RuntimeError, "0.2 seconds"):
             group.allreduce(torch.ones(1), timeout=timedelta(seconds=0.2)).wait()
+        with raises(RuntimeError, "alltoall", "0.2 seconds"):
+            group.alltoall(outputs, inputs, timedelta(seconds=0.2)).wait()
+        with raises(RuntimeError, "alltoall", "0.3 seconds"):
+            group.alltoall(outputs, inputs, timeout=timedelta(seconds=0.3)).wait()
     dist.barrier(group=GLOO)
     if RANK != 0:
         dist.all_reduce(torch.ones(1), group=short)  # rank 0's half is still there
         dist.all_reduce(torch.ones(1))
+        for _ in range(2):
+            dist.all_to_all(outputs, inputs)
     dist.barrier(group=group)
 
 
