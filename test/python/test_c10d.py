@@ -33,7 +33,10 @@ def test_a_script_that_says_gloo(command: str, backend: str) -> None:
     assert result.stdout.count(f"backends {backend} {backend}, 2 ranks") == 2, result.stdout
 
 
-@pytest.mark.parametrize(("backend", "scheme"), [("distrun", "env"), ("distrun", "tcp"), ("gloo", "env")])
+AGAIN = [("distrun", "env"), ("distrun", "tcp"), ("distrun", "tcp-spelled"), ("gloo", "env")]
+
+
+@pytest.mark.parametrize(("backend", "scheme"), AGAIN)
 def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, scheme: str) -> None:
     options = ["--torch-backend", "distrun"] if backend == "gloo" else []
     program = [sys.executable, str(PROGRAMS / "c10d_again.py"), str(tmp_path), backend, scheme]
@@ -41,6 +44,31 @@ def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, sc
     result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 2)
+
+
+def test_meetings_are_counted_by_server_and_rank() -> None:
+    program = """
+import torch.distributed as dist
+import distrun.torch.c10d
+
+def come(rank, address):
+    return next(dist.rendezvous(f"tcp://{address}?rank={rank}&world_size=1"))[0]
+
+for server in "first", "second":
+    store = come(0, "127.0.0.1:0")
+    port = store.port
+    store.set("key", server)
+    assert come(1, f"127.0.0.1:{port}").get("key") == server.encode()  # torch's own keys
+    again = come(0, f"localhost:{port}")
+    assert not again.check(["key"])
+    again.set("key", "again")
+    assert come(1, f"127.0.0.1:{port}").get("key") == b"again"
+print("all checks passed")
+"""
+    line = [sys.executable, "-c", program]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, 1)
 
 
 def test_collectives_without_a_launcher() -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlparse
+from uuid import uuid4
 
 from distrun import _session, basics
 from torch._C._distributed_c10d import HashStore, PrefixStore
@@ -21,9 +22,9 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 
 _Meeting = tuple[Any, int, int]
 _env_of_torch, _tcp_of_torch = _rendezvous_handlers["env"], _rendezvous_handlers["tcp"]
-# By the store's address. The newest store of a place is enough: within a process they share a server.
-_met: Counter[tuple[str, int]] = Counter()
-_kept: dict[tuple[str, int], Any] = {}
+# By the server, and the rank that came. The newest store is enough: within a process they share a server.
+_met: Counter[tuple[bytes, int]] = Counter()
+_kept: dict[bytes, Any] = {}
 
 
 def _env(url: str, **arguments: Any) -> Iterator[_Meeting]:
@@ -43,13 +44,17 @@ def _tcp(url: str, **arguments: Any) -> Iterator[_Meeting]:
 
 
 def _lasting(meetings: Iterator[_Meeting]) -> Iterator[_Meeting]:
-    """The first meeting at a place has torch's own keys: others may come there who do not know of this module."""
+    """The first meeting at a server has torch's own keys: others may come there who do not know of this module.
+
+    A server goes by what its first caller names it: an address may be spelled in several ways, and one port can be
+    that of several hosts.
+    """
     for store, rank, size in meetings:
-        place = (store.host, store.port)
-        number = _met[place]
-        _met[place] += 1
+        server = store.compare_set("distrun: name of this server", "", uuid4().hex)
+        number = _met[server, rank]
+        _met[server, rank] += 1
         if rank == 0:
-            _kept[place] = store
+            _kept[server] = store
         yield (PrefixStore(f"again {number}", store) if number else store), rank, size
 
 

@@ -1,6 +1,7 @@
 """destroy_process_group and init_process_group again, where rank 0 is late and nothing else holds torch's store.
 
-Arguments: a folder of all ranks, the backend's name, the URL's scheme (env or tcp).
+Arguments: a folder of all ranks, the backend's name, the URL's scheme (env, tcp, or tcp-spelled: the odd rounds spell
+the address otherwise).
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 if BACKEND == "distrun":
     importlib.import_module("distrun.torch.c10d")  # registers the backend
-where: dict[str, Any] = {"init_method": "env://"}
-if SCHEME == "tcp":
-    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    where = {"init_method": f"tcp://{address}", "rank": RANK, "world_size": SIZE}
+
+
+def where(number: int) -> dict[str, Any]:
+    if SCHEME == "env":
+        return {"init_method": "env://"}
+    host = os.environ["MASTER_ADDR"]
+    if SCHEME == "tcp-spelled" and number % 2:
+        assert host != "localhost"
+        host = "localhost"
+    return {"init_method": f"tcp://{host}:{os.environ['MASTER_PORT']}", "rank": RANK, "world_size": SIZE}
+
 
 for number in range(ROUNDS):
-    dist.init_process_group(BACKEND, timeout=timedelta(seconds=60), **where)
+    dist.init_process_group(BACKEND, timeout=timedelta(seconds=60), **where(number))
     come(f"round{number}-", RANK)
     count = torch.ones(1)
     dist.all_reduce(count)
