@@ -69,7 +69,7 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
 @pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
 def test_programs_that_are_scheduled_differently(run_jax: RunFramework, version: str) -> None:
     """Without the order of the program the ranks wait for each other in different operations."""
-    done = run_jax("-np", "2", "--timeout", "60", program="jax_order.py", python=environment_python(version))
+    done = run_jax("-np", "2", program="jax_order.py", python=environment_python(version))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("in_a_loop done") == 2, done.stdout
 
