@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -127,8 +128,14 @@ def distributed_optimizers(model: Any) -> dict[str, Any]:
 
 def _by_key_or_place(name: str, optimizers: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
     for place, (key, one) in enumerate(optimizers.items()):
-        # Ranks write other keys, such as layers, differently.
-        yield f"{name}[{key!r}]" if isinstance(key, str | int) else f"{name}.values()[{place}]", one
+        yield f"{name}[{key!r}]" if _same_everywhere(key) else f"{name}.values()[{place}]", one
+
+
+def _same_everywhere(key: Any) -> bool:
+    """Whether all ranks write it alike: layers and other objects hold numbers or addresses of their process."""
+    if isinstance(key, tuple):
+        return all(_same_everywhere(one) for one in key)
+    return isinstance(key, str | int | float | bytes | enum.Enum)
 
 
 def with_all_ranks(optimizer: Any) -> bool:

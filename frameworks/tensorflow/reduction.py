@@ -58,18 +58,25 @@ class Reduction:
         given = range(len(shared)) if generic_names else variable_names([variables[index] for index in shared])
         names = {index: f"{self.prefix}.{name}" for index, name in zip(shared, given, strict=True)}
         results = list(gradients)
-        dense, sparse = [], []
+        dense, sparse, values = [], [], []
         for index, gradient in enumerate(gradients):
             if gradient is None:
                 continue
+            # Keras's float8: the variable's new value, of which the largest is taken, as Keras does of several passes.
+            is_value = getattr(variables[index], "overwrite_with_gradient", False)
             if index not in names:
-                results[index] = self._scaled(gradient)
+                results[index] = gradient if is_value else self._scaled(gradient)
+            elif is_value:
+                values.append(index)
             elif isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense:
                 sparse.append(index)
             else:
                 dense.append(index)
         for part, grouped in self._parts(dense, variables):
             self._reduce_dense(part, results, names, grouped)
+        if values:
+            largest = dataclasses.replace(self, compression=Compression.none, op=ReduceOp.MAX, predivide=1.0)
+            largest._reduce_dense(values, results, names, False)
         if sparse:
             slices = [results[index] for index in sparse]
             of_sparse = [names[index] for index in sparse]

@@ -24,9 +24,11 @@ int several(const Environment& environment, const char* name) {
 AmongCopies as_for_platform(const Options& options, const Environment& environment) {
   const auto tasks = net::platform_tasks(environment);
   if (!tasks) return {};
-  const bool ours = tasks->variable == "JAX_NUM_PROCESSES" || (tasks->variable == "TF_CONFIG" && options.tf_config);
-  return {.text = tasks->variable + " names " + std::to_string(tasks->count) + " tasks" +
-                  (ours ? " and will be overwritten" : "") +
+  std::string_view lost;
+  if (tasks->variable == "JAX_NUM_PROCESSES") lost = " and will be overwritten";
+  if (tasks->variable == "TF_CONFIG" && options.tf_config)
+    lost = " and may be overwritten";  // not in a job of one rank
+  return {.text = tasks->variable + " names " + std::to_string(tasks->count) + " tasks" + std::string(lost) +
                   ". If this command is started in each of them, each starts the whole job: " + kOnEachHost +
                   " (--agents). If not, `unset " + tasks->variable + "`, or add --no-detect"};
 }

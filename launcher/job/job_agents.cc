@@ -172,7 +172,11 @@ bool Job::mpi_has_spoken() {
     return true;
   }
   if (!last_words_by_) last_words_by_ = deadline_after(kLastWordsSeconds);
-  if (Clock::now() >= *last_words_by_) (*mpi)->handle.errors.reset();
+  if (Clock::now() >= *last_words_by_) {
+    read_last_words((*mpi)->handle.errors, (*mpi)->printed, kMostPassedOn);
+    (*mpi)->handle.errors.reset();
+    take_errors(**mpi);  // the rest, though its line may have no end
+  }
   return false;
 }
 

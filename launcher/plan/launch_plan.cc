@@ -247,6 +247,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
   if (auto direct = no_grpc_proxy(job, request.base.variables)) {
     out.no_grpc_proxy = direct->value;
+    std::erase_if(out.given, [](const Variable& given) { return given.name == "no_grpc_proxy"; });
     out.given.push_back(*std::move(direct));
   }
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});

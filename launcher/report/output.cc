@@ -197,6 +197,7 @@ void Output::show_bars(TimePoint now) {
     const int rank = static_cast<int>(id / 2);
     const int index = static_cast<int>(id % 2);
     const Piece piece{.text = stream.assembler.take_progress() + '\n'};
+    if (piece.text.find_first_not_of(" \n") == std::string::npos) continue;  // a bar that was wiped out at its end
     merge(rank, index, piece, now, now);
     show(rank, index, piece, now);
   }

@@ -183,7 +183,8 @@ Status refuse_torch(const Environment& environment, const std::optional<OtherLau
                   " shows that another launcher started several tasks, but the job's DISTRUN_* variables are missing: "
                   "each task would believe that it is rank 0 of 1. Start the program with `distrun -np N program`, or "
                   "remove " +
-                  kTorchSize + " to run one process alone");
+                  kTorchSize +
+                  " (and TF_CONFIG and JAX_NUM_PROCESSES where they name several) to run one process alone");
   }
   if (found->size != 0 && size != found->size) {
     return refuse(shown(environment, kTorchSize) + " contradicts the " + std::to_string(found->size) +

@@ -59,6 +59,22 @@ std::optional<PlatformTasks> platform_tasks(const Environment& environment) {
   return std::nullopt;
 }
 
+namespace {
+
+// All that name several: who removes one is not to meet the next.
+std::string named(const Environment& environment) {
+  std::string out;
+  for (const Row& row : kRows) {
+    const auto found = environment.find(row.variable);
+    if (found != environment.end() && row.count(found->second) > 1) {
+      out += (out.empty() ? "" : " and ") + std::string(row.variable);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 Status not_one_of_several(const Environment& environment) {
   const auto tasks = platform_tasks(environment);
   if (!tasks) return {};
@@ -68,7 +84,7 @@ Status not_one_of_several(const Environment& environment) {
               "Start the program with `distrun -np N program`, or on a platform that starts the command on each host "
               "with `distrun agent --connect HOST:PORT --key-file FILE` on each and `distrun --agents N --listen PORT "
               "--key-file FILE program` on one; or remove " +
-              tasks->variable + " to run one process alone"};
+              named(environment) + " to run one process alone"};
 }
 
 }  // namespace distrun::net

@@ -60,7 +60,21 @@ def other_numbers_of_them() -> None:
                 equal(found, np.full(found.shape, factor))
 
 
+def values_of_variables() -> None:
+    """What Keras passes on as gradients of float8's scales are their new values: the largest of all ranks'."""
+    scale, kept, weight = tf.Variable([1.0]), tf.Variable([1.0]), tf.Variable([1.0])
+    scale.overwrite_with_gradient = kept.overwrite_with_gradient = True
+    for op in (hvd.Average, hvd.Sum):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(scale + kept + weight) * (hvd.rank() + 1e5)
+        tape = hvd.DistributedGradientTape(tape, op=op, compression=hvd.Compression.bf16)
+        tape.register_local_source(kept)
+        of_scale, of_kept, _ = tape.gradient(loss, [scale, kept, weight])
+        assert float(of_scale[0]) == hvd.size() - 1 + 1e5 and float(of_kept[0]) == hvd.rank() + 1e5
+
+
 def local_layers() -> None:
-    """Of one number on all ranks, and of others."""
+    """Of one number on all ranks, and of others; and what is no gradient."""
     partial_tape()
     other_numbers_of_them()
+    values_of_variables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,13 +85,19 @@ def check_ranks_that_have_not_built_them_alike_are_told() -> None:
     hvd.broadcast_model(made)
 
 
+class Net(enum.Enum):
+    GEN = 1
+    DISC = 2
+
+
 def check_optimizers_in_dicts_go_by_name_or_place() -> None:
     made, root = Several(), hvd.size() - 1
     if hvd.rank() == root:  # from here on Keras numbers the layers of this rank differently
         keras.layers.Dense(1)
     layers = [keras.layers.Dense(1), keras.layers.Dense(1)]
     names = sorted(["gen", "disc"], reverse=hvd.rank() == root)  # as from a set
-    steps = {"gen": 1, "disc": 2, layers[0]: 3, layers[1]: 4}
+    nets = sorted(Net, key=lambda net: net.value, reverse=hvd.rank() == root)
+    steps = {"gen": 1, "disc": 2, layers[0]: 3, layers[1]: 4, Net.GEN: 5, Net.DISC: 6}
 
     def one(key: Any) -> Any:
         optimizer = hvd.DistributedOptimizer(sgd())
@@ -100,8 +107,10 @@ def check_optimizers_in_dicts_go_by_name_or_place() -> None:
     made.named = {key: one(key) for key in names}
     if not LEGACY:  # which refuses such keys itself
         made.of_layers = {key: one(key) for key in layers}
+        made.of_nets = {key: one(key) for key in nets}
     hvd.broadcast_model(made, root)
-    for key, optimizer in [*made.named.items(), *getattr(made, "of_layers", {}).items()]:
+    of_others = {**getattr(made, "of_layers", {}), **getattr(made, "of_nets", {})}
+    for key, optimizer in [*made.named.items(), *of_others.items()]:
         assert int(optimizer.iterations) == steps[key] + 10 * root
 
 

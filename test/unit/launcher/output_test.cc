@@ -287,6 +287,19 @@ StreamBytes bytes_of(std::string_view text) {
   return out;
 }
 
+TEST_CASE("a progress bar that has wiped itself out leaves no blank line in a log") {
+  Pipes pipes;
+  auto made = made_over(pipes, {.hosts = {"here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  output.begin();
+  output.write(bytes_of("\r 60%\r     \r"), start);
+  output.tick(start + std::chrono::seconds(10));
+  flush(output);
+  CHECK(pipes.read(1).empty());
+  CHECK_FALSE(output.deadline());
+}
+
 TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves") {
   Pipes pipes;
   char folder[] = "/tmp/distrun-test-XXXXXX";

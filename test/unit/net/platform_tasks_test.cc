@@ -71,6 +71,8 @@ TEST_CASE("one of several tasks is told what to start", "[net]") {
                            "remove SM_HOSTS"}) {
     CHECK(refused.message().find(part) != std::string::npos);
   }
+  const Environment of_a_rank = {{"JAX_NUM_PROCESSES", "4"}, {"TF_CONFIG", tf_config(kCluster, "worker")}};
+  CHECK(not_one_of_several(of_a_rank).message().find("remove TF_CONFIG and JAX_NUM_PROCESSES to") != std::string::npos);
 }
 
 }  // namespace
