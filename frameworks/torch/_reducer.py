@@ -98,8 +98,8 @@ class _Slot:
         self.sparse_result: Callable[[], torch.Tensor] | None = None
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
-        # Those of other optimizers that reduce the same gradient too, where to do that twice changes it.
-        self.rivals: list[weakref.ref[_Slot]] = []
+        # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
+        self.rivals: list[tuple[weakref.ref[Reducer], weakref.ref[_Slot]]] = []
 
     def take_back(self) -> None:
         """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
@@ -239,9 +239,9 @@ class Reducer:
             if other is self or other.options.process_set is not self.options.process_set:
                 continue
             rival = other._by_param.get(id(slot.param))
-            if rival is not None and {self.options.op, other.options.op} != {ReduceOp.AVERAGE}:
-                slot.rivals.append(weakref.ref(rival))
-                rival.rivals.append(weakref.ref(slot))
+            if rival is not None:
+                slot.rivals.append((weakref.ref(other), weakref.ref(rival)))
+                rival.rivals.append((weakref.ref(self), weakref.ref(slot)))
 
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
@@ -515,12 +515,14 @@ class Reducer:
 
 
 def _refuse_rivals(slot: _Slot) -> None:
-    """InvalidArgument if another optimizer has the same gradient on its way."""
-    if any(rival is not None and rival.queued for rival in (one() for one in slot.rivals)):
+    """InvalidArgument if another optimizer has the same gradient on its way: both would write to it."""
+    # What is left of a reducer that is gone may live until the garbage collector comes.
+    alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
+    if any(rival is not None and rival.queued for rival in alive):
         raise errors.InvalidArgument(
-            f"the parameter {slot.name} is in two DistributedOptimizers, and the second one would reduce once more "
-            "what the first has reduced, which changes all but an average. Put it into one of them only (an optimizer "
-            "may have several parameter groups), or use op=Average in both.",
+            f"the parameter {slot.name} is in two DistributedOptimizers, and both would reduce its gradient, at once "
+            "or one what the other has reduced. Put it into one of them only (an optimizer may have several parameter "
+            "groups).",
             tensor=slot.name,
         )
 

@@ -147,7 +147,8 @@ class InFront(torch.optim.Optimizer):
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
                 f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
-        self._reduced_for_scaler = None  # a step that the scaler left out
+        # What was reduced is gone, also for a step that the scaler left out.
+        self._synchronized = self._reduced_for_scaler = None
         super().zero_grad(*args, **kwargs)
 
     @property

@@ -289,6 +289,27 @@ def check_a_closure_that_computes_nothing() -> None:
         assert_same(model, expected)
 
 
+def check_a_closure_that_computes_on_one_rank_alone() -> None:
+    """After what was reduced was thrown away, as a discriminator's gradients of the generator's pass are."""
+    model, expected = make_model(), make_model()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=hvd.Sum)
+    reference = sgd(expected.parameters())
+    loss_of(model, batch(0, hvd.rank())).backward()
+    optimizer.synchronize()
+    optimizer.zero_grad()
+
+    def closure() -> Any:
+        loss = loss_of(model, batch(1, 0))
+        if hvd.rank() == 0:
+            loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    loss_of(expected, batch(1, 0)).backward()
+    reference.step()
+    assert_same(model, expected)
+
+
 class OutOfMemory(hvd.Compression.none):
     """Raises for the second gradient of one rank: once, or so many times."""
 
