@@ -66,6 +66,14 @@ def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...])
     assert done.stdout.count("all checks passed") == ranks
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_optimizers(run_jax: RunFramework, ranks: int) -> None:
+    program = str(ROOT / "test/python/programs/jax_optimizer.py")
+    done = run_jax("-np", str(ranks), "--oversubscribe", program=program, env=COMPILE_FAST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == ranks
+
+
 @pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
 def test_programs_that_are_scheduled_differently(run_jax: RunFramework, version: str) -> None:
     """Without the order of the program the ranks wait for each other in different operations."""

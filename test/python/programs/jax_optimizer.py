@@ -1,0 +1,86 @@
+"""distrun.jax.DistributedOptimizer on any number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from checks import raises, run
+from jax_ops import WAYS, everybody, of, same
+
+import distrun.jax as hvd
+
+
+def check_optimizer_equals_a_single_process() -> None:
+    """Each rank with its share of the batch makes the steps of one process with the whole batch."""
+    rank, size = hvd.rank(), hvd.size()
+    images = jax.random.normal(jax.random.key(1), (4 * size, 5))
+    labels = images @ jnp.arange(5.0)
+
+    def train(optimizer: Any, images: jax.Array, labels: jax.Array, passes: int = 1) -> Any:
+        params = {"w": jnp.zeros(5), "b": jnp.zeros(())}
+        state = optimizer.init(params)
+
+        @jax.jit
+        def step(params: Any, state: Any, images: jax.Array, labels: jax.Array) -> Any:
+            def loss(params: Any) -> jax.Array:
+                return ((images @ params["w"] + params["b"] - labels) ** 2).mean()
+
+            updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+            return optax.apply_updates(params, updates), state
+
+        for _ in range(10):
+            for part in range(passes):
+                rows = slice(part * len(labels) // passes, (part + 1) * len(labels) // passes)
+                params, state = step(params, state, images[rows], labels[rows])
+        return params
+
+    expected = train(optax.adam(0.1), images, labels)
+    mine = slice(4 * rank, 4 * rank + 4)
+    for options in ({}, {"gradient_predivide_factor": 2.0}, {"backward_passes_per_step": 2}):
+        optimizer = hvd.DistributedOptimizer(optax.adam(0.1), **options)
+        found = train(optimizer, images[mine], labels[mine], options.get("backward_passes_per_step", 1))
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5)
+
+
+def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
+    """The gradients are looked at when they are reduced: apply_if_finite goes inside."""
+    optimizer = hvd.DistributedOptimizer(optax.apply_if_finite(optax.sgd(0.5), max_consecutive_errors=5))
+
+    @jax.jit
+    def step(params: jax.Array, state: Any, slope: jax.Array) -> Any:
+        gradients = jax.grad(lambda p: (p.astype(jnp.float16) * slope).sum().astype(jnp.float32))(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = jnp.ones(3)
+    state = optimizer.init(params)
+    for slope, expected in ((2.0, 0.0), (jnp.inf if hvd.rank() == 0 else 2.0, 0.0), (2.0, -1.0)):
+        params, state = step(params, state, jnp.float16(slope))
+        same(params, jnp.full(3, expected))
+
+
+def check_what_an_optimizer_decides_by_is_the_same_on_all_ranks() -> None:
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
+        return more, state
+
+    seen = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    seen = hvd.DistributedOptimizer(seen, compression=hvd.Compression.fp16)
+    x, state = hvd.size() * of(hvd.rank(), (3,)), seen.init(jnp.zeros(3))
+    for way in WAYS.values():
+        function = way(lambda x, value: seen.update(x, state, value=value, grad=x, other=value)[0])
+        own = jnp.float32(70000 + hvd.rank())  # more than float16 has
+        average = jnp.float32(70000 + (hvd.size() - 1) / 2)
+        found = function(x, own)
+        same(found, {"grad": sum(everybody((3,))), "value": average, "other": own})
+    if hvd.size() > 1:
+        with raises(NotImplementedError, "value_fn", "line search", "DistributedOptimizer"):
+            seen.update(x, state, value_fn=jnp.sum)
+
+
+if __name__ == "__main__":
+    run(globals())
