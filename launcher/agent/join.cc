@@ -15,7 +15,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr double kOrderSeconds = 30;
-constexpr double kDialSeconds = 15;
+constexpr double kDialHeadSeconds = 15;
 
 Result<Join> read_order() {
   FramePipe input(Fd(::fcntl(0, F_DUPFD_CLOEXEC, 3)), Fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)));
@@ -44,7 +44,7 @@ int join_main() {
   if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
   auto socket = dial_any(order->addresses, *key,
                          {.purpose = kJoinPurpose + std::to_string(order->index), .job_id = order->job_id},
-                         deadline_after(kDialSeconds));
+                         deadline_after(kDialHeadSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)));
   if (!agent.ok()) return exit_code::kInternal;

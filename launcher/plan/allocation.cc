@@ -195,11 +195,6 @@ Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file)
   return found;
 }
 
-std::string shortened(const std::string& list) {
-  constexpr std::size_t kMost = 120;
-  return list.size() > kMost ? list.substr(0, kMost) + "..." : list;
-}
-
 }  // namespace
 
 Found detect_allocation(const Environment& environment, const ReadFile& read_file) {

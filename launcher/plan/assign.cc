@@ -20,11 +20,6 @@ std::size_t total(const Counts& counts) {
   return sum;
 }
 
-std::string shortened(std::string text) {
-  constexpr std::size_t kMost = 100;
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
-}
-
 // "node[01-04]   8 each": one row for neighbours with the same number, and not more rows than a screen has.
 std::string table_of(const std::vector<HostSlots>& hosts, const Counts& counts, const std::string& heading) {
   constexpr std::size_t kMostRows = 20;

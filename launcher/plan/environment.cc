@@ -41,11 +41,6 @@ constexpr std::array<std::string_view, 39> kHostOwn = {
     "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "TMUX_PANE", "STY", "WINDOWID",
     "NOTIFY_SOCKET"};
 
-template <class List>
-bool contains(const List& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
 bool kept(std::string_view name, EnvMode mode, bool outer) {
   if (contains(kOurs, name)) return false;
   if (mode == EnvMode::kAll) return true;

@@ -12,7 +12,7 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::string_view kBlank = " \t\v\f";
+constexpr std::string_view kBetweenWords = " \t\v\f";
 
 std::optional<Fault> shifted(std::optional<Fault> fault, std::size_t by) {
   if (fault) fault->column += by;
@@ -183,7 +183,7 @@ struct Attribute {
 
 Attribute next_attribute(std::string_view line, std::size_t& at) {
   const auto skip_blanks = [line](std::size_t from) {
-    return std::min(line.find_first_not_of(kBlank, from), line.size());
+    return std::min(line.find_first_not_of(kBetweenWords, from), line.size());
   };
   Attribute out{.column = at};
   std::size_t end = std::min(line.find_first_of(" \t\v\f=", at), line.size());
@@ -192,7 +192,7 @@ Attribute next_attribute(std::string_view line, std::size_t& at) {
   out.value_column = end;
   if (at < line.size() && line[at] == '=') {
     out.value_column = skip_blanks(at + 1);
-    end = std::min(line.find_first_of(kBlank, out.value_column), line.size());
+    end = std::min(line.find_first_of(kBetweenWords, out.value_column), line.size());
     out.value = line.substr(out.value_column, end - out.value_column);
     at = skip_blanks(end);
   }
@@ -234,12 +234,12 @@ std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host)
 }
 
 std::optional<Fault> read_line(std::string_view line, Collector& hosts) {
-  const std::size_t start = line.find_first_not_of(kBlank);
+  const std::size_t start = line.find_first_not_of(kBetweenWords);
   if (start == std::string_view::npos) return std::nullopt;
-  const std::size_t end = std::min(line.find_first_of(kBlank, start), line.size());
+  const std::size_t end = std::min(line.find_first_of(kBetweenWords, start), line.size());
   Mention mention;
   if (auto fault = read_mention(line.substr(start, end - start), start, mention)) return fault;
-  std::size_t at = std::min(line.find_first_not_of(kBlank, end), line.size());
+  std::size_t at = std::min(line.find_first_not_of(kBetweenWords, end), line.size());
   while (at < line.size()) {
     if (auto fault = take_attribute(next_attribute(line, at), mention.host)) return fault;
   }

@@ -13,11 +13,6 @@ constexpr std::array<std::string_view, 8> kLaunchers = {"torchrun", "accelerate-
 constexpr std::array<std::string_view, 3> kLauncherModules = {"torch.distributed.run", "torch.distributed.launch",
                                                               "accelerate.commands.launch"};
 
-template <class List>
-bool contains(const List& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
 // "import a.b as c", "from a.b import c": a. Of `import a, b` the first.
 std::string_view top_package(std::string_view line) {
   line = trim(line);

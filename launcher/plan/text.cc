@@ -129,6 +129,11 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > kMost ? "...'" : "'");
 }
 
+std::string shortened(std::string text) {
+  constexpr std::size_t kMost = 120;
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

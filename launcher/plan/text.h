@@ -1,6 +1,7 @@
 // Text helpers of the launcher: lists, JSON strings, tables and the caret under a bad character. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -17,6 +18,10 @@ std::vector<int> parse_ranges(std::string_view text);
 // A whole decimal number within the limits, or nothing.
 std::optional<int> parse_number(std::string_view text, int lowest, int highest);
 std::string_view trim(std::string_view text);
+template <class List>
+bool contains(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
 
 std::string json_quote(std::string_view text);
 
@@ -34,6 +39,8 @@ std::string file_error(std::string_view file, std::size_t number, std::string_vi
 
 // In quotes; what a terminal would not show as it is by its code ('\n', '\x1b'), a long text cut.
 std::string quoted(std::string_view text);
+// At most 120 bytes of it, then "...".
+std::string shortened(std::string text);
 
 // Columns aligned by spaces; the first row is the heading. Each line starts with two spaces and ends with '\n'.
 std::string table(const std::vector<std::vector<std::string>>& rows);

@@ -19,23 +19,17 @@ namespace {
 // Of one write, so that a slow disk is seen to move.
 constexpr std::size_t kAtOnce = 64 * 1024;
 
-struct File {
-  Fd fd;
-  bool in_line = false;     // what was written last does not end a line
-  std::size_t dropped = 0;  // bytes that a mark in the file is to tell of
-  int error = 0;
-  TimePoint again{};  // when it is tried again
-};
-
-std::string mark_of(const File& file) {
-  const std::string why = errno_status("", file.error).message().substr(2);
-  return (file.in_line ? "\n" : "") + std::string("distrun: ") + std::to_string(file.dropped) +
-         " bytes are missing here: " + why + "\n";
-}
-
 }  // namespace
 
 struct FileWriter::State {
+  struct File {
+    Fd fd;
+    bool in_line = false;     // what was written last does not end a line
+    std::size_t dropped = 0;  // bytes that a mark in the file is to tell of
+    int error = 0;
+    TimePoint again{};  // when it is tried again
+  };
+
   std::vector<File> files;  // the thread's
   Duration retry;           // constant
   Fd wake;                  // constant; readable when a batch has been written
@@ -47,6 +41,7 @@ struct FileWriter::State {
   std::size_t taken DISTRUN_GUARDED_BY(mutex) = 0;
   std::optional<Fault> fault DISTRUN_GUARDED_BY(mutex);
 
+  static std::string mark_of(const File& file);
   std::vector<Part> wait_and_take();
   void put(const Part& part);
   void empty(std::size_t number);
@@ -55,6 +50,12 @@ struct FileWriter::State {
   void took(std::size_t bytes);
   void done();
 };
+
+std::string FileWriter::State::mark_of(const File& file) {
+  const std::string why = errno_status("", file.error).message().substr(2);
+  return (file.in_line ? "\n" : "") + std::string("distrun: ") + std::to_string(file.dropped) +
+         " bytes are missing here: " + why + "\n";
+}
 
 // Nothing when nothing more will come.
 std::vector<FileWriter::Part> FileWriter::State::wait_and_take() {

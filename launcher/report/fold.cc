@@ -9,7 +9,7 @@
 namespace distrun::launcher {
 namespace {
 // What a line costs beside its text; a million empty lines are not free.
-constexpr std::size_t kOverhead = 256;
+constexpr std::size_t kFoldOverhead = 256;
 // How many lines may change places so that two copies meet.
 constexpr int kReach = 128;
 
@@ -19,7 +19,7 @@ std::string key_of(const Fold::Line& line) {
 }
 
 std::size_t size_of(const Fold::Line& line, const std::string& key) {
-  return line.text.size() + key.size() + kOverhead;
+  return line.text.size() + key.size() + kFoldOverhead;
 }
 }  // namespace
 

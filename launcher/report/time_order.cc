@@ -5,9 +5,9 @@
 
 namespace distrun::launcher {
 namespace {
-constexpr std::size_t kOverhead = 128;
+constexpr std::size_t kLineOverhead = 128;
 
-std::size_t size_of(const TimeOrder::Line& line) { return line.piece.text.size() + line.tag.size() + kOverhead; }
+std::size_t size_of(const TimeOrder::Line& line) { return line.piece.text.size() + line.tag.size() + kLineOverhead; }
 }  // namespace
 
 TimePoint HostClock::moment(std::uint64_t there, TimePoint now) {

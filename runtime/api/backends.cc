@@ -13,15 +13,15 @@ namespace distrun::api {
 namespace {
 
 constexpr std::size_t kMaxOffers = 64;
-constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMaxOfferText = 4096;
 constexpr std::string_view kSetUpWorked = "";
 // By so much may create() miss its deadline, while members tell each other how they failed.
 constexpr Duration kAgreeing = std::chrono::seconds(5);
 
 void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
   const backend::Capabilities& can = offer.capabilities;
-  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxText));
-  writer.string(offer.nothing_to_do.substr(0, kMaxText)).i32(offer.score);
+  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxOfferText));
+  writer.string(offer.nothing_to_do.substr(0, kMaxOfferText)).i32(offer.score);
   writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
   writer.boolean(can.thread_affine).boolean(can.polls_memory);
   writer.boolean(can.must_be_asked).boolean(can.exclusive);
@@ -29,10 +29,10 @@ void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
 
 backend::Offer read_offer(net::WireReader& reader) {
   backend::Offer offer;
-  offer.backend = reader.string(kMaxText);
+  offer.backend = reader.string(kMaxOfferText);
   offer.available = reader.boolean();
-  offer.reason = reader.string(kMaxText);
-  offer.nothing_to_do = reader.string(kMaxText);
+  offer.reason = reader.string(kMaxOfferText);
+  offer.nothing_to_do = reader.string(kMaxOfferText);
   offer.score = reader.i32();
   backend::Capabilities& can = offer.capabilities;
   can.ops = reader.u32();

@@ -16,21 +16,21 @@
 namespace distrun::api {
 namespace {
 
-constexpr std::size_t kMaxText = 1024;
+constexpr std::size_t kMaxPlaceText = 1024;
 
-std::string encode(const Place& place) {
+std::string written(const Place& place) {
   net::WireWriter writer;
   writer.string(place.host).string(place.machine).string(place.reached);
   const std::span<const std::byte> bytes = writer.view();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Result<Place> decode(const std::string& bytes) {
+Result<Place> read_place(const std::string& bytes) {
   net::WireReader reader(net::as_bytes(bytes));
   Place place;
-  place.host = reader.string(kMaxText);
-  place.machine = reader.string(kMaxText);
-  place.reached = reader.string(kMaxText);
+  place.host = reader.string(kMaxPlaceText);
+  place.machine = reader.string(kMaxPlaceText);
+  place.reached = reader.string(kMaxPlaceText);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's place"));
   return place;
 }
@@ -65,11 +65,11 @@ Status exchange_places(net::World& world, net::Store& store, const Place& mine, 
   everybody.ranks.resize(static_cast<std::size_t>(world.size));
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   everybody.index = world.rank;
-  const auto blobs = exchange(store, everybody, "places", encode(mine), deadline);
+  const auto blobs = exchange(store, everybody, "places", written(mine), deadline);
   if (!blobs.ok()) return blobs.status();
   std::vector<Place> places;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
-    auto place = decode((*blobs)[rank]);
+    auto place = read_place((*blobs)[rank]);
     if (!place.ok()) return place.status().with_context("rank " + std::to_string(rank));
     places.push_back(*std::move(place));
   }

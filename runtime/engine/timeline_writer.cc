@@ -11,39 +11,27 @@
 namespace distrun::engine {
 namespace {
 
-struct Batch {
-  int rank = 0;
-  std::vector<TimelineEvent> events;
-  std::int64_t offset_ns = 0;
-  std::size_t bytes = 0;
-};
-
-struct Dropped {
-  std::size_t events = 0;
-  std::int64_t at_ns = 0;  // the first of them
-};
-
 std::size_t bytes_of(const std::vector<TimelineEvent>& events) {
   std::size_t bytes = events.size() * sizeof(TimelineEvent);
   for (const TimelineEvent& event : events) bytes += event.tensor.size() + event.phase.size();
   return bytes;
 }
 
-// A timeline that needs more memory than there is ends; the job goes on.
-Status write(TimelineFile& file, const Batch& batch, const Dropped& dropped) {
-  try {
-    DISTRUN_RETURN_IF_ERROR(file.write(batch.rank, batch.events, batch.offset_ns));
-    if (dropped.events == 0) return {};
-    return file.mark(std::to_string(dropped.events) + " EVENTS DROPPED", "they came faster than the disk took them",
-                     dropped.at_ns);
-  } catch (const std::exception& error) {
-    return {Errc::kOutOfMemory, std::string("timeline: ") + error.what()};
-  }
-}
-
 }  // namespace
 
 struct TimelineWriter::State {
+  struct Batch {
+    int rank = 0;
+    std::vector<TimelineEvent> events;
+    std::int64_t offset_ns = 0;
+    std::size_t bytes = 0;
+  };
+
+  struct Dropped {
+    std::size_t events = 0;
+    std::int64_t at_ns = 0;  // the first of them
+  };
+
   std::unique_ptr<TimelineFile> file;  // the thread's
   Mutex mutex;
   std::condition_variable_any changed;
@@ -56,6 +44,7 @@ struct TimelineWriter::State {
   bool done DISTRUN_GUARDED_BY(mutex) = false;      // the thread has closed the file
 
   bool wait_and_take(Batch& batch, Dropped& lost);
+  Status write(const Batch& batch, const Dropped& lost) const;
   void written(const Batch& batch, const Status& status);
   void close();
 };
@@ -73,6 +62,18 @@ bool TimelineWriter::State::wait_and_take(Batch& batch, Dropped& lost) {
   }
   lost = std::exchange(dropped, {});
   return true;
+}
+
+// A timeline that needs more memory than there is ends; the job goes on.
+Status TimelineWriter::State::write(const Batch& batch, const Dropped& lost) const {
+  try {
+    DISTRUN_RETURN_IF_ERROR(file->write(batch.rank, batch.events, batch.offset_ns));
+    if (lost.events == 0) return {};
+    return file->mark(std::to_string(lost.events) + " EVENTS DROPPED", "they came faster than the disk took them",
+                      lost.at_ns);
+  } catch (const std::exception& error) {
+    return {Errc::kOutOfMemory, std::string("timeline: ") + error.what()};
+  }
 }
 
 void TimelineWriter::State::written(const Batch& batch, const Status& status) {
@@ -95,9 +96,9 @@ void TimelineWriter::State::close() {
 }
 
 void TimelineWriter::run(State& state) {
-  Batch batch;
-  Dropped dropped;
-  while (state.wait_and_take(batch, dropped)) state.written(batch, engine::write(*state.file, batch, dropped));
+  State::Batch batch;
+  State::Dropped lost;
+  while (state.wait_and_take(batch, lost)) state.written(batch, state.write(batch, lost));
   state.close();
 }
 
@@ -145,7 +146,7 @@ Status TimelineWriter::write(int rank, std::vector<TimelineEvent> events, std::i
 Status TimelineWriter::finish(TimePoint deadline) {
   Status status;
   bool done = false;
-  std::deque<Batch> given_up;  // freed without the mutex
+  std::deque<State::Batch> given_up;  // freed without the mutex
   {
     const MutexLock lock(state_->mutex);
     state_->ending = state_->finished = true;

@@ -46,7 +46,7 @@ constexpr std::array<Row, 4> kRows = {{{"TF_CONFIG", in_tf_config},
                                        {"JAX_NUM_PROCESSES", as_number},
                                        {"SM_HOSTS", in_list},
                                        {"AWS_BATCH_JOB_NUM_NODES", as_number}}};
-constexpr std::size_t kMaxTasks = std::size_t{1} << 24;
+constexpr std::size_t kMostTasks = std::size_t{1} << 24;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ std::optional<PlatformTasks> platform_tasks(const Environment& environment) {
   for (const Row& row : kRows) {
     const auto found = environment.find(row.variable);
     const std::size_t count = found == environment.end() ? 0 : row.count(found->second);
-    if (count > 1 && count <= kMaxTasks) return PlatformTasks{row.variable, static_cast<int>(count)};
+    if (count > 1 && count <= kMostTasks) return PlatformTasks{row.variable, static_cast<int>(count)};
   }
   return std::nullopt;
 }

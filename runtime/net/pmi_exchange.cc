@@ -17,7 +17,7 @@ namespace distrun::net {
 namespace {
 
 using Reply = std::map<std::string, std::string>;
-constexpr const char* kKey = "distrun-meeting";
+constexpr const char* kPmiKey = "distrun-meeting";
 constexpr Duration kFarewell = std::chrono::seconds(1);
 
 class Pmi final : public SpawnerExchange {
@@ -92,7 +92,7 @@ Result<std::string> Pmi::share(const std::string& text, TimePoint deadline) {
   if (!space.ok()) return space.status();
   const auto named = space->find("kvsname");
   if (named == space->end()) return Status(Errc::kProtocol, "PMI: the launcher names no space for the ranks' keys");
-  const std::string where = " kvsname=" + named->second + " key=" + kKey;
+  const std::string where = " kvsname=" + named->second + " key=" + kPmiKey;
   if (rank_ == 0) {
     DISTRUN_RETURN_IF_ERROR(ask("cmd=put" + where + " value=" + text + "\n", "put_result", deadline).status());
   }

@@ -20,7 +20,7 @@ namespace distrun::net {
 namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";
-constexpr const char* kKey = "distrun.meeting";
+constexpr const char* kPmixKey = "distrun.meeting";
 
 template <class Function>
 bool find(void* library, const char* name, Function& out) {
@@ -184,14 +184,14 @@ Result<int> Pmix::size(TimePoint deadline) {
 Result<std::string> Pmix::share(const std::string& text, TimePoint deadline) {
   if (self_.rank == 0) {
     pmix::Value value{.type = pmix::kString, .data = {.string = text.c_str()}};
-    if (const int status = call_.put(pmix::kGlobal, kKey, &value); status != pmix::kSuccess) {
+    if (const int status = call_.put(pmix::kGlobal, kPmixKey, &value); status != pmix::kSuccess) {
       return failed("publishing", status);
     }
     if (const int status = call_.commit(); status != pmix::kSuccess) return failed("publishing", status);
   }
   DISTRUN_RETURN_IF_ERROR(meet(deadline));
   if (self_.rank == 0) return text;
-  const auto answer = get(0, kKey, deadline);
+  const auto answer = get(0, kPmixKey, deadline);
   if (!answer.ok()) return answer.status();
   return (*answer)->text;
 }

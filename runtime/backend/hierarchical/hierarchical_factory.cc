@@ -17,7 +17,7 @@ namespace {
 
 using hierarchical::Layout;
 
-constexpr int kScore = 60;  // above tcp's, below nccl's
+constexpr int kHierarchicalScore = 60;  // above tcp's, below nccl's
 
 constexpr const char* kOneHost = "all ranks are on one host";
 constexpr const char* kNoPair = "no host has two of the ranks";
@@ -139,7 +139,7 @@ class HierarchicalFactory final : public Factory {
       offer.capabilities = hierarchical::hierarchical_capabilities(theirs.capabilities);
       offer.reason = obstacle(theirs);
       offer.available = offer.reason.empty();
-      offer.score = offer.available ? kScore : 0;
+      offer.score = offer.available ? kHierarchicalScore : 0;
       const bool has_gpus = offer.available && moves_gpus(group, services);
       if (has_gpus) offer.capabilities.devices |= 1U << static_cast<unsigned>(DeviceType::kCuda);
       const std::string inside = has_gpus ? "shared memory (for tensors on GPUs nccl)" : "shared memory";

@@ -10,7 +10,7 @@
 namespace distrun::backend {
 namespace {
 
-constexpr int kScore = 100;
+constexpr int kSelfScore = 100;
 
 Capabilities self_capabilities() {
   return {.ops = (1U << kNumOpKinds) - 1,
@@ -94,7 +94,7 @@ class SelfFactory final : public Factory {
             .available = alone,
             .reason = alone ? "the group has one rank"
                             : "serves groups of one rank only; this one has " + std::to_string(group.members.size()),
-            .score = alone ? kScore : 0,
+            .score = alone ? kSelfScore : 0,
             .capabilities = self_capabilities()};
   }
 

@@ -14,7 +14,7 @@
 namespace distrun::backend {
 namespace {
 
-constexpr int kScore = 80;
+constexpr int kShmScore = 80;
 // Every rank of a job over many hosts says this of all the others, and all get to read it.
 constexpr std::size_t kNamed = 4;
 
@@ -48,7 +48,7 @@ class ShmFactory final : public Factory {
     return {.backend = "shm",
             .available = why_not.empty(),
             .reason = why_not.empty() ? "all ranks share this host's memory" : why_not,
-            .score = why_not.empty() ? kScore : 0,
+            .score = why_not.empty() ? kShmScore : 0,
             .capabilities = shm::shm_capabilities()};
   }
 

@@ -10,8 +10,8 @@
 namespace distrun::backend {
 namespace {
 
-constexpr int kScore = 50;
-constexpr int kScoreAlone = 5;  // `self` does it better, but a forced choice must work with any number of ranks
+constexpr int kTcpScore = 50;
+constexpr int kTcpScoreAlone = 5;  // `self` does it better, but a forced choice must work with any number of ranks
 
 class TcpFactory final : public Factory {
  public:
@@ -22,7 +22,7 @@ class TcpFactory final : public Factory {
     return {.backend = "tcp",
             .available = true,
             .reason = alone ? "one rank: nothing to send" : "TCP works between any hosts that reach each other",
-            .score = alone ? kScoreAlone : kScore,
+            .score = alone ? kTcpScoreAlone : kTcpScore,
             .capabilities = tcp::tcp_capabilities()};
   }
 

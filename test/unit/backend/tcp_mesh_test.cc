@@ -26,8 +26,8 @@ struct Job {
   net::JobKey key = net::JobKey::generate();
 };
 
-struct Member {
-  Member(const Job& job, int index, int size) : wait_set(*net::WaitSet::create()) {
+struct MeshMember {
+  MeshMember(const Job& job, int index, int size) : wait_set(*net::WaitSet::create()) {
     GroupSpec group{.id = "g", .members = {}, .index = index};
     for (int rank = 0; rank < size; ++rank) group.members.push_back(rank);
     auto made = Mesh::open(group, {.world = &job.world, .key = &job.key, .wait_set = wait_set.get()},
@@ -50,11 +50,11 @@ struct Member {
   std::map<std::size_t, Status> failed;
 };
 
-using Members = std::vector<std::unique_ptr<Member>>;
+using MeshMembers = std::vector<std::unique_ptr<MeshMember>>;
 
-Members make_members(const Job& job, int size) {
-  Members members;
-  for (int i = 0; i < size; ++i) members.push_back(std::make_unique<Member>(job, i, size));
+MeshMembers make_members(const Job& job, int size) {
+  MeshMembers members;
+  for (int i = 0; i < size; ++i) members.push_back(std::make_unique<MeshMember>(job, i, size));
   for (const auto& to : members) {
     for (std::size_t from = 0; from < members.size(); ++from) to->learn(from, members[from]->address());
   }
@@ -63,7 +63,7 @@ Members make_members(const Job& job, int size) {
 
 // `look` is called between the members' turns and says when it is over; false when that never came.
 template <class Look>
-bool drive(const Members& members, Look look) {
+bool drive(const MeshMembers& members, Look look) {
   const TimePoint deadline = deadline_after(kPatience);
   while (Clock::now() < deadline) {
     for (const auto& member : members) REQUIRE(member->wait_set->poll(Clock::now()).ok());
@@ -73,13 +73,13 @@ bool drive(const Members& members, Look look) {
   return false;
 }
 
-// Member 0 of two, which is to connect to the other one: the test, which listens there.
+// MeshMember 0 of two, which is to connect to the other one: the test, which listens there.
 struct Alone {
   Alone() {
     auto made = net::listen_stream(address);
     REQUIRE(made.ok());
     listening = *std::move(made);
-    members.push_back(std::make_unique<Member>(job, 0, 2));
+    members.push_back(std::make_unique<MeshMember>(job, 0, 2));
     members[0]->learn(1, net::to_string(address));
   }
   // Accepts and closes whoever comes, `times` at most or until the member gives up; how often it came.
@@ -97,7 +97,7 @@ struct Alone {
   Job job;
   net::Address address{.host = "127.0.0.1"};
   Fd listening;
-  Members members;
+  MeshMembers members;
 };
 
 }  // namespace
@@ -105,7 +105,7 @@ struct Alone {
 TEST_CASE("tcp mesh: all pairs find each other, whoever else comes to their ports") {
   for (const int size : {2, 3, 4, 5, 8}) {
     const Job job;
-    const Members members = make_members(job, size);
+    const MeshMembers members = make_members(job, size);
     std::vector<Fd> strangers;
     for (const auto& member : members) {
       for (const std::string& says :
@@ -168,7 +168,7 @@ TEST_CASE("tcp mesh: what is no address ends the group, not one tensor alone") {
 TEST_CASE("tcp mesh: who has stopped refuses nobody, who is gone does") {
   for (const bool on_its_way : {false, true}) {
     const Job job;
-    const Members members = make_members(job, 3);  // member 0 connects to member 1
+    const MeshMembers members = make_members(job, 3);  // member 0 connects to member 1
     if (!on_its_way) members[1]->mesh->stop();
     members[0]->mesh->connect();
     members[1]->mesh->stop();
@@ -185,7 +185,7 @@ TEST_CASE("tcp mesh: who has stopped refuses nobody, who is gone does") {
 
 TEST_CASE("tcp mesh: who stops before it knows that it was accepted is not gone") {
   const Job job;
-  const Members members = make_members(job, 3);
+  const MeshMembers members = make_members(job, 3);
   members[0]->mesh->connect();
   const TimePoint deadline = deadline_after(kPatience);
   while (members[1]->connected.empty() && Clock::now() < deadline) {

@@ -19,7 +19,7 @@ struct Message {
   std::vector<std::byte> payload;
 };
 
-struct Member {
+struct RingMember {
   std::vector<float> in, out;
   std::vector<Segment> segments;
   std::vector<std::size_t> counts;
@@ -32,13 +32,14 @@ class SimulatedRing {
  public:
   SimulatedRing(std::size_t size, Tuning tuning, unsigned seed) : tuning_(tuning), members_(size), random_(seed) {
     links_.resize(size);
-    for (Member& member : members_) member.pool = std::make_unique<ChunkPool>(tuning.chunk_bytes, 2 * tuning.window);
+    for (RingMember& member : members_)
+      member.pool = std::make_unique<ChunkPool>(tuning.chunk_bytes, 2 * tuning.window);
   }
 
-  std::vector<Member>& members() { return members_; }
+  std::vector<RingMember>& members() { return members_; }
 
   void start(std::size_t index, Operation operation) {
-    Member& member = members_[index];
+    RingMember& member = members_[index];
     member.jobs.emplace_back(operation, JobArgs{.token = member.jobs.size(),
                                                 .sequence = member.jobs.size(),
                                                 .size = members_.size(),
@@ -55,7 +56,7 @@ class SimulatedRing {
       const bool moved = random_() % 2 == 0 ? send(index, link_capacity) : receive(index);
       idle = moved ? 0 : idle + 1;
     }
-    for (Member& member : members_) {
+    for (RingMember& member : members_) {
       for (Job& job : member.jobs) {
         if (!job.complete()) return false;
         job.finish();
@@ -66,7 +67,7 @@ class SimulatedRing {
 
  private:
   bool send(std::size_t index, std::size_t capacity) {
-    Member& member = members_[index];
+    RingMember& member = members_[index];
     while (member.sending < member.jobs.size() && member.jobs[member.sending].sent_all()) ++member.sending;
     if (member.sending == member.jobs.size() || links_[index].size() >= capacity) return false;
     Job& job = member.jobs[member.sending];
@@ -85,7 +86,7 @@ class SimulatedRing {
   }
 
   bool receive(std::size_t index) {
-    Member& member = members_[index];
+    RingMember& member = members_[index];
     auto& link = links_[(index + members_.size() - 1) % members_.size()];
     while (member.receiving < member.jobs.size() && member.jobs[member.receiving].received_all()) ++member.receiving;
     if (link.empty() || member.receiving == member.jobs.size()) return false;
@@ -106,7 +107,7 @@ class SimulatedRing {
   }
 
   Tuning tuning_;
-  std::vector<Member> members_;
+  std::vector<RingMember> members_;
   std::vector<std::deque<Message>> links_;  // links_[r]: from r to its right neighbour
   std::mt19937 random_;
 };
@@ -133,7 +134,7 @@ void check_allreduce(std::size_t size, std::size_t count, bool in_place, std::si
   SimulatedRing ring(size, kTuning, static_cast<unsigned>(size * 1000 + count));
   std::mt19937 random(7);
   for (std::size_t m = 0; m < size; ++m) {
-    Member& member = ring.members()[m];
+    RingMember& member = ring.members()[m];
     member.in.resize(count);
     for (std::size_t i = 0; i < count; ++i) member.in[i] = value(m, i);
     member.out.assign(count, -1.0F);
@@ -146,7 +147,7 @@ void check_allreduce(std::size_t size, std::size_t count, bool in_place, std::si
   for (std::size_t i = 0; i < count; ++i) {
     float expected = 0;
     for (std::size_t m = 0; m < size; ++m) expected += value(m, i);
-    for (const Member& member : ring.members()) REQUIRE((in_place ? member.in : member.out)[i] == expected);
+    for (const RingMember& member : ring.members()) REQUIRE((in_place ? member.in : member.out)[i] == expected);
   }
 }
 
@@ -169,7 +170,7 @@ TEST_CASE("tcp schedule: operations of all kinds follow each other without waiti
     for (std::size_t m = 0; m < size; ++m) counts.push_back(m == 1 ? 0 : 100 * m + 7);
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     for (std::size_t m = 0; m < size; ++m) {
-      Member& member = ring.members()[m];
+      RingMember& member = ring.members()[m];
       member.in.resize(counts[m]);
       for (std::size_t i = 0; i < counts[m]; ++i) member.in[i] = value(m, i);
       for (std::size_t i = 0; i < 2000; ++i) sums[m][i] = value(m, i);

@@ -7,8 +7,6 @@
 namespace distrun::engine {
 namespace {
 
-using Ranks = std::vector<int>;
-
 const TimePoint kThen = TimePoint{} + std::chrono::seconds(1000);
 
 // A board of a world of `size` ranks that knows who takes part in a set of its members alone.
@@ -16,14 +14,14 @@ class Calls {
  public:
   explicit Calls(int size) : board_(size) {}
 
-  void add(int rank, const Ranks& members, bool apart = true) {
+  void add(int rank, const std::vector<int>& members, bool apart = true) {
     board_.add(rank, {.ranks = members, .members_only = true, .apart = apart}, members, kThen);
   }
-  void drop(int rank, int set, const Ranks& members) {
+  void drop(int rank, int set, const std::vector<int>& members) {
     board_.add(rank, {.kind = Call::Kind::kRemoveSet, .set = set, .apart = true}, members, kThen);
   }
   // Who is in the next call that all have made; ends it.
-  std::optional<Ranks> next() {
+  std::optional<std::vector<int>> next() {
     const auto taken = board_.take({});
     if (!taken) return std::nullopt;
     CHECK(taken->refused.ok());
@@ -39,15 +37,15 @@ class Calls {
 TEST_CASE("calls apart of a ring of ranks end, where calls in order would wait for one another") {
   Calls calls(3);
   for (int rank = 0; rank < 3; ++rank) {
-    calls.add(rank, rank == 2 ? Ranks{0, 2} : Ranks{rank, rank + 1});
+    calls.add(rank, rank == 2 ? std::vector<int>{0, 2} : std::vector<int>{rank, rank + 1});
   }
   CHECK_FALSE(calls.next());
   calls.add(0, {0, 2});
-  CHECK(calls.next() == Ranks{0, 2});
+  CHECK(calls.next() == std::vector<int>{0, 2});
   calls.add(2, {1, 2});
-  CHECK(calls.next() == Ranks{1, 2});
+  CHECK(calls.next() == std::vector<int>{1, 2});
   calls.add(1, {0, 1});
-  CHECK(calls.next() == Ranks{0, 1});
+  CHECK(calls.next() == std::vector<int>{0, 1});
   CHECK_FALSE(calls.next());
 }
 
@@ -56,12 +54,12 @@ TEST_CASE("a call apart and one in order do not wait for each other") {
   calls.add(0, {0, 1});
   calls.add(0, {0, 2}, false);
   calls.add(2, {0, 2}, false);
-  CHECK(calls.next() == Ranks{0, 2});
+  CHECK(calls.next() == std::vector<int>{0, 2});
   calls.add(1, {1, 2}, false);
   calls.add(1, {0, 1});
-  CHECK(calls.next() == Ranks{0, 1});
+  CHECK(calls.next() == std::vector<int>{0, 1});
   calls.add(2, {1, 2}, false);
-  CHECK(calls.next() == Ranks{1, 2});
+  CHECK(calls.next() == std::vector<int>{1, 2});
 }
 
 TEST_CASE("of equal calls apart each rank's first belong together") {
@@ -71,7 +69,7 @@ TEST_CASE("of equal calls apart each rank's first belong together") {
   CHECK_FALSE(calls.next());
   for (int i = 0; i < 2; ++i) {
     calls.add(1, {0, 1});
-    CHECK(calls.next() == Ranks{0, 1});
+    CHECK(calls.next() == std::vector<int>{0, 1});
     CHECK_FALSE(calls.next());
   }
 }
@@ -81,12 +79,12 @@ TEST_CASE("whom a call apart waits for is known; a set that is dropped waits for
   calls.add(3, {1, 3});
   calls.drop(0, 7, {0, 2});
   REQUIRE(calls.waiting().size() == 1);
-  CHECK(calls.waiting()[0].missing == Ranks{1});
+  CHECK(calls.waiting()[0].missing == std::vector<int>{1});
   CHECK(calls.waiting()[0].what == "adding a process set of ranks 1, 3 by its members alone");
   calls.drop(2, 7, {0, 2});
-  CHECK(calls.next() == Ranks{0, 2});
+  CHECK(calls.next() == std::vector<int>{0, 2});
   calls.add(1, {1, 3});
-  CHECK(calls.next() == Ranks{1, 3});
+  CHECK(calls.next() == std::vector<int>{1, 3});
   CHECK(calls.waiting().empty());
 }
 

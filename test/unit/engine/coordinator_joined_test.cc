@@ -5,30 +5,31 @@
 #include <ctime>
 #include <string>
 
+#include "test/support/text.h"
 #include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {
 namespace {
 
-message::Submitted request(OpKind kind, const std::string& name, int set = 0) {
+message::Submitted asked(OpKind kind, const std::string& name, int set = 0) {
   Signature signature{.kind = kind};
   if (kind != OpKind::kJoin) signature.shape = {4};
   return {.set = set, .name = name, .signature = std::move(signature)};
 }
 
-message::Submitted join(int set = 0) { return request(OpKind::kJoin, std::string(kJoinName), set); }
+message::Submitted join(int set = 0) { return asked(OpKind::kJoin, std::string(kJoinName), set); }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("ranks that wait for each other crosswise fail, also where another has joined, which had no part in it") {
   const bool joins_first = GENERATE(true, false);
   const bool submits_first = GENERATE(true, false);  // one of the two, before it joins
   CAPTURE(joins_first, submits_first);
   Coordinator c(warning_options(3));
-  if (submits_first) c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  if (submits_first) c.submitted(2, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
   if (joins_first) c.submitted(2, join(), at(0));
-  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
-  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
+  c.submitted(0, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, asked(OpKind::kAllgather, "allgather.k"), at(0));
   if (!joins_first) c.submitted(2, join(), at(0));
   CHECK(c.act().entries.empty());
   c.tick(at(10));
@@ -48,9 +49,9 @@ TEST_CASE("ranks that wait for each other crosswise fail, also where another has
 TEST_CASE("a group of another length is found where a rank has joined") {
   Coordinator c(warning_options(3));
   c.submitted(2, join(), at(0));
-  c.submitted(0, request(OpKind::kAllreduce, "allreduce.g_1of1"), at(0));
+  c.submitted(0, asked(OpKind::kAllreduce, "allreduce.g_1of1"), at(0));
   for (const char* name : {"allreduce.g_1of2", "allreduce.g_2of2"}) {
-    message::Submitted part = request(OpKind::kAllreduce, name);
+    message::Submitted part = asked(OpKind::kAllreduce, name);
     part.signature.group = {.digest = 7, .size = 2, .first = "g"};
     c.submitted(1, part, at(1));
   }
@@ -61,17 +62,13 @@ TEST_CASE("a group of another length is found where a rank has joined") {
 TEST_CASE("a stall report does not count who has joined among those that submitted") {
   Coordinator c(warning_options(3));
   c.submitted(2, join(), at(0));
-  c.submitted(0, request(OpKind::kAllreduce, "a"), at(0));
+  c.submitted(0, asked(OpKind::kAllreduce, "a"), at(0));
   c.tick(at(10));
   const auto warnings = c.act().warnings;
   REQUIRE(warnings.size() == 1);
   INFO(warnings[0]);
   CHECK(has(warnings[0], "waiting for rank 1 (node0) to submit"));
   CHECK(has(warnings[0], "after rank 0 (node0)"));
-}
-
-Call alone(std::vector<int> ranks) {
-  return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
 }
 
 TEST_CASE("a call that waits for a rank in join, which waits for the callers, fails on all and says so") {
@@ -108,12 +105,12 @@ TEST_CASE("who waits crosswise, or for a join, is found within a warning's time 
     for (auto due = c.next_tick(); due && *due <= at(end); due = c.next_tick()) c.tick(*due);
     return c.act();
   };
-  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
-  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
+  c.submitted(0, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, asked(OpKind::kAllgather, "allgather.k"), at(0));
   c.called(1, {.kind = Call::Kind::kStopTimeline}, at(1));
   CHECK(only<entry::Fail>(tick_until(645)).empty());
-  c.submitted(2, request(OpKind::kAllreduce, "allreduce.other"), at(645));
-  c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(650));
+  c.submitted(2, asked(OpKind::kAllreduce, "allreduce.other"), at(645));
+  c.submitted(2, asked(OpKind::kAllreduce, "allreduce.k"), at(650));
   CHECK(only<entry::Fail>(tick_until(661)).size() == 2);
   for (const int rank : {0, 2}) c.submitted(rank, join(), at(900));
   CHECK(only<entry::EndCall>(tick_until(909)).empty());
@@ -122,9 +119,9 @@ TEST_CASE("who waits crosswise, or for a join, is found within a warning's time 
 
 TEST_CASE("without a warning nothing is told, and who waits crosswise or for a join is found after ten seconds") {
   Coordinator c(plain_options(3));
-  c.submitted(0, request(OpKind::kAllreduce, "allreduce.k"), at(0));
-  c.submitted(1, request(OpKind::kAllgather, "allgather.k"), at(0));
-  c.submitted(2, request(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(0, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
+  c.submitted(1, asked(OpKind::kAllgather, "allgather.k"), at(0));
+  c.submitted(2, asked(OpKind::kAllreduce, "allreduce.k"), at(0));
   REQUIRE(c.next_tick() == at(10));
   c.tick(at(10));
   Actions found = c.act();
@@ -132,7 +129,7 @@ TEST_CASE("without a warning nothing is told, and who waits crosswise or for a j
   CHECK(only<entry::Fail>(found).size() == 2);
   CHECK_FALSE(c.next_tick());
 
-  c.submitted(0, request(OpKind::kAllreduce, "late"), at(20));
+  c.submitted(0, asked(OpKind::kAllreduce, "late"), at(20));
   c.submitted(1, join(), at(21));
   c.called(2, {.kind = Call::Kind::kStopTimeline}, at(22));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(23));
@@ -210,8 +207,8 @@ TEST_CASE("very many tensors that wait are looked through in no time") {
   Coordinator c(warning_options(2));
   for (int i = 0; i < kTensors; ++i) {
     const std::string name = "layers." + std::to_string(i) + ".weight";
-    c.submitted(0, request(OpKind::kAllreduce, "allreduce." + name), at(0));
-    if (crosswise) c.submitted(1, request(OpKind::kAllgather, "allgather." + name), at(0));
+    c.submitted(0, asked(OpKind::kAllreduce, "allreduce." + name), at(0));
+    if (crosswise) c.submitted(1, asked(OpKind::kAllgather, "allgather." + name), at(0));
   }
   const std::clock_t start = std::clock();
   c.tick(at(10));
@@ -230,7 +227,7 @@ TEST_CASE("a long group is compared with one of another length in no time") {
     const std::uint32_t length = kLength + rank;
     for (std::uint32_t i = 1; i <= length; ++i) {
       message::Submitted part =
-          request(OpKind::kAllreduce, "allreduce.g_" + std::to_string(i) + "of" + std::to_string(length));
+          asked(OpKind::kAllreduce, "allreduce.g_" + std::to_string(i) + "of" + std::to_string(length));
       part.signature.group = {.digest = rank + 1, .size = length, .first = "g"};
       c.submitted(static_cast<int>(rank), part, at(0));
     }
@@ -250,7 +247,7 @@ double seconds_of(int submitters, int joined) {
   Coordinator c(warning_options(submitters + joined));
   const auto submit = [&c](int from, int to, const std::string& prefix, OpKind kind) {
     for (int i = 0; i < kTensors; ++i) {
-      for (int rank = from; rank < to; ++rank) c.submitted(rank, request(kind, prefix + std::to_string(i)), at(0));
+      for (int rank = from; rank < to; ++rank) c.submitted(rank, asked(kind, prefix + std::to_string(i)), at(0));
     }
   };
   const std::clock_t start = std::clock();

@@ -6,8 +6,6 @@
 namespace distrun::engine {
 namespace {
 
-message::Submitted request(const std::string& name) { return {.name = name, .signature = {.shape = {4}}}; }
-
 TEST_CASE("shutdown is the entry after all have left and the last one has nothing in flight") {
   Coordinator c(plain_options(2));
   c.leave(1);

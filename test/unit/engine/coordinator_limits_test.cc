@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::seconds;
 
-CoordinatorOptions options(int world_size) {
+CoordinatorOptions short_options(int world_size) {
   CoordinatorOptions o = plain_options(world_size);
   o.stall_shutdown = seconds(30);
   return o;
@@ -20,7 +20,7 @@ TEST_CASE(
   const Call by_members{.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .members_only = true};
   const Call apart{.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .members_only = true, .apart = true};
   for (const Call& call : {of_all, by_members, apart, Call{.kind = Call::Kind::kRemoveSet, .set = 1}}) {
-    Coordinator c(options(3));
+    Coordinator c(short_options(3));
     c.called(0, call, at(0));
     const bool all = !call.members_only;
     if (all) c.called(1, call, at(1));
@@ -59,7 +59,7 @@ TEST_CASE("alltoall with unequal splits of more members than the log has room fo
     given.signature.splits.assign(count, 1);
     message::Submitted unequal = given;
     unequal.signature.splits[0] = 0;
-    Coordinator c(options(size));
+    Coordinator c(short_options(size));
     for (int rank = 0; rank < size; ++rank) c.submitted(rank, rank == 1 ? unequal : equal, at(0));
     Actions actions = c.act();
     CHECK(actions.abort.ok());
@@ -102,7 +102,7 @@ TEST_CASE("an alltoall with unequal splits that come for the first time gets no 
   const message::Submitted equal{.name = "all", .signature = {.kind = OpKind::kAlltoall, .shape = {6, 2}}};
   message::Submitted unequal = equal;
   unequal.signature.splits = {1, 2, 3};
-  Coordinator c(options(3));
+  Coordinator c(short_options(3));
   const auto run = [&c](const message::Submitted& all) {
     for (int rank = 0; rank < 3; ++rank) c.submitted(rank, all, at(0));
     return std::get<entry::Run>(c.act().entries.at(0)).tensors.at(0);

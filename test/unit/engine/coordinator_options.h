@@ -1,8 +1,10 @@
-// What tests of the coordinator have in common: a clock of whole seconds, a job's options, and the entries of one kind.
+// What tests of the coordinator have in common: a clock of whole seconds, a job's options, what ranks ask for, and the
+// entries of one kind.
 #pragma once
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +26,15 @@ inline CoordinatorOptions warning_options(int world_size) {
   CoordinatorOptions o = plain_options(world_size);
   o.stall_warning = std::chrono::seconds(10);
   return o;
+}
+
+inline message::Submitted request(const std::string& name, const Shape& shape = {4}, int set = 0) {
+  return {.set = set, .name = name, .signature = {.shape = shape}};
+}
+
+// A set of its members alone.
+inline Call alone(std::vector<int> ranks) {
+  return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
 }
 
 template <class T>

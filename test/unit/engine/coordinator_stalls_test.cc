@@ -2,6 +2,7 @@
 // for nothing.
 #include <catch2/catch_test_macros.hpp>
 
+#include "test/support/text.h"
 #include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {
@@ -9,15 +10,13 @@ namespace {
 
 using std::chrono::seconds;
 
-CoordinatorOptions options(int world_size, int shutdown = 0) {
+CoordinatorOptions limited_options(int world_size, int shutdown = 0) {
   CoordinatorOptions o = warning_options(world_size);
   o.stall_shutdown = seconds(shutdown);
   return o;
 }
 
-message::Submitted request(const std::string& name) { return {.name = name, .signature = {.shape = {4}}}; }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 // When it warns up to `end`, as the loop would see it: the seconds of each timer that is due.
 std::vector<int> warned_at(Coordinator& c, int end) {
@@ -34,19 +33,19 @@ std::vector<int> warned_at(Coordinator& c, int end) {
 const std::vector<int> kAnHour = {10, 20, 40, 80, 160, 320, 640, 1240, 1840, 2440, 3040};
 
 TEST_CASE("what waits for an hour is told a few times, for each time as long again") {
-  Coordinator c(options(2));
+  Coordinator c(limited_options(2));
   c.submitted(0, request("a"), at(0));
   CHECK(warned_at(c, 3600) == kAnHour);
 }
 
 TEST_CASE("so it is with a call") {
-  Coordinator c(options(2));
+  Coordinator c(limited_options(2));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(0));
   CHECK(warned_at(c, 3600) == kAnHour);
 }
 
 TEST_CASE("a call that is late later is told in its own time, together with those that are late for long") {
-  Coordinator c(options(4));
+  Coordinator c(limited_options(4));
   const auto alone = [](std::vector<int> ranks) {
     return Call{.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
   };
@@ -62,7 +61,7 @@ TEST_CASE("a call that is late later is told in its own time, together with thos
 }
 
 TEST_CASE("that reported tensors go on is told once, with the last of them") {
-  Coordinator c(options(2));
+  Coordinator c(limited_options(2));
   for (const char* name : {"a", "b"}) c.submitted(0, request(name), at(0));
   c.tick(at(10));
   CHECK(c.act().warnings.size() == 1);
@@ -78,7 +77,7 @@ TEST_CASE("that reported tensors go on is told once, with the last of them") {
 }
 
 TEST_CASE("what goes on is told no later than the next report of what does not") {
-  Coordinator c(options(2));
+  Coordinator c(limited_options(2));
   for (int i = 0; i < 9; ++i) c.submitted(0, request("t" + std::to_string(i)), at(0));
   c.tick(at(10));
   CHECK(c.act().warnings.size() == 1);
@@ -92,7 +91,7 @@ TEST_CASE("what goes on is told no later than the next report of what does not")
 }
 
 TEST_CASE("a time for which the leader stood still counts for no warning and no limit") {
-  Coordinator c(options(2, 30));
+  Coordinator c(limited_options(2, 30));
   c.submitted(0, request("a"), at(0));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(1));
   c.stood_still({.from = at(5), .until = at(1005)});
@@ -110,7 +109,7 @@ TEST_CASE("a time for which the leader stood still counts for no warning and no 
 }
 
 TEST_CASE("a limit that a call reaches by standing still alone is none; what came meanwhile begins at the end") {
-  Coordinator c(options(2, 30));
+  Coordinator c(limited_options(2, 30));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(0));
   c.submitted(0, request("a"), at(99));
   c.stood_still({.from = at(1), .until = at(100)});

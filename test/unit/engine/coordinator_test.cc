@@ -6,16 +6,13 @@
 #include <set>
 
 #include "runtime/engine/tensor_key.h"
+#include "test/support/text.h"
 #include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {
 namespace {
 
 using std::chrono::seconds;
-
-message::Submitted request(const std::string& name, const Shape& shape = {4}, int set = 0) {
-  return {.set = set, .name = name, .signature = {.shape = shape}};
-}
 
 message::Submitted gather(const std::string& name, std::int64_t dim) {
   message::Submitted m = request(name, {dim, 2});
@@ -29,7 +26,7 @@ message::Submitted grouped(const std::string& name, std::uint64_t digest, std::u
   return m;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 // The tensor's id after all ranks have submitted it cold.
 TensorId make_known(Coordinator& c, int ranks, const message::Submitted& what) {
@@ -378,10 +375,6 @@ TEST_CASE("calls that differ between ranks fail on all of them, and the next one
   CHECK(ended[0].result.code() == Errc::kMismatch);
   CHECK(ended[0].result.info().ranks == std::vector<int>{2});
   CHECK(ended[1].result.ok());
-}
-
-Call alone(std::vector<int> ranks) {
-  return {.kind = Call::Kind::kAddSet, .ranks = std::move(ranks), .members_only = true};
 }
 
 TEST_CASE("sets of members alone: disjoint ones side by side, answered to their members, removed by them") {

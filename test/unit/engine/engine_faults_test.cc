@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "test/support/engine_ranks.h"
+#include "test/support/text.h"
 
 namespace distrun::engine {
 namespace {
@@ -29,7 +30,7 @@ const Status& wait(Engine& engine, const HandlePtr& handle) {
   return handle->status();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 void expect_job_over(Engine& engine, Errc code) {
   Floats more(1);

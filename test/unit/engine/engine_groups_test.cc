@@ -5,6 +5,7 @@
 #include "runtime/backend/absent_backend.h"
 #include "runtime/engine/tensor_key.h"
 #include "test/support/engine_ranks.h"
+#include "test/support/text.h"
 
 namespace distrun::engine {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using test::allreduce;
 using test::EngineJob;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 // Submits the two as one group; their outcomes.
 std::vector<Status> run_both(Engine& engine, Submission a, Submission b) {

@@ -12,6 +12,7 @@
 #include "runtime/engine/tensor_key.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/temporary_file.h"
+#include "test/support/text.h"
 
 namespace distrun::engine {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using test::EngineJob;
 using test::slurp;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 Status allreduce(Engine& engine, const std::string& name, int set = 0) {
   std::vector<float> memory(4, 1);

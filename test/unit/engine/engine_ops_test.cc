@@ -17,13 +17,13 @@ using test::submit;
 
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
 
-void wait(Engine& engine, const HandlePtr& handle) {
+void wait_for(Engine& engine, const HandlePtr& handle) {
   EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(30)));
 }
 
 void run(Engine& engine, const Submission& one) {
   const HandlePtr handle = submit(engine, one);
-  wait(engine, handle);
+  wait_for(engine, handle);
   EXPECT_OK(handle->status());
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("allgather with different first dimensions, changing from step to step
         const Submission one{
             .kind = OpKind::kAllgather, .name = "g", .shape = {rows_of(rank), 2}, .input = memory.data()};
         const HandlePtr handle = submit(engine, one);
-        wait(engine, handle);
+        wait_for(engine, handle);
         EXPECT_OK(handle->status());
         const Output& output = handle->output();
         std::vector<float> expected;
@@ -206,7 +206,7 @@ TEST_CASE("large outputs are asked huge pages for, unless they are the input or 
       one.name = "gathered";
       one.kind = OpKind::kAllgather;
       const HandlePtr handle = submit(engine, one);
-      wait(engine, handle);
+      wait_for(engine, handle);
       EXPECT_EQ(test::wants_huge_pages(handle->output().gathered.get() + kBytes), huge_pages);
     });
   }
@@ -327,7 +327,7 @@ TEST_CASE("what moves only while it is asked is asked until it is done") {
       for (int step = 0; step < 20; ++step) {
         std::vector<float> memory(5, static_cast<float>(rank + 1));
         const HandlePtr handle = submit(engine, allreduce("x", memory));
-        if (waits) wait(engine, handle);
+        if (waits) wait_for(engine, handle);
         const TimePoint deadline = deadline_after(30);
         while (!handle->done() && Clock::now() < deadline) std::this_thread::yield();
         EXPECT_OK(handle->status());

@@ -18,7 +18,7 @@ namespace {
 using test::allreduce;
 using test::EngineJob;
 
-constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
+constexpr int kShareSizes[] = {1, 2, 3, 4, 5, 8};
 
 HandlePtr finish(Engine& engine, const Submission& one) {
   auto handles = engine.submit(std::span(&one, 1));
@@ -27,7 +27,7 @@ HandlePtr finish(Engine& engine, const Submission& one) {
   return handles->front();
 }
 
-void run(Engine& engine, const Submission& one) { EXPECT_OK(finish(engine, one)->status()); }
+void run_one(Engine& engine, const Submission& one) { EXPECT_OK(finish(engine, one)->status()); }
 
 Submission join(int set = 0) { return {.kind = OpKind::kJoin, .name = std::string(kJoinName), .process_set = set}; }
 
@@ -62,7 +62,7 @@ void check_alltoall(int rank, int ranks, Engine& engine, int step) {
 }  // namespace
 
 TEST_CASE("alltoall: splits that change from step to step, and rows that go to nobody") {
-  for (const int ranks : kSizes) {
+  for (const int ranks : kShareSizes) {
     EngineJob job({.ranks = ranks});
     job.run([&](int rank, Engine& engine) {
       for (int step = 0; step < 6; ++step) check_alltoall(rank, ranks, engine, step);
@@ -71,7 +71,7 @@ TEST_CASE("alltoall: splits that change from step to step, and rows that go to n
 }
 
 TEST_CASE("alltoall: equal shares of rows that differ between ranks") {
-  for (const int ranks : kSizes) {
+  for (const int ranks : kShareSizes) {
     EngineJob job({.ranks = ranks});
     job.run([&](int rank, Engine& engine) {
       for (int step = 0; step < 4; ++step) {
@@ -118,7 +118,7 @@ TEST_CASE("alltoall: wrong splits of one rank are an error on all, and the next 
 }
 
 TEST_CASE("reducescatter: uneven rows, reductions and scales, whether the backend scales or not") {
-  for (const int ranks : kSizes) {
+  for (const int ranks : kShareSizes) {
     for (const bool scatter_gather : {true, false}) {
       EngineJob job({.ranks = ranks, .backend = {.scatter_gather = scatter_gather}});
       job.run([&](int rank, Engine& engine) {
@@ -167,13 +167,13 @@ TEST_CASE("reducescatter: what is wrong in memory is refused here, what differs 
     EXPECT(finish(engine, one)->status().message().find("reducescatter of a tensor with 0 dimensions") !=
            std::string::npos);
     one.shape = {4};
-    run(engine, one);
+    run_one(engine, one);
   });
 }
 
 TEST_CASE("join: ranks that run out of data take part with the neutral element") {
   for (const std::uint64_t capacity : {std::uint64_t{0}, std::uint64_t{2}, std::uint64_t{1024}}) {
-    for (const int ranks : kSizes) {
+    for (const int ranks : kShareSizes) {
       EngineJob job({.ranks = ranks, .settings = {.cache_capacity = capacity}});
       job.run([&](int rank, Engine& engine) {
         for (int epoch = 0; epoch < 3; ++epoch) {
@@ -191,8 +191,8 @@ TEST_CASE("join: ranks that run out of data take part with the neutral element")
             std::vector<float> b(3, static_cast<float>(rank + 1));
             Submission minimum = allreduce("min", b);
             minimum.reduce = ReduceOp::kMin;
-            run(engine, allreduce("sum." + std::to_string(step), a));
-            run(engine, minimum);
+            run_one(engine, allreduce("sum." + std::to_string(step), a));
+            run_one(engine, minimum);
             EXPECT_EQ(a[4], sum);
             EXPECT_EQ(b[0], least);
             const Submission gather{.kind = OpKind::kAllgather, .name = "g", .shape = {1}, .input = b.data()};
@@ -201,7 +201,7 @@ TEST_CASE("join: ranks that run out of data take part with the neutral element")
             for (int r = 0; r < ranks; ++r) {
               EXPECT_EQ(gathered->output().first_dims[static_cast<std::size_t>(r)], step < steps_of(r) ? 1 : 0);
             }
-            run(engine, {.kind = OpKind::kBarrier, .name = "barrier"});
+            run_one(engine, {.kind = OpKind::kBarrier, .name = "barrier"});
           }
           const HandlePtr joined = finish(engine, join());
           EXPECT_OK(joined->status());
@@ -210,7 +210,7 @@ TEST_CASE("join: ranks that run out of data take part with the neutral element")
           EXPECT_EQ(steps_of(last), ranks);  // it had the most steps
         }
         std::vector<float> a(5, 1);
-        run(engine, allreduce("sum.0", a));
+        run_one(engine, allreduce("sum.0", a));
         EXPECT_EQ(a[0], static_cast<float>(ranks));
       });
     }
@@ -237,7 +237,7 @@ TEST_CASE("join: a group that a joined rank never submitted, and one it had subm
       for (const HandlePtr& handle : late) EXPECT_OK(handle->status());
       for (const auto& tensor : tensors) EXPECT_EQ(tensor[19], 6.0F);  // 3 ranks, then 2
     }
-    run(engine, join());
+    run_one(engine, join());
     EXPECT_OK(engine.wait_all(handles, deadline_after(30)));
     for (const HandlePtr& handle : handles) EXPECT_OK(handle->status());
   });
@@ -256,7 +256,7 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
       EXPECT(engine.submit(std::array{join()}).status().code() == Errc::kDuplicateName);
       refused.store(true);
       EXPECT_OK(engine.wait_all(joining, deadline_after(30)));
-      run(engine, more);
+      run_one(engine, more);
       return;
     }
     const auto fails = [&](const Submission& one, const char* text) {
@@ -274,15 +274,15 @@ TEST_CASE("join: what cannot go on fails with an error that says so; the joined 
     cast.root = 2;
     fails(cast, "it is the root");
     cast.root = 1;
-    run(engine, cast);
+    run_one(engine, cast);
     Submission scaled = allreduce("p", memory);
     scaled.reduce = ReduceOp::kMax;
     scaled.prescale = -1;
     fails(scaled, "neutral element");
     while (!refused.load()) std::this_thread::yield();
-    run(engine, join());
+    run_one(engine, join());
     Submission more = allreduce("more", memory);
-    run(engine, more);
+    run_one(engine, more);
   });
 }
 
@@ -313,7 +313,7 @@ TEST_CASE("join: returns when what was before it has ended here") {
       EXPECT_OK(joined->status());
       EXPECT(before->done());
       EXPECT_OK(before->status());
-      run(engine, sum);
+      run_one(engine, sum);
       EXPECT_EQ(a[4], 4.0F);
     });
   }
@@ -329,13 +329,13 @@ TEST_CASE("join: in one process set while the others run on") {
       if (rank != 0) {
         Submission one = allreduce("in set", memory);
         one.process_set = *set;
-        run(engine, one);
+        run_one(engine, one);
         EXPECT_EQ(memory[0], 2.0F);
       }
       memory.assign(2, 1);
       EXPECT_OK(finish(engine, join(*set))->status());
     }
-    run(engine, allreduce("all", memory));
+    run_one(engine, allreduce("all", memory));
     EXPECT_EQ(memory[0], 4.0F);
   });
 }

@@ -8,6 +8,7 @@
 #include "test/support/engine_ranks.h"
 #include "test/support/stuck_disk.h"
 #include "test/support/temporary_file.h"
+#include "test/support/text.h"
 #include "test/unit/engine/json_check.h"
 
 namespace distrun::engine {
@@ -15,7 +16,7 @@ namespace {
 
 using test::EngineJob;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 Status allreduce(Engine& engine, const std::string& name) {
   std::vector<float> memory(4, 1);

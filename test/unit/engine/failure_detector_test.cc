@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "test/support/text.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -11,7 +13,7 @@ using Kind = net::JobEvent::Kind;
 const TimePoint kStart = TimePoint{} + std::chrono::hours(1);
 const std::vector<std::string> kHosts{"node0", "node0", "node1"};
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("all is well until something is heard") {
   const FailureDetector detector(kHosts);

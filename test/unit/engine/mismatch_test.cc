@@ -4,12 +4,14 @@
 #include <ctime>
 #include <functional>
 
+#include "test/support/text.h"
+
 namespace distrun::engine {
 namespace {
 
-const std::vector<std::string> kHosts{"node0", "node0", "node1", "node1"};
+const std::vector<std::string> kNodes{"node0", "node0", "node1", "node1"};
 const std::vector<int> kMembers{0, 1, 2, 3};
-const MismatchContext kContext{.tensor = "grad.1", .members = &kMembers, .hosts = &kHosts};
+const MismatchContext kContext{.tensor = "grad.1", .members = &kMembers, .hosts = &kNodes};
 
 std::optional<ErrorInfo> check(const std::vector<Signature>& signatures) {
   std::vector<RankSignature> submitted;
@@ -19,7 +21,7 @@ std::optional<ErrorInfo> check(const std::vector<Signature>& signatures) {
   return find_mismatch(submitted, kContext);
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 struct Row {
   const char* what;
@@ -164,7 +166,7 @@ TEST_CASE("long lists of ranks are cut") {
   for (int i = 0; i < 100; ++i) many[static_cast<std::size_t>(i)] = i;
   const std::string text = describe_ranks(many, std::vector<std::string>(100, "h"));
   CHECK(has(text, "and 84 more"));
-  CHECK(describe_ranks(std::vector<int>{2}, kHosts) == "rank 2 (node1)");
+  CHECK(describe_ranks(std::vector<int>{2}, kNodes) == "rank 2 (node1)");
 }
 
 }  // namespace

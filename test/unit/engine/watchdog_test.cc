@@ -2,13 +2,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "test/support/text.h"
+
 namespace distrun::engine {
 namespace {
 
 using std::chrono::seconds;
 
 TimePoint at(int second) { return TimePoint{} + seconds(1000 + second); }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 WatchdogOptions options(int rank, int shutdown = 0) {
   return {.rank = rank, .hosts = {"node0", "node0", "node1"}, .warning = seconds(10), .shutdown = seconds(shutdown)};

@@ -7,6 +7,7 @@
 
 #include "launcher/plan/network.h"
 #include "runtime/base/clock.h"
+#include "test/support/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -15,7 +16,7 @@ using Reports = std::vector<std::vector<ProbeResult>>;
 // Why `from` does not reach the address, or "".
 using Wire = std::function<std::string(int from, int to, const std::string& address)>;
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 // node1, node2, ...: each with an address of the network 10 on eth0 and one of docker's.
 std::vector<ProbedHost> nodes(int count) {

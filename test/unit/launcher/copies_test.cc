@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "test/support/text.h"
+
 namespace distrun::launcher {
 namespace {
 
@@ -9,7 +11,7 @@ Environment step(int task) {
   return {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", std::to_string(task)}, {"SLURM_STEP_NUM_TASKS", "4"}};
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("of several copies of the command one starts the job, and one of the others says why") {
   const Options as_it_is;

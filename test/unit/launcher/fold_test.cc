@@ -8,9 +8,9 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr TimePoint kStart{};
+constexpr TimePoint kFirstFold{};
 
-void say(Fold& fold, int rank, const std::string& text, TimePoint now = kStart, int stream = 0) {
+void say(Fold& fold, int rank, const std::string& text, TimePoint now = kFirstFold, int stream = 0) {
   fold.add({.stream = stream, .text = text + "\n", .ranks = {rank}, .since = now});
 }
 
@@ -24,10 +24,10 @@ TEST_CASE("a line that all ranks say is shown once, as soon as the last has said
   Fold fold(3);
   say(fold, 1, "epoch 1");
   say(fold, 0, "epoch 1");
-  CHECK(fold.take(kStart).empty());
-  CHECK(fold.deadline() == kStart + Fold::kWait);
+  CHECK(fold.take(kFirstFold).empty());
+  CHECK(fold.deadline() == kFirstFold + Fold::kWait);
   say(fold, 2, "epoch 1");
-  CHECK(shown(fold.take(kStart)) == "[0-2] epoch 1\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0-2] epoch 1\n");
   CHECK_FALSE(fold.deadline());
   CHECK_FALSE(fold.holds(0));
 }
@@ -35,11 +35,11 @@ TEST_CASE("a line that all ranks say is shown once, as soon as the last has said
 TEST_CASE("a line waits for others for a moment only") {
   Fold fold(3);
   say(fold, 0, "hello");
-  say(fold, 2, "hello", kStart + Fold::kWait / 2);
-  CHECK(fold.take(kStart + Fold::kWait - Duration(1)).empty());
-  CHECK(shown(fold.take(kStart + Fold::kWait)) == "[0,2] hello\n");
-  say(fold, 1, "hello", kStart + Fold::kWait);
-  CHECK(shown(fold.take(kStart + 2 * Fold::kWait)) == "[1] hello\n");
+  say(fold, 2, "hello", kFirstFold + Fold::kWait / 2);
+  CHECK(fold.take(kFirstFold + Fold::kWait - Duration(1)).empty());
+  CHECK(shown(fold.take(kFirstFold + Fold::kWait)) == "[0,2] hello\n");
+  say(fold, 1, "hello", kFirstFold + Fold::kWait);
+  CHECK(shown(fold.take(kFirstFold + 2 * Fold::kWait)) == "[1] hello\n");
 }
 
 TEST_CASE("equal lines around one that differs are one, whoever comes first") {
@@ -49,8 +49,8 @@ TEST_CASE("equal lines around one that differs are one, whoever comes first") {
     say(fold, rank, "mine " + std::to_string(rank));
     say(fold, rank, "end");
   }
-  CHECK(shown(fold.take(kStart)) == "[0-2] same\n");
-  CHECK(shown(fold.take(kStart + Fold::kWait)) == "[2] mine 2\n[0] mine 0\n[1] mine 1\n[0-2] end\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0-2] same\n");
+  CHECK(shown(fold.take(kFirstFold + Fold::kWait)) == "[2] mine 2\n[0] mine 0\n[1] mine 1\n[0-2] end\n");
 }
 
 TEST_CASE("a line that differs does not hold up the others for longer than a moment") {
@@ -58,7 +58,7 @@ TEST_CASE("a line that differs does not hold up the others for longer than a mom
   say(fold, 0, "old");
   std::string all;
   for (int i = 1; i <= 10; ++i) {
-    const TimePoint now = kStart + i * Fold::kWait / 10;
+    const TimePoint now = kFirstFold + i * Fold::kWait / 10;
     say(fold, 1, std::to_string(i), now);
     say(fold, 1, "old", now);
     all += shown(fold.take(now));
@@ -78,7 +78,7 @@ TEST_CASE("a rank's lines never change places") {
   std::vector<std::string> said(5);
   std::vector<std::string> seen(5);
   for (int i = 0; i < 20000; ++i) {
-    const TimePoint now = kStart + std::chrono::milliseconds(i);
+    const TimePoint now = kFirstFold + std::chrono::milliseconds(i);
     const int rank = static_cast<int>(random() % 5);
     const std::string text(1, static_cast<char>('a' + random() % 9));
     said[static_cast<std::size_t>(rank)] += text;
@@ -101,13 +101,13 @@ TEST_CASE("a line that a rank says twice is shown twice") {
     say(fold, 0, "again");
     say(fold, 1, "again");
   }
-  CHECK(shown(fold.take(kStart)) == "[0-1] again\n[0-1] again\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0-1] again\n[0-1] again\n");
 }
 
 TEST_CASE("standard output and standard error are not one") {
   Fold fold(2);
-  say(fold, 0, "x", kStart, 0);
-  say(fold, 1, "x", kStart, 1);
+  say(fold, 0, "x", kFirstFold, 0);
+  say(fold, 1, "x", kFirstFold, 1);
   CHECK(shown(fold.take_all()) == "[0] x\n[1] x\n");
 }
 
@@ -117,28 +117,28 @@ TEST_CASE("nobody waits for a rank that has ended") {
   fold.finished(2);
   say(fold, 0, "x");
   say(fold, 1, "x");
-  CHECK(shown(fold.take(kStart)) == "[0-1] x\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0-1] x\n");
   say(fold, 0, "y");
-  CHECK(fold.take(kStart).empty());
+  CHECK(fold.take(kFirstFold).empty());
   fold.finished(1);
-  CHECK(shown(fold.take(kStart)) == "[0] y\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0] y\n");
   Fold one(1);
   say(one, 0, "alone");
-  CHECK(shown(one.take(kStart)) == "[0] alone\n");
+  CHECK(shown(one.take(kFirstFold)) == "[0] alone\n");
 }
 
 TEST_CASE("progress bars that end alike are one line") {
   Fold fold(2);
   say(fold, 0, "10%\r100%");
   say(fold, 1, "5%\r70%\r100%");
-  CHECK(shown(fold.take(kStart)) == "[0-1] 10%\r100%\n");
+  CHECK(shown(fold.take(kFirstFold)) == "[0-1] 10%\r100%\n");
 }
 
 TEST_CASE("a flood of lines that all differ is not held") {
   Fold fold(2);
   std::size_t held = 0;
   for (int i = 0; i < 100000; ++i) {
-    held += 1 - fold.take(kStart).size();
+    held += 1 - fold.take(kFirstFold).size();
     say(fold, 0, std::to_string(i) + std::string(100, 'x'));
   }
   CHECK(held < 8000);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 
+#include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
@@ -29,7 +30,7 @@ std::string fault(std::string_view text) {
   return names.status().message();
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 struct Example {
   std::string text;

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/plan/assign.h"
+#include "test/support/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -29,7 +30,7 @@ Hosts file_of(std::string_view text) {
   return *hosts;
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("-H names hosts and slots") {
   const auto hosts = parse_hosts("node-1:4,me@n2:2,[::1]:3,plain");

@@ -6,6 +6,7 @@
 #include "launcher/agent/python_module.h"
 #include "launcher/cli/habits.h"
 #include "launcher/cli/program.h"
+#include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
@@ -25,7 +26,7 @@ std::string refused(const std::vector<std::string>& words) {
   return outcome.text;
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("-np in all its spellings") {
   for (const auto& words : std::vector<std::vector<std::string>>{{"-np", "3", "p"},

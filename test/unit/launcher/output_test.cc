@@ -274,9 +274,9 @@ TEST_CASE("what a file has in hand comes before what the Output that follows wri
   CHECK((file.text() == "distrun: " + much + "\ndistrun: later\n"));
 }
 
-// Of rank 0; `seconds` on its host's clock.
-StreamBytes line_at(int seconds, std::uint8_t stream, const std::string& text) {
-  StreamBytes out{.stream = stream, .when = static_cast<std::uint64_t>(seconds) * 1'000'000};
+// Of rank 0; `second` on its host's clock.
+StreamBytes line_at(int second, std::uint8_t stream, const std::string& text) {
+  StreamBytes out{.stream = stream, .when = static_cast<std::uint64_t>(second) * 1'000'000};
   for (const char c : text + "\n") out.bytes.push_back(static_cast<std::byte>(c));
   return out;
 }
@@ -307,7 +307,7 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   auto made = made_over(pipes, {.directory = folder, .hosts = {"here"}});
   Output& output = *made;
   const TimePoint start = Clock::now();
-  const auto after = [start](int seconds) { return TimePoint(start + std::chrono::seconds(seconds)); };
+  const auto after = [start](int second) { return TimePoint(start + std::chrono::seconds(second)); };
   const auto shown = [&](TimePoint now) {
     output.tick(now);
     flush(output);
@@ -346,8 +346,8 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   auto made = made_over(pipes, {.hosts = {"here"}});
   Output& output = *made;
   const TimePoint start = Clock::now();
-  const auto write = [&](int seconds, std::uint8_t stream, const std::string& text) {
-    output.write(line_at(seconds, stream, text), start + std::chrono::seconds(seconds));
+  const auto write = [&](int second, std::uint8_t stream, const std::string& text) {
+    output.write(line_at(second, stream, text), start + std::chrono::seconds(second));
   };
   CHECK(output.last_lines(0).empty());
   CHECK(output.last_word(0).empty());

@@ -6,30 +6,30 @@ namespace distrun::launcher {
 namespace {
 using std::chrono::seconds;
 
-const TimePoint kStart = TimePoint() + seconds(100);
+const TimePoint kFirst = TimePoint() + seconds(100);
 
 TEST_CASE("an agent that was told nothing may be silent for ever") {
   Patience patience;
   CHECK_FALSE(patience.end(std::nullopt));
-  patience.heard(kStart);
+  patience.heard(kFirst);
   CHECK_FALSE(patience.end(std::nullopt));
 }
 
 TEST_CASE("after the time to kill it is given up, unless it says something") {
   Patience patience;
-  CHECK(patience.end(kStart) == kStart + Patience::kLimit);
-  patience.heard(kStart - seconds(5));
-  CHECK(patience.end(kStart) == kStart + Patience::kLimit);
-  patience.heard(kStart + seconds(3));
-  CHECK(patience.end(kStart) == kStart + seconds(3) + Patience::kLimit);
+  CHECK(patience.end(kFirst) == kFirst + Patience::kLimit);
+  patience.heard(kFirst - seconds(5));
+  CHECK(patience.end(kFirst) == kFirst + Patience::kLimit);
+  patience.heard(kFirst + seconds(3));
+  CHECK(patience.end(kFirst) == kFirst + seconds(3) + Patience::kLimit);
 }
 
 TEST_CASE("when all is done, what carries the agent has as long to end") {
   Patience patience;
-  patience.done(kStart);
-  CHECK(patience.end(std::nullopt) == kStart + Patience::kLimit);
-  patience.heard(kStart + seconds(9));
-  CHECK(patience.end(kStart + seconds(9)) == kStart + Patience::kLimit);
+  patience.done(kFirst);
+  CHECK(patience.end(std::nullopt) == kFirst + Patience::kLimit);
+  patience.heard(kFirst + seconds(9));
+  CHECK(patience.end(kFirst + seconds(9)) == kFirst + Patience::kLimit);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
+#include "test/support/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -23,7 +24,7 @@ using net::JobKey;
 
 constexpr ProbeLimits kQuick{.each = std::chrono::milliseconds(200)};
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 ProbeListener listener() {
   auto made = ProbeListener::open();

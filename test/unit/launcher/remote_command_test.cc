@@ -11,11 +11,12 @@
 #include <random>
 
 #include "launcher/spawn/process.h"
+#include "test/support/text.h"
 
 namespace distrun::launcher {
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 std::string output_of(const std::string& shell, const std::string& script,
                       const std::vector<std::string>& environment) {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "launcher/plan/launch_plan.h"
+#include "test/support/text.h"
 
 namespace distrun::launcher {
 namespace {
@@ -14,7 +15,7 @@ std::string refusal(const std::string& roles, int ranks) {
   return parsed.status().message();
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 TEST_CASE("roles are given in rank order") {
   for (const char* text : {"chief=1,worker=2,ps=1,evaluator=1", "chief:1,worker:2,ps:1,evaluator:1",

@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <sstream>
 
+#include "test/support/text.h"
+
 namespace distrun::net {
 namespace {
 
@@ -52,7 +54,7 @@ std::string refused(const Environment& environment) {
   return launcher.status().message();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::has;
 
 // What is left when the variables are removed that the error says.
 Environment cured(Environment environment) {
