@@ -97,10 +97,6 @@ std::vector<std::size_t> sizes_around_boundaries() {
   return sizes;
 }
 
-bool offers(Rank& rank, OpKind kind) {
-  return ((rank.backend().capabilities().ops >> static_cast<unsigned>(kind)) & 1U) != 0;
-}
-
 }  // namespace
 
 TEST_CASE("allgather: equal and uneven counts, some of them zero") {
@@ -169,7 +165,7 @@ TEST_CASE("barrier: nobody leaves before all have come") {
   for (const int size : subject().sizes) {
     std::atomic<int> arrived{0};
     expect_success(run_ranks(RanksAs::kThreads, size, [&](Rank& rank) {
-      if (!offers(rank, OpKind::kBarrier)) return;
+      if (!rank.offers(OpKind::kBarrier)) return;
       for (int round = 1; round <= 30; ++round) {
         if (round % rank.size == rank.index) std::this_thread::yield();
         ++arrived;

@@ -11,12 +11,8 @@ namespace {
 
 using backend::Segment;
 
-constexpr std::byte kCanary{0x5a};
+constexpr std::byte kPastEnd{0x5a};
 using Counts = std::vector<std::size_t>;
-
-bool offers(Rank& rank, OpKind kind) {
-  return ((rank.backend().capabilities().ops >> static_cast<unsigned>(kind)) & 1U) != 0;
-}
 
 // Payload sizes in elements of 4 bytes around each boundary.
 Counts counts_around_boundaries() {
@@ -37,7 +33,7 @@ Counts uneven(std::size_t total, std::size_t size) {
 }
 
 void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::size_t offset = 0) {
-  if (!offers(rank, OpKind::kReducescatter)) return;
+  if (!rank.offers(OpKind::kReducescatter)) return;
   const std::size_t unit = size_of(sample.dtype);
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   const auto self = static_cast<std::size_t>(rank.index);
@@ -46,7 +42,7 @@ void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::
   const Bytes block = input_of(sample, rank.index, total);
   Bytes in(offset * unit + block.size());
   std::copy(block.begin(), block.end(), in.begin() + static_cast<std::ptrdiff_t>(offset * unit));
-  Bytes out(counts[self] * unit + 1, kCanary);
+  Bytes out(counts[self] * unit + 1, kPastEnd);
   const Segment segment = {.in = in.data() + offset * unit, .out = out.data(), .count = total};
   const std::string what = "reducescatter " + describe(sample) + " of " + std::to_string(total) + " elements";
   const bool scales = rank.backend().capabilities().scatter_gather;
@@ -63,7 +59,7 @@ void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::
   const std::string wrong =
       difference(expected, rank.size, out.data(), allreduce_of(expected, rank.size, counts[self], from));
   rank.expect(wrong.empty(), what + ": " + wrong);
-  rank.expect(out.back() == kCanary, what + ": wrote past the output");
+  rank.expect(out.back() == kPastEnd, what + ": wrote past the output");
   rank.expect(std::equal(block.begin(), block.end(), in.begin() + static_cast<std::ptrdiff_t>(offset * unit)),
               what + ": changed the input");
 }
@@ -72,7 +68,7 @@ void reducescatter(Rank& rank, const Sample& sample, const Counts& counts, std::
 using Matrix = std::vector<Counts>;
 
 void alltoall(Rank& rank, DType dtype, const Matrix& sent, std::size_t offset = 0) {
-  if (!offers(rank, OpKind::kAlltoall)) return;
+  if (!rank.offers(OpKind::kAlltoall)) return;
   const std::size_t unit = size_of(dtype);
   const auto self = static_cast<std::size_t>(rank.index);
   const Sample sample{.dtype = dtype, .values = Values::kRough};
@@ -89,12 +85,12 @@ void alltoall(Rank& rank, DType dtype, const Matrix& sent, std::size_t offset = 
   const Bytes block = input_of(sample, rank.index, total);
   Bytes in(offset * unit + block.size() + 1);
   std::copy(block.begin(), block.end(), in.begin() + static_cast<std::ptrdiff_t>(offset * unit));
-  Bytes out(expected.size() + 1, kCanary);
+  Bytes out(expected.size() + 1, kPastEnd);
   const Segment segment = {.in = in.data() + offset * unit, .out = out.data(), .count = total};
   const std::string what = "alltoall of " + std::to_string(total) + " x " + std::to_string(unit) + " bytes";
   rank.run({.kind = OpKind::kAlltoall, .dtype = dtype, .segments = {&segment, 1}, .counts = flat}, what);
   rank.expect(std::equal(expected.begin(), expected.end(), out.begin()), what + ": wrong result");
-  rank.expect(out.back() == kCanary, what + ": wrote past the output");
+  rank.expect(out.back() == kPastEnd, what + ": wrote past the output");
 }
 
 Matrix matrix_of(std::size_t size, std::size_t elements, std::size_t kind) {

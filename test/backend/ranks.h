@@ -29,6 +29,9 @@ class Rank {
   const int size;
 
   [[nodiscard]] backend::Backend& backend() { return backend_; }
+  [[nodiscard]] bool offers(OpKind kind) const {
+    return ((backend_.capabilities().ops >> static_cast<unsigned>(kind)) & 1U) != 0;
+  }
   // Returns the token, or 0 after recording a failure.
   std::uint64_t start(const backend::Operation& operation);
   // Drives until every started operation is complete, and hands out their statuses by token.

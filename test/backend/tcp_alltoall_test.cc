@@ -17,17 +17,15 @@
 #include <vector>
 
 #include "runtime/backend/tcp/mesh.h"
-#include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/ranks.h"
+#include "test/backend/tcp_making.h"
 
 namespace distrun::test {
 namespace {
 
 using backend::Completed;
 using backend::Operation;
-
-constexpr double kPatience = 60;  // only a hang reaches it
 
 // An all-to-all of equal blocks that owns its memory. What member i sends to member j is 100 i + j.
 struct Blocks {
@@ -79,7 +77,7 @@ class SharedCount {
   [[nodiscard]] int count() const { return *count_; }
   // False when not so many came.
   [[nodiscard]] bool wait_for(int arrivals) const {
-    const TimePoint deadline = deadline_after(kPatience);
+    const TimePoint deadline = deadline_after(kTcpPatience);
     while (*count_ < arrivals && Clock::now() < deadline) std::this_thread::yield();
     return *count_ >= arrivals;
   }
@@ -90,7 +88,7 @@ class SharedCount {
 
 // Looks until somebody has noticed something, and for some time after that, in which nobody may hear of any other loss.
 void look_around(Rank& rank, int victim, const SharedCount& noticed) {
-  const TimePoint deadline = deadline_after(kPatience);
+  const TimePoint deadline = deadline_after(kTcpPatience);
   TimePoint end = deadline;
   bool told = false;
   while (Clock::now() < end) {
@@ -147,16 +145,11 @@ void kill_one(int size, int victim, bool in_setup, int looks) {
   }
 }
 
-Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
-                                               TimePoint deadline) {
-  return backend::make_tcp_factory()->create(group, services, deadline);
-}
-
 template <class Make>
 void run_all(ThreadGroup& group, const Backends& backends, Make operation) {
   for (std::size_t i = 0; i < backends.size(); ++i) REQUIRE(backends[i]->start(operation(i), 1).ok());
   std::vector<Completed> completed;
-  const TimePoint deadline = deadline_after(kPatience);
+  const TimePoint deadline = deadline_after(kTcpPatience);
   while (completed.size() < backends.size() && Clock::now() < deadline) {
     for (std::size_t i = 0; i < backends.size(); ++i) {
       REQUIRE(group.wait_set(static_cast<int>(i))->poll(Clock::now()).ok());
@@ -191,9 +184,9 @@ struct Groups {
       const auto found = std::ranges::find(members, rank);
       if (found == members.end()) continue;
       const int index = static_cast<int>(found - members.begin());
-      auto made =
-          make({.id = id, .members = members, .index = index},
-               {.world = &world, .key = &key, .store = &store, .wait_set = wait_set.get()}, deadline_after(kPatience));
+      auto made = make_tcp({.id = id, .members = members, .index = index},
+                           {.world = &world, .key = &key, .store = &store, .wait_set = wait_set.get()},
+                           deadline_after(kTcpPatience));
       if (!made.ok()) continue;
       const int size = static_cast<int>(members.size());
       groups.push_back({.backend = *std::move(made), .blocks = std::make_unique<Blocks>(index, size, 50000)});
@@ -206,7 +199,7 @@ struct Groups {
     for (Member& one : groups) {
       if (!one.backend->start(one.blocks->operation(), 1).ok()) return false;
     }
-    const TimePoint deadline = deadline_after(kPatience);
+    const TimePoint deadline = deadline_after(kTcpPatience);
     const auto ended = [](const Member& one) { return !one.completed.empty(); };
     while (!std::ranges::all_of(groups, ended) && Clock::now() < deadline) {
       bool moved = false;
@@ -231,7 +224,7 @@ struct Groups {
 TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls it pays nothing") {
   for (const int size : {2, 3, 4, 5, 8}) {
     CAPTURE(size);
-    ThreadGroup group(size, make);
+    ThreadGroup group(size, make_tcp);
     const auto backends = create_all(group, size);
     const std::size_t before = open_files();
     std::vector<float> values(backends.size(), 1.0F);

@@ -14,9 +14,9 @@
 #include "runtime/backend/tcp/message.h"
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/tcp_backend.h"
-#include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/ranks.h"
+#include "test/backend/tcp_making.h"
 
 namespace distrun::test {
 namespace {
@@ -24,8 +24,6 @@ namespace {
 using backend::Completed;
 using backend::Operation;
 using backend::Segment;
-
-constexpr double kPatience = 60;  // only a hang reaches it
 
 // An all-reduce in place that owns its memory.
 struct Flight {
@@ -42,7 +40,7 @@ struct Flight {
 // Drives the backend until `done`; false when that never came.
 template <class Done>
 bool drive(backend::Backend& backend, net::WaitSet& wait_set, std::vector<Completed>& completed, Done done) {
-  const TimePoint deadline = deadline_after(kPatience);
+  const TimePoint deadline = deadline_after(kTcpPatience);
   while (Clock::now() < deadline) {
     const bool moved = backend.progress();
     backend.completed(completed);
@@ -67,11 +65,6 @@ Fd stranger(const std::string& text, const std::string& says) {
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
   REQUIRE(::send(fd.get(), says.data(), says.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(says.size()));
   return fd;
-}
-
-Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
-                                               TimePoint deadline) {
-  return backend::make_tcp_factory()->create(group, services, deadline);
 }
 
 // Member 1 of a ring whose other members are the test, at the other ends of `left` and `right`.
@@ -144,13 +137,13 @@ TEST_CASE("tcp faults: a killed peer is noticed by all and named by its neighbou
 
 TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
   constexpr int kSize = 3;
-  ThreadGroup group(kSize, make);
+  ThreadGroup group(kSize, make_tcp);
   std::vector<std::thread> ranks;
   std::vector<std::string> failures(kSize);
   std::vector<Fd> strangers;
   // Rank 0 listens and waits; before the others come, strangers do.
   const auto run = [&](int index) {
-    auto made = group.create(index, deadline_after(kPatience));
+    auto made = group.create(index, deadline_after(kTcpPatience));
     if (!made.ok()) {
       failures[static_cast<std::size_t>(index)] = made.status().message();
       return;
@@ -163,7 +156,7 @@ TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
       failures[static_cast<std::size_t>(index)] = "the sum did not arrive";
   };
   ranks.emplace_back(run, 0);
-  const auto address = group.store().get("tcp/0/0", deadline_after(kPatience));
+  const auto address = group.store().get("tcp/0/0", deadline_after(kTcpPatience));
   REQUIRE(address.ok());
   strangers.push_back(stranger(*address, std::string(100000, '\xff')));
   strangers.push_back(stranger(*address, "GET / HTTP/1.1\r\n\r\n"));
@@ -176,7 +169,7 @@ TEST_CASE("tcp faults: strangers at the door do not disturb the ring") {
 
 TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives up neither") {
   for (const bool aborts : {false, true}) {
-    ThreadGroup group(2, make);
+    ThreadGroup group(2, make_tcp);
     std::vector<std::unique_ptr<backend::Backend>> ring = create_all(group, 2);
     if (aborts) {
       ring[1]->abort({Errc::kAborted, "enough"});
@@ -184,7 +177,7 @@ TEST_CASE("tcp faults: who closes a group in good order is not lost, who gives u
     }
     ring[1].reset();
     // Both connections of rank 0 have something to say; when both have said it they are watched no more.
-    REQUIRE(*group.wait_set(0)->poll(deadline_after(kPatience)) > 0);
+    REQUIRE(*group.wait_set(0)->poll(deadline_after(kTcpPatience)) > 0);
     int events = 1;
     while (events > 0) {
       ring[0]->progress();
@@ -227,7 +220,7 @@ TEST_CASE("tcp faults: a connection that ends between messages is missed when it
 }
 
 TEST_CASE("tcp faults: members that do not run the same operations get a protocol error, not wrong sums") {
-  ThreadGroup group(2, make);
+  ThreadGroup group(2, make_tcp);
   const auto ring = create_all(group, 2);
   Flight longer(300000);
   Flight shorter(200000);
@@ -270,13 +263,13 @@ TEST_CASE("tcp faults: a ring that cannot be made is an error on every member, n
   ThreadGroup group(3, [](const backend::GroupSpec& spec, const backend::Services& services, TimePoint deadline) {
     backend::Services broken = services;
     if (spec.index == 1) broken.local_host = "192.0.2.1";  // no interface of this machine
-    return make(spec, broken, deadline);
+    return make_tcp(spec, broken, deadline);
   });
   std::vector<std::string> texts(3);
   std::vector<std::thread> ranks;
   for (std::size_t i = 0; i < 3; ++i) {
     ranks.emplace_back([&, i] {
-      const auto made = group.create(static_cast<int>(i), deadline_after(kPatience));
+      const auto made = group.create(static_cast<int>(i), deadline_after(kTcpPatience));
       texts[i] = made.ok() ? "" : made.status().message();
     });
   }
@@ -314,7 +307,7 @@ TEST_CASE("tcp faults: who waits for a neighbour's connection hears that it has 
     Lost lost(*services.store, looked);
     backend::Services own = services;
     if (spec.index == 1) own.store = &lost;
-    return make(spec, own, deadline);
+    return make_tcp(spec, own, deadline);
   });
   std::vector<Status> ends(2);
   std::vector<std::thread> ranks;

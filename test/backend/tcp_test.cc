@@ -1,8 +1,8 @@
 // The conformance suite on the backend `tcp`.
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/tcp_backend.h"
-#include "runtime/backend/tcp/tcp_factory.h"
 #include "test/backend/group_fixtures.h"
+#include "test/backend/tcp_making.h"
 
 namespace distrun::test {
 namespace {
@@ -19,18 +19,13 @@ Result<std::unique_ptr<backend::Backend>> make_small(const backend::GroupSpec& g
       {.ring = *std::move(ring), .group = group, .services = services, .tuning = kTuning});
 }
 
-Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
-                                               TimePoint deadline) {
-  return backend::make_tcp_factory()->create(group, services, deadline);
-}
-
 }  // namespace
 
 const Subject& subject() {
   static const Subject tcp = {.name = "tcp",
                               .sizes = {1, 2, 3, 4, 5, 8},
                               .make = [](int size) { return std::make_unique<ThreadGroup>(size, make_small); },
-                              .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make); },
+                              .forked = [](int size) { return std::make_unique<ProcessGroup>(size, make_tcp); },
                               // Gathered by 8, 4 and 2 ranks; a chunk; a window of two and of four ranks' chunks.
                               .boundaries = {256, 512, 1024, 4096, 24576, 49152}};
   return tcp;

@@ -16,7 +16,7 @@ using Reports = std::vector<std::vector<ProbeResult>>;
 // Why `from` does not reach the address, or "".
 using Wire = std::function<std::string(int from, int to, const std::string& address)>;
 
-using test::has;
+using distrun::test::has;
 
 // node1, node2, ...: each with an address of the network 10 on eth0 and one of docker's.
 std::vector<ProbedHost> nodes(int count) {

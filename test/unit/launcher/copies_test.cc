@@ -11,7 +11,7 @@ Environment step(int task) {
   return {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", std::to_string(task)}, {"SLURM_STEP_NUM_TASKS", "4"}};
 }
 
-using test::has;
+using distrun::test::has;
 
 TEST_CASE("of several copies of the command one starts the job, and one of the others says why") {
   const Options as_it_is;

@@ -30,7 +30,7 @@ std::string fault(std::string_view text) {
   return names.status().message();
 }
 
-using test::has;
+using distrun::test::has;
 
 struct Example {
   std::string text;

@@ -30,7 +30,7 @@ Hosts file_of(std::string_view text) {
   return *hosts;
 }
 
-using test::has;
+using distrun::test::has;
 
 TEST_CASE("-H names hosts and slots") {
   const auto hosts = parse_hosts("node-1:4,me@n2:2,[::1]:3,plain");

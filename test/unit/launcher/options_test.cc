@@ -26,7 +26,7 @@ std::string refused(const std::vector<std::string>& words) {
   return outcome.text;
 }
 
-using test::has;
+using distrun::test::has;
 
 TEST_CASE("-np in all its spellings") {
   for (const auto& words : std::vector<std::vector<std::string>>{{"-np", "3", "p"},

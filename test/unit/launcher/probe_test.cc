@@ -24,7 +24,7 @@ using net::JobKey;
 
 constexpr ProbeLimits kQuick{.each = std::chrono::milliseconds(200)};
 
-using test::has;
+using distrun::test::has;
 
 ProbeListener listener() {
   auto made = ProbeListener::open();

@@ -16,7 +16,7 @@
 namespace distrun::launcher {
 namespace {
 
-using test::has;
+using distrun::test::has;
 
 std::string output_of(const std::string& shell, const std::string& script,
                       const std::vector<std::string>& environment) {

@@ -15,7 +15,7 @@ std::string refusal(const std::string& roles, int ranks) {
   return parsed.status().message();
 }
 
-using test::has;
+using distrun::test::has;
 
 TEST_CASE("roles are given in rank order") {
   for (const char* text : {"chief=1,worker=2,ps=1,evaluator=1", "chief:1,worker:2,ps:1,evaluator:1",

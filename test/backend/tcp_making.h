@@ -1,0 +1,17 @@
+// What tests of the backend `tcp` have in common.
+#pragma once
+
+#include <memory>
+
+#include "runtime/backend/tcp/tcp_factory.h"
+
+namespace distrun::test {
+
+inline constexpr double kTcpPatience = 60;  // seconds; only a hang reaches it
+
+inline Result<std::unique_ptr<backend::Backend>> make_tcp(const backend::GroupSpec& group,
+                                                          const backend::Services& services, TimePoint deadline) {
+  return backend::make_tcp_factory()->create(group, services, deadline);
+}
+
+}  // namespace distrun::test
