@@ -118,7 +118,8 @@ std::string python_program() {
 
 bool checks_hosts(const std::vector<std::string>& arguments, const Environment& environment) {
   const auto names_hosts = [](const std::string& word) {
-    for (const std::string_view option : {"-H", "--host", "-host", "--agents", "--machinefile", "-machinefile"}) {
+    for (const std::string_view option :
+         {"-H", "--host", "-host", "--agents", "--machinefile", "-machinefile", "--config"}) {
       if (word.starts_with(option)) return true;
     }
     return false;
@@ -131,7 +132,7 @@ bool checks_hosts(const std::vector<std::string>& arguments, const Environment& 
 }
 
 ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
-  std::vector<std::string> job = {"--ppn", "1", "--tag", "none"};
+  std::vector<std::string> job = {"--ppn", "1", "--tag", "none", "--bind-to", "none"};
   std::vector<std::string> program = our_module("distrun.host_check");
   program.insert(program.begin(), python_program());
   for (const std::string& word : arguments) (word == "--json" ? program : job).push_back(word);
@@ -143,6 +144,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
     return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
             .exit_code = exit_code::kUsage};
   }
+  outcome.options.ranks = 0;  // a --config file may have those of a job
   return outcome;
 }
 

@@ -14,7 +14,7 @@ from distrun import host_check
 def row(host: str, **changed: Any) -> dict[str, Any]:
     texts = {"distrun": "1", "build": "1", "python": "3.11", "nccl": "", "driver": ""}
     plain = {**texts, **dict.fromkeys(host_check.FRAMEWORKS, "")}
-    sizes = {"gpus": [], "cores": 8, "shm": 1 << 30, "memlock": -1, "infiniband": False, "files": 65536, "clock": 0.0}
+    sizes = {"gpus": [], "cpus": 8, "shm": 1 << 30, "memlock": -1, "infiniband": False, "files": 65536, "clock": 0.0}
     return {"host": host, **plain, **sizes, "files_at_most": 1 << 20, **changed}
 
 
@@ -71,3 +71,20 @@ def test_gpus_and_driver_are_read_in_bus_order(tmp_path: Path) -> None:
     (tmp_path / "sys/module/nvidia/version").write_text("550.1\n")
     assert host_check.gpus(tmp_path) == ["A", "B"] and host_check.driver(tmp_path) == "550.1"
     assert host_check.gpus(tmp_path / "none") == [] and host_check.driver(tmp_path / "none") == ""
+
+
+def test_a_row_has_what_its_titles_say() -> None:
+    titles, *lines = host_check.table([row("a", cpus=3), row("b")], {}).splitlines()
+    assert titles.split() == [
+        "host",
+        "distrun",
+        "python",
+        "GPUs",
+        "CPUs",
+        "/dev/shm",
+        "files",
+        "clock",
+        "latency",
+        "bandwidth",
+    ]
+    assert lines[0].split() == ["a", "1", "3.11", "0", "3", "1024", "MiB", "65536", "+0.000", "s", "-", "-"]

@@ -94,7 +94,7 @@ def facts(root: Path = Path("/")) -> Facts:
         "nccl": next(filter(None, map(version_of, NCCL)), ""),
         "driver": driver(root),
         "gpus": gpus(root),
-        "cores": len(os.sched_getaffinity(0)),
+        "cpus": len(os.sched_getaffinity(0)),
         "shm": shutil.disk_usage(shm).total if shm.is_dir() else 0,
         "memlock": limit(resource.RLIMIT_MEMLOCK),
         "infiniband": (root / "sys/class/infiniband").is_dir(),
@@ -260,7 +260,7 @@ def table(rows: list[Facts], pairs: Mapping[str, tuple[float, float]]) -> str:
         "python",
         *present,
         "GPUs",
-        "cores",
+        "CPUs",
         "/dev/shm",
         "files",
         "clock",
@@ -273,7 +273,7 @@ def table(rows: list[Facts], pairs: Mapping[str, tuple[float, float]]) -> str:
         known = [row["host"], row["distrun"], row["python"], *(row[name] or "-" for name in present)]
         files = str(row["files"]) if row["files"] >= 0 else "any"
         cells.append(
-            [*known, str(len(row["gpus"])), str(row["cores"]), shm, files, f"{row['clock']:+.3f} s"]
+            [*known, str(len(row["gpus"])), str(row["cpus"]), shm, files, f"{row['clock']:+.3f} s"]
             + list(worst(hosts, pairs, rank))
         )
     widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]

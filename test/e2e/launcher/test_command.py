@@ -149,6 +149,18 @@ def test_check_runs_nothing_of_the_directory_that_it_is_typed_in(foreign_directo
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_check_looks_at_the_hosts_of_a_config_file_with_one_rank_on_each_which_may_use_all_its_cpus(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "distrun.toml"
+    config.write_text("num-proc = 8\nhosts = node1:4,node2:4\nbind-to = core\n")
+    done = run("check", "--config", str(config), "--explain=json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert [rank["host"] for rank in told["ranks"]] == ["node1", "node2"]
+    assert all("as --bind-to none says" in rank["why"]["cpus"] for rank in told["ranks"]), told["ranks"]
+
+
 @pytest.mark.parametrize("option", [("--torch-backend", "distrun"), ("--tf-keras3-mwms",)])
 @pytest.mark.parametrize("command", [["sub/x.py", "-m", "a"], ["-m", "sub.x"]])
 def test_a_program_by_way_of_a_module_of_ours_finds_its_own_modules_where_it_would_without(
