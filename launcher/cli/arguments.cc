@@ -109,7 +109,7 @@ void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
 
 void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_option("--bind-to", raw.bind_to,
-                 "Pin each rank: none, core, numa or gpu (default: gpu where there are GPUs, else none)")
+                 "Pin each rank: none, core, numa, gpu, or auto (default): gpu where there are GPUs, else none")
       ->type_name("WHAT")
       ->group(kPlace);
   app.add_option("--gpu-visibility", raw.gpu_visibility,
@@ -162,7 +162,8 @@ void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
       ->group(kFrameworks);
   app.add_flag("--no-tf-config", raw.no_tf_config, "Do not set TF_CONFIG")->group(kFrameworks);
   app.add_flag("--horovod", options.horovod, "Set HOROVOD_RANK and its relatives too")->group(kFrameworks);
-  app.add_option("--mimic", raw.mimic, "Set the variables by which programs of openmpi or slurm know their rank")
+  app.add_option("--mimic", raw.mimic,
+                 "Set the variables by which programs of openmpi or slurm know their rank; none (default): of neither")
       ->type_name("WHOM")
       ->group(kFrameworks);
 }

@@ -74,27 +74,27 @@ def ccl_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
+    """Whether MPI by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
     return _enabled("mpi")
 
 
 def gloo_enabled() -> bool:
-    """Whether Gloo by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
+    """Whether Gloo by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
     return _enabled("gloo")
 
 
 def nccl_enabled() -> bool:
-    """Whether NCCL by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
+    """Whether NCCL by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
     return _enabled("nccl")
 
 
 def shm_enabled() -> bool:
-    """Whether shared memory by itself moves this job's tensors; False with `hierarchical`: see query("why")."""
+    """Whether shared memory by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
     return _enabled("shm")
 
 
 def tcp_enabled() -> bool:
-    """Whether our own TCP connections alone move this job's tensors; False with `hierarchical`: see query("why")."""
+    """Whether our own TCP by itself moves tensors of a process set; not within `hierarchical`: see query("why")."""
     return _enabled("tcp")
 
 
