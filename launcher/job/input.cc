@@ -1,20 +1,40 @@
 #include "launcher/job/input.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace distrun::launcher {
 
+void Input::open(std::set<std::size_t> hosts) {
+  readers_ = std::move(hosts);
+  struct stat info {};
+  if (readers_.empty() || ::fstat(0, &info) != 0) return;
+  socket_ = S_ISSOCK(info.st_mode);
+  if (!S_ISFIFO(info.st_mode) && ::isatty(0) == 0) return;
+  own_.reset(::open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+}
+
+// Looks at 0 itself: the new description of a FIFO never sees the end of writers that had gone before it was made.
 void Input::watch(Poller& poller, const OnBytes& on_bytes) {
   if (readers_.empty() || !busy_.empty() || paused_ || ended_) return;
   poller.watch(0, POLLIN, [this, on_bytes](short) { read(on_bytes); });
 }
 
+// Without waiting: what was there when the loop looked may have gone to another reader (`distrun ... | less`).
+ssize_t Input::read_some(std::vector<std::byte>& bytes) const {
+  if (socket_) return ::recv(0, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  return ::read(own_.valid() ? own_.get() : 0, bytes.data(), bytes.size());
+}
+
 void Input::read(const OnBytes& on_bytes) {
   std::vector<std::byte> bytes(32 * 1024);
-  const ssize_t n = ::read(0, bytes.data(), bytes.size());
+  const ssize_t n = read_some(bytes);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   // With SIGTTIN ignored the kernel says EIO to a background process that reads its terminal.
   if (n < 0 && errno == EIO && ::isatty(0) != 0) {

@@ -2,6 +2,8 @@
 // last one.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "launcher/spawn/poller.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/fd.h"
 
 namespace distrun::launcher {
 
@@ -20,7 +23,7 @@ class Input {
   void watch(Poller& poller, const OnBytes& on_bytes);
 
   // These hosts have ranks that read.
-  void open(std::set<std::size_t> hosts) { readers_ = std::move(hosts); }
+  void open(std::set<std::size_t> hosts);
   // A host's ranks have room again, or read no more.
   void taken(std::size_t host, bool more);
   // Perhaps in the foreground again.
@@ -38,7 +41,12 @@ class Input {
   static constexpr Duration kLongestPause = std::chrono::seconds(5);
 
   void read(const OnBytes& on_bytes);
+  ssize_t read_some(std::vector<std::byte>& bytes) const;
   void pause(TimePoint now);
+  // Of a terminal or FIFO: a description of our own, so that O_NONBLOCK does not reach whoever shares it with us. None
+  // where it may not be opened anew (it is another user's, after su).
+  Fd own_;
+  bool socket_ = false;
   std::set<std::size_t> readers_;    // hosts
   std::set<std::size_t> busy_;       // those that have not taken the last piece
   std::optional<TimePoint> paused_;  // a background process may not read the terminal; until the next look

@@ -1,16 +1,22 @@
-// Standard input that is the terminal of a job in the background.
+// Standard input that is the terminal of a job in the background, or that somebody else reads too.
 #include "launcher/job/input.h"
 
+#include <fcntl.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <string>
 
 #include "launcher/spawn/poller.h"
 #include "runtime/base/fd.h"
+#include "test/support/temporary_file.h"
 
 namespace distrun::launcher {
 namespace {
@@ -47,6 +53,54 @@ int code_in_background(bool (*job)()) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }
 
+// True if a read of what the other reader has taken in the same round does not wait, and what comes then is read.
+bool gives_way_to_another_reader() {
+  ::alarm(20);
+  std::array<char, 64> taken{};
+  std::string pieces;
+  Input input;
+  input.open({0});
+  Poller poller;
+  poller.watch(0, POLLIN,
+               [&](short) { pieces += ::read(0, taken.data(), taken.size()) == 6 ? "taken " : "not taken "; });
+  const auto keep = [&](const auto&, const auto& bytes) { pieces += std::to_string(bytes.size()); };
+  input.watch(poller, keep);
+  if (!poller.wait(deadline_after(30)).ok() || pieces != "taken ") return false;
+  // Whoever shares the description with us finds it as it was.
+  if ((::fcntl(0, F_GETFL) & O_NONBLOCK) != 0 || ::write(3, "more\n", 5) != 5) return false;
+  poller.clear();
+  input.watch(poller, keep);
+  return poller.wait(deadline_after(30)).ok() && pieces == "taken 5";
+}
+
+// True if a line and then the end is read.
+bool reads_to_the_end() {
+  ::alarm(20);
+  std::string pieces;
+  Input input;
+  input.open({0});
+  while (pieces.size() < 2) {
+    Poller poller;
+    input.watch(poller, [&](const auto&, const auto& bytes) { pieces += std::to_string(bytes.size()); });
+    if (!poller.wait(deadline_after(30)).ok()) return false;
+    input.taken(0, true);
+  }
+  return pieces == "60";
+}
+
+bool ended_well(pid_t child) {
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// In a process whose standard input is `in`, and whose descriptor 3 writes to it.
+bool with_input(const Fd& in, const Fd& out, bool (*job)()) {
+  const Fd writer(::fcntl(out.get(), F_DUPFD_CLOEXEC, 4));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::dup2(in.get(), 0) == 0 && ::dup2(writer.get(), 3) == 3 && job() ? 0 : 1);
+  return ended_well(child);
+}
+
 TEST_CASE("a job in the background looks for its terminal ever more seldom") {
   int terminal = -1;
   const pid_t leader = ::forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -54,9 +108,47 @@ TEST_CASE("a job in the background looks for its terminal ever more seldom") {
   if (leader == 0) ::_exit(code_in_background(looks_ever_more_seldom));
   const Fd owner(terminal);
   REQUIRE(::write(terminal, "typed\n", 6) == 6);
-  int status = 0;
-  REQUIRE(::waitpid(leader, &status, 0) == leader);
-  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(ended_well(leader));
+}
+
+TEST_CASE("what another reader of the terminal, pipe or socket has taken first is not waited for") {
+  SECTION("a terminal") {
+    int master = -1;
+    int slave = -1;
+    REQUIRE(::openpty(&master, &slave, nullptr, nullptr, nullptr) == 0);
+    const Fd owner(master);
+    const Fd terminal(slave);
+    REQUIRE(::write(master, "typed\n", 6) == 6);
+    CHECK(with_input(terminal, owner, gives_way_to_another_reader));
+  }
+  SECTION("a pipe") {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    const Fd in(ends[0]);
+    const Fd out(ends[1]);
+    REQUIRE(::write(out.get(), "typed\n", 6) == 6);
+    CHECK(with_input(in, out, gives_way_to_another_reader));
+  }
+  SECTION("a socket") {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    const Fd in(ends[0]);
+    const Fd out(ends[1]);
+    REQUIRE(::write(out.get(), "typed\n", 6) == 6);
+    CHECK(with_input(in, out, gives_way_to_another_reader));
+  }
+}
+
+TEST_CASE("the end of a FIFO is read although its writers had gone before") {
+  const test::TemporaryFile file;
+  const std::string path = file.path();
+  REQUIRE((::unlink(path.c_str()) == 0 && ::mkfifo(path.c_str(), 0600) == 0));
+  const Fd in(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  {
+    const Fd out(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    REQUIRE(::write(out.get(), "typed\n", 6) == 6);
+  }
+  CHECK(with_input(in, in, reads_to_the_end));
 }
 
 }  // namespace
