@@ -317,3 +317,10 @@ def test_strangers_at_agents_that_wait_for_another(start_job: StartJob, tmp_path
         go.touch()
         assert job.finish() == 0, job.text
     assert len(job.wait_lines(r"done \d")) == 3
+
+
+def test_a_crash_on_a_thread_of_ours_shows_where_python_was(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("crashes")
+    assert job.finish() == 139, job.text
+    assert "Fatal Python error: Segmentation fault" in job.text, job.text
+    assert re.search(r"faults\.py.* in crashes", job.text), job.text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
+import mmap
 import os
 import resource
 import signal
@@ -332,11 +334,23 @@ def threads() -> None:
     print(f"threads ok {hvd.rank()}", flush=True)
 
 
+def crashes() -> None:
+    """The memory of rank 1's tensor is taken away; its main thread waits for nothing of ours, so another one faults."""
+    hvd.init()
+    tensor = np.frombuffer(mmap.mmap(-1, 1 << 20), np.float32)
+    if hvd.rank() == 1:
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(tensor.ctypes.data), ctypes.c_size_t(tensor.nbytes), 0)
+    handle = hvd.allreduce_async(tensor, name="x")
+    if hvd.rank() == 1:
+        threading.Event().wait()
+    hvd.synchronize(handle)
+
+
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited,
-        no_memfd, again, forks, claims, starts, cut_off, works, threads,
+        no_memfd, again, forks, claims, starts, cut_off, works, threads, crashes,
     )
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 // The session of the process as the front ends' kernels see it, above a fake of the C API.
 #include <pthread.h>
+#include <signal.h>
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -30,8 +31,16 @@ struct FakeWatch {
   bool ended = false;
   bool closed = false;
   std::string thread_name;
+  bool takes_faults = false;
+  bool takes_others = false;
 };
 FakeWatch fake;
+
+bool thread_takes(int signal) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return sigismember(&mask, signal) == 0;
+}
 
 std::int32_t open_watch(distrun_session*, distrun_watch** watch) {
   const std::lock_guard lock(fake.mutex);
@@ -55,6 +64,8 @@ std::int32_t next_of_watch(distrun_watch*, double, void** tag) {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
   fake.thread_name = name;
+  fake.takes_faults = thread_takes(SIGSEGV);
+  fake.takes_others = thread_takes(SIGUSR2);
   fake.changed.notify_all();
   while (fake.codes.empty() && fake.tags.empty() && !fake.ended && !fake.broken) fake.changed.wait(lock);
   if (fake.broken) return DISTRUN_INTERNAL;
@@ -122,6 +133,8 @@ TEST_CASE("what is handed to the watch is completed by its thread before the ses
   CHECK(completed == 1);
   CHECK(is_closed());
   CHECK(fake.thread_name == "distrun-watch");
+  CHECK(fake.takes_faults);
+  CHECK_FALSE(fake.takes_others);
   CHECK_FALSE(attachment.lease());
   CHECK(attachment.detach());
 }
