@@ -27,7 +27,8 @@ class Reduction:
     sparse_as_dense: bool = False
     process_set: ProcessSet = global_process_set
     scale_local: bool = True
-    local: set[int] = dataclasses.field(default_factory=set)  # ids of variables that are this rank's own business
+    # Variables that are this rank's own business, by id(), which is theirs while they are held.
+    local: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def active(self) -> bool:
         """True where there is somebody to reduce with."""

@@ -32,12 +32,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank, self.device = root_rank, device
-        self._local = {id(one) for one in local_variables or ()}
+        self._local = {id(one): one for one in local_variables or ()}  # an id is theirs while they are held
         self.broadcast_done = False
 
     def register_local_var(self, variable: Any) -> None:
         """Leaves `variable` alone."""
-        self._local.add(id(variable))
+        self._local[id(variable)] = variable
 
     @property
     def async_safe(self) -> bool:

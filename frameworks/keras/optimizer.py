@@ -307,7 +307,7 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
 
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
-            reduction.local.add(id(variable))
+            reduction.local[id(variable)] = variable
 
     made = _named_as(type(optimizer), Distributed).from_config(config)
     _exclude_alike(optimizer, made)
@@ -350,7 +350,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
-            reduction.local.add(id(variable))
+            reduction.local[id(variable)] = variable
 
     if issubclass(base, keras.optimizers.LossScaleOptimizer):
 

@@ -32,7 +32,7 @@ class Reduction:
     process_set: ProcessSet = global_process_set
     scale_local: bool = True
     prefix: str = "gradient"
-    local: set[int] = dataclasses.field(default_factory=set)
+    local: dict[int, Any] = dataclasses.field(default_factory=dict)  # by id(), which is theirs while they are held
 
     def __post_init__(self) -> None:
         self.op = reduce_op(self.op)
@@ -43,7 +43,7 @@ class Reduction:
 
     def keep_local(self, variable: Any) -> None:
         """The gradient of `variable` is this rank's own business."""
-        self.local.add(id(variable))
+        self.local[id(variable)] = variable
 
     def active(self) -> bool:
         """True where there is somebody to reduce with."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import equal, raises
@@ -32,6 +35,32 @@ def partial_tape() -> None:
         for (source, gradient), variable, other in zip(found, layer.trainable_variables, wanted, strict=True):
             assert source is variable
             equal(gradient, other)
+
+
+def the_scale_of_local_gradients() -> None:
+    """By the number of ranks, unless the program asks for the opposite; of a table's rows too."""
+    own, table = dense_layers(1)[0], tf.keras.layers.Embedding(3, 2)
+    table.build([None])
+    for options, shared_by in (({}, hvd.size()), ({"scale_local_gradients": False}, 1)):
+        with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[own, table], **options) as tape:
+            rows = tf.gather(table.trainable_variables[0], [0, 2])
+            loss = tf.reduce_sum(own(tf.ones([1, 2]))) + tf.reduce_sum(rows)
+        of_kernel, of_bias, of_table = tape.gradient(loss, [*own.trainable_variables, *table.trainable_variables])
+        equal(of_kernel, np.ones([2, 2]) / shared_by)
+        equal(of_bias, np.ones(2) / shared_by)
+        assert isinstance(of_table, tf.IndexedSlices)
+        equal(of_table.values, np.ones([2, 2]) / shared_by)
+
+
+def they_are_held() -> None:
+    """So that no later variable has the address by which they are known."""
+    tape = hvd.DistributedGradientTape(tf.GradientTape())
+    variable = tf.Variable(1.0)
+    seen = weakref.ref(variable)
+    tape.register_local_source(variable)
+    del variable
+    gc.collect()
+    assert seen() is not None
 
 
 def dense_layers(number: int) -> list[tf.keras.layers.Layer]:
@@ -76,5 +105,7 @@ def values_of_variables() -> None:
 def local_layers() -> None:
     """Of one number on all ranks, and of others; and what is no gradient."""
     partial_tape()
+    the_scale_of_local_gradients()
+    they_are_held()
     other_numbers_of_them()
     values_of_variables()

@@ -455,7 +455,7 @@ def check_the_scale_of_local_gradients() -> None:
     variable = keras.Variable([1.0, 2.0])
     gradient = keras.ops.convert_to_tensor([3.0, 6.0])
     for shared, divisor in ((False, 1), (True, hvd.size())):
-        reduction = Reduction(postscale=4.0, scale_local=shared, local={id(variable)})
+        reduction = Reduction(postscale=4.0, scale_local=shared, local={id(variable): variable})
         [found] = reduction.reduce([gradient], [variable])
         np.testing.assert_allclose(keras.ops.convert_to_numpy(found), np.array([12.0, 24.0]) / divisor)
 

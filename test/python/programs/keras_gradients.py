@@ -3,11 +3,13 @@ gradients but the new values of their variables, as of float8."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
-from checks import run
-from keras_fit import BATCH, data, fit, mine
+from checks import raises, run
+from keras_fit import BATCH, data, fit, mine, same
 
 import distrun.keras as hvd
 from distrun._abi import ReduceOp
@@ -54,8 +56,8 @@ def check_values_of_variables_are_the_largest_of_the_ranks() -> None:
     value, kept, weight = (keras.Variable([1.0, 2.0]) for _ in range(3))
     value.overwrite_with_gradient = kept.overwrite_with_gradient = True
     given = [keras.ops.convert_to_tensor([100_000.0 * (hvd.rank() + 1), -1.0 - hvd.rank()]) for _ in range(2)]
-    given.append(keras.ops.convert_to_tensor([1.0, 2.0]))
-    reduction = Reduction("fp16", ReduceOp.SUM, prescale=0.5, postscale=4.0, local={id(kept)})
+    given.append(keras.ops.convert_to_tensor([1.0 + 2.0**-12, 2.0]))  # 1.0 in float16
+    reduction = Reduction("fp16", ReduceOp.SUM, prescale=0.5, postscale=4.0, local={id(kept): kept})
     found = [keras.ops.convert_to_numpy(one) for one in reduction.reduce(given, [value, kept, weight])]
     assert found[0].tolist() == [100_000.0 * hvd.size(), -1.0]
     assert found[1].tolist() == keras.ops.convert_to_numpy(given[1]).tolist()
@@ -87,6 +89,93 @@ def check_float8() -> None:
     for one in found:
         assert np.array_equal(hvd.broadcast(one, 0), one)
     assert np.isclose(found[0], single[0]), (found[0], single[0])
+
+
+def check_local_variables_are_held() -> None:
+    """So that no later variable has the address by which they are known."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+
+    def one_given() -> tuple[Any, Any]:
+        variable = local_layer().trainable_variables[0]
+        return weakref.ref(variable), hvd.callbacks.BroadcastGlobalVariablesCallback(0, "", [variable])
+
+    def one_registered(by: Any) -> tuple[Any, Any]:
+        variable = local_layer().trainable_variables[0]
+        by.register_local_var(variable)
+        return weakref.ref(variable), by
+
+    seen = [one_given(), one_registered(hvd.callbacks.BroadcastGlobalVariablesCallback(0)), one_registered(optimizer)]
+    gc.collect()
+    assert [reference() is not None for reference, _ in seen] == [True] * 3
+
+
+def local_layer() -> Any:
+    made = keras.layers.Dense(2, use_bias=False)
+    made.build((None, 1))
+    return made
+
+
+def check_gradients_in_a_process_set() -> None:
+    """Of its members; the rank between them has no part in it."""
+    if LEGACY or hvd.size() < 3:
+        return
+    ours = hvd.add_process_set([0, 2])
+    shared, local = keras.Variable([1.0, 2.0]), keras.Variable([1.0])
+    value = keras.Variable([1.0])
+    value.overwrite_with_gradient = True
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), process_set=ours)
+    optimizer.register_local_var(local)
+    numbers = ([1.0 + hvd.rank(), 2.0], [6.0], [1.0 + hvd.rank()])
+    given = [keras.ops.convert_to_tensor(one) for one in numbers]
+    found = optimizer.distrun_reduction.reduce(given, [shared, local, value])
+    found = [keras.ops.convert_to_numpy(one).tolist() for one in found]
+    assert found == ([[2.0, 2.0], [3.0], [3.0]] if ours.included() else [[2.0, 2.0], [6.0], [2.0]]), found
+    hvd.remove_process_set(ours)
+
+
+def check_part_of_the_average_is_taken_before_the_sum() -> None:
+    """As the others are told, which ask for another part."""
+    if LEGACY or hvd.size() == 1:
+        return
+    factor = 2.0 if hvd.rank() == 0 else 4.0
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), gradient_predivide_factor=factor)
+    gradient = keras.ops.convert_to_tensor([1.0])
+    with raises(hvd.Mismatch, "prescale factors differ", "0.5", "0.25"):
+        optimizer.distrun_reduction.reduce([gradient], [keras.Variable([1.0])])
+
+
+def check_rows_of_a_table() -> None:
+    """tf.IndexedSlices travel as rows, or dense where that is asked for."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    size, mean = hvd.size(), (hvd.size() + 1) / 2
+    table = tf.Variable(tf.zeros([size + 1, 1]))
+    rows = tf.IndexedSlices(tf.fill([2, 1], hvd.rank() + 1.0), tf.constant([hvd.rank(), size]), tf.shape(table))
+    wanted = np.array([*((rank + 1) / size for rank in range(size)), mean])[:, None]
+    for as_dense in (False, True):
+        for op, factor in ((ReduceOp.AVERAGE, 1.0), (ReduceOp.SUM, size)):
+            reduction = Reduction(op=op, prescale=0.5, postscale=4.0, sparse_as_dense=as_dense)
+            [found] = reduction.reduce([rows], [table])
+            assert isinstance(found, tf.IndexedSlices) != (as_dense and size > 1)
+            np.testing.assert_allclose(tf.convert_to_tensor(found), wanted * factor * 2, rtol=1e-6)
+
+
+def check_an_embedding() -> None:
+    """Learns as in one process."""
+
+    def trained(rows: tuple[Any, Any], optimizer: Any, batch: int) -> Any:
+        keras.utils.set_random_seed(0)
+        layers = [keras.Input((6,), dtype="int32"), keras.layers.Embedding(8, 2), keras.layers.Flatten()]
+        made = keras.Sequential([*layers, keras.layers.Dense(1)])
+        made.compile(optimizer=optimizer, loss="mse")
+        fit(made, np.abs(rows[0] * 4).astype("int32") % 8, rows[1], batch, epochs=1)
+        return made
+
+    single = trained(data(), keras.optimizers.SGD(0.5), BATCH)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
+    same(trained(mine(), optimizer, BATCH // hvd.size()), single)
 
 
 if __name__ == "__main__":
