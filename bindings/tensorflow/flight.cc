@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "bindings/bridge/failures.h"
@@ -57,6 +58,12 @@ std::int64_t share_of(std::int64_t rows, std::int32_t process_set, const bridge:
   const auto place = std::find(members.begin(), members.end(), world.rank) - members.begin();
   const auto size = static_cast<std::int64_t>(count);
   return rows / size + (place < rows % size ? 1 : 0);
+}
+
+std::string too_many_rows(const std::string& tensor, std::int64_t rows, std::uint32_t place) {
+  return "tensor '" + tensor + "': " + std::to_string(rows) + " rows came from the rank at place " +
+         std::to_string(place) +
+         " of the process set, and TensorFlow's sizes are int32: give longer rows, of which there are fewer.";
 }
 
 // Not ABORTED and UNAVAILABLE: MonitoredTrainingSession takes them for a restart of a server, and tries for ever.
@@ -203,14 +210,15 @@ bool Flight::read_splits() {
 }
 
 bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
-  const std::vector<std::string> names = kernel_.tensor_names(parts_.size());
+  std::vector<std::string> names = kernel_.tensor_names(parts_.size());
   std::vector<distrun_op> ops(parts_.size(), DISTRUN_INIT(distrun_op));
   std::vector<distrun_handle*> handles(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
+    Part& part = parts_[i];
+    part.name = std::move(names[i]);
     distrun_op& op = ops[i];
     op.kind = kernel_.kind;
-    op.name = names[i].c_str();
+    op.name = part.name.c_str();
     op.dtype = has_tensors(kernel_.kind) ? dtype_of(part.type) : 0;
     op.reduce = kernel_.reduce;
     op.shape = part.shape.data();
@@ -276,8 +284,14 @@ bool Flight::take_outputs() {
 bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
   auto result = DISTRUN_INIT(distrun_result);
   core.distrun_get_result(part.handle, &result);
-  for (std::uint32_t i = 0; i < result.num_members; ++i)
-    sizes.push_back(static_cast<std::int32_t>(result.first_dims[i]));
+  for (std::uint32_t i = 0; i < result.num_members; ++i) {
+    const std::int64_t rows = result.first_dims[i];
+    if (rows > std::numeric_limits<std::int32_t>::max()) {
+      fail(DISTRUN_INVALID_ARGUMENT, too_many_rows(part.name, rows, i), part.name);
+      return false;
+    }
+    sizes.push_back(static_cast<std::int32_t>(rows));
+  }
   if (kernel_.kind == DISTRUN_JOIN) return true;
   const StatusScope status;
   const auto release = [](void*, std::size_t, void* handle) {
@@ -301,11 +315,12 @@ bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, co
   return true;
 }
 
-void Flight::fail(std::int32_t code, const std::string& message) {
+void Flight::fail(std::int32_t code, const std::string& message, const std::string& tensor) {
   auto error = DISTRUN_INIT(distrun_error);
   error.code = code;
   error.message = message.c_str();
-  error.tensor = error.host = error.cause = "";
+  error.tensor = tensor.c_str();
+  error.host = error.cause = "";
   error.usable = 1;
   report(error);
 }

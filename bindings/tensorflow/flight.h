@@ -54,6 +54,7 @@ class Flight final : public bridge::Flight {
     TensorRef output;
     TF_DataType type = 0;
     std::vector<std::int64_t> shape;
+    std::string name;
     distrun_handle* handle = nullptr;
   };
 
@@ -73,7 +74,7 @@ class Flight final : public bridge::Flight {
   bool gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes);
   bool put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape);
 
-  void fail(std::int32_t code, const std::string& message);
+  void fail(std::int32_t code, const std::string& message, const std::string& tensor = "");
   void fail_with_last_error();
   void report(const distrun_error& error);
   bool refuse_if_failed(const StatusScope& status);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
+from tf_every_operation import raises
 
 import distrun.tensorflow as hvd
 
@@ -46,3 +47,16 @@ def what_only_moves() -> None:
     slices = tf.IndexedSlices(tf.constant([[5], [-5]]), tf.constant([0, 1]), tf.constant([2, 1]))
     half = hvd.allreduce(slices, op=hvd.Sum, prescale_factor=0.5)
     assert half.dtype == tf.int32 and half.values.numpy().ravel().tolist() == [2, -2] * size
+
+
+def more_rows_than_sizes_can_say() -> None:
+    """Rows of nothing are as many without the memory."""
+    many, for_each = tf.zeros([2**31, 0]), tf.zeros([2**31 * hvd.size(), 0])
+    for name, function in (
+        ("allgather.long", lambda: hvd.allgather(many, name="long")),
+        ("alltoall.long", lambda: hvd.alltoall(for_each, name="long")),
+    ):
+        error = raises(hvd.InvalidArgument, f"'{name}': 2147483648 rows came from", function)
+        assert error.usable and error.tensor == name
+        raises(tf.errors.InvalidArgumentError, "are int32", tf.function(function))
+    assert hvd.allgather(many[1:]).shape == [hvd.size() * (2**31 - 1), 0]

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation, raises
 from tf_local_layers import local_layers
-from tf_moves import what_only_moves
+from tf_moves import more_rows_than_sizes_can_say, what_only_moves
 
 import distrun.numpy as arrays
 import distrun.tensorflow as hvd
@@ -538,6 +538,8 @@ gradient_from_outside()
 sparse_and_tape()
 local_layers()
 what_only_moves()
+if not SLOWER:
+    more_rows_than_sizes_can_say()
 variables_and_objects()
 loops_and_pruning()
 nan_travels()
