@@ -31,7 +31,7 @@ def test_operations(run_framework: RunFramework, ranks: int, monkeypatch: pytest
 
 
 def test_operations_where_the_library_does_not_fit(run_framework: RunFramework) -> None:
-    assert_passed(run_framework("-np", "2", program="tf_ops.py", words=("slower",)), 2)
+    assert_passed(run_framework("-np", "3", "--oversubscribe", program="tf_ops.py", words=("slower",)), 3)
 
 
 @pytest.mark.full

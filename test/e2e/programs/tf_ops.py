@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_every_operation import check_operations, equal, every_operation, raises
 from tf_local_layers import local_layers
 from tf_moves import more_rows_than_sizes_can_say, what_only_moves
+from tf_sets import gradients_in_a_set
 
 import distrun.numpy as arrays
 import distrun.tensorflow as hvd
@@ -72,10 +73,16 @@ def gradients(wrap) -> None:  # type: ignore[no-untyped-def]
     equal(gradient_of(lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1]), ones * total)
     equal(gradient_of(hvd.allgather), ones * total / SIZE)
     equal(gradient_of(lambda v: hvd.grouped_allgather([v, v])[1]), ones * total / SIZE)
-    equal(gradient_of(lambda v: hvd.broadcast(v, 0)), ones * total / SIZE * (RANK == 0))
+    for root in {0, SIZE - 1}:
+        found = gradient_of(lambda v, root=root: hvd.broadcast(v, root))
+        equal(found, ones * total / SIZE * (root == RANK))
     equal(gradient_of(hvd.alltoall), np.arange(1, SIZE + 1)[:, None] * np.ones([1, 2]))
     equal(gradient_of(lambda v: hvd.alltoall(v, [1] + [0] * (SIZE - 1))[0]), ([[1, 1]] + [[0, 0]] * (SIZE - 1)))
-    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), ones * np.arange(1, SIZE + 1)[:, None] * SIZE)
+    owners = ones * np.arange(1, SIZE + 1)[:, None]
+    factors = {"prescale_factor": 2.0, "postscale_factor": 0.25}
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum)), owners * SIZE)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, op=hvd.Sum, **factors)), owners * SIZE / 2)
+    equal(gradient_of(lambda v: hvd.reducescatter(v, **factors)), owners / 2)
     raises(NotImplementedError, "no gradient", gradient_of, lambda v: hvd.allreduce(v, op=hvd.Max))
 
 
@@ -235,6 +242,12 @@ def mismatches() -> None:
     raises(hvd.Mismatch, "dtype", hvd.allreduce, tf.ones([2], dtype), name="bad.dtype")
     raises(hvd.Mismatch, "", hvd.broadcast, tf.ones([2]), root_rank=RANK, name="bad.root")
     raises(hvd.DistrunError, "", hvd.broadcast, tf.ones([2]), root_rank=SIZE + 3)
+    variable = tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = variable * 1.0
+    tape = hvd.DistributedGradientTape(tape, gradient_predivide_factor=2.0 if RANK == 0 else 4.0)
+    error = raises(hvd.Mismatch, "prescale factors differ", tape.gradient, loss, variable)
+    assert "0.5" in str(error) and "0.25" in str(error), error
     equal(hvd.allreduce(tf.ones([2]), op=hvd.Sum), [SIZE] * 2)
     raises(hvd.InvalidArgument, "splits", hvd.alltoall, tf.ones([SIZE]), splits=[SIZE + 1] * SIZE)
     raises(ValueError, "one line", hvd.allreduce, tf.ones([2]), name="two\nlines")
@@ -281,6 +294,7 @@ def process_sets_and_join() -> None:
                 assert int(count) == 2 and int(mine) == 1
                 shares = wrap(lambda: hvd.reducescatter(tf.ones([3]), op=hvd.Sum, process_set=last))()
                 equal(shares, [2.0] * (2 if last.rank() == 0 else 1))
+                gradients_in_a_set(last, wrap)
         else:
             assert int(hvd.process_set_included_op(last.process_set_id)) == 0
 
@@ -328,12 +342,21 @@ def process_sets_and_join() -> None:
 
 
 def batch_norm() -> None:
-    layer = hvd.SyncBatchNormalization(momentum=0.0)
-    data = tf.reshape(tf.range(12 * SIZE, dtype=tf.float32), [SIZE, 4, 3])
-    result = layer(data[RANK], training=True)
+    layer, plain = hvd.SyncBatchNormalization(momentum=0.0), tf.keras.layers.BatchNormalization()
+    data = tf.reshape(tf.range(12 * SIZE, dtype=tf.float32) ** 1.5, [SIZE, 4, 3])
+    factors = tf.reshape(tf.range(12 * SIZE, dtype=tf.float32) % 5.0, data.shape)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(data)
+        result = layer(data[RANK], training=True)
+        of_one_process = plain(tf.reshape(data, [-1, 3]), training=True)
+        own = tf.reduce_sum(result * factors[RANK])
+        everybodys = tf.reduce_sum(of_one_process * tf.reshape(factors, [-1, 3]))
+    found, wanted = (tape.gradient(loss, data)[RANK] for loss in (own, everybodys))
+    assert np.allclose(found, wanted, atol=1e-4 * float(tf.reduce_max(tf.abs(wanted)))), (found, wanted)
     whole = tf.reshape(data, [-1, 3])
     mean, variance = tf.nn.moments(whole, 0)
     equal(layer.moving_mean, mean)
+    equal(layer.moving_variance, variance)
     assert np.allclose(result, (data[RANK] - mean) / tf.sqrt(variance + layer.epsilon), atol=1e-4)
     raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
 

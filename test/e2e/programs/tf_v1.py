@@ -52,7 +52,7 @@ def gradients() -> None:
     functions = [
         (lambda v: hvd.grouped_allreduce([v, v], op=hvd.Sum)[1], lambda rank: MEAN * SIZE),
         (hvd.allgather, lambda rank: MEAN),
-        (lambda v: hvd.broadcast(v, 0), lambda rank: MEAN * (rank == 0)),
+        (lambda v: hvd.broadcast(v, SIZE - 1), lambda rank: MEAN * (rank == SIZE - 1)),
         (lambda v: hvd.alltoall(v, [1] * SIZE)[0], lambda rank: np.arange(1, SIZE + 1)[:, None]),
         (lambda v: hvd.reducescatter(v, op=hvd.Sum), lambda rank: np.arange(1, SIZE + 1)[:, None] * SIZE),
     ]
@@ -103,14 +103,14 @@ def loops() -> None:
 
 
 def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untyped-def]
-    """Different starts and different gradients: the ranks get equal weights, those of the mean gradient."""
+    """Different starts and different gradients: all get the last rank's weights, stepped with the mean gradient."""
     with tf.Graph().as_default():
         weight = tf1.get_variable("weight", initializer=np.full([2], 10.0 + RANK, np.float32))
         table = tf1.get_variable("table", initializer=np.full([SIZE, 2], 1.0 + RANK, np.float32))
         loss = (tf.reduce_sum(weight) + tf.reduce_sum(tf.nn.embedding_lookup(table, [RANK]))) * (RANK + 1.0)
         step = tf1.train.get_or_create_global_step()
         train = wrap(tf1.train.GradientDescentOptimizer(1.0)).minimize(loss, global_step=step)
-        hooks = [hvd.BroadcastGlobalVariablesHook(0), tf1.train.StopAtStepHook(last_step=3)]
+        hooks = [hvd.BroadcastGlobalVariablesHook(SIZE - 1), tf1.train.StopAtStepHook(last_step=3)]
         seen = []
         with tf1.train.MonitoredTrainingSession(hooks=hooks) as session:
             while not session.should_stop():
@@ -118,8 +118,8 @@ def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untype
                 if not session.should_stop():
                     seen.append(session.run([weight, table]))
         weights, rows = seen[-1]
-        np.testing.assert_allclose(weights, [10.0 - len(seen) * gradient] * 2, rtol=1e-5)
-        wanted = np.repeat(1.0 - len(seen) * gradient / MEAN * np.arange(1, SIZE + 1)[:, None] / SIZE, 2, 1)
+        np.testing.assert_allclose(weights, [9.0 + SIZE - len(seen) * gradient] * 2, rtol=1e-5)
+        wanted = np.repeat(SIZE - len(seen) * gradient / MEAN * np.arange(1, SIZE + 1)[:, None] / SIZE, 2, 1)
         np.testing.assert_allclose(rows, wanted, rtol=1e-5)
 
 
@@ -193,7 +193,7 @@ def gradients_that_nobody_has_reduced() -> None:
 
 def variables_of_a_ranks_own() -> None:
     """Of which ranks have other numbers, in front of those that all have."""
-    for options in ({}, {"backward_passes_per_step": 2}):
+    for options in ({}, {"backward_passes_per_step": 2}, {"scale_local_gradients": False}):
         with tf.Graph().as_default(), tf1.Session() as session:
             zeros = np.zeros([2], np.float32)
             weights = [tf1.get_variable(f"table_{number}", initializer=zeros) for number in range(RANK + 3)]
@@ -207,6 +207,8 @@ def variables_of_a_ranks_own() -> None:
             for _ in range(passes):
                 session.run(train)
             equal(session.run(weights[-2:]), [[-2.0 * MEAN * passes] * 2, [-MEAN * passes] * 2])
+            shared_by = SIZE if options.get("scale_local_gradients", True) else 1
+            equal(session.run(weights[0]), [-(RANK + 3.0) * (RANK + 1.0) * passes / shared_by] * 2)
 
 
 def two_aggregations() -> None:
