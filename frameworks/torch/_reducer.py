@@ -4,13 +4,14 @@ A gradient is handed over when backward has accumulated it for the last time bef
 several gradients at once, when enough bytes have come together: small ones share one call, big ones leave at once,
 while backward goes on. Where that only slows backward down, all leave together at its end.
 
-Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards the lists. Ranks agree by
+Threads: hooks run on autograd's threads, everything else on the caller's; `_lock` guards all of it. Ranks agree by
 name, so neither the order of the hooks nor the size of the batches need be the same everywhere.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -41,6 +42,11 @@ _alive: weakref.WeakSet[Reducer] = weakref.WeakSet()
 FREEZE = (
     "If another optimizer's backward runs through it (a GAN's discriminator), freeze it meanwhile with "
     "requires_grad_(False), or call its optimizer's synchronize() afterwards."
+)
+
+_COMES_BACK = (
+    "a signal handler or a Compressor has come back to the DistributedOptimizer in whose work it runs, by a call or by "
+    "backward through its parameters. Set a flag there, and act on it after optimizer.step()."
 )
 
 
@@ -114,11 +120,13 @@ class Reducer:
     def __init__(self, options: Options, prefix: str) -> None:
         self.options = options
         self._prefix = prefix
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._busy = False  # who has the lock and sees this has come back on his own thread
         self._slots: list[_Slot] = []
         self._by_param: dict[int, _Slot] = {}
         self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
+        self._agreed = False  # in this step
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
@@ -179,28 +187,33 @@ class Reducer:
         Every rank sends a gradient for every parameter that requires one, in every step; a missing one counts as zero.
         """
         with self._lock:
-            self._adopt()
-        failure = self._agree_on_layouts()
-        with self._lock:
-            for slot in self._slots:
-                if not slot.queued and self._is_wanted(slot):
-                    self._queue(slot)
-            given_up = self._prepare_rest()
-            self._flush()
+            if self._busy:
+                raise RuntimeError(_COMES_BACK)
+            try:
+                self._busy = True
+                self._finish()
+            finally:
+                self._busy = False
+
+    def _finish(self) -> None:
+        self._adopt()
+        failure = None if self._agreed else self._agree_on_layouts()
+        self._agreed = True
+        for slot in self._slots:
+            if not slot.queued and self._is_wanted(slot):
+                self._queue(slot)
+        given_up = self._prepare_rest()
+        self._flush()
         failure = self._settle() or failure
         while self._flights:
             handle, slots = self._flights[0]
-            try:
-                handle.wait()
-                for slot in slots:
-                    self._write_back(slot)
-            except errors.DistrunError as error:
-                failure = failure or error
+            failure = self._for_each(slots, functools.partial(self._write_back, handle), failure)
             self._flights.pop(0)
-            self._forget(slots)
         self._by_memory.clear()
         failure = self._finish_sparse() or failure
-        self._forget([slot for slot in self._slots if slot.queued])  # what could not be handed over
+        # All at once: an interrupted call that is repeated goes on with the rest, and neither asks nor sends twice.
+        self._forget([slot for slot in self._slots if slot.queued])
+        self._agreed = False
         for slot in self._slots:
             slot.was_wanted = slot.param.requires_grad
             if slot.lent:
@@ -245,14 +258,23 @@ class Reducer:
 
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
-            self.arrived += 1
-            if slot.queued:
-                raise _too_many(slot.name)
-            slot.passes_left -= 1
-            if slot.passes_left <= 0:
-                self._queue(slot)
-                if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
-                    self._flush()
+            if self._busy:
+                raise RuntimeError(_COMES_BACK)
+            try:
+                self._busy = True
+                self._take(slot)
+            finally:
+                self._busy = False
+
+    def _take(self, slot: _Slot) -> None:
+        self.arrived += 1
+        if slot.queued:
+            raise _too_many(slot.name)
+        slot.passes_left -= 1
+        if slot.passes_left <= 0:
+            self._queue(slot)
+            if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
+                self._flush()
 
     def _queue(self, slot: _Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as handed over
@@ -377,23 +399,22 @@ class Reducer:
 
     def _finish_sparse(self) -> errors.DistrunError | None:
         def finish(slot: _Slot) -> None:
-            assert slot.sparse_result is not None
-            result = slot.sparse_result()
-            if slot.param.grad is not None:  # None steps nothing
+            result = slot.sparse_result() if slot.sparse_result is not None else None
+            if result is not None and slot.param.grad is not None:  # None steps nothing
                 slot.param.grad = result
-            self._forget([slot])
+            slot.sparse_result = None
 
         return self._for_each(self._sparse, finish)
 
-    def _for_each(self, slots: list[_Slot], end: Callable[[_Slot], None]) -> errors.DistrunError | None:
-        """Empties the list. A slot leaves it when it has ended: what is interrupted before can be finished later."""
-        failure: errors.DistrunError | None = None
+    def _for_each(
+        self, slots: list[_Slot], end: Callable[[_Slot], None], failure: errors.DistrunError | None = None
+    ) -> errors.DistrunError | None:
+        """Empties the list, each slot when it has ended: an interrupted call can be repeated. The first failure."""
         while slots:
             try:
                 end(slots[0])
             except errors.DistrunError as error:
                 failure = failure or error
-                self._forget(slots[:1])
             slots.pop(0)
         return failure
 
@@ -485,7 +506,8 @@ class Reducer:
             self._forget(slots)
             raise
 
-    def _write_back(self, slot: _Slot) -> None:
+    def _write_back(self, handle: Handle[None], slot: _Slot) -> None:
+        handle.wait()
         grad, sent, work = slot.grad, slot.sent, slot.work
         assert grad is not None and sent is not None and work is not None
         _stayed(slot)

@@ -22,6 +22,7 @@ import distrun.numpy
 import distrun.torch as hvd
 from distrun import _abi, _hooks, _operations, _session, errors
 from distrun._library import library
+from distrun.torch import _reducer
 
 
 @pytest.fixture
@@ -298,6 +299,61 @@ def test_wrapped_optimizer_shares_everything(world: None) -> None:
     model(torch.ones(1, 2)).sum().backward()
     wrapped.step()
     assert len(plain.state) == 2 and "lr: 0.5" in repr(wrapped)
+
+
+def gradients_on_their_way(compression: type[Any]) -> tuple[_reducer.Reducer, list[torch.Tensor]]:
+    """Of two parameters, 3 and 5; and what sends them, which an optimizer leaves alone in a world of one."""
+    options = _reducer.Options(compression, hvd.Sum, 1.0, 1, False, hvd.global_process_set, False)
+    reducer = _reducer.Reducer(options, "own.")
+    params = [torch.ones(1, requires_grad=True) for _ in range(2)]
+    for number, param in enumerate(params):
+        reducer.add(param, str(number), None)
+    (3 * params[0] + 5 * params[1]).backward()
+    return reducer, params
+
+
+@pytest.mark.parametrize("during", ["compress", "decompress"])
+def test_who_comes_back_to_an_optimizer_at_work_is_refused(world: None, during: str) -> None:
+    class ComesBack(hvd.Compression.none):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def compress(tensor: Any) -> tuple[Any, Any]:
+            if during == "compress" and made:
+                made[0].finish()
+            return tensor, None
+
+        @staticmethod
+        def decompress(tensor: Any, context: Any) -> Any:
+            if during == "decompress":
+                made[0].finish()
+            return tensor
+
+    made: list[_reducer.Reducer] = []
+    reducer, params = gradients_on_their_way(ComesBack)
+    made.append(reducer)
+    if during == "compress":
+        reducer.finish()
+        params[0].grad = None
+    with pytest.raises(RuntimeError, match="Set a flag there"):
+        params[0].square().sum().backward() if during == "compress" else reducer.finish()
+
+
+def test_an_interrupted_step_goes_on_where_it_was(world: None) -> None:
+    class Interrupted(hvd.Compression.none):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def decompress(tensor: Any, context: Any) -> Any:
+            written.append(tensor.item())
+            if len(written) == 2:
+                raise KeyError("a signal handler's")
+            return tensor
+
+    written: list[float] = []
+    reducer, params = gradients_on_their_way(Interrupted)
+    with pytest.raises(KeyError, match="a signal handler's"):
+        reducer.finish()
+    assert reducer.outstanding()
+    reducer.finish()
+    assert not reducer.outstanding() and [param.grad.item() for param in params if param.grad is not None] == [3, 5]
+    assert sorted(written[:2]) == [3, 5] and written[2:] == written[1:2]
 
 
 def test_parameters_in_every_form(world: None) -> None:

@@ -2,6 +2,10 @@
 
 Memory: a Handle owns references to its tensors until no thread and no device can touch them any more. While it is in
 flight the session owns the Handle too, so that a caller who drops it (or is interrupted) frees nothing too early.
+
+Signal handlers run between any two lines of this file, and may wait for the same handle, hand over others or shut down.
+So no lock is held but one that its own thread may take again, while an output is made, and what a handler raises is
+nobody's outcome: the handle stays as it was.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from _thread import RLock
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -99,13 +104,13 @@ class _Scratch(threading.local):
     """The array of C structs that this thread fills again and again; the runtime copies what it needs."""
 
     def __init__(self) -> None:
-        self.ops = (_abi.OpStruct * 1)()
+        self.ops: ctypes.Array[_abi.OpStruct] | None = None
         self.submitted = False
 
-    def array(self, count: int) -> ctypes.Array[_abi.OpStruct]:
-        if len(self.ops) < count:
-            self.ops = (_abi.OpStruct * (2 * count))()
-        return self.ops
+    def take(self, count: int) -> ctypes.Array[_abi.OpStruct]:
+        """For the caller alone: a signal handler that comes before he has put it back into `ops` gets another one."""
+        ops, self.ops = self.ops, None
+        return ops if ops is not None and len(ops) >= count else (_abi.OpStruct * (2 * count))()
 
 
 _scratch = _Scratch()
@@ -124,12 +129,12 @@ class Handle(Generic[R]):
         "_failure",
         "_finish",
         "_handles",
+        "_inside",
         "_keep",
         "_lock",
         "_session",
         "_settled",
         "_value",
-        "_waiters",
     )
 
     def __init__(
@@ -144,10 +149,10 @@ class Handle(Generic[R]):
         self._count = len(handles)
         self._keep = keep
         self._finish: Callable[[Handle[R]], R] | None = finish
-        self._lock = threading.Lock()
-        self._waiters = 0
+        self._lock = RLock()  # of who settles it
+        self._inside: list[None] = []  # one for each call that uses the native handles
         self._settled = False
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._value: R | None = None
 
     def poll(self) -> bool:
@@ -158,19 +163,17 @@ class Handle(Generic[R]):
                 assert handles is not None
                 return all(native.distrun_poll(handles[i]) for i in range(self._count))
             finally:
-                self._leave(complete=False)
+                self._leave()
         return True
 
     def wait(self, timeout: float | None = None) -> R:
         """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
         seconds; signal handlers run meanwhile. May be called again, and by several threads."""
         if not self._settled and self._enter():
-            complete = failed = False
             try:
-                failed = self._wait_native(timeout)
-                complete = True
+                self._settle(self._wait_native(timeout))
             finally:
-                self._leave(complete, failed)
+                self._leave()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._value  # type: ignore[return-value]
@@ -189,8 +192,14 @@ class Handle(Generic[R]):
 
     def settle_if_complete(self) -> None:
         """Lets tensors and native memory go if nothing is in flight any more. For handles that nobody waits for."""
-        if self.poll() and not self._settled and self._enter():
-            self._leave(complete=True)
+        try:
+            if self.poll() and not self._settled and self._enter():
+                try:
+                    self._settle_unasked()
+                finally:
+                    self._leave()
+        except errors.NotInitialized:
+            pass  # shutdown has come first and does all that is left to do
 
     def _wait_native(self, timeout: float | None) -> bool:
         """Returns when every operation is complete; nothing less lets their memory go. True if one may have failed."""
@@ -222,35 +231,65 @@ class Handle(Generic[R]):
     def _enter(self) -> bool:
         """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled."""
         _session.refuse_in_fork()
-        with self._lock:
-            if self._settled or not self._handles or self._handles[0] is None:
-                return False
-            self._session.enter()
-            self._waiters += 1
-            return True
-
-    def _leave(self, complete: bool, failed: bool = True) -> None:
-        with self._lock:
-            try:
-                if complete and not self._settled:
-                    self._settle(failed)
-                self._waiters -= 1
-                if self._settled and self._waiters == 0:
-                    self._release()
-            finally:
-                self._session.leave()
-
-    def _settle(self, failed: bool) -> None:
-        """Takes over outcome and output; all native handles are complete. Under the lock."""
+        handles = self._handles
+        if self._settled or not handles or handles[0] is None:
+            return False
         try:
-            self._failure = self._first_error() if failed else None
-            if self._failure is None and self._finish is not None:
-                self._value = self._finish(self)
-        except BaseException as failure:  # kept for whoever waits: out of memory for the output, say
-            self._failure = failure
-        self._settled = True
-        self._keep = self._finish = None
-        self._session.in_flight.pop(id(self), None)
+            self._session.enter()
+        except errors.NotInitialized:
+            if self._settled:  # by the shutdown
+                return False
+            raise
+        # Noted first and looked at then: who settles it does it the other way round, and releases what nobody uses.
+        self._inside.append(None)
+        if self._settled:
+            self._leave()
+            return False
+        return True
+
+    def _leave(self) -> None:
+        try:
+            self._inside.pop()
+            # Of several who are the last, one gets the handle out.
+            if self._settled and not self._inside and self._session.in_flight.pop(id(self), None) is not None:
+                self._release()
+        finally:
+            self._session.leave()
+
+    def _settle(self, failed: bool, kept: type[Exception] = errors.DistrunError) -> None:
+        """Takes over outcome and output; all native handles are complete. What is raised and not `kept` leaves the
+        handle as it was: a signal handler's exception, or no memory for the output, which the next wait may find."""
+        with self._lock:
+            finish = self._finish
+            if self._settled or finish is None:
+                return
+            value: R | None = None
+            failure: Exception | None = None
+            try:
+                failure = self._first_error() if failed else None
+                if failure is None:
+                    value = finish(self)
+            except kept as error:
+                failure = error
+            if not self._settled:  # a signal handler may have waited for it meanwhile
+                self._value, self._failure = value, failure
+                self._settled = True
+            self._keep = self._finish = None
+
+    def _settle_unasked(self) -> None:
+        # Another thread that has the lock settles it; it may stand in a signal handler that waits for this one.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._settle(failed=True)
+        except Exception:
+            # Whose is it? The operation's comes again, and is kept for whoever waits. A signal handler's does not, and
+            # whoever is here is the one to hear of it.
+            self._settle(failed=True, kept=Exception)
+            if self._failure is None:
+                raise
+        finally:
+            self._lock.release()
 
     def _first_error(self) -> errors.DistrunError | None:
         for handle in self._handles or ():
@@ -277,10 +316,13 @@ def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -
     """Hands over all of `ops` or none. `keep` owns the memory; `finish` makes the output when all have succeeded."""
     if not ops:
         return _nothing_to_do(finish)
-    array = _scratch.array(len(ops))
-    for struct, op in zip(array, ops, strict=False):
-        fill(struct, op)
-    return enqueue_array(array, len(ops), keep, finish)
+    array = _scratch.take(len(ops))
+    try:
+        for struct, op in zip(array, ops, strict=False):
+            fill(struct, op)
+        return enqueue_array(array, len(ops), keep, finish)
+    finally:
+        _scratch.ops = array
 
 
 def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:

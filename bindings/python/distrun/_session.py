@@ -1,7 +1,13 @@
 """The job that this process is part of: one session at a time, opened by init and closed by shutdown.
 
-Threads: `current()` may be called from any thread. Every C call on a session is counted (`calling`), so that shutdown
-frees the native session only when no thread is inside it. The count and the switch to "closing" share one lock.
+Threads: `current()` may be called from any thread. Every C call on a session is noted with its thread (`calling`), and
+the native session is freed when nobody is inside it any more. Who enters notes himself first and then looks whether the
+session closes; who closes says so first and then looks who is inside: one of the two sees the other. The list that they
+share is changed and copied by single calls, which the interpreter does one after the other, free-threaded too.
+
+Signal handlers run between any two lines of this file, and may call whatever the program may, shutdown above all. What
+their thread is inside of then lies below them and does not go on before they return: so shutdown does not wait for it,
+and the last call that leaves frees the session.
 """
 
 from __future__ import annotations
@@ -13,9 +19,12 @@ import dataclasses
 import itertools
 import multiprocessing
 import os
+import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from distrun import _abi, _blocking, errors
@@ -53,10 +62,12 @@ class Session:
         self.sweep_at = 1024  # so many handles in flight make enqueue look for forgotten ones
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._callers = 0
+        self._callers: list[int] = []  # the thread of each call that is inside
+        self._closers: list[int] = []  # the threads that are in shutdown
         self._closing = False
+        self._ended = False  # nothing but freeing is left
+        self._to_free: list[int] = []  # then, the native session: whoever takes it out frees it
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for close, about _callers and _closers
 
     def number(self, operation: str, process_set: int) -> int:
         """The next number of an unnamed operation: equal on all ranks that issue them in the same order."""
@@ -80,17 +91,27 @@ class Session:
 
     def enter(self) -> None:
         """Like the start of `calling`, without its cost; `leave` must follow."""
-        with self._lock:
-            if self._closing:
-                raise _not_initialized("distrun has been shut down")
-            self._callers += 1
+        self._callers.append(get_ident())
+        if self._closing:
+            self.leave()
+            raise _not_initialized("distrun has been shut down")
 
     def leave(self) -> None:
         """Ends what `enter` began."""
-        with self._lock:
-            self._callers -= 1
-            if self._closing:
-                self._idle.notify_all()
+        self._callers.remove(get_ident())
+        if self._closing:
+            self._news.put(None)
+            self._free_if_last()
+
+    def _free_if_last(self) -> None:
+        if self._callers or not self._to_free:
+            return
+        try:
+            pointer = self._to_free.pop()
+        except IndexError:
+            return  # another thread was faster
+        library().distrun_close(pointer)
+        self.in_flight.clear()
 
     def mac(self, purpose: str, data: bytes) -> bytes:
         """What only this job's ranks can make of `data`; another one for each purpose."""
@@ -99,48 +120,80 @@ class Session:
             errors.check(library().distrun_mac(pointer, purpose.encode(), data, len(data), made))
         return made.raw
 
+    @contextlib.contextmanager
+    def shutting_down(self) -> Iterator[None]:
+        """Of a thread on its way to `close`: what it is inside of does not end before."""
+        self._closers.append(get_ident())
+        self._news.put(None)
+        try:
+            yield
+        finally:
+            self._closers.remove(get_ident())
+
     def close(self) -> None:
-        """Leaves the job, completes every handle and frees the native session.
+        """Leaves the job, completes every handle and frees the native session, or has it freed by the last call that is
+        inside. Under `shutting_down`. A signal handler may call it in the middle of itself: that one does it all.
 
         What this rank has submitted and never completed is raised as Timeout; a job that has ended already is what the
         caller knows, unless it ended only now.
         """
         known = errors.end_told()
-        # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
-        raised = sys.exc_info()[1]
-        if raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0)):
-            drain_all()
-        error = self._leave_job()
-        for handle in list(self.in_flight.values()):
-            handle.settle_if_complete()
-        with self._lock:
+        error = None
+        self._callers.append(get_ident())
+        closing = self._closing
+        try:
+            if not closing:
+                error = self._leave_job()
+                for handle in list(self.in_flight.values()):
+                    handle.settle_if_complete()
             self._closing = True
-            drained = self._idle.wait_for(lambda: self._callers == 0, _DRAIN_SECONDS)
-        drained = _detach_all() and drained
-        # A thread that is still inside would use freed memory: then the session is leaked on purpose.
-        if drained:
-            library().distrun_close(self.pointer)
-            self.in_flight.clear()
+            self._drain()
+            self._detach()
+        finally:
+            if not self._ended:
+                self._closing = closing  # interrupted: to be closed again
+            self.leave()
         left = (_abi.Code.RANK_LOST, _abi.Code.RANK_LEFT, _abi.Code.ABORTED)
         if error is None or error.code in left or (known and not error.usable):
             return
         raise error
 
+    def _drain(self) -> None:
+        """Waits until threads that are not in shutdown themselves have left; one that does not come frees later."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while any(thread not in self._closers for thread in self._callers.copy()):
+            try:
+                self._news.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return
+
+    def _detach(self) -> None:
+        if self._ended:
+            return
+        detached = _detach_all()
+        self._ended = True
+        # A thread that is still inside an extension would use freed memory: then the session is leaked on purpose.
+        if detached:
+            self._to_free.append(self.pointer)
+
     def _leave_job(self) -> errors.DistrunError | None:
-        with self.calling() as pointer:
-            while True:
-                code = library().distrun_shutdown(pointer)
-                if code == _abi.Code.OK:
-                    return None
-                if code != _abi.Code.INTERRUPTED:
-                    break
-            error = errors.last_error()
-            # Nobody waits for what is still in flight: complete it, so that its memory can be let go. A job that has
-            # ended already has done that, and leaving it is no failure of this rank's.
-            if error.usable:
-                library().distrun_abort(pointer, f"shutdown failed: {error}".encode())
-                errors.end_job(error)
-            return error
+        # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
+        raised = sys.exc_info()[1]
+        if raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0)):
+            drain_all()
+        while True:
+            code = library().distrun_shutdown(self.pointer)
+            if code == _abi.Code.OK:
+                return None
+            if code != _abi.Code.INTERRUPTED:
+                break
+        error = errors.last_error()
+        # Nobody waits for what is still in flight: complete it, so that its memory can be let go. A job that has ended
+        # already has done that, and leaving it is no failure of this rank's.
+        if error.usable:
+            library().distrun_abort(self.pointer, f"shutdown failed: {error}".encode())
+            errors.end_job(error)
+        return error
 
 
 def overlaps(world: World) -> bool:
@@ -331,9 +384,11 @@ def close_session() -> bool:
     global _current
     if _forked_from is not None:
         return False
-    with _lock:
-        session = _current
-        if session is None:
+    session = _current
+    if session is None:
+        return False
+    with session.shutting_down(), _lock:
+        if _current is not session:
             return False
         # An interrupted close leaves the session as it was, to be closed again.
         try:

@@ -63,7 +63,7 @@ class ProcessSet:
 global_process_set = ProcessSet([])
 global_process_set.ranks = None
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may make a call of its own meanwhile
 _registered: dict[int, ProcessSet] = {}
 
 

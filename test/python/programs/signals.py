@@ -96,12 +96,35 @@ def check_should_stop_after_sigterm() -> None:
     assert step >= 3 and hvd.allgather_object(step) == [step] * hvd.size()
 
 
+def check_shutdown_in_a_handler() -> None:
+    """What it interrupts has its result, and the next session is not refused."""
+    size, took = hvd.size(), []
+    first = hvd.rank() == 0
+    if first:
+
+        def handler(*_: object) -> None:
+            marker("shutting.down").touch()
+            start = time.monotonic()
+            hvd.shutdown()
+            took.append(time.monotonic() - start)
+
+        signal.signal(signal.SIGTERM, handler)
+        signal_myself_soon(signal.SIGTERM, [])
+    else:
+        wait_for(marker("shutting.down").exists, "the handler")
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum, name="interrupted by shutdown").tolist() == [size]
+    assert hvd.is_initialized() != first and (not first or took[0] < LIMIT), took
+    hvd.shutdown()
+    hvd.init()
+
+
 if __name__ == "__main__":
     hvd.init()
     check_keyboard_interrupt()
     check_interrupted_call()
     check_handler_that_returns()
     check_should_stop_after_sigterm()
+    check_shutdown_in_a_handler()
     hvd.shutdown()
     print("all checks passed", flush=True)
     sys.exit(0)

@@ -1,0 +1,403 @@
+"""Signal handlers that come in the middle of our Python code, over a native library that is none.
+
+CPython runs a handler between two steps of the code that it interrupts, on the same thread. So does the tracer here:
+each case is run again and again, and what the handler does comes one step later each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from distrun import _operations, _session, errors
+from distrun._abi import Code
+from distrun._operations import Handle, Op
+
+OURS = (_operations.__file__, _session.__file__)
+LIMIT = 20.0  # seconds for a call that must not hang
+
+
+class Preempted(Exception):
+    pass
+
+
+class Native:
+    """What the C API promises of handles and sessions, and no more: what may not be used is an assertion."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.live: set[int] = set()
+        self.complete: set[int] = set()
+        self.submitted: list[tuple[bytes, ...]] = []
+        self.left = False
+        self.closed = 0
+
+    def distrun_get_world(self, *_: Any) -> int:
+        return Code.OK
+
+    def distrun_enqueue(self, _: int, ops: Any, count: int, handles: Any) -> int:
+        assert not self.closed
+        if self.left:
+            return Code.SHUT_DOWN
+        self.submitted.append(tuple(ops[index].name for index in range(count)))
+        for index in range(count):
+            handles[index] = len(self.submitted) * 100 + index
+        self.live.update(handles)
+        return Code.OK
+
+    def distrun_poll(self, handle: int) -> int:
+        assert handle in self.live and not self.closed
+        return int(handle in self.complete)
+
+    def distrun_wait(self, handle: int, timeout: float) -> int:
+        return self.distrun_wait_all([handle], 1, timeout, None)
+
+    def distrun_wait_all(self, handles: Any, count: int, timeout: float, _: None) -> int:
+        assert all(handle in self.live for handle in handles) and not self.closed
+        self.complete.update(handles)
+        return Code.OK
+
+    def distrun_get_error(self, handle: int, error: Any) -> int:
+        assert handle in self.complete and not self.closed
+        error._obj.code = Code.OK
+        return Code.OK
+
+    def distrun_release(self, handle: int) -> None:
+        assert not self.closed
+        with self.lock:
+            self.live.remove(handle)
+
+    def distrun_last_error(self, error: Any) -> None:
+        error._obj.code, error._obj.message, error._obj.usable = Code.SHUT_DOWN, b"shut down", 1
+
+    def distrun_shutdown(self, _: int) -> int:
+        assert not self.closed
+        self.left = True
+        self.complete |= self.live
+        return Code.OK
+
+    def distrun_close(self, _: int) -> None:
+        with self.lock:
+            self.closed += 1
+        assert self.closed == 1
+
+
+class Job:
+    """An open session over a Native."""
+
+    def __init__(self) -> None:
+        self.native = native = Native()
+        for module in (_operations, _session, errors):
+            module.library = lambda: native  # type: ignore[attr-defined]
+        self.session = _session._current = _session.Session(1)
+
+    def enqueue(self, *names: str, finish: Callable[[Any], Any] = lambda _: "result") -> Handle[Any]:
+        return _operations.enqueue([Op(0, name, shape=(1,)) for name in names], None, finish)
+
+    def is_over(self) -> bool:
+        """Freed once, and with nothing left behind."""
+        native = self.native
+        return native.closed == 1 and not native.live and not self.session.in_flight and _session._current is None
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Job]]:
+    """Makes one, in the place of the one before."""
+    for module in (_operations, _session, errors):
+        monkeypatch.setattr(module, "library", None)
+    monkeypatch.setattr(_session, "_current", None)
+    monkeypatch.setattr(_session, "_extensions", [])
+    monkeypatch.setattr(_session, "_DRAIN_SECONDS", 60.0)
+    yield Job
+
+
+def in_time(function: Callable[[], None]) -> None:
+    """function(), which must not hang."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert not thread.is_alive(), "it hangs"
+    if failures:
+        raise failures[0]
+
+
+def at_step(step: int, handler: Callable[[], object], call: Callable[[], object]) -> bool:
+    """call(), with handler() before the step of our code that has this number. False if it has not so many."""
+    seen = -1
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal seen
+        if frame.f_code.co_filename not in OURS:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == step:
+                handler()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return seen >= step
+
+
+def at_each_step(case: Callable[[int], bool]) -> None:
+    def run() -> None:
+        case(-1)  # at no step: CPython 3.12 traces opcodes from the second time on
+        step = 0
+        while case(step):
+            step += 1
+        assert step > 50
+
+    in_time(run)
+
+
+@pytest.mark.parametrize("names", [("one",), ("one", "two")])
+def test_shutdown_in_the_middle_of_a_wait(job: Callable[[], Job], names: tuple[str, ...]) -> None:
+    def case(step: int) -> bool:
+        ours = job()
+        handle = ours.enqueue(*names)
+        results: list[str] = []
+        reached = at_step(step, _session.close_session, lambda: results.append(handle.wait()))
+        _session.close_session()
+        assert results == ["result"] and handle.wait() == "result" and ours.is_over(), step
+        return reached
+
+    at_each_step(case)
+
+
+def test_shutdown_in_the_middle_of_a_poll(job: Callable[[], Job]) -> None:
+    def case(step: int) -> bool:
+        ours = job()
+        handle = ours.enqueue("one")
+        reached = at_step(step, _session.close_session, handle.poll)
+        _session.close_session()
+        assert handle.poll() and handle.wait() == "result" and ours.is_over(), step
+        return reached
+
+    at_each_step(case)
+
+
+def test_shutdown_while_an_operation_is_handed_over(job: Callable[[], Job]) -> None:
+    def case(step: int) -> bool:
+        ours = job()
+        ours.session.sweep_at = 0
+        handles: list[Handle[Any]] = []
+
+        def call() -> None:
+            with contextlib.suppress(errors.NotInitialized):
+                handles.append(ours.enqueue("one"))
+
+        reached = at_step(step, _session.close_session, call)
+        _session.close_session()
+        assert all(handle.wait() == "result" for handle in handles), step
+        assert ours.native.closed == 1 and not ours.native.live, step
+        return reached
+
+    at_each_step(case)
+
+
+def test_shutdown_in_the_middle_of_shutdown(job: Callable[[], Job]) -> None:
+    def case(step: int) -> bool:
+        ours = job()
+        handle = ours.enqueue("one")
+        reached = at_step(step, _session.close_session, _session.close_session)
+        assert handle.wait() == "result" and ours.is_over(), step
+        return reached
+
+    at_each_step(case)
+
+
+@pytest.mark.parametrize("outer", ["wait", "poll", "settle_if_complete"])
+@pytest.mark.parametrize("inner", ["wait", "poll", "settle_if_complete"])
+def test_a_handler_that_uses_the_same_handle(job: Callable[[], Job], outer: str, inner: str) -> None:
+    def case(step: int) -> bool:
+        ours = job()
+        handle = ours.enqueue("one")
+        ours.native.complete.update(ours.native.live)
+        reached = at_step(step, getattr(handle, inner), getattr(handle, outer))
+        assert handle.wait() == "result" and not ours.native.live and not ours.session.in_flight, step
+        assert not ours.session._callers, step
+        return reached
+
+    at_each_step(case)
+
+
+def test_a_handler_that_hands_over_operations_of_its_own(job: Callable[[], Job]) -> None:
+    names = ("one", "two", "three")
+
+    def case(step: int) -> bool:
+        ours = job()
+        ours.enqueue(*names)  # this thread has an array to fill by now
+        ours.native.submitted.clear()
+        reached = at_step(step, lambda: ours.enqueue("of the handler").wait(), lambda: ours.enqueue(*names).wait())
+        batches = ours.native.submitted
+        assert batches.count((b"one", b"two", b"three")) == 1, (step, batches)
+        assert len(batches) == 1 + batches.count((b"of the handler",)), (step, batches)
+        return reached
+
+    at_each_step(case)
+
+
+class Interrupted:
+    """Makes an output; what a signal handler raises comes in the middle of it, the first time."""
+
+    def __init__(self, exception: type[BaseException], times: int = 1) -> None:
+        self.exception = exception
+        self.times = times
+
+    def __call__(self, _: Any) -> str:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.exception
+        return "result"
+
+
+@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit, MemoryError])
+def test_what_a_handler_raises_is_not_the_outcome(job: Callable[[], Job], exception: type[BaseException]) -> None:
+    ours = job()
+    handle = ours.enqueue("one", finish=Interrupted(exception))
+    with pytest.raises(exception):
+        handle.wait()
+    assert handle.wait() == "result" == handle.wait()
+    assert not ours.native.live and not ours.session.in_flight
+
+
+@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("settles", ["sweep", "shutdown"])
+def test_what_a_handler_raises_is_heard_where_nobody_waits(
+    job: Callable[[], Job], exception: type[BaseException], settles: str
+) -> None:
+    ours = job()
+    handle = ours.enqueue("one", finish=Interrupted(exception))
+    ours.native.complete.update(ours.native.live)
+    ours.session.sweep_at = 0
+    with pytest.raises(exception):
+        ours.enqueue("two") if settles == "sweep" else _session.close_session()
+    assert handle.wait() == "result"
+    assert _session.close_session() and ours.is_over()
+
+
+def test_an_output_that_cannot_be_made_stops_nobody_else(job: Callable[[], Job]) -> None:
+    ours = job()
+    handle = ours.enqueue("one", finish=Interrupted(MemoryError, times=1000))
+    ours.native.complete.update(ours.native.live)
+    ours.session.sweep_at = 0
+    assert ours.enqueue("two").wait() == "result"
+    assert _session.close_session() and ours.is_over()
+    with pytest.raises(MemoryError):
+        handle.wait()
+
+
+def inside(session: _session.Session, until: threading.Event) -> threading.Thread:
+    """A thread that is inside a call until then."""
+    entered = threading.Event()
+
+    def call() -> None:
+        with session.calling():
+            entered.set()
+            until.wait(LIMIT)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    entered.wait(LIMIT)
+    return thread
+
+
+def test_an_interrupted_shutdown_can_be_repeated(job: Callable[[], Job]) -> None:
+    ours = job()
+    leave = threading.Event()
+    thread = inside(ours.session, leave)
+
+    def interrupt() -> None:
+        while not ours.session._closing:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def handler(*_: object) -> None:
+        raise Preempted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(Preempted):
+        _session.close_session()
+    interrupter.join()
+    signal.signal(signal.SIGUSR1, before)
+    assert _session.is_open() and not ours.native.closed
+    with ours.session.calling():
+        pass
+    leave.set()
+    assert _session.close_session() and ours.is_over()
+    thread.join()
+
+
+def test_who_comes_out_too_late_frees_the_session(job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_session, "_DRAIN_SECONDS", 0.01)
+    ours = job()
+    leave = threading.Event()
+    thread = inside(ours.session, leave)
+    assert _session.close_session() and not ours.native.closed
+    leave.set()
+    thread.join()
+    assert ours.is_over()
+
+
+def test_shutdown_does_not_wait_for_a_handler_that_shuts_down(job: Callable[[], Job]) -> None:
+    ours = job()
+    with ours.session.calling():
+        thread = threading.Thread(target=_session.close_session)
+        thread.start()
+        while not ours.session._closing:
+            time.sleep(0.001)
+        _session.close_session()  # the handler's
+        thread.join(LIMIT)
+        assert not thread.is_alive() and not ours.native.closed
+    assert ours.is_over()
+
+
+def test_threads_that_share_handles_while_one_shuts_down(job: Callable[[], Job]) -> None:
+    ours = job()
+    handles = [ours.enqueue(str(number)) for number in range(200)]
+    start = threading.Barrier(5)
+    results: list[object] = []
+
+    def use() -> None:
+        start.wait()
+        for handle in handles:
+            handle.poll()
+            handle.settle_if_complete()
+            results.append(handle.wait())
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    pause = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        start.wait()
+        assert _session.close_session()
+        for thread in threads:
+            thread.join(LIMIT)
+    finally:
+        sys.setswitchinterval(pause)
+    assert results == ["result"] * 800 and ours.is_over()
