@@ -52,7 +52,7 @@ Attachment::Lease::~Lease() {
   if (owner_->detaching_) owner_->left_.notify_all();
 }
 
-void Attachment::Lease::watch(std::vector<distrun_handle*> handles, Flight* flight) const {
+void Attachment::Lease::watch(const std::vector<distrun_handle*>& handles, Flight* flight) const noexcept {
   if (core.distrun_watch_add(watch_, handles.data(), handles.size(), flight) == DISTRUN_OK) return;
   // Out of memory, or the session has ended: no thread could be told, so this one waits.
   const auto done = [](distrun_handle* handle) { return core.distrun_poll(handle) != 0; };

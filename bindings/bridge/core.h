@@ -45,14 +45,15 @@ extern CoreApi core;
 // `library`: what dlopen returned to the Python core. Empty, or what is missing.
 std::string resolve_core(void* library);
 
-// What a front end hands to the watch: all its handles are complete when complete() is called, on a thread of ours.
+// What a front end hands to the watch: all its handles are complete when complete() is called, on a thread of ours,
+// where nobody is left to take an exception.
 class Flight {
  public:
   Flight() = default;
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   virtual ~Flight() = default;
-  virtual void complete() = 0;  // frees itself
+  virtual void complete() noexcept = 0;  // frees itself
 };
 
 class Attachment {
@@ -66,8 +67,9 @@ class Attachment {
     Lease& operator=(Lease&&) = delete;
     ~Lease();  // on the same thread
     [[nodiscard]] distrun_session* session() const { return session_; }
-    // From here on another thread may complete the flight, and with it free it.
-    void watch(std::vector<distrun_handle*> handles, Flight* flight) const;
+    // From here on another thread may complete the flight, and with it free it. `handles` may be the flight's own: they
+    // are read before.
+    void watch(const std::vector<distrun_handle*>& handles, Flight* flight) const noexcept;
 
    private:
     // Both stay valid: what a lease may still use is not freed.

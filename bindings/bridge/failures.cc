@@ -1,12 +1,19 @@
 #include "bindings/bridge/failures.h"
 
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace distrun::bridge {
 namespace {
 
 constexpr std::size_t kKept = 16;
+constexpr const char* kNoMemory = "distrun: out of memory for an operation of this rank";
+constexpr const char* kOwnBug = "a bug in distrun: an operation of this rank has thrown an exception";
 
 struct Failure {
   std::int32_t code = 0;
@@ -21,6 +28,7 @@ struct Failure {
 struct Failures {
   std::mutex mutex;
   std::deque<Failure> newest_first;
+  const Failure no_memory = {.code = DISTRUN_OUT_OF_MEMORY, .message = kNoMemory};  // which nothing could remember
 };
 
 Failures& failures() {
@@ -28,9 +36,7 @@ Failures& failures() {
   return *the_one;
 }
 
-}  // namespace
-
-void remember_failure(const distrun_error& error) {
+void remember(const distrun_error& error) {
   Failure made{.code = error.code,
                .message = error.message,
                .tensor = error.tensor,
@@ -43,23 +49,62 @@ void remember_failure(const distrun_error& error) {
   if (failures().newest_first.size() > kKept) failures().newest_first.pop_back();
 }
 
-bool find_failure(const std::string& text, distrun_error& error) {
-  thread_local Failure found;
+bool find(std::string_view text, Failure& found) {
+  const auto matches = [text](const Failure& one) { return text.find(one.message) != std::string_view::npos; };
   const std::lock_guard lock(failures().mutex);
   for (const Failure& one : failures().newest_first) {
-    if (text.find(one.message) == std::string::npos) continue;
+    if (!matches(one)) continue;
     found = one;
-    error.code = found.code;
-    error.message = found.message.c_str();
-    error.tensor = found.tensor.c_str();
-    error.host = found.host.c_str();
-    error.cause = found.cause.c_str();
-    error.ranks = found.ranks.data();
-    error.num_ranks = found.ranks.size();
-    error.usable = found.usable;
     return true;
   }
-  return false;
+  if (!matches(failures().no_memory)) return false;
+  found = failures().no_memory;
+  return true;
+}
+
+}  // namespace
+
+void remember_failure(const distrun_error& error) noexcept {
+  try {
+    remember(error);
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+distrun_error failure_of_exception() noexcept {
+  auto error = DISTRUN_INIT(distrun_error);
+  error.code = DISTRUN_INTERNAL;
+  error.message = kOwnBug;
+  error.tensor = error.host = error.cause = "";
+  error.usable = 1;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    error.code = DISTRUN_OUT_OF_MEMORY;
+    error.message = kNoMemory;
+  } catch (const std::exception&) {
+    return error;
+  }
+  return error;
+}
+
+bool find_failure(std::string_view text, distrun_error& error) noexcept {
+  thread_local Failure found;
+  try {
+    if (!find(text, found)) return false;
+  } catch (const std::exception&) {
+    return false;
+  }
+  error.code = found.code;
+  error.message = found.message.c_str();
+  error.tensor = found.tensor.c_str();
+  error.host = found.host.c_str();
+  error.cause = found.cause.c_str();
+  error.ranks = found.ranks.data();
+  error.num_ranks = found.ranks.size();
+  error.usable = found.usable;
+  return true;
 }
 
 }  // namespace distrun::bridge

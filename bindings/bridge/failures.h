@@ -2,18 +2,20 @@
 // only.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "distrun/distrun.h"
 
 namespace distrun::bridge {
 
-void remember_failure(const distrun_error& error);
+// Not where there is no memory for it: the framework tells of the failure all the same.
+void remember_failure(const distrun_error& error) noexcept;
+
+// What the exception that is being handled means for an operation; needs no memory to say that there is none.
+distrun_error failure_of_exception() noexcept;
 
 // Fills `error` with the last failure whose message occurs in `text`; false if there is none. The pointers stay valid
 // until the next call on this thread.
-bool find_failure(const std::string& text, distrun_error& error);
+bool find_failure(std::string_view text, distrun_error& error) noexcept;
 
 }  // namespace distrun::bridge

@@ -1,6 +1,7 @@
 #include "bindings/jax/flight.h"
 
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "bindings/bridge/failures.h"
@@ -63,61 +64,79 @@ Flight::~Flight() {
   for (distrun_handle* handle : handles_) core.distrun_release(handle);
 }
 
-xla::Error* Flight::start(xla::CallFrame& frame) {
-  auto flight = std::make_unique<Flight>(frame.api);
-  if (const Outcome wrong = flight->prepare(frame); wrong.code != 0) return flight->make_error(wrong);
-  const std::string name = flight->request_.name;
-  const std::int64_t run = flight->run_;
-  const auto claim = names_in_flight().claim(name, run, flight, [&] { flight->give_future(frame); });
-  if (claim == Names<Flight>::Claim::kMine) return begin(std::move(flight), frame);
-  if (claim == Names<Flight>::Claim::kLater) return nullptr;
-  return flight->make_error({.code = xla::kInvalidArgument,
-                             .text = "'" + name +
-                                     "' is in flight already in this run of the program. Either the program runs on "
-                                     "several devices of this rank (jax.pmap, arrays sharded over them), and each of "
-                                     "them asks: start one rank for each device. Or a jitted function that holds it is "
-                                     "called more than once inside another one, or lax.scan unrolls it: take jax.jit "
-                                     "off the inner function, or leave out unroll. Or the name is used twice in one "
-                                     "program, by a function and one inside it: give each a name of its own."});
+template <class Body>
+Flight::Outcome Flight::guarded(const Body& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    const distrun_error error = bridge::failure_of_exception();
+    bridge::remember_failure(error);
+    return {.code = xla_code(error.code), .fixed = error.message};
+  }
+}
+
+xla::Error* Flight::start(xla::CallFrame& frame) noexcept {
+  using Claim = Names<Flight>::Claim;
+  std::unique_ptr<Flight> flight;
+  auto claim = Claim::kMine;
+  const Outcome wrong = guarded([&]() -> Outcome {
+    flight = std::make_unique<Flight>(frame.api);
+    if (Outcome refused = flight->prepare(frame); refused.code != 0) return refused;
+    const auto give_future = [&frame](Flight& later) { later.give_future(frame); };
+    claim = names_in_flight().claim(flight->request_.name, flight->run_, flight, give_future);
+    return claim == Claim::kTwiceInOneRun ? flight->in_flight_already() : Outcome{};
+  });
+  if (wrong.code != 0) return make_error(frame.api, wrong);
+  return claim == Claim::kMine ? begin(std::move(flight), frame) : nullptr;
+}
+
+Flight::Outcome Flight::in_flight_already() const {
+  return {.code = xla::kInvalidArgument,
+          .text = "'" + request_.name +
+                  "' is in flight already in this run of the program. Either the program runs on "
+                  "several devices of this rank (jax.pmap, arrays sharded over them), and each of "
+                  "them asks: start one rank for each device. Or a jitted function that holds it is "
+                  "called more than once inside another one, or lax.scan unrolls it: take jax.jit "
+                  "off the inner function, or leave out unroll. Or the name is used twice in one "
+                  "program, by a function and one inside it: give each a name of its own."};
 }
 
 // The name is this flight's.
 xla::Error* Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame) {
-  Outcome outcome = {.code = xla::kFailedPrecondition, .text = kNotAttachedText};
-  if (const auto lease = bridge::attachment().lease()) {
-    outcome = flight->submit(*lease);
+  Outcome outcome;
+  {
+    const auto lease = bridge::attachment().lease();
+    const std::vector<distrun_handle*>& handles = flight->handles_;
+    outcome = flight->submit(lease);
     if (outcome.code == 0 && !flight->done()) {
-      core.distrun_wait_all(flight->handles_.data(), flight->handles_.size(), kInlineSeconds, nullptr);
+      core.distrun_wait_all(handles.data(), handles.size(), kInlineSeconds, nullptr);
     }
     if (outcome.code == 0 && !flight->done()) {
       flight->give_future(frame);
-      const auto handles = flight->handles_;
       lease->watch(handles, flight.release());
       return nullptr;
     }
     if (outcome.code == 0) outcome = flight->take_results();
   }
   hand_on(flight->request_.name);
-  return flight->make_error(outcome);
+  return make_error(flight->api_, outcome);
 }
 
 // Frees the name, and starts who has waited for it.
 void Flight::hand_on(const std::string& name) {
   while (std::unique_ptr<Flight> next = names_in_flight().free(name)) {
-    Outcome outcome = {.code = xla::kFailedPrecondition, .text = kNotAttachedText};
-    if (const auto lease = bridge::attachment().lease()) {
-      outcome = next->submit(*lease);
-      if (outcome.code == 0) {
-        const auto handles = next->handles_;
-        lease->watch(handles, next.release());
-        return;
-      }
+    Outcome outcome;
+    {
+      const auto lease = bridge::attachment().lease();
+      const std::vector<distrun_handle*>& handles = next->handles_;
+      outcome = next->submit(lease);
+      if (outcome.code == 0) return lease->watch(handles, next.release());
     }
     next->tell(outcome);
   }
 }
 
-void Flight::complete() {
+void Flight::complete() noexcept {
   const std::unique_ptr<Flight> own(this);
   const Outcome outcome = take_results();
   hand_on(request_.name);
@@ -139,15 +158,18 @@ Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
   return {};
 }
 
-Flight::Outcome Flight::submit(const bridge::Attachment::Lease& lease) {
-  handles_.resize(operations_.size());
-  if (core.distrun_enqueue(lease.session(), operations_.data(), operations_.size(), handles_.data()) == DISTRUN_OK) {
-    return {};
-  }
-  handles_.clear();
-  auto error = DISTRUN_INIT(distrun_error);
-  core.distrun_last_error(&error);
-  return outcome_of(error);
+Flight::Outcome Flight::submit(const std::optional<bridge::Attachment::Lease>& lease) {
+  if (!lease) return {.code = xla::kFailedPrecondition, .fixed = kNotAttachedText};
+  return guarded([&]() -> Outcome {
+    handles_.resize(operations_.size());
+    const std::int32_t code =
+        core.distrun_enqueue(lease->session(), operations_.data(), operations_.size(), handles_.data());
+    if (code == DISTRUN_OK) return {};
+    handles_.clear();
+    auto error = DISTRUN_INIT(distrun_error);
+    core.distrun_last_error(&error);
+    return outcome_of(error);
+  });
 }
 
 void Flight::give_future(xla::CallFrame& frame) {
@@ -164,19 +186,21 @@ bool Flight::done() const {
 }
 
 // Every handle is complete.
-Flight::Outcome Flight::take_results() {
-  for (std::size_t i = 0; i < handles_.size(); ++i) {
-    auto error = DISTRUN_INIT(distrun_error);
-    core.distrun_get_error(handles_[i], &error);
-    if (error.code != DISTRUN_OK) return outcome_of(error);
-  }
-  for (std::size_t i = 0; i < handles_.size(); ++i) {
-    if (operations_[i].output != nullptr) continue;
-    auto result = DISTRUN_INIT(distrun_result);
-    core.distrun_get_result(handles_[i], &result);
-    if (Outcome outcome = take_gathered(i, result); outcome.code != 0) return outcome;
-  }
-  return {};
+Flight::Outcome Flight::take_results() noexcept {
+  return guarded([this]() -> Outcome {
+    for (distrun_handle* handle : handles_) {
+      auto error = DISTRUN_INIT(distrun_error);
+      core.distrun_get_error(handle, &error);
+      if (error.code != DISTRUN_OK) return outcome_of(error);
+    }
+    for (std::size_t i = 0; i < handles_.size(); ++i) {
+      if (operations_[i].output != nullptr) continue;
+      auto result = DISTRUN_INIT(distrun_result);
+      core.distrun_get_result(handles_[i], &result);
+      if (Outcome outcome = take_gathered(i, result); outcome.code != 0) return outcome;
+    }
+    return {};
+  });
 }
 
 // The result's size was fixed when the function was traced: all members must have sent the same number of rows.
@@ -203,15 +227,17 @@ Flight::Outcome Flight::outcome_of(const distrun_error& error) {
 }
 
 // Null for success.
-xla::Error* Flight::make_error(const Outcome& outcome) const {
+xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
   if (outcome.code == 0) return nullptr;
-  xla::ErrorCreate create{
-      .struct_size = sizeof create, .extension = nullptr, .message = outcome.text.c_str(), .code = outcome.code};
-  return api_->error_create(&create);
+  xla::ErrorCreate create{.struct_size = sizeof create,
+                          .extension = nullptr,
+                          .message = outcome.fixed != nullptr ? outcome.fixed : outcome.text.c_str(),
+                          .code = outcome.code};
+  return api->error_create(&create);
 }
 
 void Flight::tell(const Outcome& outcome) {
-  if (xla::Error* error = make_error(outcome); error != nullptr) {
+  if (xla::Error* error = make_error(api_, outcome); error != nullptr) {
     xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};
     api_->future_set_error(&set);
     return;

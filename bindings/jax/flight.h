@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,36 +22,41 @@ namespace distrun::jax {
 class Flight final : public bridge::Flight {
  public:
   // The handler: null, with a future in the frame unless the operation is complete; or an error.
-  static xla::Error* start(xla::CallFrame& frame);
+  static xla::Error* start(xla::CallFrame& frame) noexcept;
 
   explicit Flight(const xla::Api* api) : api_(api) {}
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight() override;
 
-  void complete() override;
+  void complete() noexcept override;
 
  private:
   struct Outcome {
     int code = 0;  // XLA's; 0: success
     std::string text;
+    const char* fixed = nullptr;  // instead of it, where there may be no memory
   };
   struct Result {
     void* data;
     std::size_t bytes;
   };
 
+  // What `body`, which fails or throws before anything has been handed over, comes to.
+  template <class Body>
+  static Outcome guarded(const Body& body) noexcept;
   static xla::Error* begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame);
   static void hand_on(const std::string& name);
   static Outcome outcome_of(const distrun_error& error);
+  static xla::Error* make_error(const xla::Api* api, const Outcome& outcome);
 
   Outcome prepare(const xla::CallFrame& frame);
-  Outcome submit(const bridge::Attachment::Lease& lease);
+  [[nodiscard]] Outcome in_flight_already() const;
+  Outcome submit(const std::optional<bridge::Attachment::Lease>& lease);
   void give_future(xla::CallFrame& frame);
   [[nodiscard]] bool done() const;
-  Outcome take_results();
+  Outcome take_results() noexcept;
   [[nodiscard]] Outcome take_gathered(std::size_t index, const distrun_result& result) const;
-  [[nodiscard]] xla::Error* make_error(const Outcome& outcome) const;
   void tell(const Outcome& outcome);
 
   const xla::Api* api_;

@@ -16,8 +16,8 @@ class Names {
  public:
   enum class Claim { kMine, kLater, kTwiceInOneRun };
 
-  // kMine: until free(). kLater: `waiter` was taken and will come out of free(); `before` is called first, as another
-  // thread may have it at once. `run`: in which no name may be in flight twice; 0: not known.
+  // kMine: until free(). kLater: `waiter` was taken and will come out of free(); `before` is called with it first, as
+  // another thread may have it at once. `run`: in which no name may be in flight twice; 0: not known.
   template <class Before>
   Claim claim(const std::string& name, std::int64_t run, std::unique_ptr<Waiter>& waiter, const Before& before) {
     const std::lock_guard lock(mutex_);
@@ -30,8 +30,8 @@ class Names {
     if (run != 0 && (queue.waiting.empty() ? queue.run : queue.waiting.back().first) == run) {
       return Claim::kTwiceInOneRun;
     }
-    before();
     queue.waiting.emplace_back(run, std::move(waiter));
+    before(*queue.waiting.back().second);
     return Claim::kLater;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -95,15 +96,23 @@ int tf_code(std::int32_t code) {
 
 }  // namespace
 
-void Flight::start(std::unique_ptr<Flight> flight) {
+void Flight::start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept {
+  try {
+    launch(std::make_unique<Flight>(kernel, context, done, wait_here));
+  } catch (const std::exception&) {
+    report(context, bridge::failure_of_exception());
+    done.run();
+  }
+}
+
+void Flight::launch(std::unique_ptr<Flight> flight) {
   const auto lease = attachment().lease();
   if (!lease) {
     flight->fail(DISTRUN_NOT_INITIALIZED, "distrun has not been initialized; call hvd.init() first");
     return flight->done_.run();
   }
   if (!flight->prepare(*lease) || !flight->enqueue(*lease)) return flight->done_.run();
-  std::vector<distrun_handle*> handles;
-  for (const Part& part : flight->parts_) handles.push_back(part.handle);
+  const std::vector<distrun_handle*>& handles = flight->handles_;
   if (flight->wait_here_) {
     if (flight->wait()) return flight.release()->complete();
     flight->fail(DISTRUN_INTERRUPTED, "interrupted by a signal; the operation stays in flight");
@@ -113,10 +122,10 @@ void Flight::start(std::unique_ptr<Flight> flight) {
     core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
     if (flight->all_done()) return flight.release()->complete();
   }
-  lease->watch(std::move(handles), flight.release());
+  lease->watch(handles, flight.release());
 }
 
-void Flight::complete() {
+void Flight::complete() noexcept {
   const std::unique_ptr<Flight> self(this);
   if (!told_) finish();
   for (const Part& part : parts_) core.distrun_release(part.handle);
@@ -212,7 +221,7 @@ bool Flight::read_splits() {
 bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
   std::vector<std::string> names = kernel_.tensor_names(parts_.size());
   std::vector<distrun_op> ops(parts_.size(), DISTRUN_INIT(distrun_op));
-  std::vector<distrun_handle*> handles(parts_.size());
+  handles_.resize(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     part.name = std::move(names[i]);
@@ -233,11 +242,11 @@ bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
     op.splits = splits_.data();
     op.num_splits = static_cast<std::uint32_t>(splits_.size());
   }
-  if (core.distrun_enqueue(lease.session(), ops.data(), ops.size(), handles.data()) != DISTRUN_OK) {
+  if (core.distrun_enqueue(lease.session(), ops.data(), ops.size(), handles_.data()) != DISTRUN_OK) {
     fail_with_last_error();
     return false;
   }
-  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].handle = handles[i];
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].handle = handles_[i];
   return true;
 }
 
@@ -247,22 +256,24 @@ bool Flight::all_done() const {
 }
 
 bool Flight::wait() {
-  std::vector<distrun_handle*> handles;
-  for (const Part& part : parts_) handles.push_back(part.handle);
   for (;;) {
-    core.distrun_wait_all(handles.data(), handles.size(), kLookSeconds, nullptr);
+    core.distrun_wait_all(handles_.data(), handles_.size(), kLookSeconds, nullptr);
     if (all_done()) return true;
     if (handler_raised()) return false;
   }
 }
 
-void Flight::finish() {
+void Flight::finish() noexcept {
   for (const Part& part : parts_) {
     auto error = DISTRUN_INIT(distrun_error);
     core.distrun_get_error(part.handle, &error);
-    if (error.code != DISTRUN_OK) return report(error);
+    if (error.code != DISTRUN_OK) return report(context_, error);
   }
-  take_outputs();
+  try {
+    take_outputs();
+  } catch (const std::exception&) {
+    report(context_, bridge::failure_of_exception());
+  }
 }
 
 bool Flight::take_outputs() {
@@ -287,7 +298,7 @@ bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& s
   for (std::uint32_t i = 0; i < result.num_members; ++i) {
     const std::int64_t rows = result.first_dims[i];
     if (rows > std::numeric_limits<std::int32_t>::max()) {
-      fail(DISTRUN_INVALID_ARGUMENT, too_many_rows(part.name, rows, i), part.name);
+      fail(DISTRUN_INVALID_ARGUMENT, too_many_rows(part.name, rows, i).c_str(), part.name.c_str());
       return false;
     }
     sizes.push_back(static_cast<std::int32_t>(rows));
@@ -315,27 +326,27 @@ bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, co
   return true;
 }
 
-void Flight::fail(std::int32_t code, const std::string& message, const std::string& tensor) {
+void Flight::fail(std::int32_t code, const char* message, const char* tensor) {
   auto error = DISTRUN_INIT(distrun_error);
   error.code = code;
-  error.message = message.c_str();
-  error.tensor = tensor.c_str();
+  error.message = message;
+  error.tensor = tensor;
   error.host = error.cause = "";
   error.usable = 1;
-  report(error);
+  report(context_, error);
 }
 
 void Flight::fail_with_last_error() {
   auto error = DISTRUN_INIT(distrun_error);
   core.distrun_last_error(&error);
-  report(error);
+  report(context_, error);
 }
 
-void Flight::report(const distrun_error& error) {
+void Flight::report(TF_OpKernelContext* context, const distrun_error& error) {
   bridge::remember_failure(error);
   const StatusScope status;
   tf.TF_SetStatus(status.get(), tf_code(error.code), error.message);
-  tf.TF_OpKernelContext_Failure(context_, status.get());
+  tf.TF_OpKernelContext_Failure(context, status.get());
 }
 
 bool Flight::refuse_if_failed(const StatusScope& status) {

@@ -44,9 +44,9 @@ class Flight final : public bridge::Flight {
 
   // Hands the operation over. Completes it at once where that is possible, on the calling thread when it may wait, and
   // else when the watch says so.
-  static void start(std::unique_ptr<Flight> flight);
+  static void start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept;
   // Every handle is complete: outputs, status and TensorFlow's callback. Frees the flight.
-  void complete() override;
+  void complete() noexcept override;
 
  private:
   struct Part {
@@ -58,6 +58,8 @@ class Flight final : public bridge::Flight {
     distrun_handle* handle = nullptr;
   };
 
+  // Throws only while nothing has been handed over and TensorFlow has been told nothing.
+  static void launch(std::unique_ptr<Flight> flight);
   bool prepare(const bridge::Attachment::Lease& lease);
   bool prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease);
   bool same_size_output(int index, Part& part);
@@ -69,14 +71,14 @@ class Flight final : public bridge::Flight {
   // False when a signal handler of Python's has raised.
   bool wait();
 
-  void finish();
+  void finish() noexcept;
   bool take_outputs();
   bool gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes);
   bool put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape);
 
-  void fail(std::int32_t code, const std::string& message, const std::string& tensor = "");
+  void fail(std::int32_t code, const char* message, const char* tensor = "");
   void fail_with_last_error();
-  void report(const distrun_error& error);
+  static void report(TF_OpKernelContext* context, const distrun_error& error);
   bool refuse_if_failed(const StatusScope& status);
 
   const Kernel& kernel_;  // TensorFlow's, valid until done_ has run
@@ -85,6 +87,7 @@ class Flight final : public bridge::Flight {
   bool wait_here_;
   bool told_ = false;  // done_ has run
   std::vector<Part> parts_;
+  std::vector<distrun_handle*> handles_;  // of the parts, as they were handed over
   std::vector<std::int64_t> splits_;
 };
 

@@ -1,14 +1,18 @@
 #include "bindings/tensorflow/kernel.h"
 
 #include <charconv>
+#include <exception>
 #include <memory>
 
 #include "bindings/bridge/core.h"
+#include "bindings/bridge/failures.h"
 
 namespace distrun::tensorflow {
 namespace {
 
-constexpr int kInvalidArgument = 3;  // TensorFlow's
+// TensorFlow's
+constexpr int kInvalidArgument = 3;
+constexpr int kResourceExhausted = 8;
 
 class Attributes {
  public:
@@ -65,15 +69,7 @@ std::vector<std::string> lines(const std::string& text) {
 
 bool reduces(distrun_kind kind) { return kind == DISTRUN_ALLREDUCE || kind == DISTRUN_REDUCESCATTER; }
 
-}  // namespace
-
-const char* word_for(distrun_kind kind) {
-  constexpr const char* kWords[] = {"allreduce", "allgather",     "broadcast", "barrier",
-                                    "alltoall",  "reducescatter", "join"};
-  return kWords[kind];
-}
-
-Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
+Kernel* read_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
   auto made = std::make_unique<Kernel>();
   Attributes attributes(construction);
   made->kind = kind;
@@ -88,6 +84,25 @@ Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
   }
   if (kind == DISTRUN_BROADCAST) made->root = attributes.integer("root");
   return attributes.refused() ? nullptr : made.release();
+}
+
+}  // namespace
+
+const char* word_for(distrun_kind kind) {
+  constexpr const char* kWords[] = {"allreduce", "allgather",     "broadcast", "barrier",
+                                    "alltoall",  "reducescatter", "join"};
+  return kWords[kind];
+}
+
+Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) noexcept {
+  try {
+    return read_kernel(kind, construction);
+  } catch (const std::exception&) {
+    const StatusScope status;
+    tf.TF_SetStatus(status.get(), kResourceExhausted, bridge::failure_of_exception().message);
+    tf.TF_OpKernelConstruction_Failure(construction, status.get());
+    return nullptr;
+  }
 }
 
 std::vector<std::string> Kernel::tensor_names(std::size_t count) const {

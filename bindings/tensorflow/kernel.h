@@ -29,7 +29,7 @@ struct Kernel {
 };
 
 // Reads the attributes; null after it has told TensorFlow what is wrong.
-Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction);
+Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) noexcept;
 
 const char* word_for(distrun_kind kind);
 

@@ -6,7 +6,6 @@
 // "...Ordered", keeps the program's order: for loops, where the iterations would otherwise overlap.
 #include "bindings/tensorflow/ops.h"
 
-#include <memory>
 #include <string>
 
 #include "bindings/tensorflow/done.h"
@@ -92,15 +91,14 @@ void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
 // --- kernels ---
 
 template <distrun_kind kKind>
-void* create(TF_OpKernelConstruction* construction) {
+void* create(TF_OpKernelConstruction* construction) noexcept {
   return make_kernel(kKind, construction);
 }
 
-void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) noexcept {
   static const bool kept = Done::can_be_kept(done);
   const auto& described = *static_cast<const Kernel*>(kernel);
-  Flight::start(std::make_unique<Flight>(described, context, kept ? Done::take(done) : Done::borrow(done),
-                                         described.eager || !kept));
+  Flight::start(described, context, kept ? Done::take(done) : Done::borrow(done), described.eager || !kept);
 }
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }

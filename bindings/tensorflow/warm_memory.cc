@@ -30,8 +30,13 @@ void* WarmMemory::take(std::size_t bytes) {
   return ::operator new(bytes, kAlignment, std::nothrow);
 }
 
-void WarmMemory::give_back(void* memory, std::size_t bytes) {
-  std::list<Block> surplus = {{.memory = memory, .bytes = bytes}};
+void WarmMemory::give_back(void* memory, std::size_t bytes) noexcept {
+  std::list<Block> surplus;
+  try {
+    surplus.push_back({.memory = memory, .bytes = bytes});
+  } catch (const std::bad_alloc&) {
+    return ::operator delete(memory, kAlignment);
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes <= most_) {

@@ -22,7 +22,7 @@ class WarmMemory {
 
   // Aligned for any use of TensorFlow's; null when there is none. The content is anything.
   void* take(std::size_t bytes);
-  void give_back(void* memory, std::size_t bytes);
+  void give_back(void* memory, std::size_t bytes) noexcept;
   [[nodiscard]] std::size_t kept() const;
 
  private:

@@ -111,7 +111,7 @@ distrun_session* const session = reinterpret_cast<distrun_session*>(&session_mem
 class CountedFlight final : public Flight {
  public:
   explicit CountedFlight(std::atomic<int>& completed) : completed_(completed) {}
-  void complete() override {
+  void complete() noexcept override {
     ++completed_;
     completed_.notify_all();
     delete this;

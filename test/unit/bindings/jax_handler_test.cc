@@ -176,7 +176,7 @@ TEST_CASE("a name is one call's at a time, and passes on in order") {
   auto second = std::make_unique<int>(2);
   auto third = std::make_unique<int>(3);
   int prepared = 0;
-  const auto before = [&] { ++prepared; };
+  const auto before = [&](int) { ++prepared; };
   CHECK(names.claim("x", 10, mine, before) == Claim::kMine);
   CHECK(mine != nullptr);
   CHECK(names.claim("x", 11, second, before) == Claim::kLater);
@@ -194,7 +194,7 @@ TEST_CASE("one run of a program cannot have a name in flight twice") {
   auto mine = std::make_unique<int>(1);
   auto other = std::make_unique<int>(2);
   auto again = std::make_unique<int>(3);
-  const auto before = [] {};
+  const auto before = [](int) {};
   CHECK(names.claim("x", 10, mine, before) == Claim::kMine);
   CHECK(names.claim("x", 10, other, before) == Claim::kTwiceInOneRun);
   CHECK(other != nullptr);
