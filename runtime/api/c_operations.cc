@@ -80,6 +80,11 @@ Status check_op(const distrun_op& op, std::uint32_t size) {
   if (op.device_type == 1 && (op.device_index < 0 || op.device_index > std::numeric_limits<std::int16_t>::max())) {
     return refuse(op, "there is no device number " + std::to_string(op.device_index));
   }
+  // As the struct is without them. A result that is 0 by wish goes with one of them.
+  const bool reduces = op.kind == DISTRUN_ALLREDUCE || op.kind == DISTRUN_REDUCESCATTER;
+  if (reduces && op.prescale == 0 && op.postscale == 0) {
+    return refuse(op, "prescale and postscale are 0, so the result would be 0: set both, to 1.0 for none");
+  }
   if (has_splits(op, size) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");
   return check_shape(op);
 }

@@ -245,6 +245,19 @@ TEST_CASE("what is wrong is refused at once, with a sentence") {
   op = make_op(DISTRUN_ALLREDUCE, "bad", &value, negative);
   CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
   CHECK(distrun_enqueue(nullptr, &op, 1, &handle) == DISTRUN_NOT_INITIALIZED);
+  for (const distrun_kind kind : {DISTRUN_ALLREDUCE, DISTRUN_REDUCESCATTER}) {
+    op = make_op(kind, "unscaled", &value, shape);
+    op.prescale = op.postscale = 0;
+    CHECK(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
+    CHECK(std::strstr(last_error().message, "tensor 'unscaled': prescale and postscale are 0") != nullptr);
+  }
+  op = make_op(DISTRUN_ALLREDUCE, "zero by wish", &value, shape);
+  op.postscale = 0;
+  value = 1;
+  REQUIRE(distrun_enqueue(g_session->get(), &op, 1, &handle) == DISTRUN_OK);
+  CHECK(distrun_wait(handle, 30.0) == DISTRUN_OK);
+  CHECK(value == 0);
+  distrun_release(handle);
   CHECK(distrun_wait(nullptr, 1.0) == DISTRUN_INVALID_ARGUMENT);
 }
 

@@ -131,7 +131,7 @@ typedef struct distrun_op {
   const void* input;
   void* output; /* allreduce, broadcast: same size as input, may equal it. reducescatter: this rank's share, apart from
                  * the input. allgather, alltoall: NULL, see distrun_result */
-  double prescale; /* allreduce, reducescatter; 1.0 for none */
+  double prescale; /* allreduce, reducescatter: set both, to 1.0 for none; 0 in both is refused */
   double postscale;
   int32_t process_set;   /* 0 is the global one */
   int32_t group;         /* at most 4096 operations of one call with the same group >= 0 run all or none; -1: none */
