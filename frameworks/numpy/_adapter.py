@@ -31,8 +31,17 @@ def code_of(dtype: np.dtype[Any]) -> int:
     return code
 
 
+def _refuse_mask(value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            "a masked array would travel without its mask; pass what its filled() gives, "
+            "and numpy.ma.getmaskarray() of it as an array of its own."
+        )
+
+
 def to_array(value: Any) -> Array:
     """An array for anything array-like; byte order is made the machine's."""
+    _refuse_mask(value)
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
@@ -58,6 +67,7 @@ class NumpyAdapter:
     def writable(self, tensor: Array) -> None:
         if not isinstance(tensor, np.ndarray):
             raise ValueError(f"the in-place forms need a NumPy array, not {type(tensor).__name__}.")
+        _refuse_mask(tensor)
         if not tensor.flags.writeable:
             raise ValueError("the array is read-only; use the form that returns a new array.")
 

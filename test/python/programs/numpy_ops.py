@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,17 @@ def check_what_is_refused_here_leaves_the_others_unharmed() -> None:
         hvd.allreduce(constant, average=True, op=hvd.Sum, name="refused")
     with raises(NotImplementedError, "Average"):
         hvd.allreduce(constant, op=hvd.Adasum, name="refused")
+    masked = np.ma.array([1.0, 1e30], mask=[False, True])
+    forms: tuple[Callable[[Any], object], ...] = (
+        hvd.allreduce,
+        hvd.allreduce_,
+        hvd.allgather,
+        lambda array: hvd.broadcast_(array, 0),
+        lambda array: hvd.grouped_allreduce([constant, array]),
+    )
+    for form in forms:
+        with raises(ValueError, "a masked array", "filled()"):
+            form(masked)
     array = mine((3,), np.float64)
     handle = hvd.allreduce_async_(array, name="resize")
     with raises(ValueError, "resize"):
@@ -147,6 +159,9 @@ def check_compression() -> None:
     result = hvd.allreduce(array, op=hvd.Sum, compression=hvd.Compression.fp16)
     assert result.dtype == np.float64
     np.testing.assert_array_equal(result, everyone((5,), np.float64).sum(axis=0))
+    # What half precision does not hold must be gone, or nothing was compressed.
+    fine = np.full(3, 1 + 2**-12)
+    assert hvd.allreduce(fine, op=hvd.Max, compression=hvd.Compression.fp16).tolist() == [1.0] * 3
 
 
 def check_many_at_once_in_another_order() -> None:
