@@ -9,8 +9,6 @@
 namespace distrun::engine {
 namespace {
 
-// However long something stalls already, it is reported so often.
-constexpr Duration kLongestSilence = std::chrono::minutes(10);
 // So long may ranks wait for one another before it is an error, where no warning is asked for.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
@@ -21,11 +19,9 @@ bool is_reported(const PendingTensor& tensor) { return tensor.reported != tensor
 
 }  // namespace
 
-// Each time after as long again as it has waited already, so that hours of waiting are few lines.
 TimePoint Coordinator::next_report(TimePoint since, TimePoint reported) const {
   const Duration warning = options_.stall_warning;
-  if (warning == Duration::zero()) return TimePoint::max();
-  return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
+  return warning == Duration::zero() ? TimePoint::max() : next_warning(since, reported, warning);
 }
 
 Duration Coordinator::patience() const {

@@ -13,6 +13,7 @@ constexpr std::uint64_t kAlive = 0;
 constexpr std::uint64_t kClock = 1;
 constexpr std::uint64_t kOverdue = 2;  // as kAlive; something at the asking side is past stall_shutdown_time
 constexpr std::uint64_t kPatient = 3;  // the same, but it only waits
+constexpr std::uint64_t kTold = 4;     // of a pong: the leader answers, and warns of what runs for too long itself
 
 // While there are timers the loop wakes so often. So if it has not seen the clock for much longer, it was kept from it.
 constexpr Duration kHeartbeat = std::chrono::seconds(1);
@@ -75,7 +76,11 @@ std::optional<OldestWork> EngineLoop::oldest_work() const {
   };
   TimePoint since;
   if (const Tensor* running = executor_.oldest(since)) {
-    return OldestWork{.what = name(*running), .since = since, .running = true};
+    const bool on_gpu = running->signature().device == DeviceType::kCuda;
+    const ProcessSet* set = sets_.find(running->submission().process_set);
+    const bool with_leader = set == nullptr || set->index_of(0) >= 0;
+    return OldestWork{
+        .what = name(*running), .since = since, .running = true, .on_gpu = on_gpu, .with_leader = with_leader};
   }
   // Engines agree on it without their programs, so it takes long only if one does not answer.
   if (stopping_since_) return OldestWork{.what = "should_stop()", .since = *stopping_since_, .running = true};
@@ -102,7 +107,9 @@ void EngineLoop::say(int rank, Message message) {
 
 void EngineLoop::answer(int from, const message::Ping& ping) {
   const TimePoint now = Clock::now();
-  say(from, message::Pong{.number = ping.number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)});
+  const bool tells = leader_ && ping.number != kClock && watchdog_.tells(oldest_work(), now);
+  const std::uint64_t number = tells ? kTold : ping.number;
+  say(from, message::Pong{.number = number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)});
   if (!leader_ || ping.number == kClock) return;
   using Asked = Watchdog::Asked;
   watchdog_.asked(now, ping.number == kOverdue   ? Asked::kOverdue
@@ -112,6 +119,7 @@ void EngineLoop::answer(int from, const message::Ping& ping) {
 
 void EngineLoop::hear_answer(int from, const message::Pong& pong) {
   if (!leader_) detector_.forgive(from);
+  if (pong.number == kTold) watchdog_.told();
   if (pong.number != kClock) return watchdog_.answered(from);
   if (!leader_) return;
   auto& clock = clocks_.at(static_cast<std::size_t>(from));

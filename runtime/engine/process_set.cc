@@ -28,4 +28,9 @@ ProcessSet* ProcessSets::find(int id) {
   return found == sets_.end() ? nullptr : &found->second;
 }
 
+const ProcessSet* ProcessSets::find(int id) const {
+  const auto found = sets_.find(id);
+  return found == sets_.end() ? nullptr : &found->second;
+}
+
 }  // namespace distrun::engine

@@ -28,6 +28,7 @@ class ProcessSets {
 
   ProcessSet& add(int id, std::vector<int> members);
   [[nodiscard]] ProcessSet* find(int id);
+  [[nodiscard]] const ProcessSet* find(int id) const;
   void remove(int id) { sets_.erase(id); }  // destroys its backends; nothing may be in flight on them
   [[nodiscard]] std::map<int, ProcessSet>& all() { return sets_; }
 

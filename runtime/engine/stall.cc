@@ -12,6 +12,7 @@ namespace distrun::engine {
 namespace {
 
 constexpr std::size_t kNamesShown = 6;
+constexpr Duration kLongestSilence = std::chrono::minutes(10);
 
 struct Wait {
   std::vector<int> missing;
@@ -113,6 +114,10 @@ Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, cons
   error.message = "tensor '" + tensor.name + "': " + party(tensor) + ", but " + party(rival) +
                   "; call the same operation, on as many tensors, under one name on every rank";
   return Status(std::move(error));
+}
+
+TimePoint next_warning(TimePoint since, TimePoint told, Duration warning) {
+  return told + std::clamp(told - since, warning, std::max(warning, kLongestSilence));
 }
 
 std::string seconds_text(Duration duration) {

@@ -1,6 +1,8 @@
 #include "runtime/engine/watchdog.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "runtime/engine/mismatch.h"
@@ -48,6 +50,7 @@ void Watchdog::stood_still(const StandStill& gap) {
   gaps_.push_back(gap);
   if (asked_at_) asked_at_ = gap.moved(*asked_at_);
   last_ = gap.moved(last_);
+  warned_ = gap.moved(warned_);
   for (auto& [rank, since] : silent_since_) since = gap.moved(since);
 }
 
@@ -88,7 +91,7 @@ Watchdog::Actions Watchdog::check(const Work& in_flight, TimePoint now) {
 }
 
 Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint now) {
-  wanted_ = false;
+  wanted_ = told_ = false;
   last_ = now;
   asked_at_ = now;
   silent_ = peers_;
@@ -99,25 +102,56 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
   asked_at_.reset();
   Actions actions;
-  const std::string silence = silence_text(now);
-  const std::string nobody = options_.rank == 0 ? "; all ranks that could be asked answer" : "; rank 0 answers";
-  if (work && work->running) {
-    actions.warnings.push_back(work->what + " has been running for " + seconds_text(now - work->since) +
-                               (silence.empty() ? nobody : "; " + silence));
-  } else if (!silent_.empty()) {
-    actions.warnings.push_back(silence + (work ? " while " + work->what + " waits" : ""));
-  }
+  if (due(work, now)) actions.warnings.push_back(warning_text(work, now));
   actions.abort = judge(work, now);
   asked_overdue_ = asked_patient_ = false;
   return actions;
 }
 
-// As long as all of them have been silent.
-std::string Watchdog::silence_text(TimePoint now) const {
-  if (silent_.empty()) return "";
+// What a weekend's hang says on thousands of ranks fills a disk. So a rank tells it as the coordinator does, at the
+// question nearest to the time, and a member has nothing to add to a leader that tells. A silent rank that no warning
+// has named yet is news.
+bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
+  const bool runs = work && work->running;
+  const bool told = told_ && work && work->with_leader;
+  if (options_.warning == Duration::zero() || (silent_.empty() && (!runs || told))) return false;
+  const TimePoint since = runs ? work->since : now - silence(now);
+  const bool first = warned_ < since;
+  if (first) named_.clear();
+  const auto is_named = [this](int rank) { return std::find(named_.begin(), named_.end(), rank) != named_.end(); };
+  const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
+  const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
+  if (!first && !(runs && news) && !late) return false;
+  std::copy_if(silent_.begin(), silent_.end(), std::back_inserter(named_), std::not_fn(is_named));
+  warned_ = last_;
+  return true;
+}
+
+// At half the time to the first warning already: the member that asks may have begun a little earlier.
+bool Watchdog::tells(const Work& in_flight, TimePoint now) const {
+  const Work work = counted(in_flight);
+  return work && work->running && now - work->since >= options_.warning / 2;
+}
+
+std::string Watchdog::warning_text(const std::optional<OldestWork>& work, TimePoint now) const {
+  const std::string silence = silence_text(now);
+  if (!work || !work->running) return silence + (work ? " while " + work->what + " waits" : "");
+  const std::string nobody = options_.rank == 0 ? "all ranks that could be asked answer" : "rank 0 answers";
+  return work->what + " has been running for " + seconds_text(now - work->since) +
+         (work->on_gpu ? ", or has waited for what this rank's GPU does before it; " : "; ") +
+         (silence.empty() ? nobody : silence);
+}
+
+// For which all of them have been silent.
+Duration Watchdog::silence(TimePoint now) const {
   Duration silence = Duration::max();
   for (const int rank : silent_) silence = std::min(silence, now - silent_since_.at(rank));
-  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(silence) +
+  return silence;
+}
+
+std::string Watchdog::silence_text(TimePoint now) const {
+  if (silent_.empty()) return "";
+  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(silence(now)) +
          " (stopped, overloaded or unreachable)";
 }
 

@@ -1,7 +1,7 @@
 // Is everybody still there? The coordinator names ranks that have not submitted a tensor; this finds ranks that do not
 // answer at all (stopped, swapped out, unreachable), also while data moves and also if it is the leader. It asks only
 // after something has been in flight for the stall warning time, or for the stall shutdown time where that is shorter
-// or the warning is off, so an idle job sends nothing. Pure.
+// or the warning is off, so an idle job sends nothing. It asks evenly, and tells what it finds ever less often. Pure.
 #pragma once
 
 #include <map>
@@ -26,7 +26,9 @@ struct WatchdogOptions {
 struct OldestWork {
   std::string what;  // "allreduce 'x'"
   TimePoint since;
-  bool running = false;  // agreed on, and its data moves (or does not)
+  bool running = false;     // agreed on, and its data moves (or does not)
+  bool on_gpu = false;      // it is in the GPU's queue, perhaps behind what the program computes
+  bool with_leader = true;  // the leader is in its process set
 };
 
 class Watchdog {
@@ -47,6 +49,11 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
+  // At a member, before answered(): the leader tells of an operation that runs for too long. One that it is not in is
+  // another.
+  void told() { told_ = true; }
+  // At the leader, for its answer to a member.
+  [[nodiscard]] bool tells(const std::optional<OldestWork>& in_flight, TimePoint now) const;
   // At the leader: a member asked, so it misses something; look who else is silent. `why`: it is past the limit, so
   // that a silent rank ends the job although nothing here may be waiting for it; if what it misses only waits, one that
   // is silent for the whole limit.
@@ -69,6 +76,9 @@ class Watchdog {
   [[nodiscard]] std::vector<int> given_up(TimePoint now) const;
   [[nodiscard]] bool over(const std::optional<OldestWork>& work, TimePoint now) const;
   Actions conclude(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] std::string warning_text(const std::optional<OldestWork>& work, TimePoint now) const;
+  bool due(const std::optional<OldestWork>& work, TimePoint now);
+  [[nodiscard]] Duration silence(TimePoint now) const;
 
   const WatchdogOptions options_;
   std::vector<int> peers_;  // whom this rank can ask: the leader all others, the others the leader
@@ -77,6 +87,9 @@ class Watchdog {
   std::vector<StandStill> gaps_;           // in order, since something has been in flight without a pause
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
+  TimePoint warned_{};
+  std::vector<int> named_;  // silent ranks in the warnings about what runs
+  bool told_ = false;       // by the leader, in its answer to the last question
   bool wanted_ = false;
   bool asked_overdue_ = false;
   bool asked_patient_ = false;

@@ -214,6 +214,38 @@ TEST_CASE("whichever rank is silent, in whatever the others do, all of them name
   }
 }
 
+TEST_CASE("what hangs is told by rank 0 for all that are in it, and by the others where it is not") {
+  std::atomic<bool> held{true};
+  EngineJob job(
+      {.ranks = 4, .settings = {.stall_warning_time = 1}, .backend = {.holds = [&](int) { return held.load(); }}});
+  const auto told = [&](const std::string& text, const std::string& end = "") {
+    const auto warnings = job.warnings();
+    return std::count_if(warnings.begin(), warnings.end(),
+                         [&](const std::string& line) { return has(line, text) && has(line, end); });
+  };
+  job.run([&](int rank, Engine& engine) {
+    const auto with_leader = engine.add_process_set({0, 1}, false, deadline_after(40));
+    const auto without = engine.add_process_set({2, 3}, false, deadline_after(40));
+    std::vector<float> memory(4, 1);
+    const Submission one{.name = rank < 2 ? "with" : "without",
+                         .shape = {4},
+                         .process_set = rank < 2 ? *with_leader : *without,
+                         .input = memory.data(),
+                         .output = memory.data()};
+    const HandlePtr handle = test::submit(engine, one);
+    // By its second line the others have asked as well.
+    const auto all_told = [&] { return told("'with' has been running") >= 2 && told("'without' has been") >= 2; };
+    const TimePoint end = deadline_after(40);
+    while (!all_told() && Clock::now() < end) (void)engine.wait_all(std::span(&handle, 1), deadline_after(0.05));
+    EXPECT(all_told());
+    held.store(false);
+    job.wait_set(rank).wake();
+    EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(40)));
+    EXPECT_OK(handle->status());
+  });
+  CHECK(told("'with' has been running", "rank 0 answers") == 0);
+}
+
 TEST_CASE("where a peer goes while rank 0 is silent, both are named: one may have gone because of the other") {
   EngineJob job({.ranks = 3,
                  .background_thread = false,  // so a rank that does not wait is as good as stopped

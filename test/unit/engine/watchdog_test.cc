@@ -34,17 +34,95 @@ TEST_CASE("the leader asks everybody, the others ask the leader") {
   CHECK(member.check(work(false), at(10)).ping == std::vector<int>{0});
 }
 
-TEST_CASE("who does not answer is named, again and again") {
-  Watchdog dog(options(0));
-  for (int round = 1; round <= 3; ++round) {
-    CHECK(dog.check(work(true), at(10 * round)).ping.size() == 2);
-    dog.answered(1);
-    const auto actions = dog.check(work(true), at(10 * round + 1));
-    REQUIRE(actions.warnings.size() == 1);
-    CHECK(has(actions.warnings[0], "allreduce 'x' has been running for"));
-    CHECK(has(actions.warnings[0], "rank 2 (node1) did not answer"));
-    CHECK(actions.abort.ok());
+// The questions from 10 s on, one a warning's time after the other, in a hang; the seconds at which one warned.
+std::vector<int> warned_at(Watchdog& dog, const std::optional<OldestWork>& hanging, const std::vector<int>& answering,
+                           int until, bool told = false) {
+  std::vector<int> seconds_of;
+  for (int second = 10; second < until; second += 10) {
+    CHECK_FALSE(dog.check(hanging, at(second)).ping.empty());
+    if (told) dog.told();
+    for (const int rank : answering) dog.answered(rank);
+    if (!dog.check(hanging, at(second + 1)).warnings.empty()) seconds_of.push_back(second);
   }
+  return seconds_of;
+}
+
+TEST_CASE("who does not answer is named, again and again, but ever less often") {
+  Watchdog dog(options(0));
+  dog.check(work(true), at(10));
+  dog.answered(1);
+  const auto actions = dog.check(work(true), at(11));
+  REQUIRE(actions.warnings.size() == 1);
+  CHECK(has(actions.warnings[0], "allreduce 'x' has been running for 11.0 s; rank 2 (node1) did not answer"));
+  CHECK(actions.abort.ok());
+  Watchdog again(options(0));
+  CHECK(warned_at(again, work(true), {1}, 2000) == std::vector{10, 20, 40, 80, 160, 320, 640, 1240, 1840});
+  // One question later than due would be, too late by nothing but the loop's own delay.
+  Watchdog jitter(options(0));
+  jitter.check(work(true), at(10) + std::chrono::milliseconds(3));
+  CHECK(jitter.check(work(true), at(12)).warnings.size() == 1);
+  jitter.check(work(true), at(20) + std::chrono::milliseconds(4));
+  CHECK(jitter.check(work(true), at(22)).warnings.size() == 1);
+}
+
+TEST_CASE("what is new in a hang is told at once: a rank that no warning has named yet, another operation") {
+  Watchdog dog(options(0));
+  CHECK(warned_at(dog, work(true), {1, 2}, 70) == std::vector{10, 20, 40});
+  const auto ask = [&](const OldestWork& hanging, int second, const std::vector<int>& answering) {
+    dog.check(hanging, at(second));
+    for (const int rank : answering) dog.answered(rank);
+    return dog.check(hanging, at(second + 1)).warnings;
+  };
+  CHECK(has(ask(work(true), 70, {2}).at(0), "rank 1 (node0) did not answer"));
+  CHECK(ask(work(true), 80, {1, 2}).empty());
+  CHECK(ask(work(true), 90, {2}).empty());  // known
+  CHECK(has(ask(work(true), 100, {1}).at(0), "rank 2 (node1) did not answer"));
+  OldestWork other = work(true);
+  other.since = at(101);
+  CHECK(has(ask(other, 111, {2}).at(0), "has been running for 11.0 s; rank 1 (node0)"));
+}
+
+TEST_CASE("a member says nothing about what the leader tells, and what nobody else tells") {
+  Watchdog told(options(2));
+  CHECK(warned_at(told, work(true), {0}, 2000, true).empty());
+  told.check(work(true), at(2000));  // which is silent now
+  CHECK(has(told.check(work(true), at(2001)).warnings.at(0), "rank 0 (node0) did not answer"));
+  OldestWork apart = work(true);  // in a process set without the leader, whose own work hangs too
+  apart.with_leader = false;
+  Watchdog other(options(2));
+  CHECK(warned_at(other, apart, {0}, 100, true) == std::vector{10, 20, 40, 80});
+  Watchdog alone(options(2));  // or the leader's part of it has completed
+  CHECK(warned_at(alone, work(true), {0}, 100) == std::vector{10, 20, 40, 80});
+  Watchdog waiting(options(2));  // the coordinator's to report, unless it is silent
+  CHECK(warned_at(waiting, work(false), {0}, 100).empty());
+  Watchdog cut_off(options(2));
+  CHECK(warned_at(cut_off, work(false), {}, 100) == std::vector{10, 20, 30, 50, 90});
+
+  Watchdog leader(options(0));
+  CHECK(leader.tells(work(true), at(9)));  // who asks may have begun a little earlier
+  CHECK_FALSE(leader.tells(work(true), at(1)));
+  CHECK_FALSE(leader.tells(work(false), at(100)));
+  CHECK_FALSE(leader.tells(std::nullopt, at(100)));
+}
+
+TEST_CASE("what runs on a GPU may wait for the GPU, and the warning says so") {
+  Watchdog dog(options(0));
+  OldestWork on_gpu = work(true);
+  on_gpu.on_gpu = true;
+  dog.check(on_gpu, at(10));
+  dog.answered(1);
+  dog.answered(2);
+  CHECK(dog.check(on_gpu, at(11)).warnings.at(0) ==
+        "allreduce 'x' has been running for 11.0 s, or has waited for what this rank's GPU does before it; all ranks "
+        "that could be asked answer");
+}
+
+TEST_CASE("no warnings are wanted: none comes of a question at the limit") {
+  Watchdog dog({.rank = 0, .hosts = {"a", "b"}, .shutdown = seconds(5)});
+  dog.check(work(true), at(5));
+  const Watchdog::Actions end = dog.check(work(true), at(6));
+  CHECK(end.warnings.empty());
+  CHECK(end.abort.info().ranks == std::vector<int>{1});
 }
 
 TEST_CASE("a tensor that waits for ranks that answer is the coordinator's to report") {
