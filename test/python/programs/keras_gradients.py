@@ -56,7 +56,7 @@ def check_values_of_variables_are_the_largest_of_the_ranks() -> None:
     value, kept, weight = (keras.Variable([1.0, 2.0]) for _ in range(3))
     value.overwrite_with_gradient = kept.overwrite_with_gradient = True
     given = [keras.ops.convert_to_tensor([100_000.0 * (hvd.rank() + 1), -1.0 - hvd.rank()]) for _ in range(2)]
-    given.append(keras.ops.convert_to_tensor([1.0 + 2.0**-12, 2.0]))  # 1.0 in float16
+    given.append(keras.ops.convert_to_tensor([1.0 + 2.0**-12 * (hvd.size() > 1), 2.0]))  # 1.0 in float16
     reduction = Reduction("fp16", ReduceOp.SUM, prescale=0.5, postscale=4.0, local={id(kept): kept})
     found = [keras.ops.convert_to_numpy(one) for one in reduction.reduce(given, [value, kept, weight])]
     assert found[0].tolist() == [100_000.0 * hvd.size(), -1.0]
@@ -150,16 +150,22 @@ def check_rows_of_a_table() -> None:
         return
     import tensorflow as tf
 
-    size, mean = hvd.size(), (hvd.size() + 1) / 2
-    table = tf.Variable(tf.zeros([size + 1, 1]))
-    rows = tf.IndexedSlices(tf.fill([2, 1], hvd.rank() + 1.0), tf.constant([hvd.rank(), size]), tf.shape(table))
-    wanted = np.array([*((rank + 1) / size for rank in range(size)), mean])[:, None]
-    for as_dense in (False, True):
-        for op, factor in ((ReduceOp.AVERAGE, 1.0), (ReduceOp.SUM, size)):
-            reduction = Reduction(op=op, prescale=0.5, postscale=4.0, sparse_as_dense=as_dense)
-            [found] = reduction.reduce([rows], [table])
-            assert isinstance(found, tf.IndexedSlices) != (as_dense and size > 1)
-            np.testing.assert_allclose(tf.convert_to_tensor(found), wanted * factor * 2, rtol=1e-6)
+    ours = hvd.add_process_set([0, 2]) if hvd.size() > 2 else hvd.global_process_set
+    for members in dict.fromkeys((hvd.global_process_set, ours)):
+        if not members.included():
+            continue
+        size, theirs = members.size(), [float(rank + 1) for rank in members.ranks]
+        table, places = tf.Variable(tf.zeros([size + 1, 1])), tf.constant([members.rank(), size])
+        rows = tf.IndexedSlices(tf.fill([2, 1], hvd.rank() + 1.0), places, tf.shape(table))
+        wanted = np.array([*theirs, sum(theirs)])[:, None] * 2
+        for as_dense in (False, True):
+            for op, divisor in ((ReduceOp.AVERAGE, size), (ReduceOp.SUM, 1)):
+                reduction = Reduction(op=op, prescale=0.5, postscale=4.0, sparse_as_dense=as_dense, process_set=members)
+                [found] = reduction.reduce([rows], [table])
+                assert isinstance(found, tf.IndexedSlices) != (as_dense and size > 1)
+                np.testing.assert_allclose(tf.convert_to_tensor(found), wanted / divisor, rtol=1e-6)
+    if ours is not hvd.global_process_set:
+        hvd.remove_process_set(ours)
 
 
 def check_an_embedding() -> None:
