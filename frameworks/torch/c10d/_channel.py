@@ -48,6 +48,15 @@ class Channel:
         shown = ", ".join(map(str, self.members[:8]))
         return f"the group of ranks {shown}{', ...' if len(self.members) > 8 else ''}"
 
+    def place(self, rank: int) -> int:
+        """The rank in the group itself; ValueError if there is none: torch passes group_src and group_dst unchecked."""
+        if not 0 <= rank < len(self.members):
+            raise ValueError(
+                f"{self} has no rank {rank} of its own: group_src, group_dst and a root are ranks in the group, "
+                f"0 to {len(self.members) - 1}."
+            )
+        return rank
+
     def start(
         self,
         kind: Kind,

@@ -179,7 +179,7 @@ class DistrunProcessGroup(_ProcessGroup):
     ) -> DistrunWork:
         """In place on the root; the other members' tensors do not change."""
         tensors, opts = as_list(tensors), asked(opts, op, root, timeout)
-        handle = _moves.reduce(self._channel, tensors, reduction(opts), root_rank(opts))
+        handle = _moves.reduce(self._channel, tensors, reduction(opts), self._root(opts))
         return self._work("reduce", handle, tensors, opts)
 
     def broadcast(
@@ -192,7 +192,7 @@ class DistrunProcessGroup(_ProcessGroup):
     ) -> DistrunWork:
         """In place."""
         tensors, opts = as_list(tensors), asked(opts, root=root, timeout=timeout)
-        return self._work("broadcast", _moves.broadcast(self._channel, tensors, root_rank(opts)), tensors, opts)
+        return self._work("broadcast", _moves.broadcast(self._channel, tensors, self._root(opts)), tensors, opts)
 
     def allgather(
         self,
@@ -289,7 +289,7 @@ class DistrunProcessGroup(_ProcessGroup):
         rows, tensors = as_lists(outputs, inputs)
         opts = asked(opts, root=root, timeout=timeout)
         found = list(rows[0]) if rows else []
-        handle = _moves.gather(self._channel, found, tensors[0], root_rank(opts))
+        handle = _moves.gather(self._channel, found, tensors[0], self._root(opts))
         return self._work("gather", handle, found, opts)
 
     def scatter(
@@ -304,7 +304,7 @@ class DistrunProcessGroup(_ProcessGroup):
         """inputs: on the root a tensor for each member, in a list of lists if outputs is a list; elsewhere nothing."""
         rows, tensors = as_lists(inputs, outputs)
         opts = asked(opts, root=root, timeout=timeout)
-        handle = _moves.scatter(self._channel, tensors[0], rows[0] if rows else [], root_rank(opts))
+        handle = _moves.scatter(self._channel, tensors[0], rows[0] if rows else [], self._root(opts))
         return self._work("scatter", handle, list(tensors), opts)
 
     def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> DistrunWork:
@@ -337,6 +337,9 @@ class DistrunProcessGroup(_ProcessGroup):
             "recv from any source: distrun matches messages by their senders; name it, recv(tensor, src=RANK), or "
             f"receive in a gloo group beside this one: {GLOO_BESIDE}."
         )
+
+    def _root(self, opts: Any) -> int:
+        return self._channel.place(root_rank(opts))
 
     def _message(self, what: str, handle: InFlight, tensors: list[Tensor]) -> DistrunWork:
         text = f"{what} in {self._channel}"

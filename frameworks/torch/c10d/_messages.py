@@ -6,12 +6,12 @@ not wait for it: until then messages lie here, and a thread waits.
 
 from __future__ import annotations
 
+import bisect
 import collections
-import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from distrun import _session, errors
 from distrun._operations import Handle
@@ -30,20 +30,47 @@ class Messages:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._numbers: dict[tuple[int, int, int], Iterator[int]] = collections.defaultdict(itertools.count)
+        self._sent: dict[tuple[int, int], Counts] = collections.defaultdict(Counts)
 
     def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
         """Hands a message over; `begin` does, with the set of the two and the message's name. Never blocks."""
         if sender == receiver:
             raise ValueError(f"rank {sender} cannot send to itself: use tensor.clone() or copy_().")
         group = self._channel.members
-        source, target = group[sender], group[receiver]
-        number = next(self._numbers[sender, receiver, tag])
+        source, target = group[self._channel.place(sender)], group[self._channel.place(receiver)]
+        number = self._sent[sender, receiver].take(tag)
         name = f"c10d.{self._channel.label}.message{number}.from{source}.to{target}.tag{tag}"
         if len(group) == 2:
             return begin(self._channel, name)
         peer = target if source == group[self._channel.position] else source
         return _pair(peer).start(lambda channel: begin(channel, name))
+
+
+class Counts:
+    """How often each tag came so far, for as long as the group lives. Neighbouring tags that came equally often are
+    kept as one, so a program whose tags count up (its steps) needs no more memory with each of them."""
+
+    def __init__(self) -> None:
+        self._begins: list[float] = [float("-inf")]  # of tags that came equally often
+        self._counts = [0]
+
+    def take(self, tag: int) -> int:
+        """How often it came before; it comes once more."""
+        here, after = self._begin(tag), self._begin(tag + 1)
+        before = self._counts[here]
+        self._counts[here] += 1
+        for begin in (after, here):
+            if self._counts[begin] == self._counts[begin - 1]:
+                del self._begins[begin], self._counts[begin]
+        return before
+
+    def _begin(self, tag: int) -> int:
+        """Where the tags from this one on are kept."""
+        place = bisect.bisect_left(self._begins, tag)
+        if place == len(self._begins) or self._begins[place] != tag:
+            self._begins.insert(place, tag)
+            self._counts.insert(place, self._counts[place - 1])
+        return place
 
 
 class _Pair:

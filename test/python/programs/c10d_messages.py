@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +17,7 @@ from torch import nn
 
 import distrun
 import distrun.torch.c10d  # registers the backend
+from distrun.torch.c10d._messages import Counts
 
 warnings.simplefilter("ignore", FutureWarning)
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.uint16)
@@ -118,6 +121,20 @@ def check_messages_of_one_tag_keep_their_order() -> None:
     both(several, "order")
 
 
+def check_counts_of_tags() -> None:
+    """As one number for each, in the memory of a few where the tags go up."""
+    for tags in (range(20), (-1, 5), (0, 2, 4, 2**31)):
+        chosen, counts, expected = random.Random(1), Counts(), Counter[int]()
+        for _ in range(500):
+            tag = chosen.choice(tags)
+            assert counts.take(tag) == expected[tag]
+            expected[tag] += 1
+    steps = Counts()
+    for step in range(1000):
+        assert [steps.take(tag) for tag in (step, step, 10**6 - step)] == [0, 1, 0]
+        assert len(steps._begins) < 8
+
+
 def check_batches() -> None:
     def batch(group: Any) -> list[torch.Tensor]:
         found = [torch.zeros(2) for _ in range(SIZE)]
@@ -180,6 +197,11 @@ def check_what_is_refused() -> None:
     if RANK == 0:
         with raises(ValueError, "layout"):
             dist.send(torch.eye(2).to_sparse(), 1)
+    for place in (-1, SIZE):
+        with raises(ValueError, f"has no rank {place} of its own"):
+            dist.group.WORLD.send([torch.zeros(1)], place)
+        with raises(ValueError, f"has no rank {place} of its own"):
+            dist.group.WORLD.recv([torch.zeros(1)], place)
     dist.barrier()
 
 

@@ -330,6 +330,15 @@ def check_what_a_group_refuses() -> None:
     ):
         with raises(ValueError, "a list of tensors and a tensor"):
             call()
+    for root in (-1, SIZE):  # torch hands group_dst and group_src on as they are
+        for call in (
+            lambda root=root: dist.reduce(tensor, group_dst=root),
+            lambda root=root: dist.broadcast(tensor, group_src=root),
+            lambda root=root: dist.gather(rows[0], group_dst=root),
+            lambda root=root: group.scatter([rows[0]], [], root=root),
+        ):
+            with raises(ValueError, f"has no rank {root} of its own", f"0 to {SIZE - 1}"):
+                call()
     with raises(TypeError, "leave opts out"):
         group.allreduce(tensor, dist.AllreduceOptions(), op=dist.ReduceOp.MAX)
     assert not group.supports_tensor_alloc(torch.device("cpu"))
