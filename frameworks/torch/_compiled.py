@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import Call, call, grouped_call, reduction, share_of, split_rows
+from distrun._collectives import Call, call, grouped_call, reduce_op, reduction, share_of, split_rows
 from distrun.process_sets import ProcessSet, find, registered_id
 from torch._library.effects import EffectType
 
@@ -209,10 +209,10 @@ for _each in (_allreduce_grad, _allgather_grad, _broadcast_grad, _reducescatter_
 
 
 def _op_number(op: int | None, average: bool | None) -> int:
-    """As reduce_op() chooses; a wrong number is refused when the operator runs."""
-    if average is not None:
+    """What reduce_op() chooses or refuses, without its warning of `average`, which would end the graph."""
+    if op is None and isinstance(average, bool):
         return _AVERAGE if average else _SUM
-    return _AVERAGE if op is None else int(op)
+    return int(reduce_op(op, average))
 
 
 def allreduce(
@@ -230,8 +230,7 @@ def reducescatter(
     """`scales`: prescale_factor, postscale_factor."""
     prescale, postscale = scales
     members = registered_id(process_set)
-    number = _op_number(op, None)
-    return _reducescatter(tensors, name or "", grouped, members, number, float(prescale), float(postscale))
+    return _reducescatter(tensors, name or "", grouped, members, int(reduce_op(op)), float(prescale), float(postscale))
 
 
 def allgather(tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet) -> list[torch.Tensor]:
@@ -248,6 +247,6 @@ def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: P
     """The output; with splits the pair of it and the received rows."""
     rows = splits
     if splits is not None and not isinstance(splits, torch.Tensor):
-        rows = torch.tensor(splits, dtype=torch.int32, device="cpu")
+        rows = torch.tensor(splits, device="cpu")  # fractions, which a dtype would cut off, the operator refuses
     output, received = _alltoall(tensor, rows, name or "", False, registered_id(process_set))
     return output if splits is None else (output, received)

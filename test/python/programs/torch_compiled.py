@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from checks import run
+from checks import raises, run
 from torch import nn
 
 import distrun.torch as hvd
@@ -67,6 +67,34 @@ def check_arguments() -> None:
     assert counts(mine(size)).tolist() == [1] * size
     extreme = torch.compile(lambda x: hvd.allreduce(x, op=hvd.Max), fullgraph=True, backend=COMPILER)
     torch.testing.assert_close(extreme(mine()), hvd.allreduce(mine(), op=hvd.Max))
+
+
+def check_a_gradient_by_its_numbers() -> None:
+    """The compiled and the eager ones are made by the same functions."""
+    given, root = mine().requires_grad_(), hvd.size() - 1
+    step = torch.compile(lambda x: hvd.broadcast(x, root), fullgraph=True, backend=COMPILER)
+    (step(given) * (hvd.rank() + 1)).sum().backward()
+    expected = (hvd.size() + 1) / 2 if hvd.rank() == root else 0.0
+    torch.testing.assert_close(given.grad, torch.full((4, 2), expected))
+
+
+def check_what_is_refused() -> None:
+    """What the eager calls refuse, without a number for it."""
+    size, unsupported = hvd.size(), torch._dynamo.exc.Unsupported
+    odd = torch.ones(2 * size + 1, 2)
+    refused: list[tuple[type[Exception], str, Callable[[torch.Tensor], Any]]] = [
+        (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=[len(x) / size] * size)),
+        (ValueError, "whole numbers of rows", lambda x: hvd.alltoall(x, splits=(2.5,) * size)),
+        (unsupported, "name the reduction by keyword", lambda x: hvd.allreduce(x, hvd.Max)),
+        (unsupported, "name the reduction by keyword", lambda x: hvd.grouped_allreduce([x], hvd.Average)),
+        (unsupported, "either op or average", lambda x: hvd.allreduce(x, average=True, op=hvd.Sum)),
+        (unsupported, "Adasum", lambda x: hvd.reducescatter(x, op=2)),
+    ]
+    for kind, text, step in refused:
+        with raises(kind, text):
+            torch.compile(step, fullgraph=True, backend=COMPILER)(odd)
+    with raises(TypeError, "name the reduction by keyword"):
+        torch.compile(lambda x: hvd.allreduce(x, hvd.Max), backend=COMPILER)(odd)
 
 
 def check_in_place() -> None:
