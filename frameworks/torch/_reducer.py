@@ -335,13 +335,13 @@ class Reducer:
 
     def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[_Slot]] | None:
         options = self.options
-        if _session.current().number(f"{self._prefix}layouts", registered_id(options.process_set)) == 0:
+        if _session.current().number(f"{self._prefix}.layouts", registered_id(options.process_set)) == 0:
             self._undecided = list(self._slots)
         asked = [slot for slot in self._undecided if self._is_wanted(slot)]
         if not asked:
             return None
         own = torch.tensor([_layout(slot) for slot in asked], dtype=torch.uint8)
-        what = call(Kind.ALLREDUCE, f"{self._prefix}layouts", options.process_set, reduce=ReduceOp.MAX)
+        what = call(Kind.ALLREDUCE, f"{self._prefix}.layouts", options.process_set, reduce=ReduceOp.MAX)
         return collective.same_size([own], what, in_place=True), asked
 
     def _prepare_rest(self) -> BaseException | None:

@@ -83,6 +83,47 @@ def check_options_that_do_not_change_the_result() -> None:
     assert any(issubclass(warning.category, DeprecationWarning) for warning in caught)
 
 
+def check_options_that_differ_are_a_mismatch() -> None:
+    """So they reach the operations: alone they change no result."""
+    if hvd.size() == 1:
+        return
+    params = list(make_model().parameters())
+    of_rank_0: dict[str, Any] = {"groups": [[params[0], params[3]]]}
+    factors = {"gradient_predivide_factor": 2.0 if hvd.rank() == 0 else 4.0}
+    for options, texts in (
+        (factors, ("prescale factors differ", "0.5", "0.25")),
+        (of_rank_0 if hvd.rank() == 0 else {}, ("groups differ",)),
+    ):
+        optimizer = hvd.DistributedOptimizer(sgd(params), **options)
+        for param in params:
+            param.grad = torch.ones_like(param)
+        with raises(hvd.Mismatch, *texts):
+            optimizer.step()
+    assert_same(together(sgd, 1), alone(sgd, 1))
+
+
+def check_a_parameter_called_layouts() -> None:
+    """Its gradient is on its way on rank 0 alone when that asks which are sparse: the question has its own name."""
+    model = nn.ParameterDict({"layouts": torch.ones(512, 512)})
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    optimizer._reducer._overlaps = True
+    ask = optimizer._reducer._ask_for_layouts
+
+    def then_the_others_begin() -> Any:
+        try:
+            return ask()
+        finally:
+            hvd.barrier()
+
+    if hvd.rank() == 0:
+        optimizer._reducer._ask_for_layouts = then_the_others_begin
+    else:
+        hvd.barrier()
+    (model["layouts"] * (hvd.rank() + 1)).sum().backward()
+    optimizer.step()
+    assert torch.all(model["layouts"].grad == (hvd.size() + 1) / 2)
+
+
 def check_groups_as_lists() -> None:
     model = make_model()
     params = list(model.parameters())
@@ -126,6 +167,11 @@ def check_more_shapes_than_are_kept() -> None:
 
 
 def check_compression() -> None:
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+        weight = nn.Parameter(torch.zeros(1))
+        weight.grad = torch.tensor([1 + 2**-12])  # more than two bytes hold
+        hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), compression=compression).step()
+        assert weight.item() == -1.0
     expected = alone(sgd, 4)
     assert_same(together(sgd, 4, compression=hvd.Compression.fp16), expected, rtol=1e-2, atol=1e-2)
     assert_same(together(sgd, 4, compression=hvd.Compression.bf16), expected, rtol=5e-2, atol=5e-2)
@@ -343,14 +389,15 @@ def check_state_from_one_rank() -> None:
     optimizer = hvd.DistributedOptimizer(
         torch.optim.Adam(model.parameters(), lr=0.1 * (hvd.rank() + 1), betas=(0.8, 0.9)), model.named_parameters()
     )
-    if hvd.rank() == 0:  # only this rank has state
+    root = hvd.size() - 1
+    if hvd.rank() == root:  # only this rank has state
         for param in model.parameters():
             param.grad = torch.ones_like(param)
         with optimizer.skip_synchronize():
             optimizer.step()
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert optimizer.param_groups[0]["lr"] == 0.1
+    hvd.broadcast_parameters(model.state_dict(), root_rank=root)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+    assert optimizer.param_groups[0]["lr"] == 0.1 * hvd.size()
     states = hvd.allgather_object(optimizer.state_dict()["state"])
     assert set(states[0]) == {0, 1, 2, 3}
     for state in states:
