@@ -115,7 +115,9 @@ class TorchAdapter:
         return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
 
     def integers(self, values: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32, device="cpu")
+        # int32, as in Horovod: the data of more rows have arrived all the same.
+        dtype = torch.int32 if max(values, default=0) < 1 << 31 else torch.int64
+        return torch.tensor(values, dtype=dtype, device="cpu")
 
 
 def place_of(splits: object) -> torch.device:

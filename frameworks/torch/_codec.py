@@ -10,6 +10,8 @@ from distrun import codec
 
 from ._adapter import CODES, is_dense
 
+_DTYPES = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+# Of tensors, which travel by their bytes.
 _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in (*CODES, torch.complex64, torch.complex128)}
 
 
@@ -37,7 +39,7 @@ def _decode(description: Any, payload: memoryview) -> object:
     try:
         kind, *rest = description
         if kind == "dtype":
-            return _NAMES[rest[0]]
+            return _DTYPES[rest[0]]
         if kind == "device":
             return torch.device(rest[0])
         if kind == "size":

@@ -14,6 +14,7 @@ from distrun import _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call
 from distrun.process_sets import ProcessSet
+from torch.autograd import forward_ad
 
 from ._adapter import collective
 
@@ -23,9 +24,15 @@ def _backward_call(what: Call, kind: Kind = Kind.ALLREDUCE, **changes: Any) -> C
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> bool:
+    if forward_ad._current_level >= 0 and any(map(_has_tangent, tensors)):
+        return True  # torch refuses it there; else the result would count as a constant
     return torch.is_grad_enabled() and any(
         isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors
     )
+
+
+def _has_tangent(tensor: object) -> bool:
+    return isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _run(

@@ -102,6 +102,27 @@ def check_gradients() -> None:
         (share * (rank + 1)).sum().backward()
         expected = [1.0, *(float(r + 1) for r in range(size))]  # rank 0 has two rows
         assert tensor.grad is not None and tensor.grad.tolist() == [factor * value for value in expected]
+    tensor = torch.ones(size, requires_grad=True)
+    share = hvd.reducescatter(tensor, op=hvd.Average, prescale_factor=2.0, postscale_factor=0.25)
+    (share * (rank + 1)).sum().backward()
+    assert tensor.grad is not None and tensor.grad.tolist() == [(r + 1) / 2 for r in range(size)]
+
+
+def check_gradients_and_samples_of_a_set() -> None:
+    if hvd.size() < 3:
+        return
+    ours = hvd.add_process_set([1, 2])
+    if ours.included():
+        for op, factor in ((hvd.Sum, 2.0), (hvd.Average, 1.0)):
+            tensor = torch.ones(3, requires_grad=True)
+            share = hvd.reducescatter(tensor, op=op, process_set=ours)
+            (share * hvd.rank()).sum().backward()
+            assert tensor.grad is not None and tensor.grad.tolist() == [factor, factor, 2 * factor]
+        for pad in (True, False):
+            samples = list(hvd.DistributedSampler(range(8), pad=pad, process_set=ours))
+            both = hvd.allgather_object(samples, process_set=ours)
+            assert [len(one) for one in both] == [4, 4] and sorted(both[0] + both[1]) == list(range(8))
+    hvd.remove_process_set(ours)
 
 
 def check_join() -> None:
@@ -158,7 +179,8 @@ def check_each_sample_once_with_join() -> None:
         return torch.nn.Linear(3, 2).double()
 
     def batches(rank: int, epoch: int) -> list[torch.Tensor]:
-        sampler = hvd.DistributedSampler(data, hvd.size(), rank, pad=False)
+        # The last rank has one sample more, and is the root of what follows.
+        sampler = hvd.DistributedSampler(data, hvd.size(), hvd.size() - 1 - rank, pad=False)
         sampler.set_epoch(epoch)
         return [data[rows] for rows in torch.tensor(list(sampler)).split(1)]
 
@@ -180,6 +202,7 @@ def check_each_sample_once_with_join() -> None:
             optimizer.step()
             scheduler.step()
         last = hvd.join()
+        assert last == hvd.size() - 1
         hvd.broadcast_parameters(model.state_dict(), root_rank=last)
         hvd.broadcast_optimizer_state(optimizer, root_rank=last)
         scheduler.load_state_dict(hvd.broadcast_object(scheduler.state_dict(), root_rank=last))

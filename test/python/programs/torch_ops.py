@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from checks import raises, run, wait_for
+from torch.autograd import forward_ad
 
 import distrun.torch as hvd
+from distrun.torch._adapter import collective
 from distrun.torch.sparse import _on_device
 
 DTYPES = (
@@ -153,6 +155,9 @@ def check_compression() -> None:
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         result = hvd.allreduce(mine((6,), torch.float64), op=hvd.Sum, compression=compression)
         assert result.dtype == torch.float64 and torch.equal(result, total((6,), torch.float64))
+        more = torch.tensor([1 + 2**-12], dtype=torch.float64)  # than two bytes hold
+        exact = compression is hvd.Compression.none
+        assert hvd.allreduce(more, compression=compression).item() == (more.item() if exact else 1.0)
 
 
 def check_gradient_of_allreduce() -> None:
@@ -182,9 +187,26 @@ def check_gradient_of_allgather() -> None:
 
 def check_gradient_of_broadcast() -> None:
     tensor = mine((4,)).requires_grad_()
-    (hvd.broadcast(tensor, 0) * (hvd.rank() + 1)).sum().backward()
-    expected = sum(range(1, hvd.size() + 1)) / hvd.size() if hvd.rank() == 0 else 0.0
+    root = hvd.size() - 1
+    (hvd.broadcast(tensor, root) * (hvd.rank() + 1)).sum().backward()
+    expected = sum(range(1, hvd.size() + 1)) / hvd.size() if hvd.rank() == root else 0.0
     torch.testing.assert_close(tensor.grad, torch.full((4,), expected))
+
+
+def check_forward_mode_is_refused() -> None:
+    """What came of a tensor with a tangent would count as a constant."""
+    calls = (hvd.allreduce, hvd.allgather, lambda one: hvd.broadcast(one, 0), hvd.alltoall, hvd.reducescatter)
+    groups = (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter)
+    with forward_ad.dual_level():
+        plain = mine((hvd.size(),))
+        dual = forward_ad.make_dual(plain, torch.ones_like(plain))
+        for call in calls:
+            with raises(NotImplementedError, "forward mode AD"):
+                call(dual)
+        for group in groups:
+            with raises(NotImplementedError, "forward mode AD"), torch.no_grad():
+                group([plain, dual])
+        assert torch.equal(hvd.allreduce(plain, op=hvd.Sum), total((hvd.size(),)))
 
 
 def check_gradients_in_any_order() -> None:
@@ -257,11 +279,19 @@ def check_eager_calls_use_no_operators() -> None:
 
 
 def check_objects() -> None:
-    sent = {"state": torch.nn.Linear(2, 2).state_dict(), "dtype": torch.bfloat16, "size": torch.Size([1, 2])}
+    dtypes = [torch.bfloat16, torch.float8_e4m3fn, torch.uint16, torch.complex32, torch.quint8]
+    sent = {"state": torch.nn.Linear(2, 2).state_dict(), "dtypes": dtypes, "size": torch.Size([1, 2])}
     received = hvd.broadcast_object(sent if hvd.rank() == 0 else None)
-    assert received["state"]["weight"].shape == (2, 2) and received["dtype"] == torch.bfloat16
+    assert received["state"]["weight"].shape == (2, 2) and received["dtypes"] == dtypes
     sums = hvd.allgather_object(received["state"]["weight"].sum())
     assert all(torch.equal(part, sums[0]) for part in sums)
+
+
+def check_more_rows_than_int32_counts() -> None:
+    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    for rows, dtype in (((3, 2**31 - 1), torch.int32), ((3, 2**31), torch.int64)):
+        told = collective.adapter.integers(rows)
+        assert told.dtype == dtype and told.tolist() == list(rows)
 
 
 def check_mismatch_and_go_on() -> None:
@@ -287,7 +317,11 @@ def check_sets_of_members_alone() -> None:
 
     blocks = [torch.full((rank + 1, 2), float(rank)) for rank in ranks]
     assert torch.equal(hvd.allgather(blocks[place], process_set=ours), torch.cat(blocks))
-    assert hvd.broadcast(torch.tensor([float(hvd.rank())]), ranks[-1], process_set=ours).item() == ranks[-1]
+    sent = torch.tensor([float(hvd.rank())], requires_grad=True)
+    arrived = hvd.broadcast(sent, ranks[-1], process_set=ours)
+    arrived.backward(torch.tensor([float(hvd.rank())]))
+    assert arrived.item() == ranks[-1]
+    assert sent.grad.item() == (sum(ranks) / count if hvd.rank() == ranks[-1] else 0.0)
     received, splits = hvd.alltoall(
         torch.full((count,), hvd.rank()), torch.ones(count, dtype=torch.int), process_set=ours
     )
