@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -173,10 +174,22 @@ def check_many_at_once_in_another_order() -> None:
 
 
 def check_forgotten_handles_free_nothing_too_early() -> None:
+    array = np.full(100, 1.0)
+    memory = weakref.ref(array)
+    if hvd.rank() == 0:
+        hvd.allreduce_async_(array, name="forgotten")
+        del array
+        gc.collect()
+        assert hvd.size() == 1 or memory() is not None  # the others have not come yet
+    hvd.barrier()
+    if hvd.rank() > 0:
+        hvd.allreduce_(array, name="forgotten")
+        del array
     for index in range(2000):
         hvd.allreduce_async_(np.full(100, float(index)), name=f"forgotten{index}")
     gc.collect()
     hvd.barrier()
+    assert memory() is None
 
 
 def check_broadcast_parameters() -> None:

@@ -36,6 +36,23 @@ def check_against_uncompressed_training() -> None:
             assert all(torch.equal(one[key], weights[0][key]) for one in weights for key in one)
 
 
+def check_a_process_set() -> None:
+    """An average is its members'."""
+    if hvd.size() < 3:
+        return
+    ours = hvd.add_process_set([1, 2])
+    if ours.included():
+        for compression in FEEDBACK.values():
+            weight = nn.Parameter(torch.zeros(2))
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD([weight], lr=1.0), compression=compression, process_set=ours
+            )
+            (weight * hvd.rank()).sum().backward()
+            optimizer.step()
+            torch.testing.assert_close(-weight.detach(), torch.full((2,), 1.5), rtol=0.0, atol=0.05)
+    hvd.remove_process_set(ours)
+
+
 def check_a_direction_too_small_for_bytes() -> None:
     """One gradient in hundred thousand of the largest: with feedback its weight moves as far as it should."""
     weight = nn.Parameter(torch.zeros(2))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from checks import run
+from checks import raises, run
 from torch import nn
 from torch_optimizer import alone, assert_same, sgd, together
 
@@ -31,6 +31,22 @@ def check_sparse_gradients() -> None:
     for dense in (False, True):
         result = train(lambda made, dense=dense: hvd.DistributedOptimizer(made, sparse_as_dense=dense), own)
         torch.testing.assert_close(result, expected)
+
+
+def check_a_process_set() -> None:
+    """An average is its members', and a mismatch names them."""
+    if hvd.size() < 3:
+        return
+    ours = hvd.add_process_set([1, 2])
+    if ours.included():
+        entries = torch.tensor([[2.0 * hvd.rank(), 1.0]])
+        tensor = torch.sparse_coo_tensor([[hvd.rank()]], entries, (4, 2), check_invariants=True)
+        result = hvd.synchronize(hvd.sparse_allreduce_async(tensor, "s", hvd.Average, process_set=ours))
+        assert result.to_dense().tolist() == [[0.0, 0.0], [1.0, 0.5], [2.0, 0.5], [0.0, 0.0]]
+        longer = torch.sparse_coo_tensor([[0]], entries, (4 + hvd.rank(), 2), check_invariants=True)
+        with raises(hvd.Mismatch, "(5, 2) on rank 1", "(6, 2) on rank 2"):
+            hvd.synchronize(hvd.sparse_allreduce_async(longer, "longer", hvd.Sum, process_set=ours))
+    hvd.remove_process_set(ours)
 
 
 def check_sparse_gradients_that_some_ranks_do_not_have() -> None:
