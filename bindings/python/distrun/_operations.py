@@ -27,7 +27,7 @@ R = TypeVar("R")
 # A signal that arrives between Python's last look and the C wait is only noticed when the wait ends: so the main
 # thread, which runs the handlers, looks this often.
 _LOOK_SECONDS = 0.5
-_SWEEP_AT = 1024
+_SWEEP_AT = 32
 
 _OK = int(_abi.Code.OK)
 _INTERRUPTED = int(_abi.Code.INTERRUPTED)
