@@ -19,7 +19,7 @@ from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
 from distrun.process_sets import ProcessSet
 
-from . import _dispatched, _native
+from . import _dispatched, _names, _native
 
 
 class Spec(NamedTuple):
@@ -39,8 +39,12 @@ class Spec(NamedTuple):
 
 
 def is_traced(arrays: Sequence[Any]) -> bool:
-    """True where the values are not known yet: inside jax.jit, and in the transformations."""
-    return any(isinstance(array, jax.core.Tracer) for array in arrays)
+    """True where the values are not known yet: inside jax.jit, and in the transformations.
+
+    In a function that is being traced also of values that are known, as of arrays that it closes over: the operation is
+    the program's, and one that is made while tracing would be missing on the ranks that do not trace again.
+    """
+    return any(isinstance(array, jax.core.Tracer) for array in arrays) or bool(_names.functions())
 
 
 def execute(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

@@ -320,6 +320,26 @@ def check_one_rank_traces_again() -> None:
     assert float(step(jnp.ones(3 if hvd.rank() == 0 else 4))) == 4 * hvd.size() - 1 + 1
 
 
+def check_what_a_function_closes_over_is_its_programs() -> None:
+    """It travels when the program runs, and not when it is traced, which one rank may do more often than the others."""
+    from distrun.jax import _names
+
+    size, x, total = hvd.size(), of(hvd.rank(), (3,)), functools.partial(hvd.allreduce, op=hvd.Sum)
+
+    @jax.jit
+    def step(batch: jax.Array) -> tuple[Any, ...]:
+        chosen = jax.lax.cond(batch[0] > 0, lambda: total(x, name="one"), lambda: total(x, name="other"))
+        slope = jax.grad(lambda batch: (total(x, name="known") * batch.sum()).sum())(batch)
+        return chosen, slope, hvd.broadcast_parameters({"w": x}, size - 1)["w"]
+
+    names = {"allreduce.one", "allreduce.other", "allreduce.known", "broadcast.parameters"}
+    assert {name for one in jax.make_jaxpr(step)(jnp.ones(4)).eqns for name in _names._names_of(one)} == names
+    everywhere = sum(everybody((3,)))
+    for rows in (4, 4 - (hvd.rank() == 0)):
+        same(step(jnp.ones(rows)), (everywhere, jnp.full(rows, everywhere.sum()), of(size - 1, (3,))))
+        same(hvd.allreduce(jnp.float32(hvd.rank()), op=hvd.Max), jnp.float32(size - 1))
+
+
 def check_one_rank_traces_again_what_calls_kept_functions() -> None:
     """JAX keeps what it traced of the functions inside, for the next trace of what calls them."""
     size = hvd.size()

@@ -47,6 +47,31 @@ def check_optimizer_equals_a_single_process() -> None:
             np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5)
 
 
+def check_how_gradients_are_reduced() -> None:
+    """By steps that are the gradients: Adam's do not change with their scale."""
+    size, gradient = hvd.size(), jnp.full(2, hvd.rank() + 1.0)
+
+    def check(expected: float, **options: Any) -> None:
+        links = {hvd.DistributedOptimizer(optax.sgd(1.0), **options): -expected}
+        for link, update in {**links, hvd.distribute_gradients(**options): expected}.items():
+            for way in WAYS.values():
+                function = way(lambda gradient, link=link: link.update(gradient, link.init(gradient))[0])
+                same(function(gradient), jnp.full(2, update))
+
+    mean = (size + 1) / 2
+    check(mean)
+    check(mean * size, op=hvd.Sum)
+    check(mean, gradient_predivide_factor=2.0)
+    if size > 1:
+        with raises(hvd.Mismatch, "prescale factors differ", "0.5", "0.25"):
+            hvd.distribute_gradients(gradient_predivide_factor=4.0 if hvd.rank() else 2.0).update(gradient, ())
+    if size > 2:
+        ours = hvd.add_process_set(range(1, size))
+        if hvd.rank() > 0:
+            check(mean + 0.5, process_set=ours)
+        hvd.remove_process_set(ours)
+
+
 def check_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
     """The gradients are looked at when they are reduced: apply_if_finite goes inside."""
     optimizer = hvd.DistributedOptimizer(optax.apply_if_finite(optax.sgd(0.5), max_consecutive_errors=5))
