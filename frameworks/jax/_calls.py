@@ -36,6 +36,9 @@ def run(spec: Spec, arrays: Sequence[Any]) -> list[jax.Array]:
     if not is_traced(arrays):  # of these nobody can ask for a gradient
         return list(execute(spec, None, arrays))
     differentiable = any(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
+    if _names.functions() and not any(array.size for array in arrays):
+        # It has side effects (see _execute), which JAX does not allow in custom_vjp; and no elements, no gradient.
+        arrays, differentiable = [jax.lax.stop_gradient(array) for array in arrays], False
     turn = _order.turn()
     results = _differentiable(spec, turn, *arrays) if differentiable else execute(spec, turn, arrays)
     _order.done(results)

@@ -2,6 +2,7 @@
 and allows sizes that differ; as one foreign call of the compiled program where JAX traces.
 
 To XLA the foreign call has no side effects: a result that the program does not use is dropped, on all ranks alike.
+Only a call without elements says that it has: XLA would drop it where they may be missing on this rank alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from distrun._collectives import Call, grouped_call, share
 from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
 from distrun.process_sets import ProcessSet
+from jax.experimental import io_callback
 
 from . import _dispatched, _names, _native
 
@@ -136,7 +138,7 @@ def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
         rows *= spec.members
     elif spec.kind == Kind.REDUCESCATTER:
         if rows < spec.members:
-            # XLA drops what has no elements, and with it the operation, on the ranks without a row only.
+            # XLA drops what has no elements, on the ranks without a row only; and with side effects it has no gradient.
             raise ValueError(
                 f"reducescatter inside jax.jit needs a row for each of the {spec.members} ranks, and there are {rows}; "
                 "call it outside jax.jit, or add rows of zeros."
@@ -147,8 +149,12 @@ def _shape(spec: Spec, array: jax.Array) -> tuple[int, ...]:
     return (rows, *others)
 
 
+def _empty(shapes: list[Any]) -> bool:
+    return not any(shape.size for shape in shapes)
+
+
 def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
-    call = jax.ffi.ffi_call(_native.TARGET, shapes, has_side_effect=False, vmap_method=vmap_method)
+    call = jax.ffi.ffi_call(_native.TARGET, shapes, has_side_effect=_empty(shapes), vmap_method=vmap_method)
     results: Sequence[jax.Array] = call(
         *arrays,
         name=spec.traced_name,
@@ -183,5 +189,9 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
         return tuple(_wait(spec, what, [np.asarray(value) for value in values[:count]])[0])
 
     communicate.distrun_names = [spec.traced_name]  # type: ignore[attr-defined]  # for _names
-    results: Sequence[jax.Array] = jax.pure_callback(communicate, tuple(shapes), *arrays, vmap_method=vmap_method)
+    results: Sequence[jax.Array]
+    if _empty(shapes):
+        results = io_callback(communicate, tuple(shapes), *arrays)
+    else:
+        results = jax.pure_callback(communicate, tuple(shapes), *arrays, vmap_method=vmap_method)
     return results

@@ -396,8 +396,23 @@ def check_a_variable_that_one_rank_lacks() -> None:
         assert isinstance(error, hvd.Mismatch) and error.usable
 
 
+def check_elements_that_one_rank_lacks() -> None:
+    """XLA drops what has none, and the others would wait for this rank's operation."""
+    if hvd.size() == 1:
+        return
+    x = jnp.ones((hvd.size() if hvd.rank() else 0, 3))
+    uneven, shapes = "every rank must send as many", "shapes differ"
+    operations = {hvd.allgather: uneven, hvd.alltoall: uneven, hvd.allreduce: shapes}
+    for operation, told in {**operations, functools.partial(hvd.broadcast, root_rank=1): shapes}.items():
+        for function in (operation, jax.grad(lambda x, operation=operation: operation(x).sum())):
+            with raises(Exception, told):
+                jax.jit(function)(x).block_until_ready()
+    same(jax.jit(hvd.allreduce)(jnp.ones(2)), jnp.ones(2))
+
+
 def check_nothing_and_what_cannot_travel() -> None:
     for way in WAYS.values():
+        same(way(jax.grad(lambda x: hvd.allgather(x).sum()))(jnp.zeros((0, 3))), jnp.zeros((0, 3)))
         assert way(hvd.allreduce)({}) == {}
         same(way(hvd.allreduce)(jnp.zeros((0, 3))), jnp.zeros((0, 3)))
         with raises(Exception, "complex64"):
