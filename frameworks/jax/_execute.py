@@ -56,7 +56,7 @@ def execute(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array]) -> 
 
 def _carrier(spec: Spec, dtype: Any) -> Any:
     """The dtype that travels for one that the runtime does not know: the signed integer of the same bits."""
-    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype != jnp.uint8:
+    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize > 1:  # uint4 shares its bytes inside jax.jit
         moved = spec.kind in (Kind.BROADCAST, Kind.ALLGATHER, Kind.ALLTOALL)
         if moved or (spec.reduce == ReduceOp.SUM and spec.prescale == spec.postscale == 1.0):
             return jnp.dtype(f"int{dtype.itemsize * 8}")

@@ -70,6 +70,8 @@ def check_unsigned_integers_and_random_keys() -> None:
         )
         with raises(Exception, "uint32"):
             way(functools.partial(hvd.allreduce, op=hvd.Max))(jnp.ones(1, jnp.uint32))
+        with raises(Exception, "uint4"):  # of which JAX has one in each byte, and XLA two
+            way(functools.partial(hvd.allreduce, op=hvd.Sum))(jnp.full(2, 9, jnp.uint4))
 
 
 def check_allgather() -> None:
