@@ -58,6 +58,7 @@ def check_allreduce_scales_and_compresses() -> None:
         same(way(scaled)(x), 2 * total)
         for small in (hvd.Compression.fp16, hvd.Compression.bf16):
             same(way(functools.partial(hvd.allreduce, compression=small, op=hvd.Sum))(x), total)
+            same(way(functools.partial(hvd.allreduce, compression=small))(jnp.full(2, 1 + 2**-12)), jnp.ones(2))
 
 
 def check_unsigned_integers_and_random_keys() -> None:
@@ -158,14 +159,17 @@ def check_gradients() -> None:
     rank, size = hvd.rank(), hvd.size()
     x = of(rank, (size + 1, 2))
     weights = jnp.arange(1.0, 2 * (size + 1) + 1).reshape(size + 1, 2)
+    owners = jnp.repeat(jnp.arange(1.0, size + 1), np.array([2] + [1] * (size - 1)))[:, None] * jnp.ones_like(x)
+    halved = functools.partial(hvd.reducescatter, prescale_factor=2.0, postscale_factor=0.25)
     for way in WAYS.values():
         summed = way(jax.grad(lambda x: (hvd.allreduce(x, op=hvd.Sum) * weights).sum()))(x)
         same(summed, weights * size)
         same(way(jax.grad(lambda x: (hvd.allreduce(x) * weights * (rank + 1)).sum()))(x), weights * (size + 1) / 2)
-        sent = way(jax.grad(lambda x: (hvd.broadcast(x, 0) * weights).sum()))(x)
-        same(sent, weights if rank == 0 else jnp.zeros_like(weights))
+        sent = way(jax.grad(lambda x: (hvd.broadcast(x, size - 1) * weights).sum()))(x)
+        same(sent, weights if rank == size - 1 else jnp.zeros_like(weights))
         scattered = way(jax.grad(lambda x: hvd.reducescatter(x, op=hvd.Sum).sum() * (rank + 1)))(x)
-        assert scattered.shape == x.shape and np.allclose(scattered[0], size)
+        same(scattered, owners * size)
+        same(way(jax.grad(lambda x: halved(x).sum() * (rank + 1)))(x), owners / 2)
         gathered = way(jax.grad(lambda x: (hvd.allgather(x) * (rank + 1)).sum()))(x)
         same(gathered, jnp.full_like(x, (size + 1) / 2))
         exchanged = way(jax.grad(lambda x: (hvd.alltoall(x) * (rank + 1)).sum()))(jnp.ones(size))
@@ -467,6 +471,28 @@ def check_only_the_members_of_a_set_have_its_operations() -> None:
     hvd.remove_process_set(only)
 
 
+def check_a_set_of_several_members() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    if size < 3:
+        return
+    ours = hvd.add_process_set(range(1, size))
+    start, weights = sum(range(rank)), jnp.arange(2.0 * size)
+    scatter, gather = (functools.partial(one, process_set=ours) for one in (hvd.reducescatter, hvd.allgather))
+    send = functools.partial(hvd.broadcast, root_rank=size - 1, process_set=ours)
+    for way in WAYS.values() if rank > 0 else ():
+        same(way(functools.partial(scatter, op=hvd.Sum))(jnp.ones(size)), jnp.full(1 + (rank == 1), size - 1.0))
+        slope = way(jax.grad(lambda x: scatter(x, op=hvd.Sum).sum() * rank))(jnp.ones(size))
+        same(slope, jnp.array([1.0, *range(1, size)]) * (size - 1))
+        slope = way(jax.grad(lambda x: (gather(x) * weights[: 2 * size - 2]).sum()))(jnp.ones(2))
+        same(slope, weights[2 * rank - 2 : 2 * rank])
+        same(way(send)(of(rank, (2,))), of(size - 1, (2,)))
+        same(way(jax.grad(lambda x: send(x).sum()))(jnp.ones(2)), jnp.full(2, float(rank == size - 1)))
+    if rank > 0:
+        slope = jax.grad(lambda x: (gather(x) * jnp.arange(sum(range(size)))).sum())(jnp.ones(rank))
+        same(slope, jnp.arange(float(start), start + rank))
+    hvd.remove_process_set(ours)
+
+
 def check_join() -> None:
     step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="joined"))
     for _ in range(hvd.rank() + 1):
@@ -552,6 +578,10 @@ def check_by_callbacks() -> None:
         same(jax.jit(lambda t: hvd.allgather(t))(x), jnp.concatenate(everybody((3,))))
         same(jax.jit(jax.grad(lambda t: hvd.allreduce(t, op=hvd.Sum).sum()))(x), jnp.full(3, float(hvd.size())))
         check_one_rank_traces_again_what_calls_kept_functions()
+        check_allreduce_scales_and_compresses()
+        check_broadcast()
+        check_reducescatter()
+        assert jax.make_jaxpr(lambda t: hvd.allreduce(t))(jnp.ones(0)).effects  # without, XLA drops it
     finally:
         _native.ready = ready
 
