@@ -6,6 +6,7 @@ future of ours is the `then` of another one, whose callback raises: that arrives
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import queue
 import threading
@@ -24,6 +25,9 @@ _Work: Any = dist.Work
 
 # Seconds. Who waits so long for a peer is ahead of it, and loses nothing; one that is further ahead can use the time.
 _MOMENT = 2e-3
+
+# Of works that were dropped unasked: how many are kept, and of how many bytes at most.
+_DROPPED, _SMALL = 16, 1024
 
 
 class InFlight(Protocol):
@@ -71,6 +75,13 @@ class DistrunWork(_Work):
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
         self._expired: errors.Timeout | None = None
+        self._asked = False
+
+    def __del__(self) -> None:
+        # C++ may have it still, and would find the methods of its own, which wait for ever: DDP's reducer, which has
+        # dropped it here, asks in backward how many ranks have data (join, divide_by_initial_world_size=False).
+        if not self._asked and sum(tensor.nbytes for tensor in self._result) <= _SMALL:
+            self._watch.keep(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """True when the outputs are there. Raises a DistrunError that names what went wrong, the ranks among it.
@@ -78,6 +89,7 @@ class DistrunWork(_Work):
         Timeout after `timeout` from now, or by itself after the group's timeout from the call; the operation is then
         still in flight and its tensors stay in use, and the ranks no longer agree what comes next.
         """
+        self._asked = True
         if self._expired is not None:
             raise self._expired
         own = timeout is not None and timeout > timedelta(0)
@@ -142,6 +154,7 @@ class DistrunWork(_Work):
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         """A future with the outputs, completed on a thread of the group's; callbacks run there. Raises like wait()."""
+        self._asked = True
         with self._lock:
             if self._future is None:
                 self._future = self._watch.future(self)
@@ -163,6 +176,11 @@ class Watch:
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[tuple[DistrunWork, Future[None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._dropped: collections.deque[DistrunWork] = collections.deque(maxlen=_DROPPED)
+
+    def keep(self, work: DistrunWork) -> None:
+        """Until some more were dropped like it."""
+        self._dropped.append(work)
 
     def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
         """The future of `work`."""
@@ -192,6 +210,7 @@ class Watch:
 
     def close(self) -> None:
         """The thread ends when it has completed what it has. Does not wait for it."""
+        self._dropped.clear()
         with self._lock:
             self._thread = None
             self._queue.put(None)
@@ -207,6 +226,9 @@ class Watch:
 
 class EachAlone:
     """Completes every future on a thread of its own: of works that end in any order."""
+
+    def keep(self, work: DistrunWork) -> None:
+        """Not at all: of messages nobody but their caller has works."""
 
     def future(self, work: DistrunWork) -> Future[list[torch.Tensor]]:
         """The future of `work`."""

@@ -126,25 +126,28 @@ def check_ddp_with_a_sparse_embedding() -> None:
 
 
 def check_ddp_join() -> None:
-    """Uneven inputs: the ranks that have run out shadow the others, and the sum is still divided by all."""
+    """Uneven inputs: the ranks that have run out shadow the others. The sum is divided by all ranks, or by those that
+    still have data, whose number DDP's C++ asks of a work that no Python holds."""
 
     def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
         x, y = (part[rank * SHARE : (rank + 1) * SHARE] for part in batch(step))
         return nn.functional.mse_loss(model(x, step), y)
 
-    model, alone = DistributedDataParallel(Net()), Net()
-    optimizer, reference = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, alone))
-    with model.join():
-        for step in range(2 + RANK):
-            optimizer.zero_grad()
-            loss_of(model, step, RANK).backward()
-            optimizer.step()
-    same_everywhere(model)
-    for step in range(1 + SIZE):
-        reference.zero_grad()
-        sum(loss_of(alone, step, rank) / SIZE for rank in range(SIZE) if step < 2 + rank).backward()
-        reference.step()
-    torch.testing.assert_close(list(model.parameters()), list(alone.parameters()))
+    for by_all in (True, False):
+        model, alone = DistributedDataParallel(Net()), Net()
+        optimizer, reference = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, alone))
+        with model.join(divide_by_initial_world_size=by_all):
+            for step in range(2 + RANK):
+                optimizer.zero_grad()
+                loss_of(model, step, RANK).backward()
+                optimizer.step()
+        same_everywhere(model)
+        for step in range(1 + SIZE):
+            reference.zero_grad()
+            losses = [loss_of(alone, step, rank) for rank in range(SIZE) if step < 2 + rank]
+            (torch.stack(losses).sum() / (SIZE if by_all else len(losses))).backward()
+            reference.step()
+        torch.testing.assert_close(list(model.parameters()), list(alone.parameters()))
 
 
 def sharded() -> nn.Module:
