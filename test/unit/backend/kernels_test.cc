@@ -203,6 +203,31 @@ TEST_CASE("kernels: the sources are taken from left to right") {
   CHECK(reduced<float>(sum, {{1.0F}, {1e30F}, {-1e30F}}) == std::vector<float>{0.0F});
 }
 
+TEST_CASE("kernels: half precision is rounded once, after the last source") {
+  const auto check = [](DType dtype, ReduceOp op, const std::vector<double>& sources, double expected) {
+    constexpr std::size_t kCount = 100;
+    std::vector<Bytes> inputs(sources.size(), Bytes(kCount * size_of(dtype)));
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      for (std::size_t i = 0; i < kCount; ++i) store(dtype, inputs[s].data(), i, sources[s]);
+    }
+    const Reduction what = {.dtype = dtype, .op = op, .finish = finish_of(op, 1.0, sources.size())};
+    for (const Level level : kLevels) {
+      if (!supported(level)) continue;
+      Bytes got(kCount * size_of(dtype));
+      reduce_at(level, what, pointers(inputs, 0), got.data(), kCount);
+      INFO(name_of(level) << " " << name_of(dtype) << " " << name_of(op) << " of " << sources.size());
+      for (const std::size_t i : {std::size_t{0}, kCount - 1}) CHECK(load(dtype, got.data(), i) == expected);
+    }
+  };
+  // 1 is half a last place of what it is added to, so a sum that is rounded at each source stays where it began.
+  check(DType::kF16, ReduceOp::kSum, {2048, 1, 1}, 2050);
+  check(DType::kF16, ReduceOp::kSum, {2048, 1, 1, 1, 1, 1, 1, 0}, 2054);
+  check(DType::kBF16, ReduceOp::kSum, {256, 1, 1}, 258);
+  check(DType::kBF16, ReduceOp::kSum, {256, 1, 1, 1, 1, 1, 1, 0}, 262);
+  check(DType::kF16, ReduceOp::kAverage, {60000, 60000}, 60000);
+  check(DType::kF16, ReduceOp::kAverage, {60000, 60000, 60000}, 60000);
+}
+
 #if defined(__x86_64__)
 TEST_CASE("kernels: a thread that flushes denormals gets the same bits, and keeps its mode") {
   const float tiny = std::numeric_limits<float>::denorm_min();

@@ -233,6 +233,30 @@ TEST_CASE("a group runs as one operation, packed where the backend wants it") {
   }
 }
 
+TEST_CASE("the settings of fusion and of the cache are the coordinator's") {
+  for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
+    EngineJob job({.ranks = 2, .settings = {.fusion_threshold = limit, .cache_capacity = limit == 0 ? 0U : 16U}});
+    std::array<std::size_t, 3> said{};  // by rank 1, until each step
+    job.run([&](int rank, Engine& engine) {
+      std::vector<std::vector<float>> tensors(10, std::vector<float>(3, 1));
+      std::vector<Submission> batch;
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        batch.push_back(allreduce("a name of some length " + std::to_string(i), tensors[i]));
+      }
+      for (std::size_t step = 0; step < 2; ++step) {
+        const auto handles = engine.submit(batch);
+        EXPECT_OK(handles);
+        EXPECT_OK(engine.wait_all(*handles, deadline_after(30)));
+        if (rank == 1) said.at(step + 1) = job.control().bytes_from(1);
+      }
+    });
+    CHECK(job.fabric().operations() == (limit == 0 ? 20 : 2));
+    const std::size_t again = said[2] - said[1];
+    if (limit == 0) CHECK(again == said[1]);
+    if (limit > 0) CHECK(again < said[1] / 3);  // numbers instead of requests
+  }
+}
+
 TEST_CASE("a backend that cannot run operations of two groups at once gets one at a time, whatever their groups") {
   EngineJob job({.ranks = 3, .backend = {.exclusive = true}});
   job.run([&](int rank, Engine& engine) {
