@@ -38,6 +38,15 @@ def test_numpy_pi(cluster: Cluster) -> None:
     assert "4 ranks" in done.stdout and "integral: 3.14159265" in done.stdout
 
 
+@pytest.mark.parametrize(("slots", "homogeneous"), [((2, 1), False), ((1, 2), False), ((1, 1), True)])
+def test_whether_all_hosts_have_as_many_ranks(cluster: Cluster, slots: tuple[int, int], homogeneous: bool) -> None:
+    program = "import distrun; distrun.init(); print(distrun.is_homogeneous())"
+    options = ("-np", str(sum(slots)), "-H", "h1:{},h2:{}".format(*slots), "--oversubscribe")
+    done = run(cluster.head, *options, PYTHON, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {homogeneous}" for rank in range(sum(slots))], done.stdout
+
+
 def test_an_unmodified_torchrun_script(cluster: Cluster) -> None:
     done = run(cluster.head, *TWO_BY_TWO, PYTHON, PROGRAMS / "ddp.py", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
