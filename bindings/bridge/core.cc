@@ -105,7 +105,7 @@ bool Attachment::detach() {
   bool drained = false;
   {
     std::unique_lock lock(mutex_);
-    if (session_ == nullptr) return true;
+    if (session_ == nullptr) return leases_ == 0;  // asked again after one that has never left
     if (detaching_) return false;
     detaching_ = true;
     // A signal handler that shuts down runs inside an operation of this thread's, which goes on when it has returned.

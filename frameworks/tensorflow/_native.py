@@ -130,8 +130,10 @@ class _Attachment(_session.Extension):
 
     def detach(self) -> bool:
         """Returns when no kernel uses the session any more; False if one still does."""
-        made, self._attached = self._attached, None
-        return made is None or bool(made.calls.distrun_tensorflow_detach())
+        if self._attached is not None and not self._attached.calls.distrun_tensorflow_detach():
+            return False
+        self._attached = None
+        return True
 
     def forget_numbers(self, process_set: int) -> None:
         """Those of eager operations, which the kernels count."""

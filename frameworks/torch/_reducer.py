@@ -25,6 +25,7 @@ from distrun._operations import Handle, Op
 from distrun.process_sets import ProcessSet, registered_id
 
 from ._adapter import collective
+from ._advice import COMES_BACK, too_many
 from ._feedback import Feedback
 from .compression import Compressor
 from .sparse import sparse_allreduce_async
@@ -37,25 +38,6 @@ _ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
 _TRIES = 2
 
 _alive: weakref.WeakSet[Reducer] = weakref.WeakSet()
-
-# Who meets it need not see that a second backward runs through the same parameter.
-FREEZE = (
-    "If another optimizer's backward runs through it (a GAN's discriminator), freeze it meanwhile with "
-    "requires_grad_(False), or call its optimizer's synchronize() afterwards."
-)
-
-_COMES_BACK = (
-    "a signal handler or a Compressor has come back to the DistributedOptimizer in whose work it runs, by a call or by "
-    "backward through its parameters. Set a flag there, and act on it after optimizer.step()."
-)
-
-
-def _too_many(name: str) -> AssertionError:
-    return AssertionError(
-        "Gradients were computed more than backward_passes_per_step times before call to step(): that of "
-        f"{name} comes again. {FREEZE} Increase backward_passes_per_step to accumulate gradients locally. A checkpoint "
-        "of activations that computes it twice takes use_reentrant=False."
-    )
 
 
 class Options(NamedTuple):
@@ -127,6 +109,7 @@ class Reducer:
         self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
         self._agreed = False  # in this step
+        self._failure: errors.DistrunError | None = None  # the first of it, not told yet
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[_Slot] = []
         self._ready_bytes = 0
@@ -188,7 +171,7 @@ class Reducer:
         """
         with self._lock:
             if self._busy:
-                raise RuntimeError(_COMES_BACK)
+                raise RuntimeError(COMES_BACK)
             try:
                 self._busy = True
                 self._finish()
@@ -197,20 +180,21 @@ class Reducer:
 
     def _finish(self) -> None:
         self._adopt()
-        failure = None if self._agreed else self._agree_on_layouts()
+        if not self._agreed:
+            self._agree_on_layouts()
         self._agreed = True
         for slot in self._slots:
             if not slot.queued and self._is_wanted(slot):
                 self._queue(slot)
         given_up = self._prepare_rest()
         self._flush()
-        failure = self._settle() or failure
+        self._settle()
         while self._flights:
             handle, slots = self._flights[0]
-            failure = self._for_each(slots, functools.partial(self._write_back, handle), failure)
+            self._for_each(slots, functools.partial(self._write_back, handle))
             self._flights.pop(0)
         self._by_memory.clear()
-        failure = self._finish_sparse() or failure
+        self._finish_sparse()
         # All at once: an interrupted call that is repeated goes on with the rest, and neither asks nor sends twice.
         self._forget([slot for slot in self._slots if slot.queued])
         self._agreed = False
@@ -218,8 +202,9 @@ class Reducer:
             slot.was_wanted = slot.param.requires_grad
             if slot.lent:
                 slot.take_back()
-        if failure is not None or given_up is not None:
-            raise failure or given_up  # type: ignore[misc]  # one of them is there
+        failure, self._failure = self._failure or given_up, None
+        if failure is not None:
+            raise failure
 
     @torch.no_grad()
     def finite(self) -> torch.Tensor:
@@ -259,7 +244,7 @@ class Reducer:
     def _on_gradient(self, slot: _Slot) -> None:
         with self._lock:
             if self._busy:
-                raise RuntimeError(_COMES_BACK)
+                raise RuntimeError(COMES_BACK)
             try:
                 self._busy = True
                 self._take(slot)
@@ -269,7 +254,7 @@ class Reducer:
     def _take(self, slot: _Slot) -> None:
         self.arrived += 1
         if slot.queued:
-            raise _too_many(slot.name)
+            raise too_many(slot.name)
         slot.passes_left -= 1
         if slot.passes_left <= 0:
             self._queue(slot)
@@ -302,7 +287,7 @@ class Reducer:
         # send it in this step.
         return slot.param.requires_grad or slot.was_wanted
 
-    def _agree_on_layouts(self) -> errors.DistrunError | None:
+    def _agree_on_layouts(self) -> None:
         """A rank that does not use a parameter cannot see that its gradient is sparse, which travels otherwise.
 
         Who has joined takes part in this with nothing, and knows nothing of it. When all have joined, they start anew,
@@ -310,17 +295,18 @@ class Reducer:
         """
         options = self.options
         if options.sparse_as_dense:
-            return None
+            return
         try:
             if self._asked is None:
                 self._asked = self._ask_for_layouts()
             if self._asked is None:
-                return None
+                return
             handle, asked = self._asked  # of an interrupted call too: the other ranks ask but once
             answers = handle.wait().tolist()
         except errors.DistrunError as error:
             self._asked = None
-            return error
+            self._failure = self._failure or error
+            return
         self._asked = None
         for slot, (dense, sparse) in zip(asked, answers, strict=True):
             if dense and sparse:
@@ -331,7 +317,6 @@ class Reducer:
             if dense or sparse:
                 slot.layout = sparse
         self._undecided = [slot for slot in self._undecided if slot.layout == _UNKNOWN]
-        return None
 
     def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[_Slot]] | None:
         options = self.options
@@ -386,37 +371,33 @@ class Reducer:
         else:
             self._send(slot, 0.0)
 
-    def _settle(self) -> errors.DistrunError | None:
+    def _settle(self) -> None:
         """Sends the gradients whose scale had to be agreed on."""
 
         def send(slot: _Slot) -> None:
             assert slot.agreement is not None
             self._send(slot, float(slot.agreement.wait()))
 
-        failure = self._for_each(self._unsettled, send)
+        self._for_each(self._unsettled, send)
         self._flush()
-        return failure
 
-    def _finish_sparse(self) -> errors.DistrunError | None:
+    def _finish_sparse(self) -> None:
         def finish(slot: _Slot) -> None:
             result = slot.sparse_result() if slot.sparse_result is not None else None
             if result is not None and slot.param.grad is not None:  # None steps nothing
                 slot.param.grad = result
             slot.sparse_result = None
 
-        return self._for_each(self._sparse, finish)
+        self._for_each(self._sparse, finish)
 
-    def _for_each(
-        self, slots: list[_Slot], end: Callable[[_Slot], None], failure: errors.DistrunError | None = None
-    ) -> errors.DistrunError | None:
-        """Empties the list, each slot when it has ended: an interrupted call can be repeated. The first failure."""
+    def _for_each(self, slots: list[_Slot], end: Callable[[_Slot], None]) -> None:
+        """Empties the list, each slot when it has ended: an interrupted call can be repeated."""
         while slots:
             try:
                 end(slots[0])
             except errors.DistrunError as error:
-                failure = failure or error
+                self._failure = self._failure or error
             slots.pop(0)
-        return failure
 
     def _send(self, slot: _Slot, largest: float) -> None:
         grad = slot.grad
@@ -492,19 +473,26 @@ class Reducer:
             struct.stream = torch.cuda.current_stream(work.device).cuda_stream
 
     def _flush(self) -> None:
-        slots, self._ready, self._ready_bytes = self._ready, [], 0
+        slots = self._ready
         if not slots:
             return
         if len(slots) > len(self._array):
             self._array = (_abi.OpStruct * (2 * len(slots)))()
         for index, slot in enumerate(slots):
             self._array[index] = slot.struct
+        keep = [slot.work for slot in slots]
+        handle: Handle[None] | None = None
         try:
-            keep = [slot.work for slot in slots]
-            self._flights.append((_operations.enqueue_array(self._array, len(slots), keep, lambda _: None), slots))
+            handle = _operations.enqueue_array(self._array, len(slots), keep, lambda _: None)
         except errors.DistrunError:
+            self._ready, self._ready_bytes = [], 0
             self._forget(slots)
             raise
+        finally:  # what a signal handler has raised says nothing of whether they have left
+            handle = handle or _operations.handed_over(keep)
+            if handle is not None:
+                self._flights.append((handle, slots))
+                self._ready, self._ready_bytes = [], 0
 
     def _write_back(self, handle: Handle[None], slot: _Slot) -> None:
         handle.wait()

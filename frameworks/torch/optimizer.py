@@ -12,7 +12,8 @@ from distrun import _collectives
 from distrun._abi import ReduceOp
 from distrun.process_sets import ProcessSet, global_process_set, has_peers, number_kept
 
-from ._reducer import FREEZE, Options, Reducer
+from ._advice import FREEZE
+from ._reducer import Options, Reducer
 from .compression import Compression, Compressor
 from .ops import allreduce
 

@@ -1,8 +1,6 @@
 #include "runtime/engine/watchdog.h"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <utility>
 
 #include "runtime/engine/mismatch.h"
@@ -114,7 +112,9 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
 bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   const bool runs = work && work->running;
   const bool told = told_ && work && work->with_leader;
-  if (options_.warning == Duration::zero() || (silent_.empty() && (!runs || told))) return false;
+  // A question of another rank's may come while an operation here is young.
+  const bool lasts = runs && now - work->since >= options_.warning;
+  if (options_.warning == Duration::zero() || (silent_.empty() && (!lasts || told))) return false;
   const TimePoint since = runs ? work->since : now - silence(now);
   const bool first = warned_ < since;
   if (first) named_.clear();
@@ -122,7 +122,7 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
   const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
   if (!first && !(runs && news) && !late) return false;
-  std::copy_if(silent_.begin(), silent_.end(), std::back_inserter(named_), std::not_fn(is_named));
+  named_ = silent_;
   warned_ = last_;
   return true;
 }

@@ -222,6 +222,7 @@ def test_shutdown_in_the_middle_of_shutdown(job: Callable[[], Job]) -> None:
         handle = ours.enqueue("one")
         reached = at_step(step, _session.close_session, _session.close_session)
         assert handle.wait() == "result" and ours.is_over(), step
+        assert not ours.session._to_free, step  # nobody who comes now frees it again
         return reached
 
     at_each_step(case)

@@ -356,6 +356,53 @@ def test_an_interrupted_step_goes_on_where_it_was(world: None) -> None:
     assert sorted(written[:2]) == [3, 5] and written[2:] == written[1:2]
 
 
+def test_what_failed_before_an_interruption_is_told_when_the_step_is_repeated(world: None) -> None:
+    class Interrupted(hvd.Compression.none):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def decompress(tensor: Any, context: Any) -> Any:
+            seen.append(tensor.item())
+            if len(seen) == 1:
+                raise distrun.Mismatch("the first gradient differs")
+            if len(seen) == 2:
+                raise KeyError("a signal handler's")
+            return tensor
+
+    seen: list[float] = []
+    reducer, _ = gradients_on_their_way(Interrupted)
+    with pytest.raises(KeyError, match="a signal handler's"):
+        reducer.finish()
+    with pytest.raises(distrun.Mismatch, match="the first gradient differs"):
+        reducer.finish()
+    reducer.finish()
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_gradients_whose_handing_over_is_interrupted_leave_once(
+    world: None, monkeypatch: pytest.MonkeyPatch, sent: bool
+) -> None:
+    real, calls = _operations.enqueue_array, []
+
+    def enqueue_array(array: Any, count: int, keep: object, finish: Any) -> Any:
+        if count == 2:  # not the question before it
+            calls.append(count)
+        if calls != [2] or count != 2:
+            return real(array, count, keep, finish)
+        if sent:
+            real(array, count, keep, finish)
+        raise KeyError("a signal handler's")
+
+    reducer, params = gradients_on_their_way(hvd.Compression.none)
+    monkeypatch.setattr(_operations, "enqueue_array", enqueue_array)
+    with pytest.raises(KeyError, match="a signal handler's"):
+        reducer.finish()
+    handed_over = list(reducer._flights)
+    assert len(handed_over) == int(sent)
+    reducer.finish()
+    assert calls == ([2] if sent else [2, 2]) and not reducer.outstanding()
+    assert [param.grad.item() for param in params if param.grad is not None] == [3, 5]
+    assert all(handle._settled for handle, _ in handed_over)
+
+
 def test_parameters_in_every_form(world: None) -> None:
     model = torch.nn.Linear(2, 1)
     for params in (model.state_dict(), model.named_parameters(), list(model.parameters()), iter(model.parameters())):

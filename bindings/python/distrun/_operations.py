@@ -190,6 +190,10 @@ class Handle(Generic[R]):
             tuple(raw.first_dims[: raw.num_members]) if raw.num_members else (),
         )
 
+    def keeps(self, what: object) -> bool:
+        """True if `what` is what owns its memory, and it is not settled."""
+        return self._keep is what
+
     def settle_if_complete(self) -> None:
         """Lets tensors and native memory go if nothing is in flight any more. For handles that nobody waits for."""
         try:
@@ -356,6 +360,12 @@ def enqueue_array(
     if len(session.in_flight) >= session.sweep_at:
         _sweep(session)
     return handle
+
+
+def handed_over(keep: object) -> Handle[Any] | None:
+    """The handle of what was handed over with this very `keep`, unless it is settled: for whom an exception, of a
+    signal handler say, has kept from having it."""
+    return next((one for one in list(_session.current().in_flight.values()) if one.keeps(keep)), None)
 
 
 def _sweep(session: _session.Session) -> None:

@@ -19,10 +19,10 @@ import dataclasses
 import itertools
 import multiprocessing
 import os
-import queue
 import sys
 import threading
 import time
+from _thread import allocate_lock
 from collections.abc import Iterator, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -65,9 +65,12 @@ class Session:
         self._callers: list[int] = []  # the thread of each call that is inside
         self._closers: list[int] = []  # the threads that are in shutdown
         self._closing = False
-        self._ended = False  # nothing but freeing is left
-        self._to_free: list[int] = []  # then, the native session: whoever takes it out frees it
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for close, about _callers and _closers
+        self._failure: errors.DistrunError | None = None  # what leaving the job has said
+        self._known = False  # the job had ended before, and the caller was told
+        # Not None: nothing but freeing is left, of what is in it: whoever takes it out frees it.
+        self._to_free: list[int] | None = None
+        self._news = allocate_lock()  # held unless there are some for close, about _callers and _closers
+        self._news.acquire()
 
     def number(self, operation: str, process_set: int) -> int:
         """The next number of an unnamed operation: equal on all ranks that issue them in the same order."""
@@ -100,8 +103,12 @@ class Session:
         """Ends what `enter` began."""
         self._callers.remove(get_ident())
         if self._closing:
-            self._news.put(None)
+            self._tell()
             self._free_if_last()
+
+    def _tell(self) -> None:
+        with contextlib.suppress(RuntimeError):  # told already
+            self._news.release()
 
     def _free_if_last(self) -> None:
         if self._callers or not self._to_free:
@@ -124,7 +131,7 @@ class Session:
     def shutting_down(self) -> Iterator[None]:
         """Of a thread on its way to `close`: what it is inside of does not end before."""
         self._closers.append(get_ident())
-        self._news.put(None)
+        self._tell()
         try:
             yield
         finally:
@@ -137,24 +144,25 @@ class Session:
         What this rank has submitted and never completed is raised as Timeout; a job that has ended already is what the
         caller knows, unless it ended only now.
         """
-        known = errors.end_told()
-        error = None
+        if self._failure is None:  # else it is of a shutdown that was interrupted after it
+            self._known = errors.end_told()
         self._callers.append(get_ident())
         closing = self._closing
         try:
             if not closing:
-                error = self._leave_job()
+                self._failure = self._failure or self._leave_job()
                 for handle in list(self.in_flight.values()):
                     handle.settle_if_complete()
             self._closing = True
             self._drain()
             self._detach()
         finally:
-            if not self._ended:
+            if self._to_free is None:
                 self._closing = closing  # interrupted: to be closed again
             self.leave()
+        error = self._failure
         left = (_abi.Code.RANK_LOST, _abi.Code.RANK_LEFT, _abi.Code.ABORTED)
-        if error is None or error.code in left or (known and not error.usable):
+        if error is None or error.code in left or (self._known and not error.usable):
             return
         raise error
 
@@ -162,19 +170,13 @@ class Session:
         """Waits until threads that are not in shutdown themselves have left; one that does not come frees later."""
         deadline = time.monotonic() + _DRAIN_SECONDS
         while any(thread not in self._closers for thread in self._callers.copy()):
-            try:
-                self._news.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
+            if not self._news.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 return
 
     def _detach(self) -> None:
-        if self._ended:
-            return
-        detached = _detach_all()
-        self._ended = True
-        # A thread that is still inside an extension would use freed memory: then the session is leaked on purpose.
-        if detached:
-            self._to_free.append(self.pointer)
+        if self._to_free is None:
+            # A thread that is still inside an extension would use freed memory: then the session is leaked on purpose.
+            self._to_free = [self.pointer] if _detach_all() else []
 
     def _leave_job(self) -> errors.DistrunError | None:
         # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
@@ -394,9 +396,11 @@ def close_session() -> bool:
         try:
             session.close()
         except errors.DistrunError:
-            _current = None
+            if session._to_free is not None and _current is session:
+                _current = None
             raise
-        _current = None
+        if _current is session:
+            _current = None
         return True
 
 
