@@ -83,11 +83,27 @@ void Coordinator::fail_rivals(TimePoint now) {
   std::vector<std::pair<PendingTensor*, Status>> failed;
   for (const Rivals& one : rivals_among(pending_.waiting(), patience(), now)) {
     failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
+    has_group_elsewhere(*one.tensor, *one.rival);
   }
+  if (failed.empty()) return;
   for (const auto& [tensor, error] : failed) {
     fail_groups_of(*tensor, error);
     fail(*tensor, error);
   }
+  fail_hopeless();
+}
+
+// For those of the tensor's groups that have not waited as long, or are still to come.
+void Coordinator::has_group_elsewhere(const PendingTensor& tensor, const PendingTensor& rival) {
+  const auto of_rival = [&](const GroupTag& tag) {
+    if (tag.size == 0) return;
+    Group& group = groups_[{tensor.set, tag.digest}];
+    for (std::size_t member = 0; member < tensor.members->size(); ++member) {
+      if (rival.has(member)) group.elsewhere.insert(member);
+    }
+  };
+  of_rival(tensor.signature.group);
+  for (const auto& [member, signature] : tensor.odd) of_rival(signature.group);
 }
 
 void Coordinator::tick_tensors(TimePoint now) {

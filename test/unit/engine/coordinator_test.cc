@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <map>
 #include <set>
 
@@ -62,6 +63,29 @@ TEST_CASE("all of a group fails with its rival, also where it began to wait late
   REQUIRE(failed.size() == 3);
   for (const entry::Fail& one : failed) CHECK(one.error.code() == Errc::kMismatch);
   CHECK_FALSE(c.next_tick());
+}
+
+TEST_CASE("what comes of a group after its rivals failed, or shortly before, fails with them") {
+  const bool before = GENERATE(true, false);
+  CAPTURE(before);
+  Coordinator c(warning_options(2));
+  for (const char* name : {"allreduce.g_1of2", "allreduce.g_2of2"}) c.submitted(0, grouped(name, 5, 2), at(0));
+  for (const char* name : {"allreduce.g_1of3", "allreduce.g_2of3"}) c.submitted(1, grouped(name, 7, 3), at(0));
+  if (before) c.submitted(1, grouped("allreduce.g_3of3", 7, 3), at(7));
+  c.tick(*c.next_tick());
+  CHECK(only<entry::Fail>(c.act()).size() == (before ? 5 : 4));
+  if (!before) {
+    c.submitted(1, grouped("allreduce.g_3of3", 7, 3), at(11));
+    const auto failed = only<entry::Fail>(c.act());
+    REQUIRE(failed.size() == 1);
+    CHECK(failed[0].name == "allreduce.g_3of3");
+    CHECK(failed[0].error.code() == Errc::kMismatch);
+  }
+  CHECK_FALSE(c.next_tick());
+  for (const char* name : {"allreduce.g_1of3", "allreduce.g_2of3", "allreduce.g_3of3"}) {
+    for (const int rank : {0, 1}) c.submitted(rank, grouped(name, 7, 3), at(12));
+  }
+  CHECK(only<entry::Run>(c.act()).size() == 1);
 }
 
 TEST_CASE("a known tensor runs by its id alone") {
