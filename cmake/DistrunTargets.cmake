@@ -63,7 +63,8 @@ function(distrun_plugin NAME)
 endfunction()
 
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
-# Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R.
+# Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R. The label
+# one_thread says that ThreadSanitizer, which makes it many times slower, has nothing to find in it.
 function(distrun_test NAME)
   cmake_parse_arguments(ARG "" "TIMEOUT" "FILES;LINKS;RANKS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -237,7 +237,8 @@ def test_a_program_on_a_host_is_a_child_of_the_test(cluster: Cluster) -> None:
 def test_orphans_go_to_the_host_s_first_process(cluster: Cluster) -> None:
     host = cluster["h2"]
     host.run(["sh", "-c", "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"], check=True)
-    wait_until(lambda: bool(host.strays()))  # in the middle of exec a process has no command line
+    # Not before: it is setsid first, and in the middle of exec it has no command line.
+    wait_until(lambda: [stray.argv[0] for stray in host.strays()] == ["sleep"])
     (orphan,) = host.strays()
     assert orphan.parent == 1
     host.run(["kill", str(orphan.pid)], check=True)
