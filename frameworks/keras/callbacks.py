@@ -82,13 +82,26 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             logs = {}
         values = {name: _numbers(logs[name]) for name in sorted(logs)}
         shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
-        averaged = _averaged(allgather_object(shapes))
+        told = allgather_object((basics.rank(), epoch, shapes))  # not by ranks that have joined
+        _refuse_other_epochs({rank: its for rank, its, _ in told})
+        averaged = _averaged({rank: its for rank, _, its in told})
         if averaged:
             flat = np.concatenate([values[name].ravel() for name in averaged])
-            averages = iter(arrays.allreduce(flat, name=f"metrics.{epoch}"))
+            averages = iter(arrays.allreduce(flat, name=f"metrics.{epoch}", op=ReduceOp.SUM) / len(told))
             for name in averaged:
                 own = np.fromiter(averages, np.float64, values[name].size).reshape(values[name].shape)
                 logs[name] = own if own.ndim else float(own)
+
+
+def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
+    """Ranks that begin with other epochs have other learning rates, and end at other times."""
+    rank = basics.rank()
+    if odd := [other for other, epoch in everybodys.items() if epoch != everybodys[rank]]:
+        raise ValueError(
+            f"rank {rank} is at the end of epoch {everybodys[rank]}, rank {odd[0]} at that of epoch "
+            f"{everybodys[odd[0]]} (the first is 0). Give fit() the same initial_epoch on all ranks; what rank 0 alone "
+            "finds out, as by a checkpoint, it tells the others: initial_epoch = int(hvd.broadcast(initial_epoch, 0))."
+        )
 
 
 def _numbers(value: Any) -> Any:
@@ -100,16 +113,16 @@ def _numbers(value: Any) -> Any:
         return None
 
 
-def _averaged(everybodys: list[dict[str, list[int] | None]]) -> list[str]:
+def _averaged(everybodys: dict[int, dict[str, list[int] | None]]) -> list[str]:
     """Of the shapes of all ranks' metrics the names of those to average, which all ranks find alike."""
     own = everybodys[basics.rank()]
-    scalars = [{name: shape == [] for name, shape in others.items()} for others in everybodys]
-    if odd := [rank for rank, others in enumerate(scalars) if others != scalars[basics.rank()]]:
+    scalars = {rank: {name: shape == [] for name, shape in its.items()} for rank, its in everybodys.items()}
+    if odd := [rank for rank, its in scalars.items() if its != scalars[basics.rank()]]:
         raise ValueError(
             f"the ranks have different metrics: rank {basics.rank()} has {_text(own)}, rank {odd[0]} has "
             f"{_text(everybodys[odd[0]])}. Give all ranks the same metrics and validation data."
         )
-    unlike = [name for name, shape in own.items() if any(others[name] != shape for others in everybodys)]
+    unlike = [name for name, shape in own.items() if any(its[name] != shape for its in everybodys.values())]
     if unlike:
         warnings.warn(
             f"metrics whose shapes differ among ranks are not averaged: {', '.join(unlike)}. Each rank keeps its own.",

@@ -124,6 +124,26 @@ def check_the_rate_for_all_ranks_has_to_be_given() -> None:
         schedule(0.1)
 
 
+def check_ranks_that_begin_with_different_epochs_are_told() -> None:
+    """As where rank 0 alone finds a checkpoint: each would wait for the metrics of its own epoch."""
+    if hvd.size() == 1:
+        return
+    made, inputs = model(), np.ones((8, 6), np.float32)
+    average = hvd.callbacks.MetricAverageCallback()
+    with raises(ValueError, f"rank {hvd.rank()} is at the end of epoch", "epoch 1", "the same initial_epoch"):
+        made.fit(inputs, inputs[:, :1], epochs=2, initial_epoch=int(hvd.rank() == 0), verbose=0, callbacks=[average])
+
+
+def check_metrics_are_those_of_the_ranks_that_go_on() -> None:
+    """Where others have joined, whatever their numbers."""
+    for last in range(hvd.size()):
+        logs = {"loss": 1.0 + hvd.rank()}
+        if hvd.rank() == last:
+            hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+        hvd.join()
+        assert logs["loss"] == 1.0 + hvd.rank(), logs
+
+
 def check_rank_0_says_that_the_rate_is_reached() -> None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
