@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
@@ -171,5 +172,22 @@ def load_model(
             model.optimizer.build(model.trainable_variables)
             copy_state(old, model.optimizer)
         else:
+            if not old._trainable_variables and str(filepath).endswith((".h5", ".hdf5")):
+                old = _built_from_h5(old, model.trainable_variables, filepath)
             model.optimizer = DistributedOptimizer(old, compression=compression)
     return model
+
+
+def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> Any:
+    """One like it with the file's state. Keras 3 builds it for no variables, with which fit() fails, and drops all of
+    the state but the number of steps and the learning rate."""
+    made = copy_of(optimizer)
+    made.build(variables)
+    with importlib.import_module("h5py").File(filepath) as file:
+        group = file.get("optimizer_weights")
+        if group is not None:
+            parts = sorted((len(key), key) for key in group.attrs if key.startswith("weight_names"))
+            names = [name for _, key in parts for name in group.attrs[key]]
+            for variable, name in zip(made.variables, names, strict=True):
+                variable.assign(group[name][()])
+    return made
