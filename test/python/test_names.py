@@ -146,6 +146,7 @@ QUERIES = [
     "ccl_built",
     "cuda_built",
     "rocm_built",
+    "sycl_built",
 ]
 OTHERS = [
     "ProcessSet",

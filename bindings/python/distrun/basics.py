@@ -37,6 +37,7 @@ from distrun.features import (
     nccl_enabled,
     rocm_built,
     shm_enabled,
+    sycl_built,
     tcp_enabled,
 )
 from distrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -91,6 +92,7 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
     "tcp_enabled",
 ]
 

@@ -63,6 +63,11 @@ def rocm_built() -> bool:
     return False
 
 
+def sycl_built() -> bool:
+    """False: there is no SYCL backend."""
+    return False
+
+
 def ddl_built() -> bool:
     """False: IBM DDL is not supported."""
     return False

@@ -25,6 +25,6 @@ assert hvd.mpi_threads_supported() == (USED == "mpi")
 built = {"mpi": hvd.mpi_built(), "gloo": hvd.gloo_built(), "nccl": hvd.nccl_built() > 0}
 assert built == {name: name in USABLE for name in built}, built
 assert hvd.cuda_built() == ("nccl" in USABLE)
-assert not (hvd.rocm_built() or hvd.ddl_built() or hvd.ccl_built())
+assert not (hvd.rocm_built() or hvd.ddl_built() or hvd.ccl_built() or hvd.sycl_built())
 hvd.shutdown()
 print("all checks passed", flush=True)
