@@ -78,8 +78,14 @@ class Reduction:
 
 
 def path_of(variable: Any) -> str:
-    """What people know it by. Legacy Keras has TensorFlow's variables, which have names only."""
-    return without_numbers(str(getattr(variable, "path", variable.name)))
+    """What people know it by: the layer and what it is there, or the optimizer ("dense/kernel", "adam/momentum").
+
+    What else Keras has in paths is not the same on a rank that has made its model and on one that has it from a file
+    ("sequential/dense/kernel" and "dense/kernel", "adam/sequential_dense_kernel_momentum"). Legacy Keras has
+    TensorFlow's variables, which have names only.
+    """
+    scopes, _, own = without_numbers(str(getattr(variable, "path", variable.name))).rpartition("/")
+    return f"{scopes.rpartition('/')[2]}/{own.rpartition('_')[2]}"
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import tempfile
 import types
 from typing import Any
 
@@ -122,6 +123,23 @@ def check_the_rate_for_all_ranks_has_to_be_given() -> None:
             make()
     with raises(ValueError, "needs multiplier="):
         schedule(0.1)
+
+
+def check_rank_0_alone_goes_on_from_a_file() -> None:
+    """As in Horovod's examples: Keras 3 gives its variables other paths. `late`: the others have none before a step."""
+    for late in (False, True):
+        made = model()
+        made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+        fit(made, Start(0))
+        with tempfile.TemporaryDirectory() as folder:
+            made.save(f"{folder}/model.keras")
+            if hvd.rank() == 0:
+                made = hvd.load_model(f"{folder}/model.keras")
+            else:
+                made = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)]) if late else model()
+                made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+        fit(made, Start(0))
+        assert all(of_rank_0(made)) and int(made.optimizer.iterations) == 4
 
 
 def check_ranks_that_begin_with_different_epochs_are_told() -> None:
