@@ -28,6 +28,9 @@ class _Extension(_session.Extension):
     def detach(self) -> bool:
         return bool(self.native.distrun_jax_detach())
 
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        return error_of(failure)
+
 
 @functools.cache
 def _extension() -> _Extension | None:

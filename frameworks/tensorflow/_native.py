@@ -140,6 +140,10 @@ class _Attachment(_session.Extension):
         if self._attached is not None:
             self._attached.calls.distrun_tensorflow_forget_numbers(process_set)
 
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        """TensorFlow's own classes are raised by functions and sessions."""
+        return distrun_error(failure)
+
 
 def extend() -> None:
     """At import: every session is attached, whichever front end opens it."""
@@ -157,7 +161,7 @@ def distrun_error(exception: BaseException) -> errors.DistrunError | None:
     if made is None:
         return next((one for one in _fallback.failures if str(one) in str(exception)), None)
     error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
-    if not made.calls.distrun_tensorflow_failure(str(exception).encode(), ctypes.byref(error)):
+    if not made.calls.distrun_tensorflow_failure(str(exception).encode(errors="replace"), ctypes.byref(error)):
         return None
     return errors.from_struct(error)
 

@@ -1,4 +1,5 @@
-"""An exception in a process whose framework would wait at its end for the others (`_hooks.end_without_waiting`)."""
+"""What an uncaught exception does: in a process whose framework would wait at its end for the others
+(`_hooks.end_without_waiting`), and to the other ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import subprocess
 import sys
 
 import pytest
+
+from distrun import _hooks, _session, errors
 
 # What atexit would do is what the framework waits in.
 WAITS = """
@@ -56,3 +59,44 @@ torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore()
 raise ValueError("a bad batch")
 """)
     assert code == 1 and "ValueError: a bad batch" in text and "waited" not in text, text
+
+
+class OfCompiledSteps(_session.Extension):
+    """A framework that raises its own exceptions, with distrun's text."""
+
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        known = (errors.Mismatch("shapes differ"), LOST)
+        return next((one for one in known if str(one) in str(failure)), None)
+
+
+LOST = errors.RankLost("rank 1 was lost", usable=False)
+
+
+def raised_from(cause: BaseException) -> BaseException:
+    try:
+        raise OSError("no space for a last checkpoint") from cause
+    except OSError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "failure, told",
+    [
+        (ValueError("a bad batch"), True),
+        (errors.Mismatch("shapes differ"), True),
+        (RuntimeError("Graph execution error: shapes differ"), True),
+        (LOST, False),
+        (RuntimeError("Graph execution error: rank 1 was lost"), False),
+        (raised_from(LOST), False),
+        (raised_from(ValueError("a bad batch")), True),
+    ],
+)
+def test_what_follows_from_the_end_of_the_job_is_no_cause(
+    failure: BaseException, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    causes: list[str] = []
+    monkeypatch.setattr(_session, "_extensions", [OfCompiledSteps()])
+    monkeypatch.setattr(_session, "abort", causes.append)
+    _hooks._excepthook(type(failure), failure, failure.__traceback__)
+    assert (len(causes) == 1) == told, causes
+    assert str(failure) in capsys.readouterr().err

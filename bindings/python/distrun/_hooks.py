@@ -88,9 +88,21 @@ def describe(kind: type[BaseException], value: BaseException | None, trace: Trac
     return f"{kind.__name__}{': ' if text else ''}{text}{place}"
 
 
+def _follows_from_the_end(value: BaseException | None) -> bool:
+    """Whether the job had ended already: an exception that says so, itself or as what it was raised from or because
+    of, is a consequence and no cause."""
+    seen: set[int] = set()
+    while value is not None and id(value) not in seen:
+        seen.add(id(value))
+        error = _session.error_of(value)
+        if error is not None and not error.usable:
+            return True
+        value = value.__cause__ or value.__context__
+    return False
+
+
 def _abort(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> None:
-    # An error that says that the job has ended already is a consequence, not a cause.
-    if isinstance(value, errors.DistrunError) and not value.usable:
+    if _follows_from_the_end(value):
         return
     try:
         _session.abort(describe(kind, value, trace))

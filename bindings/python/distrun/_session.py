@@ -247,6 +247,11 @@ class Extension:
     def forget_numbers(self, process_set: int) -> None:
         """The extension's own numbers of unnamed operations start again at 0, as Session.forget_numbers says."""
 
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        """The one behind an exception of the framework's own, which compiled programs raise; None if none is."""
+        del failure
+        return None
+
 
 _extensions: list[Extension] = []
 
@@ -261,6 +266,16 @@ def drain_all() -> None:
     """Before join and shutdown, after which this rank submits nothing more: a framework may not have got to it yet."""
     for extension in _extensions:
         extension.drain()
+
+
+def error_of(failure: BaseException) -> errors.DistrunError | None:
+    """The distrun exception that this is, or that is behind it; None if none is."""
+    if isinstance(failure, errors.DistrunError):
+        return failure
+    for extension in _extensions:
+        if error := extension.error_of(failure):
+            return error
+    return None
 
 
 def extend(extension: Extension) -> None:
