@@ -61,6 +61,22 @@ raise ValueError("a bad batch")
     assert code == 1 and "ValueError: a bad batch" in text and "waited" not in text, text
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["ZeroDivisionError: division by zero\nTraceback (most recent call last):", "Incompatible shapes: [4] vs. [3]"],
+)
+def test_of_tensorflows_errors_the_others_are_told_what_has_happened(said: str) -> None:
+    """Not where, which TensorFlow puts in front of it, as here in 2.21."""
+    where = 'Detected at node Add defined at (most recent call last):\n  File "/train.py", line 26, in <module>\n'
+    for between in ("", "<stack traces unavailable>\n", "2 root error(s) found.\n"):
+        error = RuntimeError(
+            f"Graph execution error:\n\n{where}\n{between}{said}\n\t [[{{{{node Add}}}}]] [Op:__step_1]"
+        )
+        assert _hooks.describe(RuntimeError, error, None) == f"RuntimeError: {said.splitlines()[0]}"
+    error = RuntimeError("Graph execution error:\n\nDetected at node Add")
+    assert _hooks.describe(RuntimeError, error, None) == "RuntimeError: Graph execution error:"
+
+
 class OfCompiledSteps(_session.Extension):
     """A framework that raises its own exceptions, with distrun's text."""
 

@@ -77,7 +77,7 @@ def _leave() -> None:
 
 def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
     """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
-    text = str(value).strip().splitlines()[0] if value is not None and str(value).strip() else ""
+    text = "" if value is None else _first_line(str(value))
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     place = ""
     while trace is not None:
@@ -86,6 +86,16 @@ def describe(kind: type[BaseException], value: BaseException | None, trace: Trac
             place = f" ({os.path.basename(code.co_filename)}:{trace.tb_lineno})"
         trace = trace.tb_next
     return f"{kind.__name__}{': ' if text else ''}{text}{place}"
+
+
+def _first_line(text: str) -> str:
+    """That says what has happened. TensorFlow puts where it was in front of that."""
+    lines = [one.strip() for one in text.splitlines() if one.strip()]
+    if lines[:1] == ["Graph execution error:"]:
+        where = ("Detected at node", "File ", "<stack traces", "[[")
+        said = [one for one in lines[1:] if not one.startswith(where) and not one.endswith("root error(s) found.")]
+        lines = said or lines
+    return lines[0] if lines else ""
 
 
 def _follows_from_the_end(value: BaseException | None) -> bool:
