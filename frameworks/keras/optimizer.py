@@ -407,4 +407,9 @@ def _named_as(base: Any, made: Any) -> Any:
     made.__doc__ = base.__doc__
     of_keras = base.__module__.split(".")[0] in ("keras", "tf_keras")
     made.__module__ = "keras.optimizers" if of_keras else base.__module__
+    registered = keras.saving.get_registered_name(base)
+    if keras.saving.get_custom_objects().get(registered) is base:  # files have this name, and what is loaded is `base`
+        package, _, name = registered.rpartition(">")
+        keras.saving.register_keras_serializable(package, name)(made)
+        keras.saving.get_custom_objects()[registered] = base
     return made

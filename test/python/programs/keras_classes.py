@@ -35,6 +35,11 @@ class Own(keras.optimizers.SGD):
     """Of the program's."""
 
 
+@keras.saving.register_keras_serializable("own")
+class Registered(keras.optimizers.SGD):
+    """That Keras finds by its name."""
+
+
 class FromPeak(keras.optimizers.SGD):
     """Makes its schedule itself, and has in its configuration what it makes that of."""
 
@@ -101,6 +106,17 @@ def check_learning_rates_and_classes_that_keras_does_not_find() -> None:
         found = hvd.load_model(Path(folder) / "model.keras", [Own], {"Kept": Kept}).optimizer
     assert isinstance(found, Own) and isinstance(found._learning_rate, Kept)
     assert int(found.iterations) == int(made.optimizer.iterations) > 0
+
+
+def check_classes_that_keras_finds() -> None:
+    """In files that are loaded without distrun, too."""
+    made = distributed(Registered(0.05, momentum=0.5))
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder) / "model.keras")
+        plain = keras.saving.load_model(Path(folder) / "model.keras").optimizer
+        again = hvd.load_model(Path(folder) / "model.keras").optimizer
+    assert type(plain) is Registered and isinstance(again, Registered)
+    assert int(plain.iterations) == int(again.iterations) == int(made.optimizer.iterations) > 0
 
 
 def check_a_class_decides_what_makes_one_like_it() -> None:
