@@ -9,7 +9,7 @@ from typing import Any
 
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
-from distrun._parameters import without_numbers
+from distrun._parameters import layer_path
 from distrun.errors import DistrunError
 from distrun.process_sets import ProcessSet, global_process_set, has_peers
 
@@ -78,14 +78,8 @@ class Reduction:
 
 
 def path_of(variable: Any) -> str:
-    """What people know it by: the layer and what it is there, or the optimizer ("dense/kernel", "adam/momentum").
-
-    What else Keras has in paths is not the same on a rank that has made its model and on one that has it from a file
-    ("sequential/dense/kernel" and "dense/kernel", "adam/sequential_dense_kernel_momentum"). Legacy Keras has
-    TensorFlow's variables, which have names only.
-    """
-    scopes, _, own = without_numbers(str(getattr(variable, "path", variable.name))).rpartition("/")
-    return f"{scopes.rpartition('/')[2]}/{own.rpartition('_')[2]}"
+    """What people know it by. Legacy Keras has TensorFlow's variables, which have names only."""
+    return layer_path(str(getattr(variable, "path", variable.name)))
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

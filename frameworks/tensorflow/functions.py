@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from distrun import _objects
 from distrun._abi import Kind
-from distrun._parameters import without_numbers
+from distrun._parameters import layer_path, without_numbers
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, run
@@ -17,13 +17,14 @@ from ._unsigned import as_given, signed
 
 
 def variable_names(variables: Sequence[Any]) -> list[str]:
-    """A name for each, equal on all ranks: the variable's path or name without the numbers of Keras's layers, numbered
-    from its second use on."""
+    """A name for each, equal on all ranks: the layer's and the variable's, or the one that TensorFlow has. Without
+    the numbers of Keras's layers, and numbered from its second use on."""
     uses: dict[str, int] = {}
     names = []
     for variable in variables:
-        text = getattr(variable, "path", None) or getattr(variable, "name", None) or "variable"
-        name = without_numbers(re.sub(r"\s", "_", str(text).partition(":")[0]))
+        path, name = getattr(variable, "path", None), getattr(variable, "name", None) or "variable"
+        text = layer_path(str(path)) if path else without_numbers(str(name).partition(":")[0])
+        name = re.sub(r"\s", "_", text)
         uses[name] = uses.get(name, 0) + 1
         names.append(name if uses[name] == 1 else f"{name}.{uses[name]}")
     return names

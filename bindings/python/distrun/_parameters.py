@@ -49,3 +49,13 @@ def without_numbers(name: str) -> str:
     """Of a variable or a layer, without the numbers by which Keras tells the layers of a process apart: another rank
     may have made more of them."""
     return re.sub(r"_\d+(?=[_/:]|$)", "", name)
+
+
+def layer_path(path: str) -> str:
+    """Of a Keras variable: the layer and what it is there, or the optimizer ("dense/kernel", "adam/momentum").
+
+    What else Keras has in paths is not the same on a rank that has made its model and on one that has it from a file
+    ("sequential/dense/kernel" and "dense/kernel", "adam/sequential_dense_kernel_momentum").
+    """
+    scopes, _, own = without_numbers(path).rpartition("/")
+    return "/".join(part for part in (scopes.rpartition("/")[2], own.rpartition("_")[2]) if part)

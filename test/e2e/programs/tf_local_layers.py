@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import weakref
 
 import numpy as np
@@ -102,10 +103,26 @@ def values_of_variables() -> None:
         assert float(of_scale[0]) == hvd.size() - 1 + 1e5 and float(of_kept[0]) == hvd.rank() + 1e5
 
 
+def a_model_from_a_file() -> None:
+    """On one rank, whose variables have other paths in Keras 3 than those of a model that was made."""
+    model, optimizer = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]), tf.keras.optimizers.Adam()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model.keras")
+        if hvd.rank() == 0:
+            model = tf.keras.models.load_model(f"{folder}/model.keras")
+    optimizer.build(model.trainable_variables)
+    hvd.broadcast_variables([*model.variables, *optimizer.variables], 0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(tf.ones([1, 2]))) * (hvd.rank() + 1.0)
+    gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
+    equal(gradients[1], [(hvd.size() + 1) / 2])
+
+
 def local_layers() -> None:
-    """Of one number on all ranks, and of others; and what is no gradient."""
+    """Of one number on all ranks, and of others; a model that one rank has from a file; and what is no gradient."""
     partial_tape()
     the_scale_of_local_gradients()
     they_are_held()
     other_numbers_of_them()
+    a_model_from_a_file()
     values_of_variables()
