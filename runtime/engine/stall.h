@@ -44,7 +44,8 @@ std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Dur
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 
 // When something that has lasted since `since` and was told at `told` is told again: after as long again, so that hours
-// are few lines, but no sooner than `warning` and at least every ten minutes.
+// are few lines, but after `warning` at the soonest, and after ten minutes, or `warning` if that is more, at the
+// latest.
 TimePoint next_warning(TimePoint since, TimePoint told, Duration warning);
 
 // "12.3 s"

@@ -120,10 +120,15 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   if (first) named_.clear();
   const auto is_named = [this](int rank) { return std::find(named_.begin(), named_.end(), rank) != named_.end(); };
   const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
-  const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
+  // Of several that hang, another may be the oldest now, which no warning has named yet. Not so on a GPU, whose queue
+  // has another one all the time.
+  const bool other = runs && !work->on_gpu && work->what != warned_of_;
+  const TimePoint from = other ? std::max(since, warned_) : since;
+  const bool late = last_ + options_.warning / 2 >= next_warning(from, warned_, options_.warning);
   if (!first && !(runs && news) && !late) return false;
   named_ = silent_;
   warned_ = last_;
+  warned_of_ = runs ? work->what : "";
   return true;
 }
 

@@ -88,6 +88,7 @@ class Watchdog {
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   TimePoint warned_{};
+  std::string warned_of_;   // what ran
   std::vector<int> named_;  // silent ranks in the warnings about what runs
   bool told_ = false;       // by the leader, in its answer to the last question
   bool wanted_ = false;
