@@ -28,7 +28,7 @@ struct Kept {
 void say_goodbye();
 
 // Never destroyed, for the same reason.
-Kept& kept() {
+Kept& kept_job() {
   static auto* const one = [] {
     std::atexit(say_goodbye);
     return new Kept;
@@ -37,8 +37,8 @@ Kept& kept() {
 }
 
 void say_goodbye() {
-  const std::unique_lock lock(kept().mutex, std::try_to_lock);
-  if (lock.owns_lock()) kept().exchange.reset();
+  const std::unique_lock lock(kept_job().mutex, std::try_to_lock);
+  if (lock.owns_lock()) kept_job().exchange.reset();
 }
 
 // Never destroyed: its thread serves the other ranks until the process is gone.
@@ -101,9 +101,9 @@ Result<net::Meeting> meet(Kept& kept, const net::World& world, const net::OtherL
 
 Result<int> spawned_size(const net::OtherLauncher& launcher, TimePoint deadline) {
   if (launcher.size > 0) return launcher.size;
-  const std::lock_guard lock(kept().mutex);
-  DISTRUN_RETURN_IF_ERROR(open(kept(), launcher, deadline));
-  return kept().exchange->size(deadline);
+  const std::lock_guard lock(kept_job().mutex);
+  DISTRUN_RETURN_IF_ERROR(open(kept_job(), launcher, deadline));
+  return kept_job().exchange->size(deadline);
 }
 
 Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, TimePoint deadline, const Log* log) {
@@ -136,10 +136,10 @@ Result<SpawnedJob> reach_store(net::World& world, const net::Meeting& meeting, T
 
 Result<SpawnedJob> join_spawned_job(net::World& world, const net::OtherLauncher& launcher, TimePoint deadline,
                                     const Log* log) {
-  const std::lock_guard lock(kept().mutex);
-  auto& meeting = kept().meeting;
+  const std::lock_guard lock(kept_job().mutex);
+  auto& meeting = kept_job().meeting;
   // A second try would meet ranks that are elsewhere in the exchange, so the first outcome stays.
-  if (!meeting) meeting = meet(kept(), world, launcher, deadline, log);
+  if (!meeting) meeting = meet(kept_job(), world, launcher, deadline, log);
   if (!meeting->ok()) return meeting->status();
   auto job = reach_store(world, **meeting, deadline, log);
   if (job.ok()) job->keeper = keeper();

@@ -9,29 +9,29 @@
 namespace distrun::engine {
 namespace {
 
-constexpr std::size_t kMaxPartiesNamed = 8;  // of ranks that make different calls; the largest is one of them
+constexpr std::size_t kMaxCallPartiesNamed = 8;  // of ranks that make different calls; the largest is one of them
 
 std::vector<int> ascending(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-struct Party {
+struct CallParty {
   const Call* call;
   std::vector<int> ranks;
 };
 
-Status difference(std::vector<Party> parties, const std::string& what, const std::vector<std::string>& hosts) {
+Status difference(std::vector<CallParty> parties, const std::string& what, const std::vector<std::string>& hosts) {
   std::stable_sort(parties.begin(), parties.end(),
-                   [](const Party& a, const Party& b) { return a.ranks.size() < b.ranks.size(); });
+                   [](const CallParty& a, const CallParty& b) { return a.ranks.size() < b.ranks.size(); });
   ErrorInfo error{.code = Errc::kMismatch, .message = what};
   const bool tie = parties.front().ranks.size() == parties.back().ranks.size();
   std::size_t unnamed = 0;  // ranks
   for (std::size_t i = 0; i < parties.size(); ++i) {
-    const Party& party = parties[i];
+    const CallParty& party = parties[i];
     const bool majority = i + 1 == parties.size();
     if (!majority || tie) error.ranks.insert(error.ranks.end(), party.ranks.begin(), party.ranks.end());
-    if (!majority && i + 1 >= kMaxPartiesNamed) {
+    if (!majority && i + 1 >= kMaxCallPartiesNamed) {
       unnamed += party.ranks.size();
       continue;
     }
@@ -201,7 +201,7 @@ CallBoard::Calls CallBoard::circle() const {
 }
 
 void CallBoard::fail_circle(const Calls& calls, const std::vector<std::string>& hosts) {
-  std::vector<Party> parties;
+  std::vector<CallParty> parties;
   bool members_alone = false;
   for (const Open* open : calls) {
     parties.push_back({.call = &open->call, .ranks = ascending(open->made)});

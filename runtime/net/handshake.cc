@@ -8,7 +8,7 @@
 namespace distrun::net {
 namespace {
 
-constexpr std::array<std::byte, 4> kMagic{std::byte{'d'}, std::byte{'r'}, std::byte{'u'}, std::byte{'n'}};
+constexpr std::array<std::byte, 4> kHandshakeMagic{std::byte{'d'}, std::byte{'r'}, std::byte{'u'}, std::byte{'n'}};
 constexpr std::size_t kPreambleBytes = 10;  // magic, u32 protocol version, u16 length of the Noise message
 constexpr std::size_t kMaxHelloText = 128;
 constexpr std::size_t kMaxRefusal = 1024;
@@ -87,7 +87,10 @@ Status Handshake::fail(Errc code, const std::string& text) {
 
 void Handshake::emit_preamble(std::span<const std::byte> noise_message) {
   WireWriter writer;
-  writer.raw(kMagic).u32(kProtocolVersion).u16(static_cast<std::uint16_t>(noise_message.size())).raw(noise_message);
+  writer.raw(kHandshakeMagic)
+      .u32(kProtocolVersion)
+      .u16(static_cast<std::uint16_t>(noise_message.size()))
+      .raw(noise_message);
   const auto bytes = writer.view();
   output_.insert(output_.end(), bytes.begin(), bytes.end());
 }
@@ -109,10 +112,10 @@ std::vector<std::byte> Handshake::encode_hello() const {
 }
 
 Status Handshake::on_preamble(std::span<const std::byte> bytes) {
-  if (!std::equal(kMagic.begin(), kMagic.end(), bytes.begin())) {
+  if (!std::equal(kHandshakeMagic.begin(), kHandshakeMagic.end(), bytes.begin())) {
     return fail(Errc::kProtocol, "the other side does not speak distrun's protocol");
   }
-  WireReader reader(bytes.subspan(kMagic.size()));
+  WireReader reader(bytes.subspan(kHandshakeMagic.size()));
   const std::uint32_t version = reader.u32();
   const std::size_t length = reader.u16();
   const bool responder = role_ == NoiseHandshake::Role::kResponder;

@@ -18,7 +18,7 @@
 namespace distrun::net {
 namespace {
 
-constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+constexpr int kKeySeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 // A wrapper's doing, or a process that comes second: the descriptor does not tell which.
 constexpr const char* kClosed =
@@ -27,14 +27,14 @@ constexpr const char* kClosed =
     "distrun inside of the container, pass descriptors on (close_fds=False). Else a process of this rank has used it: "
     "it is read once, by the first process of a rank: ";
 
-Status refused(const std::string& variable, const std::string& value, const std::string& why) {
+Status refused_key(const std::string& variable, const std::string& value, const std::string& why) {
   return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
 }
 
 // Sealed memory, or a pipe that holds a key's bytes and that nobody can write to any more.
 bool is_handed_down(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals >= 0) return (seals & kSeals) == kSeals;
+  if (seals >= 0) return (seals & kKeySeals) == kKeySeals;
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return false;
   int waiting = 0;
@@ -43,14 +43,14 @@ bool is_handed_down(int fd) {
          ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
 }
 
-// Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
+// Reads exactly one key from the start of `fd`; anything longer or shorter is refused_key.
 Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
   unsigned char bytes[JobKey::kBytes + 1];
   ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
   if (n < 0 && errno == ESPIPE) n = ::read(fd, bytes, sizeof(bytes));
   Result<JobKey> key = n == static_cast<ssize_t>(JobKey::kBytes)
                            ? JobKey::from_bytes(bytes, JobKey::kBytes)
-                           : Result<JobKey>(refused(variable, value, "it does not hold exactly 32 bytes"));
+                           : Result<JobKey>(refused_key(variable, value, "it does not hold exactly 32 bytes"));
   sodium_memzero(bytes, sizeof(bytes));
   return key;
 }
@@ -59,11 +59,11 @@ Result<JobKey> key_from_fd(const std::string& value) {
   int number = -1;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || number < 3) {
-    return refused("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
+    return refused_key("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
   }
   // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
   // descriptor, because a child that inherited the variable may have given the number to something of its own.
-  if (!is_handed_down(number)) return refused("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
+  if (!is_handed_down(number)) return refused_key("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
   const Fd owned(number);
   return read_key(owned.get(), "DISTRUN_KEY_FD", value);
 }
@@ -73,18 +73,18 @@ Result<JobKey> key_from_fd(const std::string& value) {
 Result<JobKey> key_from_file(const std::string& path, const std::string& named) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid() && errno == ELOOP) {
-    return refused(named, path,
-                   "it is a link, as a Kubernetes secret is; make a file of it: install -m 600 " + path + " FILE");
+    return refused_key(named, path,
+                       "it is a link, as a Kubernetes secret is; make a file of it: install -m 600 " + path + " FILE");
   }
   if (!fd.valid()) return errno_status(named + "=" + path + " cannot be opened", errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return errno_status(named + "=" + path + " cannot be examined", errno);
-  if (!S_ISREG(info.st_mode)) return refused(named, path, "it is not a regular file");
+  if (!S_ISREG(info.st_mode)) return refused_key(named, path, "it is not a regular file");
   if (info.st_uid != ::geteuid()) {
-    return refused(named, path, "it belongs to another user; make a file of it: install -m 600 " + path + " FILE");
+    return refused_key(named, path, "it belongs to another user; make a file of it: install -m 600 " + path + " FILE");
   }
   if ((info.st_mode & 077) != 0) {
-    return refused(named, path, "others may read or write it: run chmod 600 on it");
+    return refused_key(named, path, "others may read or write it: run chmod 600 on it");
   }
   return read_key(fd.get(), named, path);
 }
@@ -124,7 +124,7 @@ Result<Fd> JobKey::to_descriptor() const {
   if (::write(fd.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
     return errno_status("the job's key cannot be written", errno);
   }
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return errno_status("the job's key cannot be sealed", errno);
+  if (::fcntl(fd.get(), F_ADD_SEALS, kKeySeals) != 0) return errno_status("the job's key cannot be sealed", errno);
   return fd;
 }
 

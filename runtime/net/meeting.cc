@@ -16,7 +16,7 @@ constexpr std::size_t kMaxJobId = 96;  // a Hello takes 128
 constexpr std::size_t kMaxAddress = 45;
 constexpr std::size_t kHexKey = 2 * JobKey::kBytes;
 
-Status bad(const std::string& why) {
+Status bad_meeting(const std::string& why) {
   return {Errc::kProtocol, "what rank 0 told through the launcher's exchange cannot be used: " + why +
                                "; do all ranks run the same version of distrun?"};
 }
@@ -47,8 +47,8 @@ Result<JobKey> parse_key(std::string_view hex) {
   std::size_t length = 0;
   const bool read = hex.size() == kHexKey && ::sodium_hex2bin(bytes.data(), bytes.size(), hex.data(), hex.size(),
                                                               nullptr, &length, nullptr) == 0;
-  auto key =
-      read && length == bytes.size() ? JobKey::from_bytes(bytes.data(), bytes.size()) : Result<JobKey>(bad("the key"));
+  auto key = read && length == bytes.size() ? JobKey::from_bytes(bytes.data(), bytes.size())
+                                            : Result<JobKey>(bad_meeting("the key"));
   ::sodium_memzero(bytes.data(), bytes.size());
   return key;
 }
@@ -72,20 +72,20 @@ std::string to_word(const Meeting& meeting) {
 }
 
 Result<Meeting> parse_meeting(std::string_view word) {
-  if (take_until(word, '/') != kMark) return bad("it does not begin with " + std::string(kMark));
+  if (take_until(word, '/') != kMark) return bad_meeting("it does not begin with " + std::string(kMark));
   const std::string job_id(take_until(word, '/'));
-  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad("the job's name");
+  if (job_id.size() > kMaxJobId || job_id != plain(job_id)) return bad_meeting("the job's name");
   auto key = parse_key(take_until(word, '/'));
   if (!key.ok()) return key.status();
   Meeting out{.job_id = job_id, .key = *key, .addresses = {}, .port = 0};
   const std::string_view port = take_until(word, '/');
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
-  if (error != std::errc() || end != port.data() + port.size() || out.port == 0) return bad("the port");
+  if (error != std::errc() || end != port.data() + port.size() || out.port == 0) return bad_meeting("the port");
   while (!word.empty() && out.addresses.size() < kMaxMeetingAddresses) {
     out.addresses.emplace_back(take_until(word, '/'));
-    if (!is_numeric(out.addresses.back())) return bad("an address");
+    if (!is_numeric(out.addresses.back())) return bad_meeting("an address");
   }
-  if (!word.empty() || out.addresses.empty()) return bad("the addresses");
+  if (!word.empty() || out.addresses.empty()) return bad_meeting("the addresses");
   return out;
 }
 

@@ -25,20 +25,20 @@ constexpr const char* kCure =
     "; start the program with `distrun -np N program`, or as one step of the launcher, with nothing in between that "
     "changes its variables";
 
-std::string text_of(const Environment& environment, const char* variable) {
+std::string variable_text(const Environment& environment, const char* variable) {
   const auto found = environment.find(variable);
   return found == environment.end() ? std::string() : found->second;
 }
 
 std::string shown(const Environment& environment, const char* variable) {
-  return std::string(variable) + "=" + text_of(environment, variable);
+  return std::string(variable) + "=" + variable_text(environment, variable);
 }
 
 Status refuse(const std::string& what) { return {Errc::kInvalidArgument, what}; }
 
 // Absent and empty are the same: nothing.
 Result<std::optional<int>> number(const Environment& environment, const char* variable) {
-  const std::string text = text_of(environment, variable);
+  const std::string text = variable_text(environment, variable);
   if (text.empty()) return std::optional<int>();
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -129,7 +129,7 @@ Status no_exchange(const Environment& environment, const Family& family) {
                   "`srun --mpi=pmi2` or `srun --mpi=pmix` (`srun --mpi=list` shows what there is), or type "
                   "`distrun program` inside the allocation, without srun");
   }
-  if (!text_of(environment, "PMI_PORT").empty()) {
+  if (!variable_text(environment, "PMI_PORT").empty()) {
     return refuse(seen + "it speaks PMI over a port (" + shown(environment, "PMI_PORT") +
                   "), which distrun does not: leave mpiexec's option -pmi-port away, or start the program with "
                   "`distrun -np N program`");
@@ -144,7 +144,7 @@ Result<std::optional<OtherLauncher>> with_exchange(const Environment& environmen
   if (!pmix_rank.ok()) return pmix_rank.status();
   const auto pmi_fd = number(environment, "PMI_FD");
   if (!pmi_fd.ok()) return pmi_fd.status();
-  const std::string name_space = text_of(environment, "PMIX_NAMESPACE");
+  const std::string name_space = variable_text(environment, "PMIX_NAMESPACE");
   const bool is_pmi = stated.family == &kFamilies[1];
   if (*pmix_rank && !name_space.empty() && !(is_pmi && *pmi_fd)) {
     if (**pmix_rank != out.rank) {
@@ -156,7 +156,7 @@ Result<std::optional<OtherLauncher>> with_exchange(const Environment& environmen
   if (!*pmi_fd || !is_pmi) return no_exchange(environment, *stated.family);
   out.exchange = OtherLauncher::Exchange::kPmi;
   out.pmi_fd = **pmi_fd;
-  out.job = text_of(environment, "PMI_JOBID");
+  out.job = variable_text(environment, "PMI_JOBID");
   return std::optional<OtherLauncher>(out);
 }
 
@@ -165,7 +165,7 @@ Result<std::optional<OtherLauncher>> pmix_alone(const Environment& environment) 
   const auto rank = number(environment, "PMIX_RANK");
   if (!rank.ok()) return rank.status();
   if (!*rank) return std::optional<OtherLauncher>();
-  const std::string name_space = text_of(environment, "PMIX_NAMESPACE");
+  const std::string name_space = variable_text(environment, "PMIX_NAMESPACE");
   if (!name_space.empty()) return std::optional<OtherLauncher>({.rank = **rank, .size = 0, .job = name_space});
   if (**rank == 0) return std::optional<OtherLauncher>();
   return refuse(shown(environment, "PMIX_RANK") +
@@ -196,7 +196,7 @@ Status refuse_torch(const Environment& environment, const std::optional<OtherLau
 
 // PRRTE and Open MPI 5 name the place where they are installed; its package of PyPI has a folder of its own there.
 std::vector<std::string> pmix_folders(const Environment& environment) {
-  const std::string prefix = text_of(environment, "PMIX_PREFIX");
+  const std::string prefix = variable_text(environment, "PMIX_PREFIX");
   if (prefix.empty()) return {};
   return {prefix + "/lib", prefix + "/lib64", prefix + "/lib/openmpi"};
 }

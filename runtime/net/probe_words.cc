@@ -11,7 +11,7 @@
 namespace distrun::net {
 namespace {
 
-constexpr std::array kMagic{std::byte{'d'}, std::byte{'r'}, std::byte{'u'}, std::byte{'p'}};
+constexpr std::array kProbeMagic{std::byte{'d'}, std::byte{'r'}, std::byte{'u'}, std::byte{'p'}};
 constexpr std::size_t kProved = sizeof(ProbeWords::Question) - kMacBytes;
 
 std::string purpose(const char* of, const std::string& job_id) {
@@ -33,7 +33,7 @@ ProbeWords::Question ProbeWords::question(int from, int to) const {
   std::array<std::byte, 16> random;
   randombytes_buf(random.data(), random.size());
   WireWriter writer;
-  writer.raw(kMagic).u32(kProtocolVersion).i32(from).i32(to).raw(random);
+  writer.raw(kProbeMagic).u32(kProtocolVersion).i32(from).i32(to).raw(random);
   const Mac mac = questions_.mac(writer.view());
   writer.raw(mac);
   Question question;

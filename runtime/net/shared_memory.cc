@@ -13,7 +13,7 @@
 namespace distrun::net {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -40,7 +40,7 @@ Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t b
     failed = ::fallocate(memory.fd_.get(), 0, 0, static_cast<off_t>(rounded)) == 0 ? 0 : errno;
   } while (failed == EINTR);
   if (failed != 0) return errno_status(describe(name, bytes) + " cannot be reserved (a memory limit?)", failed);
-  if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSeals) != 0)
+  if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSizeSeals) != 0)
     return errno_status(describe(name, bytes) + " cannot be sealed", errno);
   DISTRUN_RETURN_IF_ERROR(memory.map(bytes));
   return memory;
@@ -54,7 +54,7 @@ Result<SharedMemory> SharedMemory::adopt(Fd memfd, std::size_t bytes) {
   const int seals = ::fcntl(memory.fd_.get(), F_GET_SEALS);
   const bool whole = static_cast<std::size_t>(info.st_size) == whole_pages(bytes) && bytes > 0 &&
                      static_cast<std::size_t>(info.st_blocks) * 512 >= bytes;
-  if (seals < 0 || (seals & kSeals) != kSeals || !whole)
+  if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || !whole)
     return Status(Errc::kProtocol, "received shared memory is not the sealed, reserved " + std::to_string(bytes) +
                                        " bytes that were announced; are all ranks of one distrun version?");
   DISTRUN_RETURN_IF_ERROR(memory.map(bytes));

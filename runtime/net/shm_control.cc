@@ -163,7 +163,7 @@ class Incoming {
   bool owes_ring_ = false;
 };
 
-struct Peer {
+struct ShmPeer {
   int rank = -1;
   Outgoing out;
   Incoming in;
@@ -192,11 +192,11 @@ class ShmControl final : public ControlPlane {
   bool progress() override;
   [[nodiscard]] bool pending() const override {
     return std::any_of(peers_.begin(), peers_.end(),
-                       [this](const Peer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
+                       [this](const ShmPeer& peer) { return peer.out.waiting() && !(peer.may_go && ended(peer)); });
   }
   [[nodiscard]] Queued queued() const override {
     Queued queued;
-    for (const Peer& peer : peers_)
+    for (const ShmPeer& peer : peers_)
       if (!peer.may_go) queued.add(peer.out.queued());
     return queued;
   }
@@ -204,14 +204,14 @@ class ShmControl final : public ControlPlane {
   [[nodiscard]] std::optional<int> lost() const override;
 
  private:
-  [[nodiscard]] bool ended(const Peer& peer) const { return peer.in.broken() || link_.gone(peer.rank); }
+  [[nodiscard]] bool ended(const ShmPeer& peer) const { return peer.in.broken() || link_.gone(peer.rank); }
 
   HostLink& link_;
   const int rank_;
   const int size_;
   const SharedBytes memory_;
-  std::vector<Peer> peers_;  // leader: member i + 1 at i; member: the leader
-  std::size_t next_ = 0;     // whose message is taken first, so that no member starves the others
+  std::vector<ShmPeer> peers_;  // leader: member i + 1 at i; member: the leader
+  std::size_t next_ = 0;        // whose message is taken first, so that no member starves the others
 };
 
 Status check_size(std::size_t size) {
@@ -225,7 +225,7 @@ Status ShmControl::send(int to, std::span<const std::byte> message) {
     return {Errc::kInvalidArgument, "control messages go to the leader or from it, not from rank " +
                                         std::to_string(rank_) + " to rank " + std::to_string(to)};
   DISTRUN_RETURN_IF_ERROR(check_size(message.size()));
-  Peer& peer = peers_[static_cast<std::size_t>(index)];
+  ShmPeer& peer = peers_[static_cast<std::size_t>(index)];
   if (ended(peer) && peer.may_go) return {};
   if (ended(peer))
     return Status(ErrorInfo{.code = Errc::kRankLost,
@@ -239,15 +239,15 @@ Status ShmControl::broadcast(std::span<const std::byte> message) {
   DISTRUN_CHECK(rank_ == 0, "the leader broadcasts");
   DISTRUN_RETURN_IF_ERROR(check_size(message.size()));
   // All rings first: waking a sleeper takes a system call.
-  for (Peer& peer : peers_)
+  for (ShmPeer& peer : peers_)
     if (!ended(peer)) peer.out.send(message);
-  for (const Peer& peer : peers_) link_.ring(peer.rank);
+  for (const ShmPeer& peer : peers_) link_.ring(peer.rank);
   return {};
 }
 
 bool ShmControl::receive(Received& out) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    Peer& peer = peers_[next_];
+    ShmPeer& peer = peers_[next_];
     next_ = next_ + 1 == peers_.size() ? 0 : next_ + 1;
     const bool taken = peer.in.take(out.bytes);
     if (peer.in.take_ring()) link_.ring(peer.rank);
@@ -260,7 +260,7 @@ bool ShmControl::receive(Received& out) {
 
 bool ShmControl::progress() {
   bool moved = false;
-  for (Peer& peer : peers_) {
+  for (ShmPeer& peer : peers_) {
     if (peer.out.waiting() && ended(peer)) peer.out.drop();
     if (peer.out.waiting() && peer.out.flush()) {
       link_.ring(peer.rank);
@@ -273,7 +273,7 @@ bool ShmControl::progress() {
 }
 
 std::optional<int> ShmControl::lost() const {
-  for (const Peer& peer : peers_)
+  for (const ShmPeer& peer : peers_)
     if (!peer.may_go && ended(peer) && !peer.in.ready() && !peer.in.pullable()) return peer.rank;
   return std::nullopt;
 }

@@ -34,9 +34,9 @@ struct Waiter {
   std::optional<StoreReply> reply;
 };
 
-class Client final : public StoreClient {
+class SocketStoreClient final : public StoreClient {
  public:
-  Client(std::unique_ptr<SecureSocket> socket, const World& world, int keeper)
+  SocketStoreClient(std::unique_ptr<SecureSocket> socket, const World& world, int keeper)
       : server_((keeper < 0 ? "the launcher at " : "rank " + std::to_string(keeper) + ", which keeps the store, at ") +
                 world.store),
         own_rank_(world.rank),
@@ -76,7 +76,7 @@ class Client final : public StoreClient {
       const MutexLock lock(client.mutex_);
       client.waiters_.erase(id);
     }
-    Client& client;
+    SocketStoreClient& client;
     std::uint64_t id;
   };
 
@@ -105,7 +105,7 @@ class Client final : public StoreClient {
   Status job_ended_ DISTRUN_GUARDED_BY(mutex_);  // by the first event that does so
 };
 
-Status Client::open() {
+Status SocketStoreClient::open() {
   epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
   news_ = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!epoll_.valid() || !news_.valid()) return errno_status("the launcher's channel cannot be watched", errno);
@@ -116,7 +116,7 @@ Status Client::open() {
   return {};
 }
 
-Status Client::set(const std::string& key, const std::string& value) {
+Status SocketStoreClient::set(const std::string& key, const std::string& value) {
   if (value.size() > kMaxStoreValue) {
     return {Errc::kInvalidArgument, "store: the value of '" + key + "' has " + std::to_string(value.size()) +
                                         " bytes, and at most 1 MiB is kept"};
@@ -124,20 +124,20 @@ Status Client::set(const std::string& key, const std::string& value) {
   return call({.kind = StoreRequest::Kind::kSet, .key = key, .value = value}, deadline_after(kAnswerSeconds)).status();
 }
 
-Result<std::string> Client::get(const std::string& key, TimePoint deadline) {
+Result<std::string> SocketStoreClient::get(const std::string& key, TimePoint deadline) {
   auto reply = call({.kind = StoreRequest::Kind::kGet, .key = key}, deadline);
   if (!reply.ok()) return reply.status();
   return std::move(reply->text);
 }
 
-Result<std::int64_t> Client::add(const std::string& key, std::int64_t delta) {
+Result<std::int64_t> SocketStoreClient::add(const std::string& key, std::int64_t delta) {
   const auto reply =
       call({.kind = StoreRequest::Kind::kAdd, .key = key, .delta = delta}, deadline_after(kAnswerSeconds));
   if (!reply.ok()) return reply.status();
   return reply->sum;
 }
 
-Result<StoreReply> Client::call(StoreRequest request, TimePoint deadline) {
+Result<StoreReply> SocketStoreClient::call(StoreRequest request, TimePoint deadline) {
   if (request.key.size() > kMaxStoreKey) return Status(Errc::kInvalidArgument, "store: a key above 1 KiB");
   Waiter waiter{.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), .reply = std::nullopt};
   if (!waiter.wake.valid()) return errno_status("store: eventfd failed", errno);
@@ -157,7 +157,7 @@ Result<StoreReply> Client::call(StoreRequest request, TimePoint deadline) {
   return reply;
 }
 
-Result<StoreReply> Client::wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline) {
+Result<StoreReply> SocketStoreClient::wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline) {
   for (;;) {
     bool wants_write = false;
     {
@@ -185,7 +185,7 @@ Result<StoreReply> Client::wait_for_reply(Waiter& waiter, const StoreRequest& re
   }
 }
 
-Status Client::tell(const StoreRequest& request) {
+Status SocketStoreClient::tell(const StoreRequest& request) {
   const TimePoint deadline = deadline_after(kFarewellSeconds);
   bool first = true;
   for (;;) {
@@ -204,7 +204,7 @@ Status Client::tell(const StoreRequest& request) {
 
 // A process that shuts down and initialises again may find its own old connection still there, where the last segment
 // of it was lost: so nobody leaves before the server has let go of this one.
-Status Client::leave() {
+Status SocketStoreClient::leave() {
   const TimePoint deadline = deadline_after(kFarewellSeconds);
   DISTRUN_RETURN_IF_ERROR(tell({.kind = StoreRequest::Kind::kLeave}));
   for (;;) {
@@ -217,7 +217,7 @@ Status Client::leave() {
   }
 }
 
-Status Client::send(const StoreRequest& request) {
+Status SocketStoreClient::send(const StoreRequest& request) {
   DISTRUN_RETURN_IF_ERROR(lost_);
   Status status = socket_->send_frame(encode(request));
   if (status.ok()) status = socket_->flush();
@@ -227,7 +227,7 @@ Status Client::send(const StoreRequest& request) {
   return lost_;
 }
 
-void Client::read_all() {
+void SocketStoreClient::read_all() {
   std::vector<std::byte> frame;
   while (lost_.ok()) {
     const auto received = socket_->receive_frame(frame);
@@ -239,7 +239,7 @@ void Client::read_all() {
   }
 }
 
-void Client::dispatch(const StoreReply& reply) {
+void SocketStoreClient::dispatch(const StoreReply& reply) {
   if (reply.kind == StoreReply::Kind::kEvent) {
     events_.push_back(reply.event);
     ring(news_.get());
@@ -255,7 +255,7 @@ void Client::dispatch(const StoreReply& reply) {
   ring(waiter->second->wake.get());
 }
 
-void Client::lose(const Status& how) {
+void SocketStoreClient::lose(const Status& how) {
   ErrorInfo info{.code = Errc::kRankLost, .usable = false};
   if (keeper_ < 0) {
     // Where all have lost it, all say so.
@@ -275,7 +275,7 @@ void Client::lose(const Status& how) {
   ring(news_.get());
 }
 
-Result<std::vector<JobEvent>> Client::receive() {
+Result<std::vector<JobEvent>> SocketStoreClient::receive() {
   const MutexLock lock(mutex_);
   read_all();
   std::uint64_t times = 0;
@@ -294,7 +294,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, co
                                {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
   if (!socket.ok()) return socket.status();
   set_host_timeout((*socket)->fd(), world.host_timeout);
-  auto client = std::make_unique<Client>(*std::move(socket), world, keeper);
+  auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, keeper);
   DISTRUN_RETURN_IF_ERROR(client->open());
   return std::unique_ptr<StoreClient>(std::move(client));
 }

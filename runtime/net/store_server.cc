@@ -17,7 +17,7 @@ constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a ran
 // A rank that does not read its answers is not listened to until it does.
 constexpr std::size_t kMaxQueued = std::size_t{4} << 20;
 
-struct Client {
+struct ServedRank {
   std::unique_ptr<SecureSocket> socket;
   std::uint32_t watched = 0;  // what epoll is told
 };
@@ -46,8 +46,8 @@ class Server final : public StoreServer {
   const StoreServerOptions options_;
   StoreTable table_;
   std::unique_ptr<SecureListener> listener_;
-  std::map<int, Client> clients_;  // by rank
-  std::vector<JobEvent> events_;   // all of them, for those who join later
+  std::map<int, ServedRank> clients_;  // by rank
+  std::vector<JobEvent> events_;       // all of them, for those who join later
   std::vector<StoreNotice> notices_;
   GuardedFd epoll_;
 };

@@ -9,7 +9,7 @@ using Kind = StoreReply::Kind;
 
 constexpr std::size_t kEntryCost = 128;  // what the table itself needs for an entry, roughly
 
-StoreReply refused(std::uint64_t id, std::string why) {
+StoreReply refusal(std::uint64_t id, std::string why) {
   return {.kind = Kind::kRefused, .id = id, .text = std::move(why)};
 }
 
@@ -47,7 +47,7 @@ void StoreTable::set(int rank, const StoreRequest& request, const Send& send) {
   bytes_ -= old;
   if (!fits(entry + request.value.size())) {
     bytes_ += old;
-    return send(rank, refused(request.id, full(request.key, max_bytes_)));
+    return send(rank, refusal(request.id, full(request.key, max_bytes_)));
   }
   bytes_ += entry + request.value.size();
   values_[request.key] = request.value;
@@ -70,7 +70,7 @@ void StoreTable::get(int rank, const StoreRequest& request, const Send& send) {
   const Wait last{rank, std::numeric_limits<std::uint64_t>::max()};
   const auto waits = std::distance(keys_.lower_bound(first), keys_.upper_bound(last));
   if (static_cast<std::size_t>(waits) >= max_waits_ || keys_.contains({rank, request.id})) {
-    return send(rank, refused(request.id, "rank " + std::to_string(rank) + " waits for too many keys at once"));
+    return send(rank, refusal(request.id, "rank " + std::to_string(rank) + " waits for too many keys at once"));
   }
   waiting_[request.key].insert({rank, request.id});
   keys_[{rank, request.id}] = request.key;
@@ -80,14 +80,14 @@ StoreReply StoreTable::add(const StoreRequest& request) {
   auto found = counters_.find(request.key);
   if (found == counters_.end()) {
     const std::size_t entry = request.key.size() + kEntryCost;
-    if (!fits(entry)) return refused(request.id, full(request.key, max_bytes_));
+    if (!fits(entry)) return refusal(request.id, full(request.key, max_bytes_));
     bytes_ += entry;
     found = counters_.emplace(request.key, 0).first;
   }
   if (__builtin_add_overflow(found->second, request.delta, &found->second)) {
     // The builtin has stored the wrapped sum; the opposite step wraps back.
     (void)__builtin_sub_overflow(found->second, request.delta, &found->second);
-    return refused(request.id, "the counter '" + request.key + "' would overflow");
+    return refusal(request.id, "the counter '" + request.key + "' would overflow");
   }
   return {.kind = Kind::kSum, .id = request.id, .sum = found->second};
 }

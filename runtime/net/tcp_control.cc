@@ -16,7 +16,7 @@
 namespace distrun::net {
 namespace {
 
-struct Peer {
+struct TcpPeer {
   std::unique_ptr<SecureSocket> socket;  // null for this member itself, and on a member for everybody but the leader
   std::uint32_t watched = 0;             // what epoll is told; 0 once the connection has ended
   Status lost;
@@ -48,11 +48,11 @@ class TcpControl final : public ControlPlane {
   bool read(int member);
   void watch(int member);
   void lose(int member, const Status& how);
-  Peer& peer(int member) { return peers_[static_cast<std::size_t>(member)]; }
+  TcpPeer& peer(int member) { return peers_[static_cast<std::size_t>(member)]; }
 
   const int rank_;
   WaitSet* const wait_set_;
-  std::vector<Peer> peers_;
+  std::vector<TcpPeer> peers_;
   std::vector<int> unsent_;  // members with queued bytes; each at most once
   std::deque<Received> inbox_;
   std::optional<int> lost_;
@@ -90,7 +90,7 @@ Status TcpControl::open(double host_timeout) {
 
 Status TcpControl::send(int to, std::span<const std::byte> message) {
   DISTRUN_CHECK(to >= 0 && to < size() && to != rank_, "a control message to a member that does not exist");
-  Peer& target = peer(to);
+  TcpPeer& target = peer(to);
   DISTRUN_CHECK(target.socket, "a member sends to the leader only");
   if (!target.lost.ok()) return target.may_go ? Status() : target.lost;
   const bool idle = !target.socket->wants_write();
@@ -121,7 +121,7 @@ bool TcpControl::pending() const { return !unsent_.empty(); }
 Queued TcpControl::queued() const {
   Queued queued;
   for (const int member : unsent_) {
-    const Peer& one = peers_[static_cast<std::size_t>(member)];
+    const TcpPeer& one = peers_[static_cast<std::size_t>(member)];
     if (!one.may_go) queued.add(one.socket->queued());
   }
   return queued;
@@ -170,7 +170,7 @@ bool TcpControl::read(int member) {
 }
 
 void TcpControl::watch(int member) {
-  Peer& of = peer(member);
+  TcpPeer& of = peer(member);
   if (of.watched == 0) return;
   const std::uint32_t events = of.socket->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN;
   if (events == of.watched) return;
@@ -180,7 +180,7 @@ void TcpControl::watch(int member) {
 }
 
 void TcpControl::lose(int member, const Status& how) {
-  Peer& of = peer(member);
+  TcpPeer& of = peer(member);
   // Its end of file would keep the wait set awake for ever.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, of.socket->fd(), nullptr);
   of.watched = 0;
@@ -193,7 +193,7 @@ void TcpControl::may_go(int member) {
   peer(member).may_go = true;
   if (lost_ != member) return;
   const auto next =
-      std::find_if(peers_.begin(), peers_.end(), [](const Peer& one) { return !one.lost.ok() && !one.may_go; });
+      std::find_if(peers_.begin(), peers_.end(), [](const TcpPeer& one) { return !one.lost.ok() && !one.may_go; });
   lost_ = next == peers_.end() ? std::nullopt : std::optional<int>(static_cast<int>(next - peers_.begin()));
 }
 
@@ -212,7 +212,7 @@ std::vector<int> missing_of(const std::vector<int>& members,
   return missing;
 }
 
-std::string text_of(const std::vector<int>& ranks) {
+std::string ranks_text(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
@@ -259,7 +259,7 @@ Result<std::vector<std::unique_ptr<SecureSocket>>> lead(const TcpControlOptions&
       if (socket.status().code() != Errc::kTimeout) return socket.status();
       ErrorInfo info = socket.status().info();
       info.ranks = missing_of(members, sockets);
-      info.message = "waiting for rank(s) " + text_of(info.ranks) + " on the control plane '" + options.name +
+      info.message = "waiting for rank(s) " + ranks_text(info.ranks) + " on the control plane '" + options.name +
                      "': " + info.message;
       return Status(std::move(info));
     }

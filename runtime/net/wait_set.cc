@@ -19,7 +19,7 @@ namespace {
 constexpr int kBatch = 64;
 
 // Rounded up: waking a millisecond early would turn the rest of the wait into a busy loop.
-int milliseconds_until(TimePoint until) {
+int epoll_milliseconds(TimePoint until) {
   if (until == TimePoint::max()) return -1;
   const Duration left = until - Clock::now();
   if (left <= Duration::zero()) return 0;
@@ -54,7 +54,7 @@ class EpollWaitSet : public WaitSet {
     if (round->any() || until <= Clock::now()) return round->callbacks;
     for (Sleepable* sleepable : sleepables_) sleepable->arm();
     const bool found_work = look_again && look_again();
-    if (!found_work) round = wait(milliseconds_until(until));
+    if (!found_work) round = wait(epoll_milliseconds(until));
     for (Sleepable* sleepable : sleepables_) sleepable->disarm();
     if (!round.ok()) return round.status();
     return round->callbacks;

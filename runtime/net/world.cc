@@ -40,26 +40,27 @@ std::optional<int> to_number(std::string_view text) {
   return value;
 }
 
-Status bad(const std::string& text) {
+Status bad_world(const std::string& text) {
   return {Errc::kInvalidArgument,
           text + "; these variables are written by the launcher: start the program with `distrun -np N program`"};
 }
 
 Status check_range(const char* variable, int value, int limit) {
   if (value >= 0 && value < limit) return {};
-  return bad(std::string(variable) + "=" + std::to_string(value) + " is not within 0 to " + std::to_string(limit - 1));
+  return bad_world(std::string(variable) + "=" + std::to_string(value) + " is not within 0 to " +
+                   std::to_string(limit - 1));
 }
 
 Status check(const World& world) {
   if (world.size < 1 || world.size > kMaxRanks) {
-    return bad("DISTRUN_SIZE=" + std::to_string(world.size) + " is not within 1 to " + std::to_string(kMaxRanks));
+    return bad_world("DISTRUN_SIZE=" + std::to_string(world.size) + " is not within 1 to " + std::to_string(kMaxRanks));
   }
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_RANK", world.rank, world.size));
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_LOCAL_SIZE", world.local_size - 1, world.size));
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_LOCAL_RANK", world.local_rank, world.local_size));
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_CROSS_SIZE", world.cross_size - 1, world.size));
   DISTRUN_RETURN_IF_ERROR(check_range("DISTRUN_CROSS_RANK", world.cross_rank, world.cross_size));
-  if (world.size > 1 && world.store.empty()) return bad("DISTRUN_STORE is missing, but DISTRUN_SIZE is above 1");
+  if (world.size > 1 && world.store.empty()) return bad_world("DISTRUN_STORE is missing, but DISTRUN_SIZE is above 1");
   return {};
 }
 
@@ -76,7 +77,8 @@ Result<std::vector<int>> read_gpus(const Environment& environment) {
   for (std::string_view rest = variable->second;;) {
     const std::size_t comma = rest.find(',');
     const std::optional<int> number = to_number(rest.substr(0, comma));
-    if (!number || *number < 0) return bad(std::string(kGpus) + "=" + variable->second + " is not a list of numbers");
+    if (!number || *number < 0)
+      return bad_world(std::string(kGpus) + "=" + variable->second + " is not a list of numbers");
     out.push_back(*number);
     if (comma == std::string_view::npos) return out;
     rest.remove_prefix(comma + 1);
@@ -106,7 +108,7 @@ Result<World> world_from_environment(const Environment& environment) {
       continue;
     }
     const std::optional<int> number = to_number(variable->second);
-    if (!number) return bad(std::string(row.variable) + "=" + variable->second + " is not a number");
+    if (!number) return bad_world(std::string(row.variable) + "=" + variable->second + " is not a number");
     world.*row.field = *number;
     ++found;
   }
@@ -114,12 +116,12 @@ Result<World> world_from_environment(const Environment& environment) {
     for (const char* variable : {"DISTRUN_STORE", "DISTRUN_KEY_FD"}) {
       const auto alone = environment.find(variable);
       if (alone == environment.end() || alone->second.empty()) continue;
-      return bad(std::string(variable) +
-                 " is set, but DISTRUN_RANK, DISTRUN_SIZE and the other rank variables are missing");
+      return bad_world(std::string(variable) +
+                       " is set, but DISTRUN_RANK, DISTRUN_SIZE and the other rank variables are missing");
     }
     return World{};
   }
-  if (!missing.empty()) return bad(missing + " is missing, but other DISTRUN_* rank variables are set");
+  if (!missing.empty()) return bad_world(missing + " is missing, but other DISTRUN_* rank variables are set");
   for (const TextRow& row : kTexts) {
     const auto variable = environment.find(row.variable);
     if (variable != environment.end() && !variable->second.empty()) world.*row.field = variable->second;
