@@ -163,7 +163,7 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
           "distrun check [--build] [--no-detect] [--json]\n  Shows what this machine has and which backends this "
           "installation can "
           "use, with the reason for each that it cannot.\n  --build  only the backends\n  --json   for programs\n\n"
-          "distrun check -H HOST,... | --hostfile FILE [--json] [options of distrun]\n"
+          "distrun check -H HOST,... | --hostfile FILE | --config FILE [--json] [options of distrun]\n"
           "distrun check [--json]   in an allocation of several hosts\n  Starts one rank on each host "
           "and says what does not fit together: versions, GPUs, /dev/shm, limits, clocks, latency and bandwidth of "
           "every "
@@ -171,7 +171,8 @@ int check_main(const std::vector<std::string>& arguments, const Environment& env
           stdout);
       return 0;
     } else {
-      const char* what = word.starts_with('-') ? "needs hosts: -H or --hostfile" : "is no option of it; see --help";
+      const char* what =
+          word.starts_with('-') ? "needs hosts: -H, --hostfile or --config" : "is no option of it; see --help";
       std::fprintf(stderr, "distrun: check: %s %s\n", word.c_str(), what);
       return exit_code::kUsage;
     }

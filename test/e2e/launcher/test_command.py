@@ -55,7 +55,7 @@ def shell(*options: str, script: str, **more: object) -> Completed:
         (["check", "-H", "localhost:1", "word"], 64, "check: word is no option; it runs no program of yours"),
         (["check", "-H", "localhost:1", "-m", "word"], 64, "check: -m is no option"),
         (["check", "word"], 64, "check: word is no option of it"),
-        (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts"),
+        (["check", "--ssh-port", "22"], 64, "check: --ssh-port needs hosts: -H, --hostfile or --config"),
         (["-np", "3", "--tf-roles", "ps=1,worker=2", "true"], 64, "or --tf-own-servers if the program runs in every"),
         (["-np", "2", "--tf-own-servers", "true"], 64, "--tf-own-servers needs --tf-roles"),
         (["-np", "2", "--tf-roles", "worker=2", "--tf-own-servers", "true"], 64, "is for --tf-roles with ps"),
