@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from distrun import _operations, _session, errors
+from distrun import _blocking, _operations, _session, errors
 from distrun._abi import Code
 from distrun._operations import Handle, Op
 
@@ -27,6 +27,13 @@ LIMIT = 20.0  # seconds for a call that must not hang
 
 class Preempted(Exception):
     pass
+
+
+class Impatient(errors.Timeout):
+    """Of a wait of the handler's own."""
+
+    def __init__(self) -> None:
+        super().__init__("not yet")
 
 
 class Native:
@@ -39,6 +46,10 @@ class Native:
         self.submitted: list[tuple[bytes, ...]] = []
         self.left = False
         self.closed = 0
+
+    def distrun_init(self, _: Any, pointer: Any) -> int:
+        pointer._obj.value = 1
+        return Code.OK
 
     def distrun_get_world(self, *_: Any) -> int:
         return Code.OK
@@ -273,7 +284,7 @@ class Interrupted:
         return "result"
 
 
-@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit, MemoryError, Impatient])
 def test_what_a_handler_raises_is_not_the_outcome(job: Callable[[], Job], exception: type[BaseException]) -> None:
     ours = job()
     handle = ours.enqueue("one", finish=Interrupted(exception))
@@ -283,7 +294,7 @@ def test_what_a_handler_raises_is_not_the_outcome(job: Callable[[], Job], except
     assert not ours.native.live and not ours.session.in_flight
 
 
-@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("exception", [Preempted, KeyboardInterrupt, SystemExit, Impatient])
 @pytest.mark.parametrize("settles", ["sweep", "shutdown"])
 def test_what_a_handler_raises_is_heard_where_nobody_waits(
     job: Callable[[], Job], exception: type[BaseException], settles: str
@@ -296,6 +307,75 @@ def test_what_a_handler_raises_is_heard_where_nobody_waits(
         ours.enqueue("two") if settles == "sweep" else _session.close_session()
     assert handle.wait() == "result"
     assert _session.close_session() and ours.is_over()
+
+
+def test_a_failure_of_the_operation_that_its_output_shows_is_kept(job: Callable[[], Job]) -> None:
+    ours = job()
+    handle = ours.enqueue("one", finish=Interrupted(Impatient, times=2))
+    for _ in range(2):
+        with pytest.raises(Impatient):
+            handle.wait()
+    assert not ours.native.live and not ours.session.in_flight
+
+
+def test_memory_that_was_short_for_a_moment_is_nobodys_failure(job: Callable[[], Job]) -> None:
+    ours = job()
+    handle = ours.enqueue("one", finish=Interrupted(MemoryError))
+    ours.native.complete.update(ours.native.live)
+    ours.session.sweep_at = 0
+    assert ours.enqueue("two").wait() == "result" == handle.wait()
+
+
+def test_what_is_refused_keeps_no_tensors(job: Callable[[], Job]) -> None:
+    ours = job()
+    ours.session._closing = True
+    with pytest.raises(errors.NotInitialized):
+        ours.enqueue("one")
+    assert not ours.session.in_flight and not ours.session._callers
+
+
+def test_an_init_that_is_interrupted_at_its_end_leaves_no_session(
+    job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = job()
+    monkeypatch.setattr(_session, "_current", None)
+    monkeypatch.setattr(_session, "_read_world", Interrupted(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        _session.open_session({})
+    assert ours.native.closed == 1 and not _session.is_open()
+
+
+def test_a_call_that_is_interrupted_while_its_thread_starts_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go, gone = threading.Event(), threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def function() -> int:
+        began.set()
+        assert go.wait(LIMIT)
+        return 7
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        assert began.wait(LIMIT)
+        raise RuntimeError("a signal handler's")
+
+    def drop(value: int) -> None:
+        assert value == 7
+        gone.set()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(RuntimeError, match="a signal handler's"):
+        _blocking.call(function, drop)
+    go.set()
+    assert gone.wait(LIMIT)
+
+
+def test_a_call_is_made_where_no_thread_starts_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert _blocking.call(threading.get_ident) == threading.get_ident()
 
 
 def test_an_output_that_cannot_be_made_stops_nobody_else(job: Callable[[], Job]) -> None:

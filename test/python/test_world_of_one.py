@@ -20,7 +20,7 @@ import torch
 import distrun
 import distrun.numpy
 import distrun.torch as hvd
-from distrun import _abi, _hooks, _operations, _session, errors
+from distrun import _abi, _blocking, _hooks, _operations, _session, errors
 from distrun._library import library
 from distrun.torch import _reducer
 
@@ -377,8 +377,9 @@ def test_what_failed_before_an_interruption_is_told_when_the_step_is_repeated(wo
 
 
 @pytest.mark.parametrize("sent", [True, False])
+@pytest.mark.parametrize("exception", [KeyError, hvd.Timeout])
 def test_gradients_whose_handing_over_is_interrupted_leave_once(
-    world: None, monkeypatch: pytest.MonkeyPatch, sent: bool
+    world: None, monkeypatch: pytest.MonkeyPatch, exception: type[Exception], sent: bool
 ) -> None:
     real, calls = _operations.enqueue_array, []
 
@@ -389,11 +390,11 @@ def test_gradients_whose_handing_over_is_interrupted_leave_once(
             return real(array, count, keep, finish)
         if sent:
             real(array, count, keep, finish)
-        raise KeyError("a signal handler's")
+        raise exception("a signal handler's")
 
     reducer, params = gradients_on_their_way(hvd.Compression.none)
     monkeypatch.setattr(_operations, "enqueue_array", enqueue_array)
-    with pytest.raises(KeyError, match="a signal handler's"):
+    with pytest.raises(exception, match="a signal handler's"):
         reducer.finish()
     handed_over = list(reducer._flights)
     assert len(handed_over) == int(sent)
@@ -401,6 +402,71 @@ def test_gradients_whose_handing_over_is_interrupted_leave_once(
     assert calls == ([2] if sent else [2, 2]) and not reducer.outstanding()
     assert [param.grad.item() for param in params if param.grad is not None] == [3, 5]
     assert all(handle._settled for handle, _ in handed_over)
+
+
+def test_parameters_that_are_unfrozen_are_all_taken_care_of_after_an_interruption(
+    world: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reducer, _ = gradients_on_their_way(hvd.Compression.none)
+    frozen = [torch.zeros(1) for _ in range(2)]
+    for index, param in enumerate(frozen):
+        reducer.add(param, f"frozen.{index}", None)
+        param.requires_grad_(True)
+    with monkeypatch.context() as interrupted, pytest.raises(KeyError, match="a signal handler's"):
+
+        def add(param: torch.Tensor, *rest: Any) -> None:
+            if param is frozen[1]:
+                raise KeyError("a signal handler's")
+            _reducer.Reducer.add(reducer, param, *rest)
+
+        interrupted.setattr(reducer, "add", add)
+        reducer.finish()
+    reducer.finish()
+    assert [slot.name for slot in reducer._slots[-2:]] == ["frozen.0", "frozen.1"] and not reducer._frozen
+
+
+def test_the_question_of_layouts_is_asked_once_in_a_step_that_is_interrupted(
+    world: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            if len(asks) == 1 and not seen:
+                seen.append(1)
+                raise KeyError("a signal handler's")
+            return super().__iter__()
+
+    asks: list[int] = []
+    seen: list[int] = []
+    reducer, _ = gradients_on_their_way(hvd.Compression.none)
+    ask = reducer._ask_for_layouts
+
+    def asked() -> Any:
+        asks.append(1)
+        question = ask()
+        return question and (question[0], Interrupted(question[1]))
+
+    monkeypatch.setattr(reducer, "_ask_for_layouts", asked)
+    with pytest.raises(KeyError, match="a signal handler's"):
+        reducer.finish()
+    reducer.finish()
+    assert len(asks) == 1
+
+
+def test_a_set_whose_removal_was_interrupted_and_went_on_is_unregistered(
+    world: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = hvd.add_process_set(hvd.ProcessSet([0]), members_only=True)
+
+    def interrupted(function: Any, drop: Any) -> None:
+        drop(function())
+        raise KeyError("a signal handler's")
+
+    with monkeypatch.context() as within, pytest.raises(KeyError, match="a signal handler's"):
+        within.setattr(_blocking, "call", interrupted)
+        hvd.remove_process_set(ours)
+    assert ours.process_set_id is None
+    hvd.add_process_set(ours, members_only=True)
+    assert hvd.allreduce(torch.ones(1), process_set=ours).item() == 1 and hvd.remove_process_set(ours)
 
 
 def test_parameters_in_every_form(world: None) -> None:

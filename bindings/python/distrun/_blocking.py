@@ -17,6 +17,7 @@ class _Call(Generic[R]):
         self._function = function
         self._drop = drop
         self._lock = threading.Lock()
+        self._begun = False  # on its thread
         self._abandoned = False
         self._values: list[R] = []
         self._failure: BaseException | None = None
@@ -26,22 +27,25 @@ class _Call(Generic[R]):
     def outcome(self) -> R:
         try:
             self._thread.start()
-        except RuntimeError:  # the program ends: Python 3.12 starts none in a function of atexit
-            return self._function()
-        try:
             self._thread.join()  # runs signal handlers at once; one that raises leaves the call behind
-        except BaseException:
+        except BaseException as error:
             with self._lock:
                 self._abandoned = True
-                late = list(self._values)
+                begun, late = self._begun, list(self._values)
             for value in late:
                 self._drop(value)
-            raise
+            if begun or not isinstance(error, RuntimeError):
+                raise
+            return self._function()  # the program ends: Python 3.12 starts no thread in a function of atexit
         if self._failure is not None:
             raise self._failure
         return self._values[0]
 
     def _run(self) -> None:
+        with self._lock:
+            if self._abandoned:
+                return
+            self._begun = True
         try:
             value = self._function()
         except BaseException as failure:

@@ -171,7 +171,13 @@ class Handle(Generic[R]):
         seconds; signal handlers run meanwhile. May be called again, and by several threads."""
         if not self._settled and self._enter():
             try:
-                self._settle(self._wait_native(timeout))
+                failed = self._wait_native(timeout)
+                try:
+                    self._settle(failed)
+                except errors.DistrunError:  # the operation's, if it comes again; else a signal handler's
+                    self._settle(failed, kept=errors.DistrunError)
+                    if self._failure is None:
+                        raise
             finally:
                 self._leave()
         if self._failure is not None:
@@ -260,7 +266,7 @@ class Handle(Generic[R]):
         finally:
             self._session.leave()
 
-    def _settle(self, failed: bool, kept: type[Exception] = errors.DistrunError) -> None:
+    def _settle(self, failed: bool, kept: type[Exception] | tuple[()] = ()) -> None:
         """Takes over outcome and output; all native handles are complete. What is raised and not `kept` leaves the
         handle as it was: a signal handler's exception, or no memory for the output, which the next wait may find."""
         with self._lock:
@@ -286,11 +292,11 @@ class Handle(Generic[R]):
             return
         try:
             self._settle(failed=True)
-        except Exception:
+        except Exception as error:
             # Whose is it? The operation's comes again, and is kept for whoever waits. A signal handler's does not, and
-            # whoever is here is the one to hear of it.
+            # whoever is here is the one to hear of it. Memory that was there at the second try is missed by nobody.
             self._settle(failed=True, kept=Exception)
-            if self._failure is None:
+            if self._failure is None and not isinstance(error, MemoryError):
                 raise
         finally:
             self._lock.release()
@@ -343,16 +349,16 @@ def enqueue_array(
     session = _session.current()
     handles = (ctypes.c_void_p * count)()
     handle: Handle[R] = Handle(session, handles, keep, finish)
-    # Registered first: a signal handler that raises right after the C call must not free the tensors.
-    session.in_flight[id(handle)] = handle
     session.enter()
     try:
+        # Registered first: a signal handler that raises right after the C call must not free the tensors.
+        session.in_flight[id(handle)] = handle
         code = library().distrun_enqueue(session.pointer, array, count, handles)
         if code != _OK:
             raise errors.last_error()
     except BaseException:
         if handles[0] is None:
-            del session.in_flight[id(handle)]
+            session.in_flight.pop(id(handle), None)
         raise
     finally:
         session.leave()

@@ -78,7 +78,7 @@ class Session:
 
     def forget_numbers(self, process_set: int) -> None:
         """Operations start again at 0: the set is new, or its members, whose numbers differ by then, have joined."""
-        for key in [key for key in self._counters if key[1] == process_set]:
+        for key in [key for key in list(self._counters) if key[1] == process_set]:
             del self._counters[key]
         for extension in _extensions:
             extension.forget_numbers(process_set)
@@ -131,8 +131,8 @@ class Session:
     def shutting_down(self) -> Iterator[None]:
         """Of a thread on its way to `close`: what it is inside of does not end before."""
         self._closers.append(get_ident())
-        self._tell()
         try:
+            self._tell()
             yield
         finally:
             self._closers.remove(get_ident())
@@ -377,19 +377,20 @@ def open_session(settings: Mapping[str, object]) -> bool:
         options.settings = (ctypes.c_char_p * max(1, len(texts)))(*texts)
 
         def join() -> int:
-            pointer = ctypes.c_void_p()
-            if library().distrun_init(ctypes.byref(options), ctypes.byref(pointer)) != _abi.Code.OK:
+            made = ctypes.c_void_p()
+            if library().distrun_init(ctypes.byref(options), ctypes.byref(made)) != _abi.Code.OK:
                 raise _refused(errors.last_error())
-            assert pointer.value is not None
-            return pointer.value
+            assert made.value is not None
+            return made.value
 
-        session = Session(_blocking.call(join, drop=library().distrun_close))
+        pointer = _blocking.call(join, drop=library().distrun_close)
         try:
+            session = Session(pointer)
             for extension in _extensions:
                 extension.attach(session.pointer)
         except BaseException:
             if _detach_all():
-                library().distrun_close(session.pointer)
+                library().distrun_close(pointer)
             raise
         _current = session
         errors.set_own_rank(_current.world.rank)

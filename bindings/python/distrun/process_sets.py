@@ -196,11 +196,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False
     session = _session.current()
+
+    def removed(_: None) -> None:
+        if _registered.get(number) is process_set:
+            del _registered[number]
+            process_set.process_set_id = None
+            session.forget_numbers(number)
+
     with _lock:
-        _blocking.call(lambda: _remove(session, number))
-        del _registered[number]
-        process_set.process_set_id = None
-        session.forget_numbers(number)
+        removed(_blocking.call(lambda: _remove(session, number), drop=removed))
     return True
 
 
