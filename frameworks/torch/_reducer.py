@@ -278,9 +278,9 @@ class Reducer:
 
     def _adopt(self) -> None:
         """Takes care of the parameters that require a gradient by now: the step would take what this rank computed."""
-        frozen, self._frozen = self._frozen, []
-        for param, name in frozen:
-            self.add(param, name, None)  # the rest of its group may be on its way
+        for one in [one for one in self._frozen if one[0].requires_grad]:
+            self.add(*one, None)  # the rest of its group may be on its way
+            self._frozen = [other for other in self._frozen if other is not one]
 
     def _is_wanted(self, slot: _Slot) -> bool:
         # A parameter may be frozen when some ranks have its gradient already, which others cannot know: all of them
@@ -307,9 +307,9 @@ class Reducer:
             self._asked = None
             self._failure = self._failure or error
             return
-        self._asked = None
         for slot, (dense, sparse) in zip(asked, answers, strict=True):
             if dense and sparse:
+                self._asked = None
                 raise ValueError(
                     f"the gradient of {slot.name} is sparse on some ranks and dense on others; pass "
                     "sparse_as_dense=True to DistributedOptimizer on all ranks."
@@ -317,6 +317,7 @@ class Reducer:
             if dense or sparse:
                 slot.layout = sparse
         self._undecided = [slot for slot in self._undecided if slot.layout == _UNKNOWN]
+        self._agreed, self._asked = True, None
 
     def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[_Slot]] | None:
         options = self.options
@@ -484,12 +485,13 @@ class Reducer:
         handle: Handle[None] | None = None
         try:
             handle = _operations.enqueue_array(self._array, len(slots), keep, lambda _: None)
-        except errors.DistrunError:
-            self._ready, self._ready_bytes = [], 0
-            self._forget(slots)
+        except BaseException as error:
+            handle = _operations.handed_over(keep)  # what a signal handler has raised says nothing of that
+            if handle is None and isinstance(error, errors.DistrunError):
+                self._ready, self._ready_bytes = [], 0
+                self._forget(slots)
             raise
-        finally:  # what a signal handler has raised says nothing of whether they have left
-            handle = handle or _operations.handed_over(keep)
+        finally:
             if handle is not None:
                 self._flights.append((handle, slots))
                 self._ready, self._ready_bytes = [], 0

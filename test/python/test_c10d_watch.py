@@ -91,6 +91,69 @@ def test_a_failure_is_raised(overlaps: bool) -> None:
             work_of(operation, ours).get_future().wait()
 
 
+class Preempted(Operation):
+    """Complete; a signal handler raises in the first wait."""
+
+    def __init__(self, exception: Exception) -> None:
+        super().__init__()
+        self.end()
+        self.exception: Exception | None = exception
+
+    def wait(self, timeout: float | None = None) -> None:
+        exception, self.exception = self.exception, None
+        if exception is not None:
+            raise exception
+        super().wait(timeout)
+
+
+@pytest.mark.parametrize("call", ["is_completed", "is_success", "exception", "get_future"])
+def test_what_a_handler_raises_is_heard_and_is_not_the_outcome(call: str) -> None:
+    with watch(overlaps=False) as ours:
+        work = work_of(Preempted(KeyError("a signal handler's")), ours)
+        with pytest.raises(KeyError, match="a signal handler's"):
+            getattr(work, call)()
+        assert work.is_success() and work.exception() is None and work.wait()
+
+
+def test_a_handlers_own_timeout_is_not_the_works() -> None:
+    class Slow(Preempted):
+        def poll(self) -> bool:
+            return bool(self.waited_on)
+
+    with watch(overlaps=False) as ours:
+        work = work_of(Slow(errors.Timeout("a signal handler's")), ours)
+        with pytest.raises(errors.Timeout, match="a signal handler's"):
+            work.wait()
+        assert work.wait() and work.is_success()
+
+
+def test_what_made_no_output_is_the_outcome_whatever_it_is() -> None:
+    with watch(overlaps=False) as ours:
+        operation = Operation()
+        operation.end(ValueError("no room"))
+        work = work_of(operation, ours)
+        assert work.is_completed() and not work.is_success()
+        assert isinstance(work.exception(), ValueError)
+        with pytest.raises(ValueError, match="no room"):
+            work.wait()
+
+
+def test_a_thread_that_cannot_start_stops_no_later_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with watch(overlaps=True) as ours:
+        operation = Operation()
+        operation.end()
+        with monkeypatch.context() as without, pytest.raises(RuntimeError, match="can't start new thread"):
+            without.setattr(threading.Thread, "start", refused)
+            work_of(operation, ours).get_future()
+        future = work_of(operation, ours).get_future()
+        ended = threading.Event()
+        future.add_done_callback(lambda _: ended.set())
+        assert ended.wait(20.0) and future.value() == TENSORS
+
+
 def test_nobody_waits_where_it_overlaps() -> None:
     with watch(overlaps=True) as ours:
         operation = Operation()

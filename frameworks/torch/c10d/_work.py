@@ -94,10 +94,11 @@ class DistrunWork(_Work):
             raise self._expired
         own = timeout is not None and timeout > timedelta(0)
         left = timeout.total_seconds() if own and timeout is not None else max(0.0, self._deadline - time.monotonic())
+        end = time.monotonic() + left
         try:
             self._handle.wait(left)
         except errors.Timeout as error:
-            if self._handle.poll():
+            if self._handle.poll() or time.monotonic() < end:  # a signal handler's own
                 raise
             expired = errors.Timeout(
                 f"{self._what} was not complete within a timeout of {left if own else self._limit:g} seconds: not all "
@@ -111,9 +112,23 @@ class DistrunWork(_Work):
 
     def ends_within(self, seconds: float) -> bool:
         """True if it has ended by then, well or not."""
-        with contextlib.suppress(Exception):  # wait() raises it
-            self._handle.wait(seconds)
+        self._failure(seconds)
         return self._handle.poll()
+
+    def _failure(self, seconds: float) -> Exception | None:
+        """What wait() would raise; what goes into the outputs by a copy is there then."""
+        try:
+            self._handle.wait(seconds)
+        except errors.DistrunError as error:
+            return error
+        except Exception:
+            # The operation's comes again. A signal handler's does not, and whoever is here is the one to hear of it.
+            try:
+                self._handle.wait(0.0)
+            except Exception as error:
+                return error
+            raise
+        return None
 
     def is_on_cpu(self) -> bool:
         """True if its outputs are known to be there."""
@@ -129,8 +144,7 @@ class DistrunWork(_Work):
             return True
         if not self._handle.poll():
             return False
-        with contextlib.suppress(Exception):  # wait() raises it
-            self._handle.wait(0.0)  # what goes into the outputs by a copy
+        self._failure(0.0)
         return True
 
     def is_success(self) -> bool:
@@ -139,13 +153,8 @@ class DistrunWork(_Work):
 
     def exception(self) -> BaseException | None:
         """What wait() would raise; None if it is in flight or has ended well."""
-        if not self.is_completed():
-            return None
-        try:
-            self.wait()
-        except Exception as error:
-            return error
-        return None
+        self._asked = True
+        return (self._expired or self._failure(0.0)) if self.is_completed() else None
 
     def result(self) -> list[torch.Tensor]:
         """The outputs, after wait()."""
@@ -194,11 +203,12 @@ class Watch:
             ended.set_result(None)
             return outcome
         with self._lock:
-            self._unended += 1
-            self._queue.put((work, ended))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, args=(self._queue,), name="distrun-c10d", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(self._queue,), name="distrun-c10d", daemon=True)
+                thread.start()  # may be refused: then the next one who asks tries again
+                self._thread = thread
+            self._queue.put((work, ended))
+            self._unended += 1
         return outcome
 
     def _drives(self, work: DistrunWork) -> bool:
