@@ -153,7 +153,7 @@ void Output::finish(int rank, TimePoint now) {
 
 void Output::add_piece(int rank, int index, Piece piece, TimePoint written, TimePoint now) {
   Stream& stream = stream_of(rank, index);
-  if (piece.begins) remember(stream.tail, piece.text.substr(0, kTailWidth * 4), written);
+  if (piece.begins) remember(stream.tail, piece.text, written);
   // A terminal ends lines with "\r\n".
   if (rank == options_.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
   merge(rank, index, piece, written, now);
@@ -256,12 +256,13 @@ void Output::show_kept_back(int rank, TimePoint now) {
   stream.kept_bytes = 0;
 }
 
-void Output::remember(std::deque<TailLine>& tail, const std::string& line, TimePoint written) {
+void Output::remember(std::deque<TailLine>& tail, std::string_view line, TimePoint written) {
+  const bool bar = line.substr(0, line.find_last_not_of("\r\n") + 1).find('\r') != std::string_view::npos;
   std::string text = visible_part(line);
   if (text.ends_with('\n')) text.pop_back();
   if (text.size() > kTailWidth)
     text = std::string(whole_characters(std::string_view(text).substr(0, kTailWidth))) + " ...";
-  tail.push_back({written, std::move(text)});
+  tail.push_back({.written = written, .text = std::move(text), .bar = bar});
   if (tail.size() > kTailLines) tail.pop_front();
 }
 
@@ -293,7 +294,12 @@ std::string Output::last_word(int rank) const {
   const std::deque<TailLine>& error = tail_of(rank, 1);
   const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);
   const std::deque<TailLine>& tail = of_late ? error : output;
-  return tail.empty() ? "" : tail.back().text;
+  if (tail.empty()) return "";
+  // A progress bar is drawn a last time when its program ends, behind the reason for that end.
+  const auto said =
+      std::find_if(tail.rbegin(), tail.rend(), [](const TailLine& line) { return !line.bar && !line.text.empty(); });
+  const bool just_before = said != tail.rend() && said->written + kOfLate >= tail.back().written;
+  return just_before ? said->text : tail.back().text;
 }
 
 void Output::write_merged(std::vector<TimeOrder::Line> lines, TimePoint now) {

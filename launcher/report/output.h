@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,7 +84,8 @@ class Output {
  private:
   struct TailLine {
     TimePoint written;
-    std::string text;  // cut to a width
+    std::string text;  // as it looks on a terminal, cut to a width
+    bool bar = false;  // it has been drawn over
   };
   struct Stream {
     LineAssembler assembler;
@@ -100,7 +102,7 @@ class Output {
   [[nodiscard]] const std::deque<TailLine>& tail_of(int rank, int stream) const {
     return streams_[static_cast<std::size_t>(rank * 2 + stream)].tail;
   }
-  static void remember(std::deque<TailLine>& tail, const std::string& line, TimePoint written);
+  static void remember(std::deque<TailLine>& tail, std::string_view line, TimePoint written);
   // What the user has been told about one of the places where text goes: the two streams, and kFiles.
   struct Told {
     bool lost = false;

@@ -372,5 +372,26 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   CHECK(output.last_word(0) == "fatal: bad input");
 }
 
+TEST_CASE("a progress bar hides neither what ended its program nor what stands behind it") {
+  Pipes pipes;
+  auto made = made_over(pipes, {.hosts = {"here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  const auto write = [&](int second, const std::string& text) {
+    output.write(line_at(second, 1, text), start + std::chrono::seconds(second));
+  };
+  std::string bar;
+  for (int i = 0; i < 100; ++i) bar += "\r" + std::string(50, '#') + " step " + std::to_string(i);
+  write(0, bar + "Traceback:");
+  write(0, "ValueError: bad");
+  write(0, "");
+  write(1, "\r step 100");
+  CHECK(output.last_lines(0) ==
+        std::vector<std::string>{std::string(50, '#') + " step 99Traceback:", "ValueError: bad", "", " step 100"});
+  CHECK(output.last_word(0) == "ValueError: bad");
+  write(60, "\r step 160");
+  CHECK(output.last_word(0) == " step 160");
+}
+
 }  // namespace
 }  // namespace distrun::launcher
