@@ -6,6 +6,7 @@ import copy
 import ctypes
 import json
 import pickle
+import runpy
 import threading
 import time
 import warnings
@@ -501,6 +502,14 @@ def test_cause_of_an_uncaught_exception_is_one_line() -> None:
         text = _hooks.describe(type(error), error, error.__traceback__)
     assert text.startswith("ValueError: first line (test_world_of_one.py:") and "\n" not in text
     assert _hooks.describe(KeyboardInterrupt, KeyboardInterrupt(), None) == "KeyboardInterrupt"
+
+
+def test_the_cause_names_the_line_of_a_program_that_runpy_runs(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import json\n\njson.loads('{')\n")
+    with pytest.raises(ValueError) as caught:
+        runpy.run_path(str(program), run_name="__main__")
+    assert _hooks.describe(caught.type, caught.value, caught.tb).endswith(" (train.py:3)")
 
 
 def test_threads_that_never_submitted_are_known(world: None) -> None:

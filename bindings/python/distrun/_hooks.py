@@ -78,12 +78,12 @@ def _leave() -> None:
 def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
     """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
     text = "" if value is None else _first_line(str(value))
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
     place = ""
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if not place or code.co_filename == program:
-            place = f" ({os.path.basename(code.co_filename)}:{trace.tb_lineno})"
+        frame = trace.tb_frame
+        # By the name that runpy gives a program too, as under --torch-backend: by now sys.modules has another __main__.
+        if not place or frame.f_globals.get("__name__") == "__main__":
+            place = f" ({os.path.basename(frame.f_code.co_filename)}:{trace.tb_lineno})"
         trace = trace.tb_next
     return f"{kind.__name__}{': ' if text else ''}{text}{place}"
 
