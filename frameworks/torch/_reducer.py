@@ -106,6 +106,7 @@ class Reducer:
         self._busy = False  # who has the lock and sees this has come back on his own thread
         self._slots: list[_Slot] = []
         self._by_param: dict[int, _Slot] = {}
+        self._given: set[int] = set()  # those that are frozen so far too
         self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
         self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
         self._agreed = False  # in this step
@@ -132,7 +133,15 @@ class Reducer:
         return _Group(number)
 
     def add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
-        """Takes care of the gradient of `param` from now on, or from the step on in which it requires one."""
+        """Takes care of the gradient of `param` from now on, or from the step on in which it requires one.
+
+        Nothing changes for one that it has: programs empty param_groups and sort the parameters into new ones.
+        """
+        if id(param) not in self._given:
+            self._given.add(id(param))
+            self._add(param, name, group)
+
+    def _add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
         if not param.requires_grad:
             self._frozen.append((param, name))
             return
@@ -279,7 +288,7 @@ class Reducer:
     def _adopt(self) -> None:
         """Takes care of the parameters that require a gradient by now: the step would take what this rank computed."""
         for one in [one for one in self._frozen if one[0].requires_grad]:
-            self.add(*one, None)  # the rest of its group may be on its way
+            self._add(*one, None)  # the rest of its group may be on its way
             self._frozen = [other for other in self._frozen if other is not one]
 
     def _is_wanted(self, slot: _Slot) -> bool:

@@ -188,8 +188,7 @@ class InFront(torch.optim.Optimizer):
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         for index, param in enumerate(self.param_groups[number]["params"]):
-            name = f"noname.{number}.{index}"
-            self._parameter_names[param] = name
+            name = self._parameter_names.setdefault(param, f"noname.{number}.{index}")
             if self._active:
                 self._reducer.add(param, name, None)
 

@@ -17,4 +17,5 @@ __all__ = [*basics.__all__, "Handle", "allgather_object", "broadcast_object"]
 def __getattr__(name: str) -> str:
     if name == "__version__":
         return basics.native_version()
-    raise AttributeError(f"module 'distrun' has no attribute {name!r}")
+    hint = ": start the ranks with `distrun -np N python program.py`" if name == "run" else ""
+    raise AttributeError(f"module 'distrun' has no attribute {name!r}{hint}")

@@ -472,6 +472,27 @@ def check_zero_grad_with_what_was_given() -> None:
         assert (model[0].weight.grad is None) == params["set_to_none"]
 
 
+def check_groups_that_are_filled_anew() -> None:
+    """After wrapping, weights with decay and biases without, as timm's add_weight_decay sorts them; one is frozen."""
+    model, single = make_model(), make_model()
+    model[0].weight.requires_grad_(False)
+    optimizers = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()), sgd(single.parameters())]
+    for net, optimizer in zip((model, single), optimizers, strict=True):
+        for dimensions, decay in ((2, 0.1), (1, 0.0)):
+            chosen = [param for param in net.parameters() if param.dim() == dimensions]
+            if dimensions == 2:
+                optimizer.param_groups = []
+            optimizer.add_param_group({"params": chosen, "weight_decay": decay})
+        net[0].weight.requires_grad_(True)
+    assert list(optimizers[0]._parameter_names.values()) == [name for name, _ in model.named_parameters()]
+    for step in range(3):
+        for net, optimizer in zip((model, single), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss_of(net, batch(step, hvd.rank()) if net is model else whole_batch(step)).backward()
+            optimizer.step()
+    assert_same(model, single)
+
+
 def check_wrapped_twice_is_refused() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
