@@ -245,7 +245,7 @@ def test_reductions_have_horovods_numbers() -> None:
 def test_what_is_missing_says_what_to_do() -> None:
     with pytest.raises(NotImplementedError, match="checkpoint"):
         hvd.elastic.TorchState()
-    with pytest.raises(AttributeError, match="no attribute 'run': .* `distrun -np N"):
+    with pytest.raises(AttributeError, match=r"no attribute 'run': .* `distrun -np N"):
         _ = distrun.run
 
 
