@@ -63,6 +63,8 @@ class Reduction:
                     (values if is_value else travels).append((index, f"gradient.{place}.{path_of(variable)}"))
                 place += 1
             elif not is_value:
+                if self.sparse_as_dense and id(variable) not in self.local:
+                    gradient = _dense(gradient)
                 results[index] = _scaled(gradient, self._scale / shared_by)
         for how, part in ((self, travels), (self._largest, values)):
             if part:
@@ -85,9 +87,18 @@ def path_of(variable: Any) -> str:
 def _scaled(gradient: Any, factor: float) -> Any:
     if gradient is None or factor == 1.0:
         return gradient
-    if hasattr(gradient, "dense_shape"):  # tf.IndexedSlices
+    if _has_rows(gradient):
         return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
+
+
+def _dense(gradient: Any) -> Any:
+    """tf.IndexedSlices as a tensor."""
+    return importlib.import_module("tensorflow").convert_to_tensor(gradient) if _has_rows(gradient) else gradient
+
+
+def _has_rows(gradient: Any) -> bool:
+    return hasattr(gradient, "dense_shape")  # tf.IndexedSlices, without importing TensorFlow
 
 
 def front_end() -> Any:

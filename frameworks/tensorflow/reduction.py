@@ -51,8 +51,9 @@ class Reduction:
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
         """The reduced gradients; `variables` name them, those that are not local in the same order on all ranks."""
-        if not self.active():
-            return list(gradients)
+        if not self.active():  # what comes after it wants dense ones all the same
+            pairs = zip(gradients, variables, strict=True)
+            return [self._dense(one) if id(variable) not in self.local else one for one, variable in pairs]
         # Without the local ones, of which each rank may have another number.
         shared = [index for index, variable in enumerate(variables) if id(variable) not in self.local]
         given = range(len(shared)) if generic_names else variable_names([variables[index] for index in shared])
@@ -84,6 +85,10 @@ class Reduction:
             for index, gradient in zip(sparse, reduced, strict=True):
                 results[index] = gradient
         return results
+
+    def _dense(self, gradient: Any) -> Any:
+        wanted = self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices)
+        return tf.convert_to_tensor(gradient) if wanted else gradient
 
     def _reduce_dense(self, part: list[int], results: list[Any], names: dict[int, str], grouped: bool) -> None:
         reduced = allreduce_dense(
