@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -56,6 +57,7 @@ def DistributedOptimizer(  # Horovod's name
     device_dense and device_sparse are Horovod's and have no effect.
     """
     del device_dense, device_sparse, num_groups, groups
+    _refuse_sessions()
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         module = type(optimizer).__module__
         cure = "for those of TensorFlow itself use distrun.tensorflow"
@@ -85,6 +87,16 @@ def DistributedOptimizer(  # Horovod's name
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
     return _with_scaled_loss(optimizer, config, reduction)
+
+
+def _refuse_sessions() -> None:
+    """Of TensorFlow 1, which legacy Keras can still train in."""
+    if LEGACY and not importlib.import_module("tensorflow").compat.v1.executing_eagerly_outside_functions():
+        raise ValueError(
+            "distrun.keras needs TensorFlow's eager execution: leave out disable_eager_execution() and "
+            "disable_v2_behavior() of tf.compat.v1, as fit() makes a graph of its step in any case. For a session of "
+            "your own use distrun.tensorflow with an optimizer of tf.compat.v1.train."
+        )
 
 
 def PartialDistributedOptimizer(  # Horovod's name

@@ -84,6 +84,14 @@ def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     assert done.stdout.count("all checks passed") == 2
 
 
+@pytest.mark.full
+def test_legacy_keras_in_a_session() -> None:
+    done = run_with(environment_python("tf-keras"))(
+        "-np", "1", program="keras_session.py", env={"TF_USE_LEGACY_KERAS": "1"}
+    )
+    assert done.returncode == 0 and "refused" in done.stdout, done.stdout + done.stderr
+
+
 def test_mnist(run_keras: RunFramework) -> None:
     done = run_keras("-np", "2", program=str(ROOT / "examples/keras_mnist.py"))
     assert_trained(done, 0.88)
