@@ -30,7 +30,8 @@ def test_a_script_that_says_gloo(command: str, backend: str) -> None:
     line = [command, "-np", "2", "--timeout", "100", *options, sys.executable, str(PROGRAMS / "c10d_unmodified.py")]
     result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count(f"backends {backend} {backend}, 2 ranks") == 2, result.stdout
+    kind = "DistrunProcessGroup" if backend == "distrun" else "ProcessGroup"
+    assert result.stdout.count(f"{{'{kind}'}} gloo gloo, 2 ranks") == 2, result.stdout
 
 
 AGAIN = [("distrun", "env"), ("distrun", "tcp"), ("distrun", "tcp-spelled"), ("gloo", "env")]

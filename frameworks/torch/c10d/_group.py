@@ -312,6 +312,11 @@ class DistrunProcessGroup(_ProcessGroup):
         opts = asked(opts, timeout=timeout)
         return self._work("barrier", self._channel.barrier(), [], opts)
 
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that is waited for; its Timeout names the members that have not come, whether all are asked for or
+        not. torch itself calls it where the group's backend goes by the name gloo."""
+        self.barrier(timeout=timeout).wait()
+
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single

@@ -38,6 +38,9 @@ for feature in ("cuda", "ddp", "gpu", "plugin", "subgroup"):
     common.DistTestCases.backend_feature[feature].add("distrun")
 common.DistTestCases.skip_collective["sendrecv anysource"].add("distrun")
 suite = importlib.import_module("torch.testing._internal.distributed.distributed_test")
+if BACKEND == "distrun-as-gloo":  # which says gloo, and has none of the events that gloo gives torch's profiler
+    for supported in (suite.PROFILING_SUPPORTED_BACKENDS, suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+        supported.remove("gloo")
 
 SKIPS = {skip.exit_code for skip in common.TEST_SKIPS.values()}
 Base: Any = suite.DistributedTest._DistTestBase

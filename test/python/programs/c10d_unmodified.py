@@ -24,8 +24,12 @@ except NotImplementedError as error:  # what distrun says to do
     dist.all_reduce(bits, dist.ReduceOp.BAND, group=beside)
     del beside
 assert bits.item() == 1, bits
-print(f"backends {dist.get_backend()} {dist.get_backend(pair)}, {count.item():g} ranks", flush=True)
+dist.monitored_barrier()  # torch refuses it where the name is not gloo
+alone = dist.new_group([1])
+assert alone == dist.GroupMember.NON_GROUP_MEMBER or dist.get_backend(alone) == "gloo"
+kinds = {type(dist.group.WORLD).__name__, type(pair).__name__}
+print(f"{kinds} {dist.get_backend()} {dist.get_backend(pair)}, {count.item():g} ranks", flush=True)
 # torch's own threads for gloo abort the process now and then where a group outlives the interpreter (seen once).
-del model, pair
+del alone, model, pair
 gc.collect()
 dist.destroy_process_group()
