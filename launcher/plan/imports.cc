@@ -8,8 +8,10 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr std::array<std::string_view, 8> kLaunchers = {"torchrun", "accelerate-launch", "deepspeed",     "horovodrun",
-                                                        "mpirun",   "mpiexec",           "mpiexec.hydra", "srun"};
+constexpr std::array<std::string_view, 9> kLaunchers = {"torchrun", "accelerate-launch", "deepspeed",
+                                                        "composer", "horovodrun",        "mpirun",
+                                                        "mpiexec",  "mpiexec.hydra",     "srun"};
+constexpr std::array<std::string_view, 2> kLauncherCommands = {"accelerate launch", "fabric run"};
 constexpr std::array<std::string_view, 3> kLauncherModules = {"torch.distributed.run", "torch.distributed.launch",
                                                               "accelerate.commands.launch"};
 
@@ -61,7 +63,9 @@ Imports imports_in(std::string_view script) {
 std::string launcher_in(const std::vector<std::string>& command) {
   const std::string name = command.front().substr(command.front().rfind('/') + 1);
   if (contains(kLaunchers, name)) return name;
-  if (name == "accelerate" && command.size() > 1 && command[1] == "launch") return "accelerate launch";
+  if (const std::string both = command.size() > 1 ? name + " " + command[1] : ""; contains(kLauncherCommands, both)) {
+    return both;
+  }
   if (!name.starts_with("python")) return {};
   // Options of Python's, as far as they have no values of their own, may come before it.
   std::size_t at = 1;

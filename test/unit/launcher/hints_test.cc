@@ -38,9 +38,11 @@ TEST_CASE("a command that starts processes itself is known by its name or module
   CHECK(launcher_in({"torchrun", "--nproc-per-node", "2", "train.py"}) == "torchrun");
   CHECK(launcher_in({"/opt/venv/bin/deepspeed", "train.py"}) == "deepspeed");
   CHECK(launcher_in({"accelerate", "launch", "train.py"}) == "accelerate launch");
+  CHECK(launcher_in({"/opt/venv/bin/fabric", "run", "--devices", "2", "train.py"}) == "fabric run");
   CHECK(launcher_in({"python3.11", "-u", "-m", "torch.distributed.run", "x.py"}) == "python -m torch.distributed.run");
   for (const Words& words : {Words{"accelerate", "env"}, Words{"python", "torchrun.py"}, Words{"python", "-m", "train"},
-                             Words{"python", "-m"}, Words{"python", "-"}, Words{"./mpirun_all"}, Words{"accelerate"}}) {
+                             Words{"python", "-m"}, Words{"python", "-"}, Words{"./mpirun_all"}, Words{"accelerate"},
+                             Words{"fabric", "run-all"}}) {
     CHECK(launcher_in(words).empty());
   }
 }
