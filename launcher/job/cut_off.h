@@ -15,7 +15,9 @@ namespace distrun::launcher {
 
 class CutOff {
  public:
-  static constexpr Duration kNews = std::chrono::seconds(1);  // come within
+  // Come within. The kernel closes connections first, and takes seconds for what a large process has in memory or on a
+  // GPU; a host that is silent is known by then.
+  static constexpr Duration kNews = std::chrono::seconds(5);
 
   void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kNews}; }
   // It has ended, alone or with its host, or is connected again.

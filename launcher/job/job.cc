@@ -326,6 +326,7 @@ void Job::flush_output() {
 }
 
 void Job::rendezvous() {
+  ++round_;
   store_->progress(Clock::now());
   for (const net::StoreNotice& notice : store_->take_notices()) {
     switch (notice.kind) {
@@ -370,12 +371,14 @@ void Job::disconnected(const net::StoreNotice& notice) {
                             .pid = notice.pid,
                             .how = notice.text};
   cut_off_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
+  verdict_.cut_off(notice.rank, round_);
 }
 
 // Not once the job ends for another reason than a rank's failure, which this may have caused.
 void Job::tell_cut_off(TimePoint now) {
   for (const auto& [rank, text] : cut_off_.take(now)) {
     if (!verdict_.ending() || verdict_.failure()) output_->say(text);
+    act(verdict_.runs_on(rank));
   }
 }
 

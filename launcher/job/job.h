@@ -2,6 +2,7 @@
 // and ends everything. One thread, one loop; judgement is Verdict's, texts are report's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -181,6 +182,7 @@ class Job {
   std::unique_ptr<Output> output_;
   Verdict verdict_;
   CutOff cut_off_;
+  std::uint64_t round_ = 0;  // of looking at the rendezvous
   Notice notice_;
   Poller poller_;
   Input input_;

@@ -88,7 +88,7 @@ void Job::handle_exit(const RankExited& event) {
   // not been read yet.
   rendezvous();
   cut_off_.explained(event.rank);
-  act(verdict_.exited(event));
+  act(verdict_.exited(event, round_));
 }
 
 void Job::agent_lost(Agent& agent) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/report/failure_report.h"
 
@@ -70,7 +71,8 @@ bool Verdict::any_in_session() const {
 JobActions Verdict::joined(int rank) {
   if (!known(rank)) return {};
   ++at(rank).joins;
-  return look_for_early_leaver();
+  JobActions out = look_for_early_leaver();
+  return ending_ ? out : runs_on(rank);
 }
 
 JobActions Verdict::left(int rank) {
@@ -93,10 +95,37 @@ JobActions Verdict::stalled(int rank, const std::string& cause) {
   return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .cause = "held the others up: " + cause});
 }
 
-JobActions Verdict::exited(const RankExited& event) {
+void Verdict::cut_off(int rank, std::uint64_t round) {
+  if (!known(rank) || at(rank).end) return;
+  at(rank).cut_off = true;
+  at(rank).seen_in = round;
+}
+
+JobActions Verdict::runs_on(int rank) {
+  if (known(rank)) at(rank).cut_off = false;
+  return judge_held();
+}
+
+// For the end of a rank whose connection ended before that of `rank`, and of which this one may be a consequence.
+bool Verdict::waits_for_news(int rank) const {
+  const std::uint64_t seen_in = ranks_[static_cast<std::size_t>(rank)].seen_in;
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& other) { return other.cut_off && other.seen_in < seen_in; });
+}
+
+JobActions Verdict::judge_held() {
+  if (ending_) return {};
+  const auto known_by_now = [this](const RankExited& event) { return !waits_for_news(event.rank); };
+  const auto first = std::find_if(held_.begin(), held_.end(), known_by_now);
+  return first == held_.end() ? JobActions{} : fail_by_exit(*first);
+}
+
+JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   if (!known(event.rank)) return {};
-  at(event.rank).end = event;
-  at(event.rank).pid = event.pid;
+  Rank& rank = at(event.rank);
+  if (!std::exchange(rank.cut_off, false)) rank.seen_in = round;
+  rank.end = event;
+  rank.pid = event.pid;
   // It left in good order, others missed it, and only now its code tells that it had failed: sys.exit(3) leaves first.
   if (failure_ && failure_->rank == event.rank && failure_->left_early && !event.by_agent &&
       (event.signal != 0 || event.exit_code != 0)) {
@@ -104,13 +133,23 @@ JobActions Verdict::exited(const RankExited& event) {
     failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   }
   const bool ended_server = servers_ended_ && config_.servers.contains(event.rank);
-  if (ended_server) at(event.rank).end->by_agent = true;
+  if (ended_server) rank.end->by_agent = true;
   if (ending_ || ended_server) return {};
   if (event.signal == 0 && event.exit_code == 0) {
     JobActions out = look_for_early_leaver();
-    if (config_.clients.contains(event.rank) && clients_ended() && !ending_) end_servers(out);
+    if (ending_) return out;
+    if (!held_.empty()) return judge_held();
+    if (config_.clients.contains(event.rank) && clients_ended()) end_servers(out);
     return out;
   }
+  if (waits_for_news(event.rank)) {
+    held_.push_back(event);
+    return {};
+  }
+  return fail_by_exit(event);
+}
+
+JobActions Verdict::fail_by_exit(const RankExited& event) {
   std::string cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   if (event.by_agent) cause += " by its agent, which something other than distrun told to end (scancel?)";
   // Nobody here asked for it, so it is the first cause and gives the exit code.

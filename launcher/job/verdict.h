@@ -2,6 +2,7 @@
 // and the exit code. Pure: events in, actions out.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,7 +42,11 @@ class Verdict {
   JobActions reported(int rank, const std::string& cause);    // says that it ends because of an uncaught error
   JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
   JobActions stalled(int rank, const std::string& cause);     // other ranks say that it holds them up
-  JobActions exited(const RankExited& event);
+  // Its connection to the rendezvous has ended in its session: perhaps it has too, and takes longer to be gone than
+  // those who end because of it. `round` counts up; ends that are seen in one have no order.
+  void cut_off(int rank, std::uint64_t round);
+  JobActions runs_on(int rank);  // since it was cut off; no news of its end are waited for any more
+  JobActions exited(const RankExited& event, std::uint64_t round = 0);
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT to the launcher. One that comes with the first is part of it: who closes a
   // terminal sends several SIGHUPs, a service manager SIGTERM and SIGHUP together. A second Ctrl-C is always meant.
   static constexpr Duration kTogether = std::chrono::seconds(1);
@@ -79,12 +84,17 @@ class Verdict {
     int pid = 0;
     int joins = 0;
     int leaves = 0;
+    std::uint64_t seen_in = 0;  // the round in which its end, or that of its connection, was seen
+    bool cut_off = false;       // and the news of its own end are waited for
     std::optional<RankExited> end;
     [[nodiscard]] bool in_session() const { return joins > leaves && !end; }
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
   JobActions fail(int rank, net::JobEvent event);
+  JobActions fail_by_exit(const RankExited& event);
+  [[nodiscard]] bool waits_for_news(int rank) const;
+  JobActions judge_held();
   [[nodiscard]] bool insists(int signal, TimePoint now) const;
   JobActions look_for_early_leaver();
   void end_servers(JobActions& out);
@@ -95,6 +105,7 @@ class Verdict {
 
   Config config_;
   std::vector<Rank> ranks_;
+  std::vector<RankExited> held_;  // failures, until it is known whether one whose connection ended before has failed
   std::optional<Failure> failure_;
   std::optional<int> fixed_code_;  // decided by something other than a rank
   bool ending_ = false;

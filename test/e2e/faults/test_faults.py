@@ -236,10 +236,18 @@ def test_a_rank_that_loses_its_connection_to_the_launcher_is_named(faults) -> No
     assert re.search(r"distrun: rank 1 on host \S+ has lost its connection .* but runs on", job.text), job.text
 
 
+def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults) -> None:  # type: ignore[no-untyped-def]
+    """The others end before it with an exception, which follows from it."""
+    job = faults("takes_long_to_be_gone", size=3)
+    assert job.finish() == 137, job.text
+    assert re.search(r"rank 1 \(pid \d+\) on host \S+ was killed by signal 9", job.text), job.text
+    assert "runs on" not in job.text, job.text
+
+
 def test_a_shell_that_outlives_the_process_of_its_rank(start_job: StartJob, python: str) -> None:
     """No network of one host has failed."""
     program = "import os, distrun; distrun.init(); os._exit(0)"
-    job = start_job("-np", "2", "--oversubscribe", "sh", "-c", f"{python} -c '{program}'; sleep 3")
+    job = start_job("-np", "2", "--oversubscribe", "sh", "-c", f"{python} -c '{program}'; sleep 7")
     job.finish()
     ended = r"of rank (\d) .* has ended .* distrun started there \(pid (\d+)\) runs on: .* \(pid (\d+)\) has ended"
     told = re.findall(ended, "\n".join(job.err))

@@ -275,25 +275,41 @@ def starts() -> None:
         print(f"{kind} of rank {hvd.rank()} ended with {done.returncode}: {said}", flush=True)
 
 
+def end_connection() -> None:
+    """Of this rank to the launcher."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            connection = socket.socket(fileno=os.dup(int(name)))
+            peer = connection.getpeername()
+            if connection.family == socket.AF_INET and f"{peer[0]}:{peer[1]}" == os.environ["DISTRUN_STORE"]:
+                connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
+
+
 def cut_off() -> None:
     """A firewall ends rank 1's connection to the launcher; ranks stay for a while when they have heard of it."""
     hvd.init()
     if hvd.rank() == 1:
-        for name in os.listdir("/proc/self/fd"):
-            try:
-                connection = socket.socket(fileno=os.dup(int(name)))
-                peer = connection.getpeername()
-                if connection.family == socket.AF_INET and f"{peer[0]}:{peer[1]}" == os.environ["DISTRUN_STORE"]:
-                    connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
+        end_connection()
     try:
         while True:
             hvd.allreduce(np.ones(4, np.float32), name="x")
     except distrun.DistrunError as error:
         report(error)
-        time.sleep(3)
+        time.sleep(7)
         raise
+
+
+def takes_long_to_be_gone() -> None:
+    """Rank 1 is killed: the kernel has closed its connections, and takes a while for the memory it had."""
+    hvd.init()
+    if hvd.rank() == 1:
+        end_connection()
+        time.sleep(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        hvd.allreduce(np.ones(4, np.float32), name="x")
 
 
 def works() -> None:
@@ -350,7 +366,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited,
-        no_memfd, again, forks, claims, starts, cut_off, works, threads, crashes,
+        no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads, crashes,
     )
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 namespace distrun::launcher {
 namespace {
@@ -316,6 +317,49 @@ TEST_CASE("events about ranks that do not exist change nothing") {
   CHECK(quiet(job.reported(-1, "x")));
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 1})));
   CHECK(job.exit_code() == 0);
+}
+
+TEST_CASE("of ranks that end with others' loss, the one whose connection ended first is the cause") {
+  Verdict job = job_of(4);
+  for (int rank = 0; rank < 4; ++rank) job.joined(rank);
+  job.cut_off(2, 5);  // killed, and not gone yet
+  job.cut_off(0, 6);
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 1}, 7)));
+  CHECK(quiet(job.exited({.rank = 3, .signal = SIGABRT}, 7)));
+  CHECK_FALSE(job.ending());
+  const JobActions actions = job.exited({.rank = 2, .signal = SIGKILL}, 8);
+  REQUIRE(actions.failure_known);
+  CHECK(actions.stop.has_value());
+  CHECK(job.failure()->rank == 2);
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 1}, 9)));
+  CHECK(job.exit_code() == 137);
+}
+
+TEST_CASE("what a rank ends with is not held back for one whose connection ended later, or in the same round") {
+  for (const std::uint64_t round : {5U, 6U}) {
+    Verdict job = job_of(3);
+    for (int rank = 0; rank < 3; ++rank) job.joined(rank);
+    job.cut_off(1, 5);
+    job.cut_off(2, round);
+    CHECK(job.exited({.rank = 1, .exit_code = 3}, 7).failure_known);
+    CHECK(quiet(job.exited({.rank = 2, .signal = SIGKILL}, 8)));
+    CHECK(job.exit_code() == 3);
+  }
+}
+
+TEST_CASE("a rank that was cut off and runs on or is connected again was no cause; one that left early was") {
+  const int how = GENERATE(0, 1, 2);
+  CAPTURE(how);
+  Verdict job({.hosts = std::vector<std::string>(4, "host"), .grace = 10, .servers = {3}, .clients = {0, 1, 2}});
+  for (int rank = 0; rank < 4; ++rank) job.joined(rank);
+  job.cut_off(2, 5);
+  CHECK(quiet(job.exited({.rank = 1, .exit_code = 4}, 7)));
+  CHECK(quiet(job.exited({.rank = 0, .exit_code = 5}, 8)));
+  const JobActions actions = how == 0 ? job.runs_on(2) : how == 1 ? job.joined(2) : job.exited({.rank = 2}, 9);
+  REQUIRE(actions.failure_known);
+  CHECK(actions.end_ranks.empty());
+  CHECK(job.failure()->rank == (how == 2 ? 2 : 1));
+  CHECK(job.exit_code() == (how == 2 ? 76 : 4));
 }
 
 }  // namespace
