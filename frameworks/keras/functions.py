@@ -25,6 +25,7 @@ from .optimizer import (
     copy_of,
     copy_state,
     distributed_optimizers,
+    distributed_part,
     is_distributed,
     with_all_ranks,
 )
@@ -125,10 +126,16 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
     if optimizer is not None:
         if LEGACY or not optimizer.built:
             optimizer.build(model.trainable_variables)
-        state = list(optimizer.variables)
+        state = _state_of(optimizer)
     for one in _others_built_alike(model, optimizer):
-        state += one.variables
+        state += _state_of(one)
     broadcast_variables([one for one in (*model.weights, *state) if id(one) not in local], root_rank)
+
+
+def _state_of(optimizer: Any) -> list[Any]:
+    rate = getattr(distributed_part(optimizer), "_learning_rate", None)
+    # Legacy Keras does not count it.
+    return [*optimizer.variables, *([rate] if LEGACY and hasattr(rate, "assign") else [])]
 
 
 def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:

@@ -111,13 +111,13 @@ def PartialDistributedOptimizer(  # Horovod's name
         if not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"local_layers are Keras layers, not {layer!r}.")
         for variable in local_variables(layer):
-            _distributed_part(made).register_local_var(variable)
+            distributed_part(made).register_local_var(variable)
     return made
 
 
 def is_distributed(optimizer: object) -> bool:
     """True for what DistributedOptimizer made."""
-    return hasattr(_distributed_part(optimizer), "distrun_reduction")
+    return hasattr(distributed_part(optimizer), "distrun_reduction")
 
 
 def distributed_optimizers(model: Any) -> dict[str, Any]:
@@ -152,12 +152,12 @@ def _same_everywhere(key: Any) -> bool:
 
 def with_all_ranks(optimizer: Any) -> bool:
     """False for what DistributedOptimizer made for a process set of some ranks."""
-    process_set: ProcessSet = _distributed_part(optimizer).distrun_reduction.process_set
+    process_set: ProcessSet = distributed_part(optimizer).distrun_reduction.process_set
     return process_set.size() == global_process_set.size()
 
 
-def _distributed_part(optimizer: Any) -> Any:
-    # Legacy Keras scales the loss around ours: its LossScaleOptimizer has the inner one reduce before it looks.
+def distributed_part(optimizer: Any) -> Any:
+    """Legacy Keras scales the loss around ours: its LossScaleOptimizer has the inner one reduce before it looks."""
     return getattr(optimizer, "inner_optimizer", optimizer) if LEGACY else optimizer
 
 

@@ -25,6 +25,7 @@ LEGACY = (
     "check_metrics_that_are_vectors_are_averaged",
     "check_what_is_no_metric_is_left_alone",
     "check_learning_rates",
+    "check_the_learning_rate_is_of_rank_0",
     "check_files_from_rank_0_only",
     "check_local_layers",
     "check_models_that_differ_are_refused",

@@ -413,6 +413,13 @@ def check_learning_rates() -> None:
         hvd.callbacks.LearningRateScheduleCallback(None, 1.0)
 
 
+def check_the_learning_rate_is_of_rank_0() -> None:
+    made = model()
+    made.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.25 * (1 + hvd.rank()))), loss="mse")
+    hvd.broadcast_model(made)
+    assert float(made.optimizer.learning_rate) == 0.25
+
+
 def check_files_from_rank_0_only() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = model(0)
