@@ -49,6 +49,7 @@ void Watchdog::stood_still(const StandStill& gap) {
   if (asked_at_) asked_at_ = gap.moved(*asked_at_);
   last_ = gap.moved(last_);
   warned_ = gap.moved(warned_);
+  oldest_at_ = gap.moved(oldest_at_);
   for (auto& [rank, since] : silent_since_) since = gap.moved(since);
 }
 
@@ -99,6 +100,7 @@ Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint
 
 Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
   asked_at_.reset();
+  if (work && std::exchange(oldest_, work->what) != work->what) oldest_at_ = last_;
   Actions actions;
   if (due(work, now)) actions.warnings.push_back(warning_text(work, now));
   actions.abort = judge(work, now);
@@ -120,12 +122,11 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   if (first) named_.clear();
   const auto is_named = [this](int rank) { return std::find(named_.begin(), named_.end(), rank) != named_.end(); };
   const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
-  // Of several that hang, another may be the oldest now, which no warning has named yet. Not so on a GPU, whose queue
-  // has another one all the time.
-  const bool other = runs && !work->on_gpu && work->what != warned_of_;
-  const TimePoint from = other ? std::max(since, warned_) : since;
-  const bool late = last_ + options_.warning / 2 >= next_warning(from, warned_, options_.warning);
-  if (!first && !(runs && news) && !late) return false;
+  // Of several that hang, another may be the oldest now, which no warning has named yet; it is news if it stays that.
+  const TimePoint known = std::max(oldest_at_, warned_);
+  const bool other = runs && work->what != warned_of_ && last_ - known >= options_.warning / 2;
+  const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
+  if (!first && !(runs && news) && !other && !late) return false;
   named_ = silent_;
   warned_ = last_;
   warned_of_ = runs ? work->what : "";

@@ -89,6 +89,8 @@ class Watchdog {
   TimePoint last_{};  // question
   TimePoint warned_{};
   std::string warned_of_;   // what ran
+  std::string oldest_;      // at the last question
+  TimePoint oldest_at_{};   // since this question
   std::vector<int> named_;  // silent ranks in the warnings about what runs
   bool told_ = false;       // by the leader, in its answer to the last question
   bool wanted_ = false;
