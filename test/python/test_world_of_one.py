@@ -418,9 +418,9 @@ def test_parameters_that_are_unfrozen_are_all_taken_care_of_after_an_interruptio
         def add(param: torch.Tensor, *rest: Any) -> None:
             if param is frozen[1]:
                 raise KeyError("a signal handler's")
-            _reducer.Reducer.add(reducer, param, *rest)
+            _reducer.Reducer._add(reducer, param, *rest)
 
-        interrupted.setattr(reducer, "add", add)
+        interrupted.setattr(reducer, "_add", add)
         reducer.finish()
     reducer.finish()
     assert [slot.name for slot in reducer._slots[-2:]] == ["frozen.0", "frozen.1"] and not reducer._frozen
