@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
+from distrun import _compression
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, batch_call
 from distrun._compression import Compressor
@@ -112,6 +113,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             )
             optimizer = optimizer._optimizer
         registered_id(process_set)
+        _compression.check(compression)
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._compression = compression
         self._predivide = gradient_predivide_factor

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from distrun import _abi, _operations, _session, errors
+from distrun import _abi, _compression, _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import call
 from distrun._operations import Handle, Op
@@ -588,6 +588,7 @@ def _zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
 def _feedback_kind(options: Options) -> type[Feedback] | None:
     kind = options.compression
     if not (isinstance(kind, type) and issubclass(kind, Feedback)):
+        _compression.check(kind)
         return None
     if options.op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise ValueError(f"compression with error feedback needs op=Sum or op=Average, not {options.op.name.title()}.")

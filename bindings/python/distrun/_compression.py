@@ -19,6 +19,14 @@ class Compressor:
         raise NotImplementedError
 
 
+def check(compression: Any) -> None:
+    """ValueError if it is none: a program on one rank would never notice, and one on several only in backward."""
+    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
+        raise ValueError(
+            f"compression is a class with compress and decompress, such as hvd.Compression.fp16, not {compression!r}."
+        )
+
+
 class NoneCompressor(Compressor):
     """Sends tensors as they are."""
 

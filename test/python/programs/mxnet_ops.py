@@ -234,6 +234,8 @@ def check_a_compressed_gradient_does_not_overflow_as_a_sum() -> None:
     loss.backward()
     trainer.allreduce_grads()
     equal(weight.grad(), np.full(3, 40000.0 * hvd.size(), np.float32))
+    with raises(ValueError, "such as hvd.Compression.fp16", "'fp16'"):
+        hvd.DistributedTrainer([weight], "sgd", compression="fp16")
 
 
 def check_trainer_takes_what_is_inside_a_distributed_optimizer() -> None:

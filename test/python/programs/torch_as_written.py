@@ -493,6 +493,13 @@ def check_groups_that_are_filled_anew() -> None:
     assert_same(model, single)
 
 
+def check_what_is_no_compression_is_refused_at_once() -> None:
+    for wrong in ("fp16", hvd.Compression, None):
+        model = make_model()
+        with raises(ValueError, "such as hvd.Compression.fp16", repr(wrong)):
+            hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), compression=wrong)
+
+
 def check_wrapped_twice_is_refused() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
