@@ -240,7 +240,7 @@ def test_a_killed_rank_that_takes_long_to_be_gone_is_the_cause(faults) -> None: 
     """The others end before it with an exception, which follows from it."""
     job = faults("takes_long_to_be_gone", size=3)
     assert job.finish() == 137, job.text
-    assert re.search(r"rank 1 \(pid \d+\) on host \S+ was killed by signal 9", job.text), job.text
+    assert re.search(r"rank 1 on host \S+ \(pid \d+\) was killed by signal 9", job.text), job.text
     assert "runs on" not in job.text, job.text
 
 
