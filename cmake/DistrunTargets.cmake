@@ -62,6 +62,9 @@ function(distrun_plugin NAME)
   set_property(GLOBAL APPEND PROPERTY DISTRUN_PLUGIN_TARGETS distrun_backend_${NAME})
 endfunction()
 
+# What the sanitizers build: tests in which ranks are threads.
+add_custom_target(unit_tests)
+
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
 # Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R. The label
 # one_thread says that ThreadSanitizer, which makes it many times slower, has nothing to find in it.
@@ -82,6 +85,9 @@ function(distrun_test NAME)
     endforeach()
   else()
     add_test(NAME ${NAME} COMMAND ${NAME})
+    if(NOT (DISTRUN_SANITIZE MATCHES "thread" AND "one_thread" IN_LIST ARG_LABELS))
+      add_dependencies(unit_tests ${NAME})
+    endif()
     # Of an executable whose every case skips. Its exit code 4 will not do: an older Catch2 means four failures by it.
     set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"
       SKIP_REGULAR_EXPRESSION "test cases: +[0-9]+ [|] +[0-9]+ skipped")
