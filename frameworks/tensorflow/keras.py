@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
-import distrun.keras
-import distrun.keras.callbacks
-
-sys.modules[__name__] = distrun.keras
-sys.modules[f"{__name__}.callbacks"] = distrun.keras.callbacks
+# By name: where distrun is not installed, mypy takes the module for what the package's __getattr__ gives.
+for name in ("", ".callbacks"):
+    sys.modules[f"{__name__}{name}"] = import_module(f"distrun.keras{name}")
