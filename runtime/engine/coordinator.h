@@ -86,7 +86,7 @@ class Coordinator {
   void complete_in_group(PendingTensor& tensor, TimePoint now);
   void fail(PendingTensor& tensor, const Status& error);
   void fail_groups_of(const PendingTensor& tensor, const Status& why);
-  void has_group_elsewhere(const PendingTensor& tensor, const PendingTensor& rival);
+  void note_other_group(const PendingTensor& tensor, const PendingTensor& rival);
   [[nodiscard]] std::optional<Status> hopeless(const PendingTensor& tensor) const;
   void fail_hopeless();
   void fail_with_group(PendingTensor& tensor, const Status& why);

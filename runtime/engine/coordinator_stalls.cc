@@ -83,7 +83,7 @@ void Coordinator::fail_rivals(TimePoint now) {
   std::vector<std::pair<PendingTensor*, Status>> failed;
   for (const Rivals& one : rivals_among(pending_.waiting(), patience(), now)) {
     failed.emplace_back(one.tensor, rival_error(*one.tensor, *one.rival, options_.hosts));
-    has_group_elsewhere(*one.tensor, *one.rival);
+    note_other_group(*one.tensor, *one.rival);
   }
   if (failed.empty()) return;
   for (const auto& [tensor, error] : failed) {
@@ -94,7 +94,7 @@ void Coordinator::fail_rivals(TimePoint now) {
 }
 
 // For those of the tensor's groups that have not waited as long, or are still to come.
-void Coordinator::has_group_elsewhere(const PendingTensor& tensor, const PendingTensor& rival) {
+void Coordinator::note_other_group(const PendingTensor& tensor, const PendingTensor& rival) {
   const auto of_rival = [&](const GroupTag& tag) {
     if (tag.size == 0) return;
     Group& group = groups_[{tensor.set, tag.digest}];
