@@ -1,5 +1,6 @@
 #include "launcher/report/file_writer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ struct FileWriter::State {
 
   std::vector<File> files;  // the thread's
   Duration retry;           // constant
+  Settle settle;            // constant
   Fd wake;                  // constant; readable when a batch has been written
   Mutex mutex;
   std::condition_variable_any changed;
@@ -77,6 +79,7 @@ void FileWriter::State::put(const Part& part) {
   }
   file.dropped += left.size();
   took(left.size());
+  if (part.last && settle(file.fd.get()) != 0) failed({.file = part.file, .error = errno});
 }
 
 void FileWriter::State::empty(std::size_t number) {
@@ -138,10 +141,17 @@ void FileWriter::run(State& state) {
   }
 }
 
-Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Duration retry) {
+// Any descriptor will do, and the files' own stay: what is said of a fault still goes there.
+int FileWriter::settle(int fd) {
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  return copy < 0 ? 0 : ::close(copy);
+}
+
+Result<std::unique_ptr<FileWriter>> FileWriter::create(std::vector<Fd> files, Duration retry, Settle settle) {
   auto state = std::make_shared<State>();
   for (Fd& fd : files) state->files.push_back({.fd = std::move(fd)});
   state->retry = retry;
+  state->settle = settle;
   state->wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->wake.valid()) return errno_status("eventfd", errno);
   std::unique_ptr<FileWriter> writer(new FileWriter(state));  // the constructor is private
@@ -185,7 +195,7 @@ void FileWriter::write(std::vector<Part> batch) {
 }
 
 void FileWriter::finish() {
-  if (busy_ || !fault_ || std::exchange(finished_, true)) return;
+  if (busy_ || std::exchange(finished_, true)) return;
   std::vector<Part> batch;
   for (std::size_t file = 0; file < files_; ++file) batch.push_back({.file = file, .last = true});
   write(std::move(batch));

@@ -41,7 +41,12 @@ class FileWriter {
     bool emptying = false;  // it is not empty; all else is as ever
   };
 
-  static Result<std::unique_ptr<FileWriter>> create(std::vector<Fd> files, Duration retry = kRetry);
+  // 0, or -1 and errno: what a file system that keeps text back (NFS) says of it when a descriptor is closed (a quota).
+  using Settle = int (*)(int fd);
+  static int settle(int fd);
+
+  static Result<std::unique_ptr<FileWriter>> create(std::vector<Fd> files, Duration retry = kRetry,
+                                                    Settle settle = &FileWriter::settle);
   ~FileWriter();  // waits for no disk; what the thread has in hand is still written if the process lives so long
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -50,8 +55,8 @@ class FileWriter {
   // has, then watch(), by which the end of the one in hand wakes the loop.
   void look();
   void write(std::vector<Part> batch);
-  // No more text will come. Nothing while a batch is in hand; then, where something was dropped, a file gets its line
-  // that says so, however soon after the fault.
+  // No more text will come. Nothing while a batch is in hand; then files settle, and where something was dropped, a
+  // file gets its line that says so, however soon after the fault.
   void finish();
   void watch(Poller& poller);
   [[nodiscard]] bool busy() const { return busy_; }  // as of the last look

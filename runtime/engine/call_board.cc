@@ -45,6 +45,7 @@ Status difference(std::vector<CallParty> parties, const std::string& what, const
 }  // namespace
 
 void CallBoard::add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused) {
+  latest_ = now;
   if (call.apart) return add_apart(rank, std::move(call), std::move(takers), now);
   auto& queue = queued_[static_cast<std::size_t>(rank)];
   queue.push_back({.call = std::move(call), .takers = std::move(takers), .when = now, .refused = refused});
@@ -56,7 +57,12 @@ void CallBoard::add_apart(int rank, Call call, std::vector<int> takers, TimePoin
     return one.call == call && std::find(one.made.begin(), one.made.end(), rank) == one.made.end();
   });
   if (open == apart_.end()) {
-    open = apart_.insert(apart_.end(), {.call = std::move(call), .takers = std::move(takers), .since = now});
+    open = apart_.insert(apart_.end(), {.number = next_number_++,
+                                        .call = std::move(call),
+                                        .takers = std::move(takers),
+                                        .since = now,
+                                        .counts = now,
+                                        .told = now});
   }
   open->made.push_back(rank);
   if (open->made.size() < takers_of(*open)) return;
@@ -98,7 +104,9 @@ void CallBoard::advance(int rank) {
       open = open_.insert(open_.end(), {.number = next_number_++,
                                         .call = std::move(next.call),
                                         .takers = std::move(next.takers),
-                                        .since = next.when});
+                                        .since = next.when,
+                                        .counts = latest_,
+                                        .told = latest_});
     }
     open->since = std::min(open->since, next.when);
     if (open->refused.ok()) open->refused = next.refused;
@@ -244,11 +252,20 @@ void CallBoard::refuse(std::uint64_t number, const Status& why) {
 
 // --- waiting ---
 
+CallBoard::Waiting CallBoard::waiting_for(const Open& open) {
+  return {.number = open.number,
+          .what = describe(open.call),
+          .made = open.made,
+          .since = open.since,
+          .counts = open.counts,
+          .told = open.told};
+}
+
 std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   std::vector<Waiting> all;
   for (const Open& open : open_) {
     if (open.taken) continue;
-    Waiting one{.number = open.number, .what = describe(open.call), .made = open.made, .since = open.since};
+    Waiting one = waiting_for(open);
     const auto look = [&](int rank) {
       if (current_[static_cast<std::size_t>(rank)] == nullptr) one.missing.push_back(rank);
     };
@@ -258,7 +275,9 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   }
   for (const Open& open : apart_) {
     if (open.call.kind == Call::Kind::kRemoveSet) continue;
-    Waiting one{.what = describe(open.call), .made = open.made, .missing = open.takers, .since = open.since};
+    Waiting one = waiting_for(open);
+    one.apart = true;
+    one.missing = open.takers;
     std::erase_if(one.missing,
                   [&](int rank) { return std::find(open.made.begin(), open.made.end(), rank) != open.made.end(); });
     if (!one.missing.empty()) all.push_back(std::move(one));
@@ -266,13 +285,24 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   return all;
 }
 
+void CallBoard::told(std::uint64_t number, TimePoint now) {
+  for (auto* calls : {&open_, &apart_}) {
+    for (Open& open : *calls) {
+      if (open.number == number) open.told = now;
+    }
+  }
+}
+
 void CallBoard::stood_still(const StandStill& gap) {
   for (auto& queue : queued_) {
     for (Queued& one : queue) one.when = gap.moved(one.when);
   }
   for (auto* calls : {&open_, &apart_}) {
-    for (Open& open : *calls) open.since = gap.moved(open.since);
+    for (Open& open : *calls) {
+      for (TimePoint* const time : {&open.since, &open.counts, &open.told}) *time = gap.moved(*time);
+    }
   }
+  latest_ = gap.moved(latest_);
 }
 
 std::string describe(const Call& call) {

@@ -45,13 +45,18 @@ class CallBoard {
   // Calls that wait for ranks which are in no call at all. A set that goes when its members have dropped it holds up
   // nobody.
   struct Waiting {
-    std::uint64_t number = 0;  // for refuse(); 0: a call apart
+    std::uint64_t number = 0;  // for told() and refuse()
+    bool apart = false;        // refuse() does not know of it
     std::string what;
     std::vector<int> made;  // who waits
     std::vector<int> missing;
     TimePoint since;
+    TimePoint counts;  // since when the others can be late: no call before it has held them up
+    TimePoint told;    // at last; `counts` if it has not been
   };
   [[nodiscard]] std::vector<Waiting> waiting() const;
+  // That it waits has been reported.
+  void told(std::uint64_t number, TimePoint now);
   // It fails on all who have made it, and on the others when they do.
   void refuse(std::uint64_t number, const Status& why);
   void stood_still(const StandStill& gap);
@@ -69,6 +74,8 @@ class CallBoard {
     std::vector<int> takers;
     std::vector<int> made;  // ranks, as they came
     TimePoint since;
+    TimePoint counts;
+    TimePoint told;
     Status refused;
     bool taken = false;
   };
@@ -79,6 +86,7 @@ class CallBoard {
   };
   using Calls = std::vector<const Open*>;
 
+  [[nodiscard]] static Waiting waiting_for(const Open& open);
   [[nodiscard]] std::size_t takers_of(const Open& open) const;
   [[nodiscard]] Calls waits_for(const Open& open) const;
   [[nodiscard]] Calls circle() const;
@@ -100,6 +108,7 @@ class CallBoard {
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;
+  TimePoint latest_{};    // when a call came last, which lets those behind it count
   bool changed_ = false;  // since circles were looked for
 };
 

@@ -124,7 +124,6 @@ class Coordinator {
   std::map<GroupKey, Group> groups_;
   Joined joined_;
   CallBoard calls_;
-  TimePoint calls_reported_{};
   TimePoint last_join_{};
   TimePoint news_at_{};  // something was submitted, joined or called
   std::optional<TimePoint> look_at_;

@@ -39,16 +39,16 @@ std::optional<TimePoint> Coordinator::next_tick() const {
   if (finished()) return std::nullopt;
   bool waits = false;
   TimePoint next = TimePoint::max();
-  const auto consider = [&](TimePoint since, TimePoint reported) {
+  const auto consider = [&](TimePoint since, TimePoint report) {
     waits = true;
-    next = std::min(next, next_report(since, reported));
+    next = std::min(next, report);
     if (options_.stall_shutdown > Duration::zero()) next = std::min(next, since + options_.stall_shutdown);
   };
   pending_.for_each([&](const PendingTensor& tensor) {
-    if (can_stall(tensor)) consider(tensor.first, tensor.reported);
+    if (can_stall(tensor)) consider(tensor.first, next_report(tensor.first, tensor.reported));
   });
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
-    consider(waiting.since, std::max(waiting.since, calls_reported_));
+    consider(waiting.since, next_report(waiting.counts, waiting.told));
   }
   if (waits && look_at_ && next - *look_at_ > patience()) return *look_at_;
   return next == TimePoint::max() ? std::nullopt : std::optional(next);
@@ -70,7 +70,6 @@ void Coordinator::stood_still(const StandStill& gap) {
     tensor->reported = gap.moved(tensor->reported);
   }
   calls_.stood_still(gap);
-  calls_reported_ = gap.moved(calls_reported_);
   last_join_ = gap.moved(last_join_);
   news_at_ = gap.moved(news_at_);
   if (look_at_) look_at_ = gap.moved(*look_at_);
@@ -134,18 +133,20 @@ void Coordinator::report_went_on() {
 // All that are late together, when one of them is due.
 void Coordinator::tick_calls(TimePoint now) {
   std::string late;
+  std::vector<std::uint64_t> numbers;
   bool due = false;
   for (const CallBoard::Waiting& waiting : calls_.waiting()) {
     end_hopeless(waiting, now);
     if (finished()) return;
     if (fail_joined(waiting, now)) continue;
-    if (now - waiting.since < options_.stall_warning) continue;
-    due = due || now >= next_report(waiting.since, std::max(waiting.since, calls_reported_));
+    if (now - waiting.counts < options_.stall_warning) continue;
+    due = due || now >= next_report(waiting.counts, waiting.told);
+    numbers.push_back(waiting.number);
     late += (late.empty() ? "" : "; ") + std::string("waiting for ") + describe_ranks(waiting.missing, options_.hosts) +
             ": " + waiting.what + ", " + seconds_text(now - waiting.since) + " after the first rank";
   }
   if (!due) return;
-  calls_reported_ = now;
+  for (const std::uint64_t number : numbers) calls_.told(number, now);
   actions_.warnings.push_back(std::move(late));
 }
 
@@ -154,7 +155,7 @@ bool Coordinator::fail_joined(const CallBoard::Waiting& waiting, TimePoint now) 
   const TimePoint since = std::max(waiting.since, last_join_);
   if (now - since < patience()) return false;
   const auto in_join = [&](int rank) { return joined_.waits_for(rank, waiting.made, sets_); };
-  if (waiting.number == 0 || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
+  if (waiting.apart || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(
       waiting.number,
       Status(ErrorInfo{.code = Errc::kInvalidArgument,

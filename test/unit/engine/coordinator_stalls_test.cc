@@ -60,6 +60,17 @@ TEST_CASE("a call that is late later is told in its own time, together with thos
   CHECK(has(warnings[0], "ranks 0, 1"));
 }
 
+TEST_CASE("a call that another one has held up is told in its own time, not when that one would have been") {
+  Coordinator c(limited_options(2));
+  const Call stop = {.kind = Call::Kind::kStopTimeline};
+  c.called(0, {.kind = Call::Kind::kStartTimeline, .path = "a"}, at(0));
+  c.called(0, stop, at(1));
+  CHECK(warned_at(c, 1000) == std::vector<int>{10, 20, 40, 80, 160, 320, 640});
+  c.called(1, {.kind = Call::Kind::kStartTimeline, .path = "a"}, at(1000));
+  CHECK(c.act().warnings.empty());
+  CHECK(warned_at(c, 1100) == std::vector<int>{1010, 1020, 1040, 1080});
+}
+
 TEST_CASE("that reported tensors go on is told once, with the last of them") {
   Coordinator c(limited_options(2));
   for (const char* name : {"a", "b"}) c.submitted(0, request(name), at(0));

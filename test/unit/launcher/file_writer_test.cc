@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cerrno>
 #include <string>
 #include <thread>
 
@@ -18,11 +19,12 @@ namespace {
 
 using Parts = std::vector<FileWriter::Part>;
 
-std::unique_ptr<FileWriter> writer_of(const std::string& path, Duration retry = FileWriter::kRetry) {
+std::unique_ptr<FileWriter> writer_of(const std::string& path, Duration retry = FileWriter::kRetry,
+                                      FileWriter::Settle settle = &FileWriter::settle) {
   std::vector<Fd> files;
   files.emplace_back(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   REQUIRE(files.back().valid());
-  auto writer = FileWriter::create(std::move(files), retry);
+  auto writer = FileWriter::create(std::move(files), retry, settle);
   REQUIRE(writer.ok());
   return *std::move(writer);
 }
@@ -130,6 +132,22 @@ TEST_CASE("what was dropped is told at the end, however soon that comes") {
   writer->finish();
   write_and_wait(*writer, "");
   CHECK(file.text() == "on\ndistrun: 2 bytes are missing here: File too large (errno 27)\n");
+}
+
+TEST_CASE("a quota that a file system tells of at the end only is a fault") {
+  const test::TemporaryFile file;
+  const auto over_quota = [](int) {
+    errno = EDQUOT;
+    return -1;
+  };
+  auto writer = writer_of(file.path(), FileWriter::kRetry, over_quota);
+  write_and_wait(*writer, "one\n");
+  CHECK_FALSE(writer->fault());
+  writer->finish();
+  write_and_wait(*writer, "and what is said of it\n");
+  REQUIRE(writer->fault());
+  CHECK(writer->fault()->error == EDQUOT);
+  CHECK(file.text() == "one\nand what is said of it\n");
 }
 
 TEST_CASE("a file is emptied before what comes next, and a pipe need not be") {
