@@ -27,7 +27,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr double kKeySeconds = 30;
-constexpr double kDialAgentSeconds = 30;
+constexpr double kMpiDialSeconds = 30;
 // Above whatever a rank is given by number.
 constexpr int kFirstCopy = 64;
 
@@ -143,8 +143,8 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
   const auto key = keys.launcher ? keys.share() : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
-  auto socket = dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob},
-                         deadline_after(kDialAgentSeconds));
+  auto socket =
+      dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));
   if (!socket.ok()) return unusable(socket.status().message());
   auto agent = Agent::create(FramePipe(*std::move(socket)), task_of(environment));
   if (!agent.ok()) return exit_code::kInternal;

@@ -16,7 +16,7 @@ namespace distrun::launcher {
 class CutOff {
  public:
   // Come within. The kernel closes connections first, and takes seconds for what a large process has in memory or on a
-  // GPU; a host that is silent is known by then.
+  // GPU; a host that is silent is known by then, with the default host_timeout.
   static constexpr Duration kNews = std::chrono::seconds(5);
 
   void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kNews}; }

@@ -1,7 +1,6 @@
 #include "runtime/net/host_link.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "runtime/net/host_candidates.h"
@@ -53,8 +52,7 @@ class MemfdHostLink final : public HostLink {
     return {.rank = rank, .mail_box = peers_->parts().mail_boxes[index].get()};
   }
 
-  SharedMemory doorbell_memory_;              // outlives peers_, which says goodbye in it
-  std::map<std::string, int> failed_shares_;  // in a row, by name and members
+  SharedMemory doorbell_memory_;  // outlives peers_, which says goodbye in it
   HostMail mail_;
   std::unique_ptr<HostPeers> peers_;
 };
@@ -67,13 +65,9 @@ Result<SharedBytes> MemfdHostLink::share(const std::string& name, const std::vec
   for (const int member : members) DISTRUN_CHECK(peers_->index_of(member) >= 0, "members are ranks of this host");
   std::string tag = name;
   for (const int member : members) tag += "," + std::to_string(member);
-  // The number tells a share from an earlier one of the same name that failed and left packets behind.
-  const std::string of_these = tag;
-  tag += "#" + std::to_string(failed_shares_[of_these]++);
   const Share share{.tag = std::move(tag), .name = name, .members = members, .bytes = bytes, .deadline = deadline};
   auto memory = members.front() == own_rank() ? make(share) : take(share);
   if (!memory.ok()) return memory.status();
-  failed_shares_.erase(of_these);  // nothing is left behind on any member; a share per process set adds up
   memory->close_fd();
   const auto owner = std::make_shared<const SharedMemory>(*std::move(memory));
   return SharedBytes{.bytes = owner->bytes(), .owner = owner};

@@ -34,7 +34,8 @@ class HostLink {
   // World ranks that share this host's memory, ascending, this rank included.
   [[nodiscard]] virtual const std::vector<int>& ranks() const = 0;
   // Memory of `bytes` shared by `members` (world ranks, each calls with the same arguments in the same order), zeroed.
-  // Collective over `members`; page-aligned; may outlive the link.
+  // Collective over `members`; page-aligned; may outlive the link. A name that has failed may not be given again for
+  // the same members: packets of that share may still come.
   virtual Result<SharedBytes> share(const std::string& name, const std::vector<int>& members, std::size_t bytes,
                                     TimePoint deadline) = 0;
   // After a seq_cst store that `world_rank` may be waiting for: wakes it if it sleeps. One load when it does not.

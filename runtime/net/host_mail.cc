@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/net/socket.h"
 #include "runtime/net/wire.h"
 
 namespace distrun::net {
@@ -22,16 +23,11 @@ struct alignas(cmsghdr) Control {
   std::array<std::byte, CMSG_SPACE(kMaxPassedFds * sizeof(int))> bytes;
 };
 
-int mail_milliseconds(TimePoint deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1'000'000));
-}
-
 // False: the deadline passed.
 Result<bool> wait_for(int socket, short events, TimePoint deadline) {
   pollfd entry{.fd = socket, .events = events, .revents = 0};
   while (Clock::now() < deadline) {
-    const int ready = ::poll(&entry, 1, mail_milliseconds(deadline));
+    const int ready = ::poll(&entry, 1, poll_timeout_ms(deadline));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return errno_status("poll", errno);
   }
@@ -184,7 +180,7 @@ Result<Packet> HostMail::receive_even_error(const Wanted& wanted, std::span<cons
     // Deaths are looked at before the mail, so that what a rank sent before it died is always taken first. The first
     // look does not wait: the packet may have been taken earlier, together with another.
     if (at_end_) fds.back().fd = -1;
-    const int ready = ::poll(fds.data(), fds.size(), first || late ? 0 : mail_milliseconds(deadline));
+    const int ready = ::poll(fds.data(), fds.size(), first || late ? 0 : poll_timeout_ms(deadline));
     if (ready < 0 && errno != EINTR) return errno_status("poll", errno);
     DISTRUN_RETURN_IF_ERROR(take_all());
     const auto match = std::find_if(waiting_.begin(), waiting_.end(), [&](const Packet& packet) {

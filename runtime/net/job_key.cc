@@ -43,7 +43,7 @@ bool is_handed_down(int fd) {
          ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
 }
 
-// Reads exactly one key from the start of `fd`; anything longer or shorter is refused_key.
+// Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
 Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
   unsigned char bytes[JobKey::kBytes + 1];
   ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);

@@ -52,9 +52,10 @@ void set_host_timeout(int fd, double seconds);
 // The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
 Result<std::string> local_host_towards(const Address& remote);
 
-int unix_peer_pid(int fd);             // 0 when the kernel does not know
-std::string local_host_of(int fd);     // this side's numeric address, "" for unix
-std::string remote_text(int fd);       // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"
-int poll_timeout_ms(TimePoint until);  // for poll and epoll_wait: rounded up, 0 when past
+int unix_peer_pid(int fd);          // 0 when the kernel does not know
+std::string local_host_of(int fd);  // this side's numeric address, "" for unix
+std::string remote_text(int fd);    // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"
+int poll_timeout_ms(
+    TimePoint until);  // for poll and epoll_wait: rounded up, lest a wait end in a busy loop; 0 when past
 
 }  // namespace distrun::net

@@ -3,29 +3,21 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/fork_guard.h"
+#include "runtime/net/socket.h"
 
 namespace distrun::net {
 namespace {
 
 constexpr int kBatch = 64;
 
-// Rounded up: waking a millisecond early would turn the rest of the wait into a busy loop.
-int epoll_milliseconds(TimePoint until) {
-  if (until == TimePoint::max()) return -1;
-  const Duration left = until - Clock::now();
-  if (left <= Duration::zero()) return 0;
-  const auto rounded = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<std::int64_t>(rounded, std::numeric_limits<int>::max()));
-}
+int epoll_milliseconds(TimePoint until) { return until == TimePoint::max() ? -1 : poll_timeout_ms(until); }
 
 class EpollWaitSet : public WaitSet {
  public:

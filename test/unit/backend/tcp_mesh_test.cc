@@ -73,7 +73,7 @@ bool drive(const MeshMembers& members, Look look) {
   return false;
 }
 
-// MeshMember 0 of two, which is to connect to the other one: the test, which listens there.
+// Member 0 of two, which is to connect to the other one: the test, which listens there.
 struct Alone {
   Alone() {
     auto made = net::listen_stream(address);
