@@ -19,6 +19,7 @@ int main(void) {
   distrun_op op = DISTRUN_INIT(distrun_op);
   const int64_t shape[1] = {1};
   float value = 0.0F;
+  int32_t code = DISTRUN_OK;
 
   check(distrun_init(NULL, &session));
   check(distrun_get_world(session, &world));
@@ -34,11 +35,17 @@ int main(void) {
   op.prescale = op.postscale = 1.0;
   op.group = -1;
   check(distrun_enqueue(session, &op, 1, &handle));
-  check(distrun_wait(handle, -1.0));
+  do { /* a profiler's signals interrupt a wait, and so does going on after Ctrl-Z */
+    code = distrun_wait(handle, -1.0);
+  } while (code == DISTRUN_INTERRUPTED);
+  check(code);
   distrun_release(handle);
 
   printf("rank %d of %d: the sum of all ranks is %g\n", world.rank, world.size, (double)value);
-  check(distrun_shutdown(session));
+  do {
+    code = distrun_shutdown(session);
+  } while (code == DISTRUN_INTERRUPTED);
+  check(code);
   distrun_close(session);
   return 0;
 }

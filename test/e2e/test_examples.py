@@ -94,6 +94,32 @@ def test_c_and_cpp_build_with_our_flags(start_job: StartJob, tmp_path: Path, com
     assert expected in job.text, job.text
 
 
+# A profiler's signals, or a job that is stopped and goes on, interrupt what waits.
+INTERRUPTED = """
+#include <distrun/distrun.h>
+int32_t __real_distrun_wait(distrun_handle* handle, double timeout);
+int32_t __real_distrun_shutdown(distrun_session* session);
+int32_t __wrap_distrun_wait(distrun_handle* handle, double timeout) {
+  static int calls = 0;
+  return ++calls < 3 ? DISTRUN_INTERRUPTED : __real_distrun_wait(handle, timeout);
+}
+int32_t __wrap_distrun_shutdown(distrun_session* session) {
+  static int calls = 0;
+  return ++calls < 3 ? DISTRUN_INTERRUPTED : __real_distrun_shutdown(session);
+}
+"""
+
+
+def test_the_c_example_goes_on_when_it_is_interrupted(start_job: StartJob, tmp_path: Path) -> None:
+    wrapper, program = tmp_path / "interrupted.c", tmp_path / "program"
+    wrapper.write_text(INTERRUPTED)
+    wrapped = "-Wl,--wrap=distrun_wait,--wrap=distrun_shutdown"
+    subprocess.run(["cc", EXAMPLES / "c_allreduce.c", wrapper, *flags(), wrapped, "-o", program], check=True)
+    job = start_job("-np", "2", program)
+    assert job.finish() == 0, job.text
+    assert "the sum of all ranks is 1" in job.text, job.text
+
+
 def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nfind_package(distrun REQUIRED)\n"

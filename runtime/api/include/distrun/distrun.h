@@ -3,6 +3,9 @@
  * Threads: every function may be called from any thread unless it says otherwise. No function calls back.
  * Structs start with struct_size; set it to sizeof the struct (DISTRUN_INIT does). Fields are only ever appended.
  * Every function that can fail returns a distrun_code; distrun_last_error() then has the text for this thread.
+ * DISTRUN_INTERRUPTED of a call that waits is no failure: a signal handler ran meanwhile, or the process was stopped and
+ * goes on (Ctrl-Z and fg, a batch system's suspend, a debugger), which needs no handler. Call again, as
+ * examples/c_allreduce.c does.
  * After fork, the child may call nothing here: every call returns DISTRUN_NOT_INITIALIZED and says so.
  */
 #ifndef DISTRUN_DISTRUN_H
@@ -184,8 +187,8 @@ DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
  * the same, except on rank 0, which the others need until they have left and which waits for them without a limit
- * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. DISTRUN_INTERRUPTED (a
- * signal handler ran while it waited): it has not left yet, call again. May be called again in any case. */
+ * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. DISTRUN_INTERRUPTED: it has
+ * not left yet, call again. May be called again in any case. */
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0
  * itself stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
@@ -194,8 +197,7 @@ DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
  * counted on each rank) on, once a rank got SIGTERM or SIGUSR1, passed request = 1, or the launcher was asked
  * (--preempt-signal); else 0. Costs no message until then and does not wait for other ranks, but for one round trip
  * right after a request. From the first call on these signals no longer end the process, unless the program handles
- * them itself; a second one does. DISTRUN_INTERRUPTED (a signal handler ran while it waited): it was no call, call
- * again. */
+ * them itself; a second one does. DISTRUN_INTERRUPTED: it was no call, call again. */
 DISTRUN_API int32_t distrun_should_stop(distrun_session* session, int32_t request, int32_t* stop);
 /* Frees the session, after shutdown or without it (then this rank's death is seen by the others). Release handles
  * first; no other thread may be inside a call. */
@@ -220,11 +222,11 @@ DISTRUN_API int32_t distrun_mac(distrun_session* session, const char* purpose, c
  * the calls that take several. */
 DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* ops, uint64_t count,
                                     distrun_handle** handles);
-/* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED (a
- * signal handler ran) leave the handle as it was, wait again, as long as distrun_poll() says 0; so do
- * DISTRUN_OUT_OF_MEMORY and DISTRUN_INTERNAL where waiting itself failed. While distrun_poll() says 0 the operation
- * runs on and its memory is in use, whatever this has returned. Otherwise the operation's own result, which is
- * DISTRUN_TIMEOUT too where stall_shutdown_time has ended the job. */
+/* Waits for completion, at most `timeout` seconds (negative: no limit). DISTRUN_TIMEOUT and DISTRUN_INTERRUPTED leave
+ * the handle as it was, wait again, as long as distrun_poll() says 0; so do DISTRUN_OUT_OF_MEMORY and DISTRUN_INTERNAL
+ * where waiting itself failed. While distrun_poll() says 0 the operation runs on and its memory is in use, whatever
+ * this has returned. Otherwise the operation's own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has
+ * ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
 /* All handles; the first that failed is reported and its index stored (may be NULL). */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
