@@ -1,7 +1,8 @@
-// Operation::wait of the C++ header above a fake of the C API: what it makes of each code.
+// Operation's waits of the C++ header above a fake of the C API: what they make of each code.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
 #include <distrun/distrun.hpp>
+#include <stdexcept>
 #include <vector>
 
 namespace {
@@ -9,6 +10,7 @@ namespace {
 std::vector<std::int32_t> g_codes;  // what distrun_wait returns, in turn
 std::size_t g_waits = 0;
 std::size_t g_done_after = 0;  // so many waits
+std::size_t g_waits_at_release = 0;
 
 int handle_memory = 0;
 distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory);
@@ -33,7 +35,7 @@ extern "C" {
 
 int32_t distrun_wait(distrun_handle*, double) { return g_codes.at(g_waits++); }
 int32_t distrun_poll(distrun_handle*) { return g_waits >= g_done_after ? 1 : 0; }
-void distrun_release(distrun_handle*) {}
+void distrun_release(distrun_handle*) { g_waits_at_release = g_waits; }
 void distrun_last_error(distrun_error* error) {
   *error = {};
   error->code = g_codes.at(g_waits - 1);
@@ -56,6 +58,27 @@ TEST_CASE("an operation's own lack of memory is told, and its success is where o
 }
 
 TEST_CASE("a wait that fails has its limit all the same") {
-  CHECK(waited({DISTRUN_INTERNAL}, 9, 0.0) == DISTRUN_INTERNAL);
-  CHECK(waited({DISTRUN_TIMEOUT}, 9, 1.0) == DISTRUN_TIMEOUT);
+  CHECK(waited({DISTRUN_INTERNAL, DISTRUN_OK}, 2, 0.0) == DISTRUN_INTERNAL);
+  CHECK(waited({DISTRUN_TIMEOUT, DISTRUN_OK}, 2, 1.0) == DISTRUN_TIMEOUT);
+}
+
+TEST_CASE("an exception that passes waits for the operation, whose memory it frees next") {
+  g_codes = {DISTRUN_INTERRUPTED, DISTRUN_OUT_OF_MEMORY, DISTRUN_RANK_LOST};
+  g_waits = 0;
+  g_done_after = 3;
+  CHECK_THROWS_AS(
+      [] {
+        const distrun::Operation operation(handle);
+        throw std::runtime_error("of the program");
+      }(),
+      std::runtime_error);
+  CHECK(g_waits_at_release == 3);
+}
+
+TEST_CASE("an operation that is done, or none, is let go without a wait") {
+  g_waits = g_done_after = 0;
+  { const distrun::Operation operation(handle); }
+  g_done_after = 1;
+  { const distrun::Operation none; }
+  CHECK(g_waits == 0);
 }

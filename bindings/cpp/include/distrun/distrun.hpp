@@ -73,6 +73,8 @@ constexpr std::int32_t dtype_of() {
 
 // One operation in flight. The memory it was given must stay valid until wait() has returned, or done() is true where
 // wait() has thrown: until then it still runs. A wait() without a limit throws only when it is done.
+// The destructor waits too, without a limit, so that an exception that passes frees no memory in use: declare the
+// memory first. Who gives up after a wait with a limit calls distrun_abort() first: it ends the job, and so the wait.
 class Operation {
  public:
   Operation() = default;
@@ -82,25 +84,14 @@ class Operation {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  ~Operation() { distrun_release(handle_); }
+  ~Operation() {
+    if (handle_ != nullptr && !done()) (void)code_of_wait(-1.0);
+    distrun_release(handle_);
+  }
 
   // Waits at most `seconds` in all (negative: no limit). Neither a signal that arrives ends the wait, nor that waiting
   // itself fails.
-  void wait(double seconds = -1.0) {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
-    double left = seconds;
-    std::int32_t code = distrun_wait(handle_, left);
-    while (code == DISTRUN_INTERRUPTED || (left != 0 && may_be_of_the_wait(code) && !done())) {
-      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-      left = seconds < 0 ? seconds : std::max(seconds - waited, 0.0);
-      if (may_be_of_the_wait(code)) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // memory may come free
-      code = distrun_wait(handle_, left);
-    }
-    // By now the operation may have a result of its own.
-    if (may_be_of_the_wait(code) && done()) code = distrun_wait(handle_, 0.0);
-    detail::check(code);
-  }
+  void wait(double seconds = -1.0) { detail::check(code_of_wait(seconds)); }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
   // Of a completed allgather, alltoall or join; valid as long as this object.
   [[nodiscard]] distrun_result result() const {
@@ -113,6 +104,20 @@ class Operation {
  private:
   static bool may_be_of_the_wait(std::int32_t code) {
     return code == DISTRUN_OUT_OF_MEMORY || code == DISTRUN_INTERNAL;
+  }
+  std::int32_t code_of_wait(double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    double left = seconds;
+    std::int32_t code = distrun_wait(handle_, left);
+    while (code == DISTRUN_INTERRUPTED || (left != 0 && may_be_of_the_wait(code) && !done())) {
+      const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+      left = seconds < 0 ? seconds : std::max(seconds - waited, 0.0);
+      if (may_be_of_the_wait(code)) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // memory may come free
+      code = distrun_wait(handle_, left);
+    }
+    // By now the operation may have a result of its own.
+    return may_be_of_the_wait(code) && done() ? distrun_wait(handle_, 0.0) : code;
   }
 
   distrun_handle* handle_ = nullptr;
