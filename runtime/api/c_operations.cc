@@ -180,6 +180,25 @@ Status enqueue(distrun_session* session, const distrun_op* ops, std::uint64_t co
   return {};
 }
 
+// Those of a caller's handles that are not NULL.
+struct GivenHandles {
+  std::vector<distrun_handle*> handles{};
+  std::vector<std::uint64_t> places{};
+  std::vector<HandlePtr> operations{};
+
+  Status take(distrun_handle* const* from, std::uint64_t count) {
+    DISTRUN_RETURN_IF_ERROR(check_count(count));
+    for (std::uint64_t i = 0; from != nullptr && i < count; ++i) {
+      if (from[i] == nullptr) continue;
+      handles.push_back(from[i]);
+      places.push_back(i);
+    }
+    if (handles.empty() && count > 0 && from != nullptr) return {Errc::kInvalidArgument, "all the handles are NULL"};
+    return collect(handles.data(), handles.size(), operations);
+  }
+  [[nodiscard]] distrun::engine::Engine& engine() const { return *handles.front()->engine; }
+};
+
 Status check_done(const distrun_handle* handle) {
   if (handle == nullptr) return {Errc::kInvalidArgument, "the handle is NULL"};
   if (!handle->operation->done())
@@ -232,30 +251,32 @@ int32_t distrun_wait(distrun_handle* handle, double timeout) {
 }
 
 int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed) {
+  if (failed != nullptr) *failed = count;
   return guarded([&]() -> Status {
     if (count == 0) return {};
-    std::vector<HandlePtr> operations;
-    DISTRUN_RETURN_IF_ERROR(collect(handles, count, operations));
-    DISTRUN_RETURN_IF_ERROR(handles[0]->engine->wait_all(operations, deadline_of(timeout)));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (operations[i]->status().ok()) continue;
-      if (failed != nullptr) *failed = i;
-      return operations[i]->status();
+    GivenHandles given;
+    DISTRUN_RETURN_IF_ERROR(given.take(handles, count));
+    DISTRUN_RETURN_IF_ERROR(given.engine().wait_all(given.operations, deadline_of(timeout)));
+    for (std::size_t i = 0; i < given.operations.size(); ++i) {
+      if (given.operations[i]->status().ok()) continue;
+      if (failed != nullptr) *failed = given.places[i];
+      return given.operations[i]->status();
     }
     return {};
   });
 }
 
 int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* index) {
+  if (index != nullptr) *index = count;
   return guarded([&]() -> Status {
     if (index == nullptr) return {Errc::kInvalidArgument, "index is NULL"};
-    std::vector<HandlePtr> operations;
-    DISTRUN_RETURN_IF_ERROR(collect(handles, count, operations));
-    DISTRUN_RETURN_IF_ERROR(handles[0]->engine->wait_any(operations, deadline_of(timeout)));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (!operations[i]->done()) continue;
-      *index = i;
-      return operations[i]->status();
+    GivenHandles given;
+    DISTRUN_RETURN_IF_ERROR(given.take(handles, count));
+    DISTRUN_RETURN_IF_ERROR(given.engine().wait_any(given.operations, deadline_of(timeout)));
+    for (std::size_t i = 0; i < given.operations.size(); ++i) {
+      if (!given.operations[i]->done()) continue;
+      *index = given.places[i];
+      return given.operations[i]->status();
     }
     return {Errc::kInternal, "wait_any returned before any operation was done"};
   });

@@ -4,6 +4,7 @@
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <utility>
 
 #include "distrun/distrun.h"
 #include "runtime/api/session.h"
@@ -99,6 +100,39 @@ TEST_CASE("the first operation's struct_size counts for all that are handed over
     CHECK(result.shape[0] == 2);
     distrun_release(handle);
   }
+}
+
+distrun_op allreduce(const char* name, float& value) {
+  static constexpr std::array<std::int64_t, 1> kOne = {1};
+  distrun_op op = alltoall(name, kOne, &value);
+  op.struct_size = sizeof(op);
+  op.kind = DISTRUN_ALLREDUCE;
+  op.output = &value;
+  return op;
+}
+
+TEST_CASE("wait_any gives each operation once to who makes NULL of what it has given") {
+  const World world;
+  std::array<float, 2> values = {1, 2};
+  const std::array<distrun_op, 2> ops = {allreduce("first", values[0]), allreduce("second", values[1])};
+  std::array<distrun_handle*, 3> handles = {};  // the one in the middle is of an operation that never was
+  for (const std::size_t i : {0U, 1U}) {
+    REQUIRE(distrun_enqueue(world.get(), &ops.at(i), 1, &handles.at(2 * i)) == DISTRUN_OK);
+  }
+  std::uint64_t failed = 77;
+  CHECK(distrun_wait_all(handles.data(), handles.size(), 30, &failed) == DISTRUN_OK);
+  CHECK(failed == handles.size());
+  for (const std::uint64_t expected : {0U, 2U}) {
+    std::uint64_t index = 77;
+    REQUIRE(distrun_wait_any(handles.data(), handles.size(), 30, &index) == DISTRUN_OK);
+    REQUIRE(index == expected);
+    distrun_release(std::exchange(handles.at(index), nullptr));
+  }
+  std::uint64_t index = 77;
+  CHECK(distrun_wait_any(handles.data(), handles.size(), 30, &index) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(index == handles.size());
+  CHECK(distrun_wait_all(handles.data(), handles.size(), 30, nullptr) == DISTRUN_INVALID_ARGUMENT);
+  CHECK(last_message() == "all the handles are NULL");
 }
 
 TEST_CASE("the header may be included below extern \"C\"") {

@@ -228,9 +228,12 @@ DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* 
  * this has returned. Otherwise the operation's own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has
  * ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
-/* All handles; the first that failed is reported and its index stored (may be NULL). */
+/* All handles; the first that failed is reported and its index stored (`failed` may be NULL). The index is `count` where
+ * none failed, or the wait itself did: that tells an operation's DISTRUN_TIMEOUT from the wait's. NULL handles are
+ * passed over here and in distrun_wait_any; nothing but NULL ones is DISTRUN_INVALID_ARGUMENT. */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
-/* Any handle: the index of a completed one is stored; returns that operation's result. */
+/* Any handle: the index of the first completed one is stored; returns that operation's result. The index is `count`
+ * where the wait itself failed. To be given another one next, release it and make it NULL. */
 DISTRUN_API int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* index);
 /* 1 if complete, 0 if not; 1 in a forked child, where distrun_wait() says why. */
 DISTRUN_API int32_t distrun_poll(distrun_handle* handle);
