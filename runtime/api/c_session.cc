@@ -26,6 +26,7 @@ constexpr std::array<const char*, 16> kCodeNames = {
     "aborted", "shut down",        "out of memory",  "internal error"};
 
 std::atomic<bool> g_session_open{false};
+std::atomic<distrun_session*> g_current_session{nullptr};  // from the end of init to close
 
 // The right to open this process's session, given back unless it is kept.
 class SessionClaim {
@@ -106,7 +107,8 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
     SessionClaim claim;
     if (!claim.taken()) {
       return {Errc::kInvalidArgument,
-              "a session is open in this process; shut it down and close it before another init"};
+              "a session is open in this process; use that one (distrun_current), or shut it down and close it before "
+              "another init"};
     }
     *session = nullptr;  // not before: it may be the one that is open
     std::vector<std::string> overrides;
@@ -117,8 +119,13 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
     made->session = *std::move(opened);
     claim.keep();
     *session = made.release();
+    g_current_session.store(*session, std::memory_order_release);
     return {};
   });
+}
+
+distrun_session* distrun_current(void) {
+  return distrun::in_forked_child() ? nullptr : g_current_session.load(std::memory_order_acquire);
 }
 
 int32_t distrun_shutdown(distrun_session* session) {
@@ -151,6 +158,7 @@ void distrun_close(distrun_session* session) {
   // In a forked child the descriptors are closed already and the threads do not exist: leaving the memory alone is all
   // that is safe.
   if (session == nullptr || distrun::in_forked_child()) return;
+  g_current_session.store(nullptr, std::memory_order_release);
   delete session;
   g_session_open.store(false, std::memory_order_seq_cst);
 }

@@ -124,8 +124,11 @@ def test_a_session_that_an_extension_still_uses_is_not_freed(monkeypatch: pytest
 def test_one_session_in_a_process(world: None) -> None:
     pointer = ctypes.c_void_p()
     assert library().distrun_init(None, ctypes.byref(pointer)) == _abi.Code.INVALID_ARGUMENT
-    assert "a session is open in this process" in str(errors.last_error())
+    assert "a session is open in this process; use that one (distrun_current)" in str(errors.last_error())
     assert pointer.value is None
+    current = library().distrun_current  # for C libraries
+    current.restype = ctypes.c_void_p
+    assert current() == _session.current().pointer
 
 
 def test_an_absurd_count_is_the_callers_mistake(world: None) -> None:

@@ -1,5 +1,7 @@
 // What the C API makes of its callers' structs, in a world of one.
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>
@@ -53,6 +55,26 @@ TEST_CASE("an init that is refused while a session is open leaves that one to it
   CHECK(distrun_init(nullptr, &session) == DISTRUN_INVALID_ARGUMENT);
   CHECK(session == world.get());
   CHECK(last_message().find("a session is open in this process") != std::string::npos);
+}
+
+TEST_CASE("a library finds the session that is open, and none before, after, or in a forked child") {
+  CHECK(distrun_current() == nullptr);
+  {
+    const World world;
+    CHECK(distrun_current() == world.get());
+    distrun_session* second = nullptr;
+    CHECK(distrun_init(nullptr, &second) == DISTRUN_INVALID_ARGUMENT);
+    CHECK(last_message().find("use that one (distrun_current)") != std::string::npos);
+    CHECK(distrun_current() == world.get());
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(distrun_current() == nullptr ? 0 : 1);
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    REQUIRE(distrun_shutdown(world.get()) == DISTRUN_OK);
+    CHECK(distrun_current() == world.get());
+  }
+  CHECK(distrun_current() == nullptr);
 }
 
 TEST_CASE("a time limit that passes before the job's store is known ends the job for this rank all the same") {

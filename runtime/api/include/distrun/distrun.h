@@ -3,8 +3,8 @@
  * Threads: every function may be called from any thread unless it says otherwise. No function calls back.
  * Structs start with struct_size; set it to sizeof the struct (DISTRUN_INIT does). Fields are only ever appended.
  * Every function that can fail returns a distrun_code; distrun_last_error() then has the text for this thread.
- * DISTRUN_INTERRUPTED of a call that waits is no failure: a signal handler ran meanwhile, or the process was stopped and
- * goes on (Ctrl-Z and fg, a batch system's suspend, a debugger), which needs no handler. Call again, as
+ * DISTRUN_INTERRUPTED of a call that waits is no failure: a signal handler ran meanwhile, or the process was stopped
+ * and goes on (Ctrl-Z and fg, a batch system's suspend, a debugger), which needs no handler. Call again, as
  * examples/c_allreduce.c does.
  * After fork, the child may call nothing here: every call returns DISTRUN_NOT_INITIALIZED and says so.
  */
@@ -181,9 +181,15 @@ DISTRUN_API void distrun_last_error(distrun_error* error);
 
 /* Joins the job that the environment describes (docs/settings.md), or makes a world of one. Collective; waits for all
  * ranks at most start_timeout; DISTRUN_TIMEOUT names those that have not come, and has ended the job. `options` may be
- * NULL. A second session in one process is refused while one is open. `*session` is NULL after a failure; that refusal,
- * like one in a forked child, leaves it as it was. */
+ * NULL. A second session in one process is refused while one is open; distrun_current() gives that one. `*session` is
+ * NULL after a failure; that refusal, like one in a forked child, leaves it as it was. */
 DISTRUN_API int32_t distrun_init(const distrun_options* options, distrun_session** session);
+/* For a library: the session that the program has opened, by distrun_init, distrun.hpp or Python's init(); NULL where
+ * none is open (one is from the end of distrun_init to distrun_close), and in a forked child. Any thread may ask. It is
+ * borrowed: who opened it shuts it down and closes it, and nobody may be inside a call then, so use it within calls
+ * that the program makes, ask anew in each, and release handles before they return. Name operations so that they meet
+ * none of the program's ("mylib/..."), and let every rank make the calls on process sets in the program's order. */
+DISTRUN_API distrun_session* distrun_current(void);
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
  * the same, except on rank 0, which the others need until they have left and which waits for them without a limit
@@ -228,9 +234,9 @@ DISTRUN_API int32_t distrun_enqueue(distrun_session* session, const distrun_op* 
  * this has returned. Otherwise the operation's own result, which is DISTRUN_TIMEOUT too where stall_shutdown_time has
  * ended the job. */
 DISTRUN_API int32_t distrun_wait(distrun_handle* handle, double timeout);
-/* All handles; the first that failed is reported and its index stored (`failed` may be NULL). The index is `count` where
- * none failed, or the wait itself did: that tells an operation's DISTRUN_TIMEOUT from the wait's. NULL handles are
- * passed over here and in distrun_wait_any; nothing but NULL ones is DISTRUN_INVALID_ARGUMENT. */
+/* All handles; the first that failed is reported and its index stored (`failed` may be NULL). The index is `count`
+ * where none failed, or the wait itself did: that tells an operation's DISTRUN_TIMEOUT from the wait's. NULL handles
+ * are passed over here and in distrun_wait_any; nothing but NULL ones is DISTRUN_INVALID_ARGUMENT. */
 DISTRUN_API int32_t distrun_wait_all(distrun_handle* const* handles, uint64_t count, double timeout, uint64_t* failed);
 /* Any handle: the index of the first completed one is stored; returns that operation's result. The index is `count`
  * where the wait itself failed. To be given another one next, release it and make it NULL. */
