@@ -1,4 +1,4 @@
-// The last rank gives up by the C API, as a C program does; the others wait for it and hear why.
+// The last rank gives up by the C API, as a C program does; the others wait for it and hear why, also when they leave.
 #include <distrun/distrun.h>
 
 #include <cstdio>
@@ -30,6 +30,7 @@ int main() {
   } else {
     return 9;
   }
+  if (distrun_shutdown(session) != error.code) return 9;
   std::printf("told: %s of rank %d: %s\n", distrun_code_name(error.code), error.num_ranks == 1 ? error.ranks[0] : -1,
               error.cause);
   std::fflush(stdout);

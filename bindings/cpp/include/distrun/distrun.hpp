@@ -153,7 +153,8 @@ class Session {
     detail::check(code);
     return stop != 0;
   }
-  // Waits for the other ranks (distrun.h). A signal that arrives does not end the wait.
+  // Waits for the other ranks, and throws the job's failure if there is one (distrun.h). A signal that arrives does not
+  // end the wait.
   void shutdown() { detail::check(leave()); }
   [[nodiscard]] int rank() const { return world().rank; }
   [[nodiscard]] int size() const { return world().size; }

@@ -193,8 +193,10 @@ DISTRUN_API distrun_session* distrun_current(void);
 /* Leaves: waits until all ranks have left (at most shutdown_timeout) while operations in flight complete; then nothing
  * can be submitted. After shutdown_timeout a warning names the ranks that have not left; then it returns DISTRUN_OK all
  * the same, except on rank 0, which the others need until they have left and which waits for them without a limit
- * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then. DISTRUN_INTERRUPTED: it has
- * not left yet, call again. May be called again in any case. */
+ * (docs/errors.md). DISTRUN_TIMEOUT when an operation of this rank's is in flight by then, or rank 0 does not
+ * confirm that this rank leaves. DISTRUN_INTERRUPTED: it has not left yet, call again. May be called again in any case.
+ * In a job that has failed, or does before all have left, it is that failure: DISTRUN_RANK_LOST, DISTRUN_RANK_LEFT and
+ * DISTRUN_ABORTED are no fault of a rank that has done its work, which may end as after DISTRUN_OK. */
 DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0
  * itself stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
