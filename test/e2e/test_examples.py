@@ -120,9 +120,17 @@ def test_the_c_example_goes_on_when_it_is_interrupted(start_job: StartJob, tmp_p
     assert "the sum of all ranks is 1" in job.text, job.text
 
 
+def test_an_older_c_plus_plus_is_named() -> None:
+    compile_it = ["c++", "-std=c++14", "-fsyntax-only", EXAMPLES / "cpp_allreduce.cc", *flags()]
+    done = subprocess.run(compile_it, capture_output=True, text=True)
+    assert done.returncode != 0 and "distrun.hpp needs C++17" in done.stderr, done.stderr
+
+
 def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
+    # Of a project of C++14, which is clang's own standard until 15.
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nfind_package(distrun REQUIRED)\n"
+        "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\nset(CMAKE_CXX_STANDARD 14)\n"
+        "find_package(distrun REQUIRED)\n"
         f'add_executable(program "{EXAMPLES}/cpp_allreduce.cc")\n'
         "target_link_libraries(program PRIVATE distrun::distrun)\n"
     )

@@ -2,6 +2,10 @@
 // Errors are exceptions (distrun::Error); sessions and handles are move-only and free themselves.
 #pragma once
 
+#if __cplusplus < 201703L
+#error "distrun.hpp needs C++17: compile with -std=c++17 or newer (CMake: target_compile_features(... cxx_std_17))"
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
