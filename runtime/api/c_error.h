@@ -49,7 +49,7 @@ std::int32_t guarded(const Body& body) {
       return report(
           {Errc::kNotInitialized,
            "distrun was called in a forked child; only the process that called init may use it (start workers "
-           "with the spawn method, or call distrun in the parent)"});
+           "by exec, as Python's spawn method does, or call distrun in the parent)"});
     }
     return report(body());
   } catch (const std::exception&) {

@@ -142,8 +142,9 @@ Status TensorTable::check_device(const Submission& submission) const {
                 "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " + std::to_string(rank_) +
                     "'s tensors of process set " + std::to_string(submission.process_set) +
                     " are on cuda:" + std::to_string(found->second) +
-                    "; use one GPU per rank and process set (add_process_set(ranks, members_only=True) makes "
-                    "another one of the same ranks, for the tensors on another GPU)");
+                    "; use one GPU per rank and process set (distrun_process_set_add_by_members, in Python "
+                    "add_process_set(ranks, members_only=True), makes another one of the same ranks, for the tensors "
+                    "on another GPU)");
 }
 
 Status TensorTable::check(const Submission& submission) const {

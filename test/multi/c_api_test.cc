@@ -190,6 +190,7 @@ TEST_CASE("the C++ header has every operation for every type") {
   check_every_operation<std::int16_t>("int16");
   check_every_operation<std::int32_t>("int32");
   check_every_operation<std::int64_t>("int64");
+  check_every_operation<long long>("long long");
   check_every_operation<bool>("bool");
 }
 
@@ -534,7 +535,7 @@ TEST_CASE("a forked child is refused, and its parent goes on") {
   if (child == 0) {
     distrun_handle* handle = nullptr;
     const int32_t code = distrun_enqueue(g_session->get(), &op, 1, &handle);
-    if (code != DISTRUN_NOT_INITIALIZED || std::strstr(last_error().message, "forked child") == nullptr) _exit(1);
+    if (code != DISTRUN_NOT_INITIALIZED || std::strstr(last_error().message, "workers by exec") == nullptr) _exit(1);
     const bool ends = !first || (distrun_poll(in_flight) == 1 && distrun_wait(in_flight, -1.0) != DISTRUN_INTERRUPTED);
     _exit(ends ? 7 : 2);
   }

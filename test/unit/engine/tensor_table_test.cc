@@ -86,7 +86,9 @@ TEST_CASE_METHOD(Fixture, "what is refused does not decide which GPU a process s
   CHECK(table.submit(std::vector<Submission>{on_gpu("b", 1), on_gpu("a", 1)}, {}).status().code() ==
         Errc::kDuplicateName);
   complete_all();
-  CHECK(submit(on_gpu("a", 0)).status().code() == Errc::kInvalidArgument);
+  const auto refused = submit(on_gpu("a", 0));
+  CHECK(refused.status().code() == Errc::kInvalidArgument);
+  CHECK(refused.status().message().find("distrun_process_set_add_by_members") != std::string::npos);
 }
 
 TEST_CASE_METHOD(Fixture, "no memory is needed for what has no elements") {

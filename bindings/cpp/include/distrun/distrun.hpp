@@ -65,7 +65,7 @@ constexpr std::int32_t dtype_of() {
     return DISTRUN_INT16;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return DISTRUN_INT32;
-  else if constexpr (std::is_same_v<T, std::int64_t>)
+  else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, long long>)  // on Linux the first is long
     return DISTRUN_INT64;
   else if constexpr (std::is_same_v<T, bool>)
     return DISTRUN_BOOL;
