@@ -103,6 +103,9 @@ void take_settings(const Environment& variables, JobConfig& config) {
   const std::string& name = report->settings.preempt_signal;
   config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : 0;
   config.host_timeout = report->settings.host_timeout;
+  // Only where it was given: of a host that hangs most users want to hear sooner than by the default.
+  if (report->sources.at("start_timeout") == "default") return;
+  config.start.answer = std::max(config.start.answer, duration_of(report->settings.start_timeout));
 }
 
 // A job, or the exit code with which it is refused.
@@ -382,7 +385,8 @@ Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Enviro
                               .assignment = config.plan.assignment,
                               .environment = environment,
                               .network = config.network,
-                              .several_machines = config.several_machines});
+                              .several_machines = config.several_machines,
+                              .patience = config.start.answer});
   if (!mpi.ok()) return mpi.status();
   config.plan.assignment = one_agent_per_rank(config.plan.assignment);
   prospect.spawner = (*mpi)->spawner();

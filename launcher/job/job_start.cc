@@ -33,12 +33,10 @@ void Job::start_agents(TimePoint now) {
   for (const std::size_t i : queue_.overdue(now)) {
     Agent& agent = *agents_[i];
     const std::chrono::duration<double> limit = config_.start.answer;
+    take_errors(agent);
     faults_.push_back({.code = exit_code::kUnusable,
-                       .text = "host " + agent.host + ": the agent has not answered within " +
-                               seconds_text(limit.count()) +
-                               " s; does a program start quickly there, and is the home "
-                               "directory's file system up?" +
-                               agent.tried});
+                       .text = "host " + agent.host + ": " +
+                               no_answer(limit.count(), agent.printed + agent.handle.pipe.noise()) + agent.tried});
     take_back_from(agent, "it has not come up itself");
     agent.done = true;
     agent.handle.process.signal(SIGKILL);

@@ -21,7 +21,6 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr double kStartSeconds = 60;
 constexpr double kEndSeconds = 5;
 // MPICH's launcher does not end when ssh has failed; what else it has to say about that comes soon.
 constexpr double kLastWordSeconds = 1;
@@ -132,7 +131,7 @@ std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer)
 }
 
 Status MpiStart::wait(const MpiRequest& request) {
-  TimePoint deadline = deadline_after(kStartSeconds);
+  TimePoint deadline = Clock::now() + request.patience;
   bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {
@@ -154,7 +153,10 @@ Status MpiStart::wait(const MpiRequest& request) {
       deadline = std::min(deadline, deadline_after(kLastWordSeconds));
     }
     if (Clock::now() < deadline) continue;
-    return give_up(unreachable ? "it cannot reach a host" : "it has not started all ranks within 60 s");
+    const std::chrono::duration<double> limit = request.patience;
+    return give_up(unreachable ? "it cannot reach a host"
+                               : "it has not started all ranks within " + seconds_text(limit.count()) +
+                                     " s (a longer --start-timeout waits for them)");
   }
   listener_.reset();
   return {};

@@ -22,6 +22,7 @@ struct MpiRequest {
   Environment environment;
   NetworkFilter network;
   bool several_machines = false;
+  Duration patience = std::chrono::seconds(60);  // until all wrappers have come
 };
 
 class MpiStart {

@@ -14,7 +14,7 @@ namespace {
 // A step of one task beside whatever else the job runs, with all that the job has on the node: binding is the agent's
 // business. Without MPI support, or the agent would be taken for an MPI task. No ssh: clusters often forbid it.
 constexpr const char* kSrun =
-    "--overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered --quiet "
+    "--overlap --nodes=1 --ntasks=1 --nodelist={host} --cpu-bind=none --mpi=none --unbuffered "
     "/bin/sh -c {agent}";
 
 std::string srun_command(const std::string& options = "") { return "srun " + options + kSrun; }

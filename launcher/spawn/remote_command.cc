@@ -187,4 +187,12 @@ std::string start_failure(int exit_code, std::string_view printed, bool by_ssh) 
   return cure.empty() ? why : why + "; " + cure;
 }
 
+std::string no_answer(double seconds, std::string_view printed) {
+  const std::string said = last_lines(printed);
+  return "the agent has not answered within " + seconds_text(seconds) +
+         " s; does a program start quickly there, and is the home directory's file system up? A longer --start-timeout "
+         "waits for it" +
+         (said.empty() ? "" : ". What starts it has printed: " + said);
+}
+
 }  // namespace distrun::launcher

@@ -48,5 +48,7 @@ bool ssh_gave_up(std::string_view printed);
 // What is the matter with a host on which no agent could be started, and what to do, from the exit code and what was
 // printed. `by_ssh`: by an ssh of ours, not by a command that has other ways and other options.
 std::string start_failure(int exit_code, std::string_view printed, bool by_ssh);
+// The same of one from which nothing has come for so many seconds.
+std::string no_answer(double seconds, std::string_view printed);
 
 }  // namespace distrun::launcher

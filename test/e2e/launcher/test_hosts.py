@@ -7,10 +7,12 @@ import re
 import resource
 import shlex
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from ..conftest import launcher_path
 from .test_command import run, shell
 
 THIS = socket.gethostname()
@@ -157,7 +159,7 @@ def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
 
 def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nenv | grep -E "^(SLURM_GPUS|SLURM_MEM|SRUN)" >&2 && exit 1\nshift 8\nexec "$@"\n')
+    srun.write_text('#!/bin/sh\nenv | grep -E "^(SLURM_GPUS|SLURM_MEM|SRUN)" >&2 && exit 1\nshift 7\nexec "$@"\n')
     srun.chmod(0o755)
     asked = {"SLURM_GPUS": "8", "SLURM_MEM_PER_CPU": "100", "SRUN_CPUS_PER_TASK": "2"}
     job = {**SLURM, **asked, "SLURMD_NODENAME": "other", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -170,7 +172,7 @@ def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(
 def test_after_sbatch_export_none_ranks_on_other_hosts_have_what_the_host_gives_them(tmp_path: Path) -> None:
     """srun does as its variable says, which sbatch --export=NONE sets: its tasks then have none of these."""
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nshift 8\n[ "$SLURM_EXPORT_ENV" = NONE ] && exec env -i PATH="$PATH" "$@"\nexec "$@"\n')
+    srun.write_text('#!/bin/sh\nshift 7\n[ "$SLURM_EXPORT_ENV" = NONE ] && exec env -i PATH="$PATH" "$@"\nexec "$@"\n')
     srun.chmod(0o755)
     job = {**SLURM, "SLURM_EXPORT_ENV": "NONE", "SLURMD_NODENAME": "other", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = shell("-np", "1", "--network", "lo", script="echo home $HOME", env={**job, "HOME": "/home/me"})
@@ -198,6 +200,20 @@ def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
                  env=with_fakes, cwd=tmp_path)  # fmt: skip
     assert ranks_of(done.stdout) == ["0", "1"], done.stderr
     assert (tmp_path / "hosts").read_text() == "far\n"
+
+
+@pytest.mark.slow
+def test_an_agent_that_needs_more_than_a_minute_to_start() -> None:
+    """As where an image is unpacked first; what says so is shown, and --start-timeout waits."""
+    unpack = "echo INFO: Converting SIF file to temporary sandbox... >&2; sleep 63; "
+    words = ["--launch-with", f'sh -c "{unpack}"{{agent}}', "--network", "lo", "-H", "far:1", "echo", "here"]
+    patient = [launcher_path(), "--start-timeout", "80", *words]
+    with subprocess.Popen(patient, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waits:
+        given_up = run(*words)
+        output, errors = waits.communicate(timeout=60)
+    assert given_up.returncode == 69 and "not answered within 60 s" in given_up.stderr, given_up.stderr
+    assert "has printed: INFO: Converting SIF file" in given_up.stderr, given_up.stderr
+    assert (waits.returncode, output) == (0, "[0] here\n"), errors
 
 
 def test_an_agent_elsewhere_raises_its_limit_of_open_files() -> None:

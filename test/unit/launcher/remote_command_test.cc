@@ -131,6 +131,14 @@ TEST_CASE("what ssh says comes with a cure") {
   CHECK(start_failure(255, "", false) == "its agent ended with code 255");
 }
 
+TEST_CASE("of an agent that does not answer it is told what came in its place") {
+  CHECK(has(no_answer(60, ""), "not answered within 60 s; does a program start quickly there"));
+  CHECK_FALSE(has(no_answer(60, "\r\n"), "has printed"));
+  const std::string slow = no_answer(90.5, "Welcome\r\nINFO: Converting SIF file to temporary sandbox...\r\n");
+  CHECK(has(slow, "within 90.5 s"));
+  CHECK(slow.ends_with("has printed: Welcome\nINFO: Converting SIF file to temporary sandbox..."));
+}
+
 TEST_CASE("ssh that gave up is told from banners of hosts that it reached") {
   for (const char* said :
        {"me@h1.example: Permission denied (publickey,password).\r\n", "Welcome\nHost key verification failed.\r\n",
