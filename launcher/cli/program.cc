@@ -38,6 +38,13 @@ Python find_python(const Environment& environment, const std::string& invoked_as
       venv != environment.end() && executable(venv->second + "/bin/python")) {
     return {venv->second + "/bin/python", "the Python of the active virtual environment (VIRTUAL_ENV)"};
   }
+  // Shells of many accounts have "base" active unasked, and whoever types where distrun is means what is beside it.
+  const bool by_path = invoked_as.find('/') != std::string::npos;
+  if (const std::string conda = value_of(environment, "CONDA_PREFIX");
+      !conda.empty() && !by_path && value_of(environment, "CONDA_DEFAULT_ENV") != "base" &&
+      executable(conda + "/bin/python")) {
+    return {conda + "/bin/python", "the Python of the active conda environment (CONDA_PREFIX)"};
+  }
   const std::string program = own_program();
   for (const std::string& directory :
        {directory_of(invoked_as, environment), program.substr(0, program.rfind('/') + 1)}) {

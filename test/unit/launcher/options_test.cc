@@ -326,7 +326,8 @@ TEST_CASE("scripts and modules run in the user's Python") {
   tree.write("venv/bin/python", "");
   tree.write("bin/distrun", "");
   tree.write("bin/python", "");
-  for (const char* file : {"venv/bin/python", "bin/distrun", "bin/python"}) {
+  tree.write("conda/bin/python", "");
+  for (const char* file : {"venv/bin/python", "bin/distrun", "bin/python", "conda/bin/python"}) {
     std::filesystem::permissions(tree.path() + file, std::filesystem::perms::owner_all);
   }
   const Options script = parsed({"train.py", "--x"});
@@ -337,6 +338,13 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(script, {{"PATH", "/nowhere:" + tree.path() + "bin"}}, "distrun").words.front() ==
         tree.path() + "bin/python");
   CHECK(resolve_command(script, {}, "distrun").script == "train.py");
+  // Of an administrator's distrun in front of PATH.
+  const std::string bin = tree.path() + "bin";
+  Environment conda = {{"PATH", bin}, {"CONDA_PREFIX", tree.path() + "conda"}, {"CONDA_DEFAULT_ENV", "mine"}};
+  CHECK(resolve_command(script, conda, "distrun").words.front() == tree.path() + "conda/bin/python");
+  CHECK(resolve_command(script, conda, bin + "/distrun").words.front() == bin + "/python");
+  conda["CONDA_DEFAULT_ENV"] = "base";
+  CHECK(resolve_command(script, conda, "distrun").words.front() == bin + "/python");
   const Options module = parsed({"-m", "pkg", "a"});
   CHECK(resolve_command(module, venv, "distrun").words ==
         std::vector<std::string>{tree.path() + "venv/bin/python", "-m", "pkg", "a"});
