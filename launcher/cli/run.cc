@@ -120,7 +120,8 @@ Result<HostSource> await_agents(const Options& options, DialIn& door, std::optio
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
                counted(static_cast<std::size_t>(options.agents), "agent").c_str(), door.address().c_str());
   const Status come = door.wait(static_cast<std::size_t>(options.agents), deadline.value_or(TimePoint::max()));
-  if (!come.ok()) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
+  if (come.code() == Errc::kTimeout) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
+  if (!come.ok()) return come;
   HostSource out;
   const int ranks = std::max(options.ranks, options.agents);
   for (const std::string& host : door.hosts()) {
@@ -355,6 +356,8 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   auto door = open_door(options);
   if (!door.ok()) return refused(door.status(), code_of(door.status()));
   const auto source = *door ? await_agents(options, **door, config.end_by) : find_hosts(options, environment);
+  const int signal = *door ? (*door)->ended_by() : 0;
+  if (signal != 0) return refused(source.status(), exit_code::kSignalBase + signal);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
   // --explain has them among the reasons.

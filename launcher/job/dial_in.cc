@@ -1,6 +1,6 @@
 #include "launcher/job/dial_in.h"
 
-#include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cctype>
@@ -9,7 +9,9 @@
 
 #include "launcher/agent/dial.h"
 #include "launcher/plan/text.h"
-#include "runtime/net/socket.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/spawn/poller.h"
+#include "launcher/spawn/signals.h"
 
 namespace distrun::launcher {
 namespace {
@@ -74,7 +76,16 @@ void DialIn::forget_gone() {
   std::erase_if(agents_, [&frame](const auto& agent) { return !agent.second->receive_frame(frame).ok(); });
 }
 
+std::string DialIn::who_has_come(std::size_t agents) const {
+  const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
+  return std::to_string(agents_.size()) + " of " + counted(agents, "agent") + (agents == 1 ? " has" : " have") +
+         " dialled in" + come;
+}
+
 Status DialIn::wait(std::size_t agents, TimePoint deadline) {
+  // The first process of a container gets no signal that it does not ask for. They stay blocked, for the job to take.
+  auto signals = SignalSource::create({SIGINT, SIGTERM, SIGHUP, SIGQUIT}, {SIGINT, SIGHUP, SIGQUIT});
+  if (!signals.ok()) return signals.status();
   const std::string_view purpose = kDialPurpose;
   const auto accept = [&](const net::Hello& peer) -> std::string {
     if (!peer.purpose.starts_with(purpose)) return "this is the port for agents of distrun";
@@ -89,16 +100,23 @@ Status DialIn::wait(std::size_t agents, TimePoint deadline) {
     const std::string host = agent->peer().purpose.substr(purpose.size());
     agents_[host] = std::move(agent);
   };
+  Poller poller;
   for (; agents_.size() < agents; forget_gone()) {
-    const Status ready = net::wait_ready(listener_->fd(), POLLIN, deadline);
-    if (ready.code() == Errc::kTimeout) {
-      const std::string come = agents_.empty() ? "" : ": " + join(hosts(), ", ");
-      return {Errc::kTimeout, std::to_string(agents_.size()) + " of " + counted(agents, "agent") +
-                                  (agents == 1 ? " has" : " have") + " dialled in" + come +
-                                  "; start distrun agent --connect on each host, with the same key file"};
+    bool knocks = false;
+    poller.clear();
+    poller.watch(listener_->fd(), POLLIN, [&](short) {
+      knocks = true;
+      listener_->progress(Clock::now(), accept, take);
+    });
+    poller.watch(signals->fd(), POLLIN, [&](short) {
+      for (const int number : signals->take()) ended_by_ = number;
+    });
+    DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
+    if (ended_by_ != 0) return {Errc::kInterrupted, "got " + signal_name(ended_by_) + "; " + who_has_come(agents)};
+    if (!knocks && Clock::now() >= deadline) {
+      return {Errc::kTimeout,
+              who_has_come(agents) + "; start distrun agent --connect on each host, with the same key file"};
     }
-    if (!ready.ok()) return ready;
-    listener_->progress(Clock::now(), accept, take);
   }
   return {};
 }

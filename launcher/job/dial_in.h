@@ -21,8 +21,10 @@ class DialIn {
   static Result<DialIn> listen(const std::string& address, const net::JobKey& key);
   [[nodiscard]] const std::string& address() const { return listener_->address(); }
 
-  // Blocks until `agents` of them are there; one that goes meanwhile may come again. kTimeout names those that have.
+  // Blocks until `agents` of them are there; one that goes meanwhile may come again. kTimeout names those that have,
+  // and so does kInterrupted: a signal asks for the end, and ended_by() is its number.
   Status wait(std::size_t agents, TimePoint deadline);
+  [[nodiscard]] int ended_by() const { return ended_by_; }
   // In the order of their names, node2 before node10.
   [[nodiscard]] std::vector<std::string> hosts() const;
   // Hands out the connections; once.
@@ -31,10 +33,12 @@ class DialIn {
  private:
   DialIn() = default;
   void forget_gone();
+  [[nodiscard]] std::string who_has_come(std::size_t agents) const;
 
   std::unique_ptr<const Log> log_ = std::make_unique<Log>("warning");  // of strangers
   std::unique_ptr<net::SecureListener> listener_;
   std::map<std::string, std::unique_ptr<net::SecureSocket>> agents_;  // by host
+  int ended_by_ = 0;
 };
 
 // True if `a` comes before `b`, numbers in them counting as numbers.

@@ -154,6 +154,19 @@ def test_sigterm_ends_an_agent_that_waits_for_the_others(start: StartAgent, key:
     assert [each.wait(10) for each in others] == [0, 0]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_head_that_waits_for_agents(key: Path, number: int) -> None:
+    """It is asked for, as the first process of a container gets none otherwise."""
+    head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
+    blocked = re.compile(r"SigBlk:\s*(\w+)")
+    status = Path(f"/proc/{head.process.pid}/status")
+    wait_until(lambda: bool(int(blocked.findall(status.read_text())[0], 16) >> (number - 1) & 1))
+    head.process.send_signal(number)
+    _, errors = head.process.communicate(timeout=30)
+    assert head.process.returncode == 128 + number, errors
+    assert f"got {signal.Signals(number).name}; 0 of 2 agents have dialled in" in errors, errors
+
+
 def test_ranks_die_with_the_agent_that_was_killed_and_the_job_says_so(start: StartAgent, key: Path) -> None:
     seconds = f"1000.{os.getpid()}"  # of this test alone
     ranks = ["pgrep", "-f", f"^sleep {seconds}$"]
