@@ -123,11 +123,15 @@ Result<HostSource> await_agents(const Options& options, DialIn& door, std::optio
   if (come.code() == Errc::kTimeout) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
   if (!come.ok()) return come;
   HostSource out;
-  const int ranks = std::max(options.ranks, options.agents);
   for (const std::string& host : door.hosts()) {
-    const bool one_more = static_cast<int>(out.hosts.size()) < ranks % options.agents;
-    const int even = ranks / options.agents + (one_more ? 1 : 0);
-    out.hosts.push_back({.name = host, .slots = options.ranks_per_host > 0 ? options.ranks_per_host : even});
+    const bool one_more = static_cast<int>(out.hosts.size()) < options.ranks % options.agents;
+    const int even = options.ranks / options.agents + (one_more ? 1 : 0);
+    out.hosts.push_back({.name = host});
+    if (options.ranks_per_host > 0) {
+      out.hosts.back().slots = options.ranks_per_host;
+    } else if (options.ranks > 0) {
+      out.hosts.back().slots = even;
+    }
   }
   out.found = counted(static_cast<std::size_t>(options.agents), "agent") + (options.agents == 1 ? " has" : " have") +
               " dialled in";

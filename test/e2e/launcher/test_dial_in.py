@@ -88,6 +88,19 @@ def test_ranks_are_shared_out_evenly_and_every_agent_has_some(start: StartAgent,
         assert refused.returncode == 64 and "use --agents 2, or more ranks" in errors
 
 
+def test_without_a_number_there_is_a_rank_for_each_slot(start: StartAgent, key: Path) -> None:
+    """As with -H; one rank for each agent would leave GPUs and cores idle."""
+    named = start("-H", "localhost", "--tag", "none", "sh", "-c", "echo rank")
+    slots = named.communicate(timeout=60)[0].count("rank")
+    words = ["--listen", "127.0.0.1:0", "--key-file", str(key), "--network", "lo", "--tag", "none", "sh", "-c"]
+    head = Head("--agents", "2", *words, "echo $DISTRUN_HOST of $WORLD_SIZE")
+    agents = [agent(start, head, key, host) for host in ("n1", "n2")]
+    output, errors = head.process.communicate(timeout=60)
+    assert head.process.returncode == 0, errors
+    assert sorted(output.splitlines()) == [f"{host} of {2 * slots}" for host in ("n1", "n2") for _ in range(slots)]
+    assert [each.wait(30) for each in agents] == [0, 0]
+
+
 def test_strangers_where_agents_are_to_come(start: StartAgent, key: Path) -> None:
     """They are turned away, cost the head no memory, and the agents are welcome."""
     head = Head("-np", "2", "--agents", "2", "--listen", "127.0.0.1:0", "--key-file", str(key), "true")
