@@ -239,13 +239,10 @@ void Agent::prepare(const Prepare& order) {
                                  order.version + ", which do not fit; install the same version on all hosts");
   }
   job_ = order;
-  const Environment own = process_environment();
-  for (const std::string& name : order.common.host_own) {
-    if (const auto found = own.find(name); found != own.end()) job_->common.environment.insert(*found);
-  }
+  std::vector<std::string> reasons = take_host_own(job_->common, process_environment());
   for (const auto& [name, value] : mpi_.variables) job_->common.environment[name] = value;
   ending_ = Ending(duration_of(order.grace));
-  const HostFacts known{.topology = topology_of(order), .machine = machine_identity()};
+  const HostFacts known{.topology = topology_of(order), .machine = machine_identity(), .reasons = std::move(reasons)};
   if (order.ask) return send(FromAgent::kPrepared, Prepared{.facts = known});
   program_ = find_program(job_->common, order.host);
   if (!program_.refused) program_.refused = missing_module(job_->common, program_.path, order.host);

@@ -89,6 +89,26 @@ Program find_server(const JobCommon& common, const std::string& host) {
   return find_program(server, host);
 }
 
+std::vector<std::string> take_host_own(JobCommon& common, const Environment& own) {
+  const auto is_here = [&common](const std::string& folder) {
+    return kind_of(in_directory(folder, common.cwd)) == Kind::kDirectory;
+  };
+  std::vector<std::string> out;
+  for (const std::string& name : common.host_own) {
+    const std::string folder = value_of(common.environment, name);
+    if (!folder.empty() && is_here(folder)) continue;
+    const auto found = own.find(name);
+    const bool use = found != own.end() && (folder.empty() || is_here(found->second));
+    if (!folder.empty()) {
+      common.environment.erase(name);
+      out.push_back(name + " is " + (use ? found->second : "not set") + ", because " + folder +
+                    " is no directory there");
+    }
+    if (use) common.environment.insert(*found);
+  }
+  return out;
+}
+
 Result<HeldPorts> HeldPorts::hold(int count) {
   HeldPorts out;
   for (int i = 0; i < count; ++i) {

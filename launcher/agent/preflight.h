@@ -20,6 +20,10 @@ Program find_program(const JobCommon& common, const std::string& host);
 // The same of JobCommon::server.
 Program find_server(const JobCommon& common, const std::string& host);
 
+// Gives the ranks what this host's own environment says of it. A folder that another host has named counts if it is
+// here too. Returns where it is not, for people.
+std::vector<std::string> take_host_own(JobCommon& common, const Environment& own);
+
 // Free ports of this host, each held by a socket that is bound but never listens. With SO_REUSEADDR on both sides a
 // rank can still listen there, while nobody gets the port by chance.
 class HeldPorts {

@@ -11,6 +11,7 @@ constexpr std::size_t kMaxAddress = 128;  // also of an interface's name
 constexpr std::size_t kMaxTargets = 1 << 20;
 constexpr std::size_t kMaxFailure = 4096;
 constexpr std::size_t kMaxOptions = 4096;
+constexpr std::size_t kMaxReasons = 64;
 
 void write_texts(WireWriter& writer, const std::vector<std::string>& texts) {
   writer.list(texts, [](WireWriter& w, const std::string& text) { w.string(text); });
@@ -72,6 +73,7 @@ std::vector<std::byte> encode(const Prepared& message) {
   writer.list(message.facts.candidates,
               [](WireWriter& w, const Candidate& item) { w.string(item.interface).string(item.address); });
   writer.u16(message.facts.probe_port);
+  write_texts(writer, message.facts.reasons);
   return writer.take();
 }
 
@@ -89,6 +91,7 @@ Result<Prepared> decode_prepared(std::span<const std::byte> bytes) {
     return item;
   });
   out.facts.probe_port = reader.u16();
+  out.facts.reasons = read_texts(reader, kMaxReasons, kMaxText);
   return done(reader, std::move(out), "prepared");
 }
 

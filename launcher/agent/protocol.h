@@ -16,7 +16,7 @@
 
 namespace distrun::launcher {
 
-inline constexpr std::uint32_t kAgentProtocol = 6;
+inline constexpr std::uint32_t kAgentProtocol = 7;
 // The agent's first word, in every version: what stands before it was printed by somebody else.
 inline constexpr std::string_view kAgentGreeting{"\0distrun agent\n", 15};
 // How many bytes of one stream may be on their way to the head; the head gives credit back as it writes them out.

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -87,7 +88,9 @@ void Job::prepare(Agent& agent) {
   order.common = config_.common;
   if (agent.handle.remote) {
     order.common.host_own = config_.plan.base.host_own;
-    for (const std::string& name : order.common.host_own) order.common.environment.erase(name);
+    for (const std::string& name : order.common.host_own) {
+      if (!names_folder(name)) order.common.environment.erase(name);
+    }
   }
   agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));
   if (!probes_head_only()) return;
@@ -279,7 +282,16 @@ void Job::report_plan(const LaunchPlan& plan) {
 void Job::start_ranks() {
   started_ = true;
   std::vector<HostFacts> facts;
-  for (const auto& agent : agents_) facts.push_back(*agent->facts);
+  std::map<std::string, std::vector<HostSlots>> alike;  // hosts, by reason
+  for (const auto& agent : agents_) {
+    facts.push_back(*agent->facts);
+    for (const std::string& reason : agent->facts->reasons) {
+      alike[reason].push_back({.name = agent->host, .user = agent->user});
+    }
+  }
+  for (const auto& [reason, hosts] : alike) {
+    config_.plan.assignment.reasons.push_back("on " + shortened(as_option(hosts)) + ": " + reason);
+  }
   const auto plan = make_plan(config_.plan, facts);
   if (!plan.ok()) return fail_start(exit_code::kUsage, plan.status().message());
   output_->begin();

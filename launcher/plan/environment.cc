@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 12> kOuterNames = {
     "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
 // True on one host only, or good for nothing elsewhere.
-constexpr std::array<std::string_view, 39> kHostOwn = {
+constexpr std::array<std::string_view, 42> kHostOwn = {
     // The account, which may be another one there.
     "HOME", "USER", "LOGNAME", "SHELL", "MAIL",
     // The host. Its GPUs have UUIDs of their own, and a scheduler may have given it other ones.
@@ -39,7 +39,9 @@ constexpr std::array<std::string_view, 39> kHostOwn = {
     "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
     "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "TMUX_PANE", "STY", "WINDOWID",
-    "NOTIFY_SOCKET"};
+    "NOTIFY_SOCKET",
+    // Folders that a scheduler may have made on one host; names_folder().
+    "TMPDIR", "TMP", "TEMP"};
 
 bool kept(std::string_view name, EnvMode mode, bool outer) {
   if (contains(kOurs, name)) return false;
@@ -65,6 +67,8 @@ bool names_outer_rank(std::string_view name) {
   return std::any_of(kOuterPrefixes.begin(), kOuterPrefixes.end(),
                      [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
+
+bool names_folder(std::string_view name) { return name == "TMPDIR" || name == "TMP" || name == "TEMP"; }
 
 bool valid_variable_name(std::string_view name) {
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;

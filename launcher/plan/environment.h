@@ -42,6 +42,7 @@ struct BaseEnvironment {
   std::vector<std::string> named;            // by -x and --env-file
   std::vector<std::string> removed;          // names that an outer launcher had set
   // Names that say something about this host, account or session: on other hosts ranks have what those say, or nothing.
+  // Those of folders hold there too where the folder is there.
   std::vector<std::string> host_own;
   std::vector<std::string> notes;  // for the user: -x of a variable that is not set
 };
@@ -57,6 +58,9 @@ std::optional<std::string> visible_devices(const Environment& environment);
 
 // True for variables by which another launcher tells its own tasks who they are.
 bool names_outer_rank(std::string_view name);
+
+// Of a folder for temporary files, which all hosts may have, or this one alone.
+bool names_folder(std::string_view name);
 
 // "NAME=value" lines, "NAME" alone meaning the user's own value; comments and blank lines are left out.
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,

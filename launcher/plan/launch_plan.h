@@ -23,7 +23,9 @@ struct JobCommon {
   std::uint32_t umask = 022;
   std::uint64_t open_files = 0;  // soft limit that ranks get back; 0: leave it
   Environment environment;
-  std::vector<std::string> host_own;  // variables to be taken from the host's own environment, if it has them
+  // Variables to be taken from the host's own environment, if it has them. Those that are among the others all the same
+  // name folders.
+  std::vector<std::string> host_own;
   friend bool operator==(const JobCommon&, const JobCommon&) = default;
 };
 
@@ -63,6 +65,7 @@ struct HostFacts {
   std::string interface;              // that has the address; empty when all ranks are on one host
   std::vector<Candidate> candidates;  // its addresses, when a probe was asked for
   std::uint16_t probe_port = 0;       // where it answers probes; 0: it does not
+  std::vector<std::string> reasons;   // for people: how ranks' variables there differ from the others'
 };
 
 // Who gets what the user types.

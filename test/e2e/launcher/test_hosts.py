@@ -202,6 +202,21 @@ def test_an_image_on_each_host_as_the_page_has_it(tmp_path: Path) -> None:
     assert (tmp_path / "hosts").read_text() == "far\n"
 
 
+def test_a_folder_for_temporary_files_counts_where_it_is(tmp_path: Path) -> None:
+    """A scheduler may have made TMPDIR on the first host alone."""
+    launch = ["--launch-with", f"env TMPDIR={tmp_path} TMP=/no/more sh -c {{agent}}", "--network", "lo", "-H", "far:1"]
+    here = {"TMPDIR": "/no/such/job.7", "TMP": "/no/such/job", "TEMP": "/usr"}
+    script = "echo $TMPDIR ${TMP-none} $TEMP"
+    done = shell("-v", *launch, script=script, env=here)
+    assert done.stdout == f"[0] {tmp_path} none /usr\n", done.stderr
+    assert f"on far: TMPDIR is {tmp_path}, because /no/such/job.7 is no directory there\n" in done.stderr
+    assert "on far: TMP is not set, because /no/such/job is no directory there\n" in done.stderr
+    carried = shell("-x", "TMPDIR", *launch, script=script, env=here)
+    assert carried.stdout == "[0] /no/such/job.7 none /usr\n", carried.stderr
+    local = shell("-np", "1", script=script, env=here)
+    assert local.stdout == "[0] /no/such/job.7 /no/such/job /usr\n", local.stderr
+
+
 @pytest.mark.slow
 def test_an_agent_that_needs_more_than_a_minute_to_start() -> None:
     """As where an image is unpacked first; what says so is shown, and --start-timeout waits."""

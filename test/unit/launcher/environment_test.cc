@@ -272,6 +272,8 @@ TEST_CASE("what is true on one host only is left to each host") {
   CHECK(own({}, "HOME"));
   CHECK(own({}, "SSH_CONNECTION"));
   CHECK(own({}, "ROCR_VISIBLE_DEVICES"));
+  CHECK(own({}, "TMPDIR"));
+  CHECK_FALSE(own({.forwarded = {"TMPDIR"}}, "TMPDIR"));
   CHECK_FALSE(own({}, "PATH"));
   CHECK_FALSE(own({.mode = EnvMode::kAll}, "HOME"));
   CHECK(own({.mode = EnvMode::kNone}, "HOME"));

@@ -87,11 +87,13 @@ TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
   prepared.facts.candidates = {{"eth0", "10.0.0.7"}, {"ib0", "fd00::7"}};
   prepared.facts.probe_port = 4711;
   prepared.facts.machine = "boot net pid name";
+  prepared.facts.reasons = {"TMPDIR is not set"};
   const auto facts = decode_prepared(encode(prepared));
   REQUIRE(facts.ok());
   CHECK(facts->facts.candidates == prepared.facts.candidates);
   CHECK(facts->facts.probe_port == 4711);
   CHECK(facts->facts.machine == prepared.facts.machine);
+  CHECK(facts->facts.reasons == prepared.facts.reasons);
   refuses_prefixes(encode(prepared), [](auto bytes) { return decode_prepared(bytes); });
   prepared.facts.candidates.assign(kMaxCandidates + 1, {"eth0", "10.0.0.7"});
   CHECK_FALSE(decode_prepared(encode(prepared)).ok());
