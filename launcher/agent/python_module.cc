@@ -1,17 +1,19 @@
 #include "launcher/agent/python_module.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+
 #include "launcher/exit_codes.h"
+#include "launcher/spawn/poller.h"
 #include "launcher/spawn/process.h"
 
 namespace distrun::launcher {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
+constexpr double kModuleSeconds = 10;
 constexpr int kNoModule = 113;  // no Python ends so by itself
 
 // In place of the working directory something that no module is in. A Python that is told not to look there (-I, -P)
@@ -46,11 +48,19 @@ bool is_python(const std::string& program) {
 }
 
 std::optional<int> exit_code_of(const Process& process) {
-  pollfd item{.fd = process.pidfd(), .events = POLLIN, .revents = 0};
-  if (item.fd >= 0 && ::poll(&item, 1, kPatienceMs) <= 0) process.signal(SIGKILL);
-  int status = 0;
-  if (::waitpid(process.pid(), &status, 0) != process.pid() || !WIFEXITED(status)) return std::nullopt;
-  return WEXITSTATUS(status);
+  const TimePoint deadline = deadline_after(kModuleSeconds);
+  Poller poller;
+  for (;;) {
+    const bool over = Clock::now() >= deadline;
+    if (over) process.signal(SIGKILL);
+    int status = 0;
+    const pid_t ended = ::waitpid(process.pid(), &status, over ? 0 : WNOHANG);
+    if (ended == process.pid()) return WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
+    if (ended < 0 && errno != EINTR) return std::nullopt;
+    poller.clear();
+    poller.watch(process.pidfd(), POLLIN, [](short) {});
+    if (!poller.wait(next_look(process, deadline)).ok()) return std::nullopt;
+  }
 }
 
 }  // namespace

@@ -39,12 +39,6 @@ class WrapperSpawner final : public AgentSpawner {
   }
 };
 
-// Nothing wakes us at its end where the kernel or a container's seccomp profile refuses a pidfd.
-TimePoint next_look(const Process& process, TimePoint deadline) {
-  constexpr Duration kLook = std::chrono::milliseconds(100);
-  return process.pidfd() >= 0 ? deadline : std::min(deadline, TimePoint(Clock::now() + kLook));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<MpiStart>> MpiStart::start(const MpiRequest& request) {

@@ -194,6 +194,11 @@ std::optional<ExecFault> Process::take_exec_report() {
   return n == static_cast<ssize_t>(sizeof fault) ? fault : ExecFault{};
 }
 
+TimePoint next_look(const Process& process, TimePoint deadline) {
+  constexpr Duration kLook = std::chrono::milliseconds(100);
+  return process.pidfd() >= 0 ? deadline : std::min(deadline, TimePoint(Clock::now() + kLook));
+}
+
 std::uint64_t raise_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
 #include "runtime/base/status.h"
 
@@ -62,6 +63,10 @@ class Process {
   Fd exec_report_;
   bool reaped_ = false;
 };
+
+// Until when to wait for its end before waitpid() is asked: nothing wakes us where the kernel or a container's seccomp
+// profile refuses a pidfd.
+TimePoint next_look(const Process& process, TimePoint deadline);
 
 // Returns as soon as the child exists; whether it could run the program comes through exec_report().
 Result<Process> start_process(const ProcessSpec& spec);

@@ -121,6 +121,19 @@ def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: 
     assert done.stdout.count("here") == count, done.stdout
 
 
+@pytest.mark.slow
+def test_a_look_for_a_module_that_hangs_ends_without_a_pidfd_too(tmp_path: Path, python: str, programs: Path) -> None:
+    """As in a container whose seccomp profile does not know that call, with Python on a file server."""
+    slow = tmp_path / "python"
+    slow.write_text('#!/bin/sh\n[ "$1" != -c ] || exec sleep 100\necho started\n')
+    slow.chmod(0o755)
+    words = [python, str(programs / "without_call.py"), "pidfd_open", launcher_path(), "-np", "1"]
+    missing = subprocess.run([*words, "-m", "no_such_module"], capture_output=True, text=True, timeout=60)
+    assert missing.returncode == 127, missing.stderr
+    done = subprocess.run([*words, str(slow), "-m", "x"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[0] started\n"), done.stderr
+
+
 def test_a_package_that_adds_to_its_path_may_have_more_modules_than_can_be_seen(tmp_path: Path) -> None:
     extends = "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
     for part, text in (("one", extends), ("two", extends)):
