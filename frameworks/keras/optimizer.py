@@ -420,8 +420,9 @@ def _named_as(base: Any, made: Any) -> Any:
     of_keras = base.__module__.split(".")[0] in ("keras", "tf_keras")
     made.__module__ = "keras.optimizers" if of_keras else base.__module__
     registered = keras.saving.get_registered_name(base)
-    if keras.saving.get_custom_objects().get(registered) is base:  # files have this name, and what is loaded is `base`
-        package, _, name = registered.rpartition(">")
+    package, packaged, name = registered.rpartition(">")
+    # Files have this name, and what is loaded is `base`. A name without a package is the class's own, which `made` has.
+    if packaged and keras.saving.get_custom_objects().get(registered) is base:
         keras.saving.register_keras_serializable(package, name)(made)
         keras.saving.get_custom_objects()[registered] = base
     return made

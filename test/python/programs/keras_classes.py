@@ -40,6 +40,10 @@ class Registered(keras.optimizers.SGD):
     """That Keras finds by its name."""
 
 
+class Named(keras.optimizers.SGD):
+    """That it finds by the name that the program gave it, without a package."""
+
+
 class FromPeak(keras.optimizers.SGD):
     """Makes its schedule itself, and has in its configuration what it makes that of."""
 
@@ -110,13 +114,15 @@ def check_learning_rates_and_classes_that_keras_does_not_find() -> None:
 
 def check_classes_that_keras_finds() -> None:
     """In files that are loaded without distrun, too."""
-    made = distributed(Registered(0.05, momentum=0.5))
-    with tempfile.TemporaryDirectory() as folder:
-        made.save(Path(folder) / "model.keras")
-        plain = keras.saving.load_model(Path(folder) / "model.keras").optimizer
-        again = hvd.load_model(Path(folder) / "model.keras").optimizer
-    assert type(plain) is Registered and isinstance(again, Registered)
-    assert int(plain.iterations) == int(again.iterations) == int(made.optimizer.iterations) > 0
+    keras.saving.get_custom_objects()["Named"] = Named
+    for kind in (Registered, Named):
+        made = distributed(kind(0.05, momentum=0.5))
+        with tempfile.TemporaryDirectory() as folder:
+            made.save(Path(folder) / "model.keras")
+            plain = keras.saving.load_model(Path(folder) / "model.keras").optimizer
+            again = hvd.load_model(Path(folder) / "model.keras").optimizer
+        assert type(plain) is kind and isinstance(again, kind)
+        assert int(plain.iterations) == int(again.iterations) == int(made.optimizer.iterations) > 0
 
 
 def check_a_class_decides_what_makes_one_like_it() -> None:
