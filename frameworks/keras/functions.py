@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
@@ -191,10 +192,21 @@ def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> A
     made = copy_of(optimizer)
     made.build(variables)
     with importlib.import_module("h5py").File(filepath) as file:
+        values = []
         group = file.get("optimizer_weights")
         if group is not None:
             parts = sorted((len(key), key) for key in group.attrs if key.startswith("weight_names"))
-            names = [name for _, key in parts for name in group.attrs[key]]
-            for variable, name in zip(made.variables, names, strict=True):
-                variable.assign(group[name][()])
+            values = [group[name][()] for _, key in parts for name in group.attrs[key]]
+    if [value.shape for value in values] == [tuple(one.shape) for one in made.variables]:
+        for variable, value in zip(made.variables, values, strict=True):
+            variable.assign(value)
+        return made
+    steps, read = (getattr(one, "inner_optimizer", one)._iterations for one in (made, optimizer))
+    steps.assign(read)
+    if int(read) > 0 and len(made.variables) > len(optimizer.variables):
+        warnings.warn(
+            f"{filepath} has not all the state of its optimizer {made.name}, or not as this Keras has it (as of a file "
+            "of Keras 2): momenta and the like begin anew, the number of steps and the learning rate are the file's.",
+            stacklevel=3,
+        )
     return made
