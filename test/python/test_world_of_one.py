@@ -408,6 +408,23 @@ def test_gradients_whose_handing_over_is_interrupted_leave_once(
     assert all(handle._settled for handle, _ in handed_over)
 
 
+def test_who_shuts_down_while_gradients_are_handed_over_ends_as_he_wants(
+    world: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _operations.enqueue_array
+
+    def enqueue_array(array: Any, count: int, keep: object, finish: Any) -> Any:
+        if count == 2:  # not the question before it
+            hvd.shutdown()
+            raise SystemExit(0)
+        return real(array, count, keep, finish)
+
+    reducer, _ = gradients_on_their_way(hvd.Compression.none)
+    monkeypatch.setattr(_operations, "enqueue_array", enqueue_array)
+    with pytest.raises(SystemExit):
+        reducer.finish()
+
+
 def test_parameters_that_are_unfrozen_are_all_taken_care_of_after_an_interruption(
     world: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

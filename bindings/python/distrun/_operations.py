@@ -370,8 +370,10 @@ def enqueue_array(
 
 def handed_over(keep: object) -> Handle[Any] | None:
     """The handle of what was handed over with this very `keep`, unless it is settled: for whom an exception, of a
-    signal handler say, has kept from having it."""
-    return next((one for one in list(_session.current().in_flight.values()) if one.keeps(keep)), None)
+    signal handler say, has kept from having it. None too if that handler has shut down."""
+    session = _session._current
+    flying = [] if session is None else list(session.in_flight.values())
+    return next((one for one in flying if one.keeps(keep)), None)
 
 
 def _sweep(session: _session.Session) -> None:
