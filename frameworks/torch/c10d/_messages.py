@@ -26,10 +26,11 @@ Begin = Callable[[Channel], Handle[None]]
 
 class Messages:
     """The messages of one group. Those of one direction and tag are matched in the order of the calls; others do not
-    wait for each other."""
+    wait for each other, and may come from several threads."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._lock = threading.Lock()
         self._sent: dict[tuple[int, int], Counts] = collections.defaultdict(Counts)
 
     def start(self, sender: int, receiver: int, tag: int, begin: Message) -> InFlight:
@@ -38,7 +39,8 @@ class Messages:
             raise ValueError(f"rank {sender} cannot send to itself: use tensor.clone() or copy_().")
         group = self._channel.members
         source, target = group[self._channel.place(sender)], group[self._channel.place(receiver)]
-        number = self._sent[sender, receiver].take(tag)
+        with self._lock:
+            number = self._sent[sender, receiver].take(tag)
         name = f"c10d.{self._channel.label}.message{number}.from{source}.to{target}.tag{tag}"
         if len(group) == 2:
             return begin(self._channel, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from torch import nn
 
 import distrun
 import distrun.torch.c10d  # registers the backend
-from distrun.torch.c10d._messages import Counts
+from distrun.torch.c10d._messages import Counts, Messages
 
 warnings.simplefilter("ignore", FutureWarning)
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.uint16)
@@ -133,6 +135,65 @@ def check_counts_of_tags() -> None:
     for step in range(1000):
         assert [steps.take(tag) for tag in (step, step, 10**6 - step)] == [0, 1, 0]
         assert len(steps._begins) < 8
+
+
+class Pair:
+    """What Messages sees of a group of two."""
+
+    members, position, label = (0, 1), 0, "pair"
+
+    def place(self, rank: int) -> int:
+        return rank
+
+
+def at_once(call: Callable[[int], None]) -> None:
+    """call(0), call(1), ..., each on a thread of its own, which take turns at almost every step."""
+    failures: list[BaseException] = []
+    start = threading.Barrier(4)
+
+    def tell(number: int) -> None:
+        try:
+            start.wait()
+            call(number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    pause = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=tell, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(pause)
+    assert not failures, failures
+
+
+def check_messages_of_several_threads() -> None:
+    """Each with tags of its own, that go up."""
+    pair: Any = Pair()
+    messages, names = Messages(pair), list[str]()
+
+    def take(_: Any, name: str) -> Any:
+        names.append(name)
+
+    def count(number: int) -> None:
+        for tag in range(number, 8000, 4):
+            messages.start(0, 1, tag, take)
+
+    at_once(count)
+    assert Counter(names) == Counter(f"c10d.pair.message0.from0.to1.tag{tag}" for tag in range(8000))
+
+    def ring(number: int) -> None:
+        for tag in range(number, 80, 4):
+            sent, found = dist.isend(mine() + tag, NEXT, tag=tag), torch.zeros(3)
+            assert sent is not None and dist.recv(found, BEFORE, tag=tag) == BEFORE
+            assert equal(found, mine(rank=BEFORE) + tag) and sent.wait()
+
+    at_once(ring)
+    dist.barrier()
 
 
 def check_batches() -> None:
