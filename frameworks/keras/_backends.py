@@ -79,9 +79,9 @@ class Reduction:
         return dataclasses.replace(self, op=ReduceOp.MAX, prescale=1.0, postscale=1.0, compression="none")
 
 
-def path_of(variable: Any) -> str:
+def path_of(variable: Any, shortened: Callable[[str], str] = layer_path) -> str:
     """What people know it by. Legacy Keras has TensorFlow's variables, which have names only."""
-    return layer_path(str(getattr(variable, "path", variable.name)))
+    return shortened(str(getattr(variable, "path", variable.name)))
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

@@ -14,6 +14,7 @@ from distrun import basics
 from distrun._abi import Kind
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
+from distrun._parameters import slot_path
 from distrun.numpy._adapter import collective
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -79,14 +80,19 @@ def reducescatter(
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
     """Overwrites Keras variables with those of rank `root_rank`, all in one batch."""
-    contents = [np.array(as_array(variable)) for variable in variables]
+    _broadcast([(one, path_of(one, slot_path)) for one in variables], root_rank)
+
+
+def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
+    """Of variables, each with its path."""
+    contents = [np.array(as_array(variable)) for variable, _ in given]
     # Counters of random numbers are unsigned, which does not travel as such.
     views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
-    names = [f"variable.{index}.{path_of(one)}" for index, one in enumerate(variables)]
+    names = [f"variable.{index}.{path}" for index, (_, path) in enumerate(given)]
     what = batch_call(Kind.BROADCAST, names, global_process_set)._replace(root=root_rank)
     collective.same_size(views, what, in_place=True).wait()
     if basics.rank() != root_rank:
-        for variable, value in zip(variables, contents, strict=True):
+        for (variable, _), value in zip(given, contents, strict=True):
             variable.assign(value)
 
 
@@ -130,7 +136,8 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         state = _state_of(optimizer)
     for one in _others_built_alike(model, optimizer):
         state += _state_of(one)
-    broadcast_variables([one for one in (*model.weights, *state) if id(one) not in local], root_rank)
+    given = [(one, path_of(one)) for one in model.weights] + [(one, path_of(one, slot_path)) for one in state]
+    _broadcast([(one, path) for one, path in given if id(one) not in local], root_rank)
 
 
 def _state_of(optimizer: Any) -> list[Any]:

@@ -9,21 +9,21 @@ from typing import Any
 import tensorflow as tf
 from distrun import _objects
 from distrun._abi import Kind
-from distrun._parameters import layer_path, without_numbers
+from distrun._parameters import layer_path, slot_path, without_numbers
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._call import call, run
 from ._unsigned import as_given, signed
 
 
-def variable_names(variables: Sequence[Any]) -> list[str]:
+def variable_names(variables: Sequence[Any], shortened: Callable[[str], str] = layer_path) -> list[str]:
     """A name for each, equal on all ranks: the layer's and the variable's, or the one that TensorFlow has. Without
     the numbers of Keras's layers, and numbered from its second use on."""
     uses: dict[str, int] = {}
     names = []
     for variable in variables:
         path, name = getattr(variable, "path", None), getattr(variable, "name", None) or "variable"
-        text = layer_path(str(path)) if path else without_numbers(str(name).partition(":")[0])
+        text = shortened(str(path)) if path else without_numbers(str(name).partition(":")[0])
         name = re.sub(r"\s", "_", text)
         uses[name] = uses.get(name, 0) + 1
         names.append(name if uses[name] == 1 else f"{name}.{uses[name]}")
@@ -57,7 +57,7 @@ def broadcast_(
 def _assigned(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> list[Any]:
     if not variables:
         return []
-    names = [f"variable.{one}" for one in variable_names(variables)] if name is None else name
+    names = [f"variable.{one}" for one in variable_names(variables, slot_path)] if name is None else name
     what = call(Kind.BROADCAST, names, process_set, root=root_rank)
     given = [tf.convert_to_tensor(variable) for variable in variables]
     values = as_given(run(what, [signed(one) for one in given]), given)

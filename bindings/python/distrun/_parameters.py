@@ -52,10 +52,13 @@ def without_numbers(name: str) -> str:
 
 
 def layer_path(path: str) -> str:
-    """Of a Keras variable: the layer and what it is there, or the optimizer ("dense/kernel", "adam/momentum").
+    """Of a Keras variable: the layer and what it is there ("lstm_cell/recurrent_kernel"). What other scopes Keras has
+    around is not the same on a rank that has made its model and on one that has it from a file."""
+    return "/".join(without_numbers(path).split("/")[-2:])
 
-    What else Keras has in paths is not the same on a rank that has made its model and on one that has it from a file
-    ("sequential/dense/kernel" and "dense/kernel", "adam/sequential_dense_kernel_momentum").
-    """
-    scopes, _, own = without_numbers(path).rpartition("/")
-    return "/".join(part for part in (scopes.rpartition("/")[2], own.rpartition("_")[2]) if part)
+
+def slot_path(path: str) -> str:
+    """The same of one that may be an optimizer's ("adam/momentum"), whose own name has such scopes in it
+    ("adam/sequential_dense_kernel_momentum", "adam/dense_kernel_momentum")."""
+    layer, _, own = layer_path(path).rpartition("/")
+    return "/".join(part for part in (layer, own.rpartition("_")[2]) if part)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_every_operation import equal, raises
 
 import distrun.tensorflow as hvd
+from distrun.tensorflow.functions import variable_names
 
 
 def partial_tape() -> None:
@@ -118,8 +119,16 @@ def a_model_from_a_file() -> None:
     equal(gradients[1], [(hvd.size() + 1) / 2])
 
 
+def names_of_variables() -> None:
+    """By which errors tell people of their gradients."""
+    model = tf.keras.Sequential([tf.keras.Input((3, 2)), tf.keras.layers.LSTM(1)])
+    names = [name.rpartition("/")[2] for name in variable_names(model.trainable_variables)]
+    assert names == ["kernel", "recurrent_kernel", "bias"], names
+
+
 def local_layers() -> None:
     """Of one number on all ranks, and of others; a model that one rank has from a file; and what is no gradient."""
+    names_of_variables()
     partial_tape()
     the_scale_of_local_gradients()
     they_are_held()

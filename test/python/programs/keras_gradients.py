@@ -13,7 +13,7 @@ from keras_fit import BATCH, data, fit, mine, same
 
 import distrun.keras as hvd
 from distrun._abi import ReduceOp
-from distrun.keras._backends import Reduction
+from distrun.keras._backends import Reduction, path_of
 from distrun.keras._keras import LEGACY, keras
 
 
@@ -113,6 +113,13 @@ def local_layer() -> Any:
     made = keras.layers.Dense(2, use_bias=False)
     made.build((None, 1))
     return made
+
+
+def check_gradients_go_by_what_people_know_variables_by() -> None:
+    layers = [keras.Input((3, 2)), keras.layers.LSTM(1), keras.layers.BatchNormalization()]
+    paths = [path_of(one).partition(":")[0] for one in keras.Sequential(layers).variables]
+    assert {"lstm_cell/kernel", "lstm_cell/recurrent_kernel", "lstm_cell/bias"} <= set(paths), paths
+    assert {"batch_normalization/moving_mean", "batch_normalization/moving_variance"} <= set(paths), paths
 
 
 def check_gradients_in_a_process_set() -> None:
