@@ -370,6 +370,25 @@ def test_a_call_that_is_interrupted_while_its_thread_starts_is_dropped(monkeypat
     assert gone.wait(LIMIT)
 
 
+def test_a_call_that_is_interrupted_before_its_thread_comes_to_it_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, calls, threads = threading.Event(), list[int](), list[threading.Thread]()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        run = thread.run
+        thread.run = lambda: run() if go.wait(LIMIT) else None  # type: ignore[method-assign]
+        threads.append(thread)
+        start(thread)
+        raise RuntimeError("a signal handler's")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(RuntimeError, match="a signal handler's"):
+        _blocking.call(lambda: calls.append(1))
+    go.set()
+    threads[0].join(LIMIT)
+    assert not threads[0].is_alive() and not calls
+
+
 def test_a_call_is_made_where_no_thread_starts_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
