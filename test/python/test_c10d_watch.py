@@ -12,7 +12,7 @@ import torch
 
 from distrun import _session, errors
 from distrun.torch.c10d import _work
-from distrun.torch.c10d._work import DistrunWork, Watch
+from distrun.torch.c10d._work import DistrunWork, Together, Watch
 
 TENSORS = [torch.ones(2)]
 
@@ -106,13 +106,55 @@ class Preempted(Operation):
         super().wait(timeout)
 
 
+@pytest.mark.parametrize("exception", [KeyError, errors.Mismatch, errors.Timeout])
 @pytest.mark.parametrize("call", ["is_completed", "is_success", "exception", "get_future"])
-def test_what_a_handler_raises_is_heard_and_is_not_the_outcome(call: str) -> None:
+def test_what_a_handler_raises_is_heard_and_is_not_the_outcome(
+    monkeypatch: pytest.MonkeyPatch, call: str, exception: type[Exception]
+) -> None:
+    monkeypatch.setattr(_work, "_MOMENT", 60.0)
     with watch(overlaps=False) as ours:
-        work = work_of(Preempted(KeyError("a signal handler's")), ours)
-        with pytest.raises(KeyError, match="a signal handler's"):
+        work = work_of(Preempted(exception("a signal handler's")), ours)
+        with pytest.raises(exception, match="a signal handler's"):
             getattr(work, call)()
         assert work.is_success() and work.exception() is None and work.wait()
+
+
+@pytest.mark.parametrize("exception", [KeyError, errors.Mismatch, errors.Timeout])
+def test_what_a_handler_raises_is_heard_while_the_operation_is_in_flight(exception: type[Exception]) -> None:
+    class InFlight(Preempted):
+        def poll(self) -> bool:
+            return False
+
+    with watch(overlaps=False) as ours, pytest.raises(exception, match="a signal handler's"):
+        work_of(InFlight(exception("a signal handler's")), ours).ends_within(60.0)
+
+
+def test_of_several_works_one_that_failed_is_not_a_handlers() -> None:
+    with watch(overlaps=False) as ours:
+        failed, in_flight = Operation(), Operation()
+        failed.end(errors.RankLost("rank 1 is gone"))
+        together = Together([work_of(failed, ours), work_of(in_flight, ours)])
+        work = DistrunWork(together, "batch", TENSORS, 60.0, ours)
+        assert not work.ends_within(60.0) and not work.is_completed()
+        in_flight.end()
+        assert isinstance(work.exception(), errors.RankLost)
+
+
+def test_what_a_handler_raises_while_several_works_are_in_flight_is_heard_at_once() -> None:
+    class InFlight(Preempted):
+        def poll(self) -> bool:
+            return False
+
+        def wait(self, timeout: float | None = None) -> None:
+            super().wait(timeout)
+            assert timeout is not None and timeout < 1.0
+            raise errors.Timeout("not yet")
+
+    with watch(overlaps=False) as ours:
+        inner = work_of(InFlight(KeyError("a signal handler's")), ours)
+        work = DistrunWork(Together([inner]), "batch", TENSORS, 60.0, ours)
+        with pytest.raises(KeyError, match="a signal handler's"):
+            work.ends_within(60.0)
 
 
 def test_a_handlers_own_timeout_is_not_the_works() -> None:

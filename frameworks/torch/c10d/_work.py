@@ -52,8 +52,9 @@ class Together:
         return all(work.is_completed() for work in self._works)
 
     def wait(self, timeout: float | None = None) -> None:
+        limit = None if timeout is None else timedelta(seconds=max(timeout, 1e-6))  # 0 is c10d's word for the group's
         for work in self._works:
-            work.wait(None if timeout is None else timedelta(seconds=timeout))
+            work.wait(limit)
 
 
 class DistrunWork(_Work):
@@ -116,17 +117,21 @@ class DistrunWork(_Work):
         return self._handle.poll()
 
     def _failure(self, seconds: float) -> Exception | None:
-        """What wait() would raise; what goes into the outputs by a copy is there then."""
+        """What wait() would raise; what goes into the outputs by a copy is there then. None if it has ended well, or
+        not within `seconds`: 0 is for what has ended."""
+        end = time.monotonic() + seconds
         try:
             self._handle.wait(seconds)
-        except errors.DistrunError as error:
-            return error
-        except Exception:
+        except Exception as first:
+            if isinstance(first, errors.Timeout) and seconds > 0.0 and time.monotonic() >= end:
+                return None
             # The operation's comes again. A signal handler's does not, and whoever is here is the one to hear of it.
+            ended = self._handle.poll()
             try:
                 self._handle.wait(0.0)
-            except Exception as error:
-                return error
+            except Exception as again:
+                if ended or not isinstance(again, errors.Timeout):
+                    return again
             raise
         return None
 
