@@ -318,6 +318,15 @@ def test_a_failure_of_the_operation_that_its_output_shows_is_kept(job: Callable[
     assert not ours.native.live and not ours.session.in_flight
 
 
+def test_forgotten_handles_are_looked_for_now_and_then(job: Callable[[], Job]) -> None:
+    ours, kept = job(), list[int]()
+    for _ in range(100):
+        ours.enqueue("forgotten")
+        ours.native.complete.update(ours.native.live)
+        kept.append(len(ours.session.in_flight))
+    assert max(kept) == _operations._SWEEP_AT - 1
+
+
 def test_memory_that_was_short_for_a_moment_is_nobodys_failure(job: Callable[[], Job]) -> None:
     ours = job()
     handle = ours.enqueue("one", finish=Interrupted(MemoryError))

@@ -27,6 +27,7 @@ R = TypeVar("R")
 # A signal that arrives between Python's last look and the C wait is only noticed when the wait ends: so the main
 # thread, which runs the handlers, looks this often.
 _LOOK_SECONDS = 0.5
+# So many handles in flight, at least, before those that nobody waits for are looked for.
 _SWEEP_AT = 32
 
 _OK = int(_abi.Code.OK)

@@ -59,7 +59,7 @@ class Session:
         self.pointer = pointer
         self.world = _read_world(pointer)
         self.in_flight: dict[int, Handle[Any]] = {}
-        self.sweep_at = 32  # so many handles in flight make enqueue look for forgotten ones
+        self.sweep_at = 0  # so many handles in flight make enqueue look for forgotten ones, and say when next
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
         self._callers: list[int] = []  # the thread of each call that is inside
