@@ -90,7 +90,8 @@ int column_of(ReduceOp op) {
   return 0;
 }
 
-FinishArgs args_of(const Finish& finish) {
+// Never inlined: the compiler, which knows of one rounding mode only, would be free to divide before that is set.
+__attribute__((noinline)) FinishArgs args_of(const Finish& finish) {
   const double both = finish.factor / static_cast<double>(finish.divisor);
   return {.identity = finish.factor == 1.0 && finish.divisor == 1,
           .f32 = static_cast<float>(both),
@@ -102,13 +103,13 @@ FinishArgs args_of(const Finish& finish) {
 void run(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count,
          bool lines = false) {
   DISTRUN_CHECK(sources.count > 0, "a reduction needs a source");
+  const DefaultFloatMode mode;
   FinishArgs finish = args_of(what.finish);
   finish.stream = lines;
   if (sources.count == 1 && finish.identity && what.dtype != DType::kBool) {
     if (count > 0 && out != sources.at[0]) std::memcpy(out, sources.at[0], count * size_of(what.dtype));
     return;
   }
-  const DefaultFloatMode mode;
   table.reduce[static_cast<int>(what.dtype)][column_of(what.op)](sources, out, count, finish);
 }
 

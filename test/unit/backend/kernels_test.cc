@@ -1,8 +1,10 @@
 #include "runtime/backend/kernels/kernels.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <vector>
@@ -238,6 +240,41 @@ TEST_CASE("kernels: a thread that flushes denormals gets the same bits, and keep
   _mm_setcsr(before);
   CHECK(sum[0] == 2 * tiny);
   CHECK((after & 0x8040U) == 0x8040U);
+}
+
+TEST_CASE(
+    "kernels: a thread that rounds another way, or traps, gets the same averages and scales, and keeps its mode") {
+  constexpr double kTenth = 0.1;
+  const auto all = [](auto zero) {
+    using T = decltype(zero);
+    constexpr DType kType = sizeof(T) == sizeof(float) ? DType::kF32 : DType::kF64;
+    std::vector<T> results;
+    for (const std::size_t members : {std::size_t{3}, std::size_t{6}, std::size_t{11}}) {
+      const std::vector<std::vector<T>> sources(members, {T{1}, T{5}});
+      const Reduction average = {.dtype = kType, .finish = finish_of(ReduceOp::kAverage, 1.0, members)};
+      std::ranges::copy(reduced<T>(average, sources), std::back_inserter(results));
+      const std::vector<T> in = {T{1}, T{5}};
+      std::vector<T> out(in.size());
+      scale(kType, kTenth, reinterpret_cast<const std::byte*>(in.data()), reinterpret_cast<std::byte*>(out.data()),
+            in.size());
+      std::ranges::copy(out, std::back_inserter(results));
+    }
+    return results;
+  };
+  const auto singles = all(0.0F);
+  const auto doubles = all(0.0);
+  const unsigned before = _mm_getcsr();
+  for (const unsigned mode : {before | 0x2000U, before | 0x4000U, before & ~0x1000U}) {  // down, up, inexact traps
+    _mm_setcsr(mode);
+    const auto singles_so = all(0.0F);
+    const auto doubles_so = all(0.0);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    INFO("mode " << mode);
+    CHECK(singles_so == singles);
+    CHECK(doubles_so == doubles);
+    CHECK((after & 0xffc0U) == (mode & 0xffc0U));
+  }
 }
 #endif
 
