@@ -100,7 +100,13 @@ Status Session::start(const Environment& environment, TimePoint deadline) {
   if (!wait_set.ok()) return wait_set.status();
   wait_set_ = *std::move(wait_set);
   hosts_ = {world_.host};
-  if (world_.size > 1) DISTRUN_RETURN_IF_ERROR(join_job(deadline));
+  if (world_.size > 1) {
+    {
+      const MutexLock lock(leaving_mutex_);
+      in_job_.emplace();
+    }
+    DISTRUN_RETURN_IF_ERROR(join_job(deadline));
+  }
   log_->info("settings " + start_up_line(settings_));
   find_backends();
   return watch_signals();
@@ -371,6 +377,7 @@ Status Session::shutdown() {
   }
   if (!channel_ || !drained.ok()) return drained;
   const MutexLock leaving(leaving_mutex_);
+  in_job_.reset();
   if (left_) return {};  // the channel has ended with that, which is no loss
   // The log has ended, so nobody reads these keys any more; another init has its own.
   if (world_.rank == 0) (void)store_->erase("", 1);

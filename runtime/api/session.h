@@ -14,6 +14,7 @@
 #include "runtime/api/backends.h"
 #include "runtime/api/stop_signals.h"
 #include "runtime/backend/factory.h"
+#include "runtime/backend/plugin/host_group.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
@@ -104,6 +105,8 @@ class Session {
   std::map<int, std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // by process set, a line per choice: describe("why")
   Mutex leaving_mutex_;  // held while the channel is left: whoever else shuts down waits for what comes of that
   bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;
+  std::optional<backend::plugin::InJob> in_job_
+      DISTRUN_GUARDED_BY(leaving_mutex_);  // until it has left; never in a world of one, where nobody waits
   std::unique_ptr<engine::Engine> engine_;
 };
 

@@ -17,7 +17,7 @@ constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be tak
 
 // Never destroyed: MPI is finalised when the process exits.
 Process& process() {
-  static auto* const only = new Process();
+  static auto* const only = new Process(*Table::host.load());
   return *only;
 }
 
@@ -38,6 +38,11 @@ std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backen
   return Table::hand_over(Group::create(process(), *spec, Table::host_of(host_group)), group, error, error_size);
 }
 
+void destroy(distrun_backend_group* group) {
+  Table::destroy(group);
+  process().group_closed();
+}
+
 std::int32_t progress(distrun_backend_group* group) { return Table::group_of(group)->progress() ? 1 : 0; }
 
 constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_table),
@@ -49,7 +54,7 @@ constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_
                                           .progress = progress,
                                           .wait_fd = nullptr,
                                           .abort = Table::abort,
-                                          .destroy = Table::destroy};
+                                          .destroy = destroy};
 
 }  // namespace
 

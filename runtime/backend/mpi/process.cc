@@ -1,5 +1,7 @@
 #include "runtime/backend/mpi/process.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
 #include <string_view>
@@ -157,6 +159,7 @@ Result<Place> Process::enter() {
     if (initialised == 0) {
       DISTRUN_RETURN_IF_ERROR(check(call.Init_thread(nullptr, nullptr, level, &level), "MPI_Init_thread"));
       ours_ = true;
+      pid_ = ::getpid();
     }
     entered_ = true;
     to_finalize = this;
@@ -175,11 +178,17 @@ Result<Place> Process::enter() {
   return place;
 }
 
+// In exit(), which a child made by fork may call too: there MPI is the parent's. And while others wait for this rank's
+// tensors none of them comes to MPI_Finalize: they are to see that it has ended.
 void Process::finalize() {
+  if (::getpid() != pid_ || abandoned_ || !finalize_) return;
+  exiting_ = true;
+  if (host_.in_job() != 0) return;
+  const auto mine = turn();
   int finalized = 0;
-  if (abandoned_ || !finalize_) return;
   library_->call.Finalized(&finalized);
   if (finalized == 0) library_->call.Finalize();
+  abandon();  // the engine's thread of a world of one may be there still
 }
 
 Status Process::check(int code, const char* call) const {

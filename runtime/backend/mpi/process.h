@@ -2,6 +2,8 @@
 // is one of these.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <memory>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "runtime/backend/mpi/library.h"
+#include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/settings.h"
 
@@ -25,6 +28,7 @@ struct Place {
 
 class Process {
  public:
+  explicit Process(const distrun_backend_host& host) : host_(host) {}
   // Whether MPI could serve `members` ranks of this process's job. Initialises nothing, and loads the library if it
   // may: its symbols are global, and in the way of another MPI that the program loads later.
   Status usable(const Environment& environment, std::uint64_t members, bool may_load);
@@ -49,23 +53,31 @@ class Process {
   void keep(std::shared_ptr<void> something) { kept_.push_back(std::move(something)); }
   // MPI_Finalize waits for all tasks, and one that was lost does not come.
   void never_finalize() { finalize_ = false; }
+  // A handler of exit() that runs after ours may leave the job yet. Only Open MPI's launcher asks for MPI_Finalize
+  // then; to that of the others distrun's own goodbye has been said (PMI), and nothing can follow.
+  void group_closed() {
+    if (exiting_ && library_->abi == Abi::kOpenMpi) finalize();
+  }
 
  private:
   Status find(const Environment& environment, bool may_load) DISTRUN_REQUIRES(setup_);
   Status initialised_by_program(std::uint64_t members) DISTRUN_REQUIRES(setup_);
   void finalize();
 
+  const distrun_backend_host& host_;
   Mutex setup_;
   std::optional<Library> library_;  // with setup_ until it is found, then as it is
   bool entered_ DISTRUN_GUARDED_BY(setup_) = false;
   Status refused_ DISTRUN_GUARDED_BY(setup_);  // what entering found; every later attempt finds it too
   bool ours_ = false;                          // set by the first enter(), before anything that asks
+  pid_t pid_ = 0;                              // where ours_
   int tasks_ DISTRUN_GUARDED_BY(setup_) = 0;
   std::mutex turn_;
   std::array<std::array<Handle, kNumReduceOps>, kNumDTypes> ops_ DISTRUN_GUARDED_BY(setup_){};
   std::vector<std::shared_ptr<void>> kept_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> finalize_{true};
+  std::atomic<bool> exiting_{false};
 };
 
 }  // namespace distrun::backend::mpi_plugin

@@ -1,6 +1,7 @@
 #include "runtime/backend/plugin/host_group.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -9,6 +10,8 @@ namespace distrun::backend::plugin {
 namespace {
 
 constexpr double kLongest = 1e6;  // seconds: more would overflow the clock
+
+std::atomic<int> g_sessions_in_job{0};
 
 void host_complete(distrun_backend_host_group* group, std::uint64_t token, std::int32_t code, const char* message) {
   Status status;
@@ -27,7 +30,12 @@ std::int32_t host_mac(distrun_backend_host_group* group, const void* data, std::
   return DISTRUN_BACKEND_OK;
 }
 
+std::int32_t host_in_job() { return g_sessions_in_job > 0 ? 1 : 0; }
+
 }  // namespace
+
+InJob::InJob() { ++g_sessions_in_job; }
+InJob::~InJob() { --g_sessions_in_job; }
 
 void HostGroup::expect(std::uint64_t token) {
   const MutexLock lock(mutex_);
@@ -117,7 +125,8 @@ const distrun_backend_host& host_table() {
                                           .version = DISTRUN_BACKEND_VERSION,
                                           .complete = &host_complete,
                                           .peer_lost = &host_peer_lost,
-                                          .mac = &host_mac};
+                                          .mac = &host_mac,
+                                          .in_job = &host_in_job};
   return table;
 }
 

@@ -70,6 +70,15 @@ class HostStore {
   distrun_backend_store table_;
 };
 
+// While there is one, other ranks may wait for this process. Plug-ins ask when the process exits.
+class InJob {
+ public:
+  InJob();
+  ~InJob();
+  InJob(const InJob&) = delete;
+  InJob& operator=(const InJob&) = delete;
+};
+
 const distrun_backend_host& host_table();
 
 // A plug-in's code and text as a Status; a code that is unknown is kInternal.

@@ -19,7 +19,7 @@ namespace {
 
 // As in the plug-in: there until the process has ended.
 Process& process() {
-  static auto& only = *new Process();
+  static auto& only = *new Process(plugin::host_table());
   return only;
 }
 

@@ -5,14 +5,14 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "runtime/backend/mpi/process.h"
-#include "runtime/backend/plugin/include/distrun/distrun_backend.h"
+#include "runtime/backend/plugin/host_group.h"
 
 extern "C" int fake_mpi_inits;
 
 namespace distrun::backend::mpi_plugin {
 
 TEST_CASE("mpi process: no second MPI is loaded into a program that has one of an unknown interface") {
-  Process process;
+  Process process(plugin::host_table());
   const Environment task = {{"PMI_FD", "9"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}};
   const Status usable = process.usable(task, 1, true);
   REQUIRE(usable.code() == Errc::kUnsupported);

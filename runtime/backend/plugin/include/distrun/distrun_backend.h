@@ -110,6 +110,9 @@ typedef struct distrun_backend_host {
    * With it two members whose library connects them can prove to each other who they are, over what both have chosen at
    * random. Returns a code. */
   int32_t (*mac)(distrun_backend_host_group* host_group, const void* data, uint64_t size, void* mac);
+  /* 1 while other ranks may wait for this process: it has a session that has not left the job by a shutdown. On any
+   * thread, also while the process exits: for a library whose own end there waits for all processes (MPI_Finalize). */
+  int32_t (*in_job)(void);
 } distrun_backend_host;
 
 /* Rendezvous: a table of bytes that all members of the group share and nobody else sees. Values up to 1 MiB; meant for

@@ -1,0 +1,76 @@
+// Ends of a C program where MPI moves the tensors; distrun has initialised it, and finalises it in exit().
+//   gone      the last rank returns from main with its session open; the others wait for it
+//   unclosed  all ranks shut down and do not close
+//   handler   all ranks leave in a handler of exit() that runs after distrun's
+//   child     a child made by fork ends by exit(), in mid-job
+#include <distrun/distrun.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+distrun_session* session = nullptr;
+
+void must(int32_t code) {
+  if (code == DISTRUN_OK) return;
+  distrun_error error = DISTRUN_INIT(distrun_error);
+  distrun_last_error(&error);
+  std::fprintf(stderr, "c_exits: %s\n", error.message);
+  std::_Exit(9);
+}
+
+void add_up() {
+  float value = 1;
+  const int64_t shape[1] = {1};
+  distrun_op op = DISTRUN_INIT(distrun_op);
+  op.kind = DISTRUN_ALLREDUCE;
+  op.name = "sum";
+  op.dtype = DISTRUN_FLOAT32;
+  op.reduce = DISTRUN_SUM;
+  op.shape = shape;
+  op.ndim = 1;
+  op.input = op.output = &value;
+  op.prescale = op.postscale = 1.0;
+  op.group = -1;
+  distrun_handle* handle = nullptr;
+  must(distrun_enqueue(session, &op, 1, &handle));
+  must(distrun_wait(handle, -1.0));
+  distrun_release(handle);
+}
+
+void leave() {
+  add_up();
+  must(distrun_shutdown(session));
+  distrun_close(session);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc == 2 ? argv[1] : "";
+  if (mode == "handler") std::atexit(leave);
+  must(distrun_init(nullptr, &session));
+  add_up();
+  if (mode == "handler") return 0;
+  if (mode == "unclosed") {
+    must(distrun_shutdown(session));
+    return 0;
+  }
+  if (mode == "gone") {
+    distrun_world world = DISTRUN_INIT(distrun_world);
+    must(distrun_get_world(session, &world));
+    if (world.rank + 1 == world.size) return 4;
+  }
+  if (mode == "child") {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(0);
+    int status = -1;
+    if (::waitpid(child, &status, 0) != child || status != 0) return 8;
+  }
+  leave();
+  return 0;
+}
