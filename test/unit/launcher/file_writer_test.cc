@@ -144,6 +144,7 @@ TEST_CASE("a quota that a file system tells of at the end only is a fault") {
   write_and_wait(*writer, "one\n");
   CHECK_FALSE(writer->fault());
   writer->finish();
+  write_and_wait(*writer, "");
   write_and_wait(*writer, "and what is said of it\n");
   REQUIRE(writer->fault());
   CHECK(writer->fault()->error == EDQUOT);
