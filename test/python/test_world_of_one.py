@@ -6,6 +6,7 @@ import copy
 import ctypes
 import json
 import pickle
+import re
 import runpy
 import threading
 import time
@@ -539,6 +540,22 @@ def test_threads_that_never_submitted_are_known(world: None) -> None:
     thread.start()
     thread.join()
     assert seen == [False] and _operations.this_thread_submitted()
+
+
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        ("/apps/gcc/10/lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found", "GCC 11 or newer.*module unload"),
+        ("libsodium.so.23: cannot open shared object file", None),
+    ],
+)
+def test_an_old_libstdcxx_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, said: str, cure: str | None) -> None:
+    def refuse(_: str) -> ctypes.CDLL:
+        raise OSError(said)
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    with pytest.raises(ImportError if cure else OSError, match=re.escape(said) + (f".*{cure}" if cure else "$")):
+        library.__wrapped__()
 
 
 def test_queries(world: None) -> None:

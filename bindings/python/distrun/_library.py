@@ -39,7 +39,16 @@ def library_file() -> pathlib.Path:
 def library() -> ctypes.CDLL:
     """The loaded library with its prototypes set; every call through it releases the GIL."""
     found = library_file()
-    loaded = ctypes.CDLL(str(found))
+    try:
+        loaded = ctypes.CDLL(str(found))
+    except OSError as error:
+        if "libstdc++" not in str(error):
+            raise
+        raise ImportError(
+            f"{found} cannot be loaded: {error}. It needs the libstdc++ of GCC 11 or newer, and the first one that is "
+            "found counts: `module unload` an older GCC whose folder is in LD_LIBRARY_PATH; in a conda environment "
+            "`conda install 'libstdcxx-ng>=11'`."
+        ) from error
     for name, (result, arguments) in _abi.PROTOTYPES.items():
         function = getattr(loaded, name, None)
         if function is None:
