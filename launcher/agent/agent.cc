@@ -25,9 +25,9 @@ Agent::Agent(FramePipe head, SignalSource signals, MpiTask task)
     : head_(std::move(head)), mpi_(std::move(task)), signals_(std::move(signals)) {}
 
 Result<std::unique_ptr<Agent>> Agent::create(FramePipe head, MpiTask task) {
-  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 is a notice that a
-  // batch system gives to every process of a job.
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
+  // TERM to the agent itself (a batch system ending the job) ends the ranks in good order; USR1 and USR2 are notices
+  // that a batch system gives to every process of a job.
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
   if (!signals.ok()) return signals.status();
   become_subreaper();
   raise_open_files();

@@ -53,7 +53,7 @@ std::optional<int> stand_guard(OrdersBy orders) {
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (orders == OrdersBy::kConnection) ::dup2(null.get(), 0);
   become_subreaper();
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1}, {});
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
   if (!signals.ok()) return exit_code::kInternal;
   const pid_t agent = ::fork();
   if (agent == 0) {

@@ -101,7 +101,7 @@ void take_settings(const Environment& variables, JobConfig& config) {
   const auto report = read_settings(variables, {});
   if (!report.ok()) return;
   const std::string& name = report->settings.preempt_signal;
-  config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : 0;
+  config.preempt_signal = name == "TERM" ? SIGTERM : name == "USR1" ? SIGUSR1 : name == "USR2" ? SIGUSR2 : 0;
   config.host_timeout = report->settings.host_timeout;
   // Only where it was given: of a host that hangs most users want to hear sooner than by the default.
   if (report->sources.at("start_timeout") == "default") return;

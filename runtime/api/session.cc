@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -243,8 +244,8 @@ Status Session::start_engine() {
 // Before the engine's thread, which then owns the wait set; the handlers after it, which need the engine.
 Status Session::watch_signals() {
   auto signals = StopSignals::create(*wait_set_, [this](int number) {
-    engine_->request_stop("rank " + std::to_string(world_.rank) + " on " + world_.host + " got " +
-                          (number == SIGTERM ? "SIGTERM" : "SIGUSR1"));
+    engine_->request_stop("rank " + std::to_string(world_.rank) + " on " + world_.host + " got SIG" +
+                          ::sigabbrev_np(number));
   });
   if (!signals.ok()) return signals.status();
   stop_signals_ = *std::move(signals);
@@ -252,11 +253,12 @@ Status Session::watch_signals() {
   stop_signals_->begin();
   if (settings().preempt_signal == "TERM") StopSignals::take_over({SIGTERM});
   if (settings().preempt_signal == "USR1") StopSignals::take_over({SIGUSR1});
+  if (settings().preempt_signal == "USR2") StopSignals::take_over({SIGUSR2});
   return {};
 }
 
 Result<bool> Session::should_stop(bool request) {
-  if (!watches_all_.exchange(true, std::memory_order_relaxed)) StopSignals::take_over({SIGTERM, SIGUSR1});
+  if (!watches_all_.exchange(true, std::memory_order_relaxed)) StopSignals::take_over(kStopSignals);
   Result<bool> stop = engine_->should_stop(request);
   if (stop.ok() && *stop) stop_signals_->outlive();
   return stop;

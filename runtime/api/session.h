@@ -50,8 +50,8 @@ class Session {
   // operation tells.
   Result<std::shared_ptr<void>> mark(Device device, void* stream);
 
-  // As Engine::should_stop. From the first call on SIGTERM and SIGUSR1 are requests, where the program has left them to
-  // the system.
+  // As Engine::should_stop. From the first call on kStopSignals are requests, where the program has left them to the
+  // system.
   Result<bool> should_stop(bool request);
 
   Status shutdown();

@@ -40,7 +40,7 @@ bool is_ours(int number) {
 // A child is no rank: what somebody sends to a worker process is meant for that process alone, and ends it.
 void forget_handlers() {
   g_event.store(-1, std::memory_order_relaxed);
-  for (const int number : {SIGTERM, SIGUSR1}) {
+  for (const int number : kStopSignals) {
     if (is_ours(number)) ::signal(number, SIG_DFL);
   }
 }
@@ -73,7 +73,7 @@ void StopSignals::begin() {
 }
 
 StopSignals::~StopSignals() {
-  for (const int number : {SIGTERM, SIGUSR1}) {
+  for (const int number : kStopSignals) {
     if (!outlive_.load(std::memory_order_relaxed) && is_ours(number)) ::signal(number, SIG_DFL);
   }
   g_event.store(-1, std::memory_order_relaxed);

@@ -1,6 +1,8 @@
-// SIGTERM and SIGUSR1 as requests to stop all ranks, where the program has left them to the system. A second one means
-// it: it does what it always did. One per process, as handlers are; forked children have none of it.
+// SIGTERM, SIGUSR1 and SIGUSR2 as requests to stop all ranks, where the program has left them to the system. A second
+// one means it: it does what it always did. One per process, as handlers are; forked children have none of it.
 #pragma once
+
+#include <signal.h>
 
 #include <atomic>
 #include <functional>
@@ -12,6 +14,9 @@
 #include "runtime/net/wait_set.h"
 
 namespace distrun::api {
+
+// What schedulers give notice with.
+inline constexpr std::initializer_list<int> kStopSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 class StopSignals {
  public:

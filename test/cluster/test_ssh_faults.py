@@ -385,13 +385,14 @@ def test_a_notice_at_all_hosts_ends_ranks_that_do_not_use_distrun_once(cluster: 
     assert len(job.found("saved")) == 2, job.text
 
 
-def test_a_notice_at_every_process_of_a_host(cluster: Cluster) -> None:
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_notice_at_every_process_of_a_host(cluster: Cluster, number: signal.Signals) -> None:
     """As a batch system gives it: to the agent and its guard too."""
-    job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", "USR1", PYTHON,
+    job = Job(cluster.head, "-H", "h1:1,h2:2", "--preempt-signal", number.name.removeprefix("SIG"), PYTHON,
               ROOT / "test/e2e/programs/steps.py", "0.002")  # fmt: skip
     pids = job.ranks(3)
     everybody = [str(each.pid) for each in agents(cluster["h2"])] + [str(pids[1]), str(pids[2])]
-    cluster["h2"].run(["kill", f"-{int(signal.SIGUSR1)}", *everybody], check=True)
+    cluster["h2"].run(["kill", f"-{int(number)}", *everybody], check=True)
     assert job.finish() == 0, job.text
     steps = {match[2] for _, match in job.found(r"stopped (\d+) (\d+)")}
     assert len(job.found("stopped")) == 3 and len(steps) == 1, job.text

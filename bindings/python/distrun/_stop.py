@@ -12,7 +12,7 @@ _INTERRUPTED = int(_abi.Code.INTERRUPTED)
 
 
 def should_stop(request: bool = False) -> bool:
-    """True on every rank, from the same call on, once a rank got SIGTERM or SIGUSR1 or passed request=True.
+    """True on every rank, from the same call on, once a rank got SIGTERM, SIGUSR1 or SIGUSR2, or passed request=True.
 
     Every rank calls it once per step. It costs two microseconds and no message until somebody asks; the ranks then
     agree, in one round trip, on the first call that none of them has made. From the first call on these signals no

@@ -22,7 +22,7 @@ def stopped(job: Job, ranks: int) -> int:
 
 
 @pytest.mark.parametrize("mode", ["", "free"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_signal_at_one_rank_stops_all_at_the_same_step(
     start_job: StartJob, python: str, programs: Path, ranks: int, number: int, mode: str
@@ -35,7 +35,7 @@ def test_a_signal_at_one_rank_stops_all_at_the_same_step(
     assert "--grace" not in job.text
 
 
-@pytest.mark.parametrize("name", ["TERM", "USR1"])
+@pytest.mark.parametrize("name", ["TERM", "USR1", "USR2"])
 @pytest.mark.parametrize("backend", ["shm", "tcp"])
 def test_a_signal_at_the_launcher(start_job: StartJob, python: str, programs: Path, name: str, backend: str) -> None:
     job = start_job("-np", "3", "--oversubscribe", "--preempt-signal", name, "--control", backend, python,
@@ -95,21 +95,23 @@ def test_a_notice_at_many_processes_is_one(start_job: StartJob, first: str) -> N
     assert f"{who} got SIGTERM; ranks get TERM and 10 s to end" in job.text
 
 
-def test_the_launcher_s_own_notice_may_follow_an_agent_s(start_job: StartJob, python: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_the_launcher_s_own_notice_may_follow_an_agent_s(start_job: StartJob, python: str, number: int) -> None:
     program = (
         "import os, time; import distrun.numpy as hvd; hvd.init()\n"
         "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
         "while not hvd.should_stop(): pass\n"
         "time.sleep(1); print('saved', flush=True)"
     )
-    job = start_job("-np", "2", "--preempt-signal", "TERM", python, "-c", program)
+    name = signal.Signals(number).name
+    job = start_job("-np", "2", "--preempt-signal", name.removeprefix("SIG"), python, "-c", program)
     job.ranks(2)
-    os.kill(agent_of(job.process.pid), signal.SIGTERM)
+    os.kill(agent_of(job.process.pid), number)
     deadline = time.monotonic() + 20
-    while "the agent on host localhost got SIGTERM: all ranks are to stop" not in job.text:
+    while f"the agent on host localhost got {name}: all ranks are to stop" not in job.text:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    job.process.terminate()
+    job.process.send_signal(number)
     assert job.finish() == 0, job.text
     assert job.text.count("saved") == 2
 

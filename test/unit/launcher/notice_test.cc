@@ -19,8 +19,8 @@ TEST_CASE("a notice at every process of a job is one") {
   CHECK(notice.at_launcher(SIGTERM, kTraining) == Means::kKnown);
 }
 
-TEST_CASE("whoever gets it first, the launcher's second SIGTERM is meant, and USR1 never is") {
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+TEST_CASE("whoever gets it first, the launcher's second SIGTERM is meant, and those of users never are") {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
     const Means again = signal == SIGTERM ? Means::kUsual : Means::kKnown;
     Notice launcher;
     CHECK(launcher.at_launcher(signal, kTraining) == Means::kStop);

@@ -202,7 +202,7 @@ DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
  * itself stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
 /* Every rank calls it once per step. `stop` becomes 1 on all ranks from the same call (the same number of calls,
- * counted on each rank) on, once a rank got SIGTERM or SIGUSR1, passed request = 1, or the launcher was asked
+ * counted on each rank) on, once a rank got SIGTERM, SIGUSR1 or SIGUSR2, passed request = 1, or the launcher was asked
  * (--preempt-signal); else 0. Costs no message until then and does not wait for other ranks, but for one round trip
  * right after a request. From the first call on these signals no longer end the process, unless the program handles
  * them itself; a second one does. DISTRUN_INTERRUPTED: it was no call, call again. */
