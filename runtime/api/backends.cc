@@ -119,6 +119,7 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
   made_for.device = device;
   const std::string topic = "setup/" + group.id + "/" + std::string(name_of(device)) + "/";
   const bool whole_job = group.members.size() == static_cast<std::size_t>(services.world->size);
+  std::set<std::string> failed;
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
     auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend, whole_job);
     if (!selection.ok()) return selection.status();
@@ -132,8 +133,9 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
       auto backend = limited(*std::move(made), offers[static_cast<std::size_t>(group.index)], *selection);
-      return ChosenBackend{std::move(backend), *std::move(selection)};
+      return ChosenBackend{std::move(backend), *std::move(selection), std::move(failed)};
     }
+    failed.insert(selection->backend);
   }
   return Status(Errc::kInternal, "every backend failed to be set up and select() went on choosing one");
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace distrun::api {
 struct ChosenBackend {
   std::unique_ptr<backend::Backend> backend;
   backend::Selection selection;
+  std::set<std::string> failed;  // chosen before it, and dropped since some member could not set it up
 };
 
 using backend::Factories;

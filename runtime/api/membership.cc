@@ -75,12 +75,16 @@ Status adopt(const Introduction& leader, Settings& settings, std::vector<std::st
   return {};
 }
 
-// For rank 0. Builds of one version mostly work together, and a job may mean to mix them: no error.
-std::string other_builds(const std::vector<std::string>& hosts, const std::string& own_host) {
+std::string host_list(const std::vector<std::string>& hosts) {
   std::string names;
   for (std::size_t i = 0; i < std::min(hosts.size(), kMaxNamed); ++i) names += (i == 0 ? "" : ", ") + hosts[i];
   if (hosts.size() > kMaxNamed) names += " and " + std::to_string(hosts.size() - kMaxNamed) + " more";
-  return "another build of distrun than rank 0's on " + own_host + " is on " + names + "; " + kInstall;
+  return names;
+}
+
+// For rank 0. Builds of one version mostly work together, and a job may mean to mix them: no error.
+std::string other_builds(const std::vector<std::string>& hosts, const std::string& own_host) {
+  return "another build of distrun than rank 0's on " + own_host + " is on " + host_list(hosts) + "; " + kInstall;
 }
 
 }  // namespace
@@ -112,6 +116,19 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
   }
   if (!other.empty()) membership.warnings.push_back(other_builds(other, world.host));
   return membership;
+}
+
+std::string unshared_hosts(const std::vector<std::string>& hosts, const std::vector<std::string>& reasons) {
+  std::vector<std::string> unshared;
+  std::string first;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (reasons[rank].empty() || std::ranges::count(hosts, hosts[rank]) == 1) continue;
+    if (first.empty()) first = "rank " + std::to_string(rank) + ": " + reasons[rank];
+    if (std::ranges::find(unshared, hosts[rank]) == unshared.end()) unshared.push_back(hosts[rank]);
+  }
+  if (unshared.empty()) return {};
+  return "the ranks of " + host_list(unshared) + " share no memory with others of their host and reach them by " +
+         "sockets, which is slower (" + first + ")";
 }
 
 }  // namespace distrun::api

@@ -24,4 +24,8 @@ struct Membership {
 Result<Membership> agree_on_membership(net::Store& store, const net::World& world, Settings& settings,
                                        TimePoint deadline, std::string_view build = build_id());
 
+// For rank 0: the hosts on which several ranks run and share no memory, with the first reason; empty where there is
+// none. By world rank: the host, and why this rank shares no memory with others of its host.
+std::string unshared_hosts(const std::vector<std::string>& hosts, const std::vector<std::string>& reasons);
+
 }  // namespace distrun::api

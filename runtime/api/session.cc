@@ -35,6 +35,18 @@ std::vector<int> all_ranks(const net::World& world) {
 
 std::string group_id(int process_set) { return "set" + std::to_string(process_set); }
 
+// Why a rank may want no shared memory where nothing is wrong with it.
+constexpr const char* kTcpWasSet = "control=tcp was set";
+constexpr const char* kSeveralHosts = "not all ranks are on one host";
+
+// The first reason of any rank against shared memory, or empty. All ranks see the same answers and choose alike.
+std::string refusal_of_any(const std::vector<std::string>& answers) {
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    if (!answers[rank].empty()) return "rank " + std::to_string(rank) + ": " + answers[rank];
+  }
+  return {};
+}
+
 std::string name_of(int process_set) { return "process set " + std::to_string(process_set); }
 
 // Of an init() that failed: after a time limit the others wait for this rank in vain. Whoever was turned away, as a
@@ -170,40 +182,47 @@ Status Session::join_job(TimePoint deadline) {
   return choose_control(deadline);
 }
 
-// The first reason of any rank against shared memory, or empty. All ranks see the same answers and choose alike.
-Result<std::string> Session::refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline) {
-  auto answers = exchange(*store_, {all_ranks(world_), world_.rank}, topic, mine, deadline);
-  if (!answers.ok()) return answers.status();
-  for (std::size_t rank = 0; rank < answers->size(); ++rank) {
-    if (!(*answers)[rank].empty()) return "rank " + std::to_string(rank) + ": " + (*answers)[rank];
+Result<std::vector<std::string>> Session::answers_of_all(const std::string& topic, const std::string& mine,
+                                                         TimePoint deadline) {
+  return exchange(*store_, {all_ranks(world_), world_.rank}, topic, mine, deadline);
+}
+
+// `reasons` of all ranks against a control plane in shared memory.
+void Session::warn_of_unshared(std::vector<std::string> reasons) {
+  for (std::string& reason : reasons) {
+    if (reason == kTcpWasSet || reason == kSeveralHosts) reason.clear();
   }
-  return std::string();
+  const std::string warning = unshared_hosts(hosts_, reasons);
+  if (!warning.empty()) log_->warning(warning);
 }
 
 Status Session::choose_control(TimePoint deadline) {
   std::string mine;
   if (settings().control == "tcp") {
-    mine = "control=tcp was set";
+    mine = kTcpWasSet;
   } else if (!host_link_) {
     mine = host_link_error_;
   } else if (host_link_->ranks().size() != static_cast<std::size_t>(world_.size)) {
-    mine = "not all ranks are on one host";
+    mine = kSeveralHosts;
   }
-  auto refusal = refusal_of_any("control", mine, deadline);
-  if (!refusal.ok()) return refusal.status();
-  if (refusal->empty()) {
+  auto answers = answers_of_all("control", mine, deadline);
+  if (!answers.ok()) return answers.status();
+  if (world_.rank == 0) warn_of_unshared(*answers);
+  std::string refusal = refusal_of_any(*answers);
+  if (refusal.empty()) {
     auto plane = net::connect_shm_control(*host_link_, world_, deadline);
-    refusal = refusal_of_any("control made", plane.ok() ? "" : plane.status().message(), deadline);
-    if (!refusal.ok()) return refusal.status();
-    if (refusal->empty()) control_plane_ = *std::move(plane);
+    answers = answers_of_all("control made", plane.ok() ? "" : plane.status().message(), deadline);
+    if (!answers.ok()) return answers.status();
+    refusal = refusal_of_any(*answers);
+    if (refusal.empty()) control_plane_ = *std::move(plane);
   }
   if (control_plane_) {
     control_reason_ = "shm: all ranks share one host's memory";
   } else {
     if (settings().control == "shm") {
-      return {Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + *refusal};
+      return {Errc::kUnsupported, "control=shm was set, but shared memory is not to be had: " + refusal};
     }
-    control_reason_ = "tcp: " + *refusal;
+    control_reason_ = "tcp: " + refusal;
     auto plane = net::connect_tcp_control({.world = &world_,
                                            .key = key_.get(),
                                            .store = store_.get(),
@@ -315,18 +334,21 @@ Result<std::unique_ptr<backend::Backend>> Session::make_backend(DeviceType devic
   }
   const std::string line = name_of(process_set) + ": " + to_text(device, chosen->selection);
   log_->info(line);
-  if (process_set == 0 && world_.rank == 0) warn_of_between_hosts(device, chosen->selection);
+  if (process_set == 0 && world_.rank == 0) warn_of_losers(device, *chosen);
   const MutexLock lock(mutex_);
   choices_[process_set] += line + "\n";
   return std::move(chosen->backend);
 }
 
-// Somebody asked for it, and the job does without: the reason that select() gives begins with the setting's name.
-void Session::warn_of_between_hosts(DeviceType device, const backend::Selection& selection) {
-  if (device != DeviceType::kCpu || settings().between_hosts == Settings().between_hosts) return;
-  for (const backend::Loser& loser : selection.losers) {
-    if (loser.reason.find("between_hosts=") == std::string::npos) continue;
-    log_->warning(loser.backend + " is not used, " + loser.reason + "; " + selection.backend + " is used instead");
+// What would have been used here: it could not be set up, or somebody asked for it by --between-hosts, and the reason
+// that select() gives begins with the setting's name.
+void Session::warn_of_losers(DeviceType device, const ChosenBackend& chosen) {
+  const bool asked = device == DeviceType::kCpu && settings().between_hosts != Settings().between_hosts;
+  const std::string& instead = chosen.selection.backend;
+  for (const backend::Loser& loser : chosen.selection.losers) {
+    const bool asked_for = asked && loser.reason.find("between_hosts=") != std::string::npos;
+    if (!asked_for && !chosen.failed.contains(loser.backend)) continue;
+    log_->warning(loser.backend + " is not used, " + loser.reason + "; " + instead + " is used instead");
   }
 }
 

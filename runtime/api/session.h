@@ -64,7 +64,9 @@ class Session {
   Status start(const Environment& environment, TimePoint deadline);
   Status connect(TimePoint deadline);
   Status join_job(TimePoint deadline);
-  Result<std::string> refusal_of_any(const std::string& topic, const std::string& mine, TimePoint deadline);
+  Result<std::vector<std::string>> answers_of_all(const std::string& topic, const std::string& mine,
+                                                  TimePoint deadline);
+  void warn_of_unshared(std::vector<std::string> reasons);
   Status choose_control(TimePoint deadline);
   void find_backends();
   Status start_engine();
@@ -73,7 +75,7 @@ class Session {
                                                                        const std::vector<int>& members);
   Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, int process_set,
                                                          Result<ChosenBackend> chosen);
-  void warn_of_between_hosts(DeviceType device, const backend::Selection& selection);
+  void warn_of_losers(DeviceType device, const ChosenBackend& chosen);
   void forget_choices(int process_set);
   void clear_store(int process_set);
   // The address at which other ranks reach this one.

@@ -12,7 +12,7 @@ from distrun import host_check
 
 
 def row(host: str, **changed: Any) -> dict[str, Any]:
-    texts = {"distrun": "1", "build": "1", "python": "3.11", "nccl": "", "driver": ""}
+    texts = {"distrun": "1", "build": "1", "python": "3.11", "nccl": "", "driver": "", "unshared": ""}
     plain = {**texts, **dict.fromkeys(host_check.FRAMEWORKS, "")}
     sizes = {"gpus": [], "cpus": 8, "shm": 1 << 30, "memlock": -1, "infiniband": False, "files": 65536, "clock": 0.0}
     return {"host": host, **plain, **sizes, "files_at_most": 1 << 20, **changed}
@@ -38,6 +38,7 @@ def test_hosts_that_are_alike_have_no_problem() -> None:
         ({"build": "2"}, "the build of distrun differs: 1 on a, c; 2 on b. Install the same wheel"),
         ({"gpus": ["H200"]}, "GPUs differ: none on a, c; H200 on b. Name hosts"),
         ({"shm": 65536}, "/dev/shm of b has 64 KiB; DataLoader"),
+        ({"unshared": "EPERM"}, "ranks on b cannot share memory: EPERM; allow memfd_create"),
         ({"files": 1024}, "b allows 1024 open files; ulimit -n 4096 where you type distrun."),
         ({"files": 512, "files_at_most": 512}, "b allows 512 open files; raise the hard limit there (limits.conf)"),
         ({"clock": -7200.0}, "the clock of b is 7200.0 s behind a's; set"),

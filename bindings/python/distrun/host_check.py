@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import shutil
 import statistics
@@ -83,6 +84,12 @@ def build() -> str:
     return hashlib.sha256(library_file().read_bytes()).hexdigest()[:12]
 
 
+def unshared() -> str:
+    """Why ranks here cannot share memory; empty: they can."""
+    found = re.search(r"^shm: not available \((.*)\)$", basics.query("backends"), re.MULTILINE)
+    return found[1] if found else ""
+
+
 def facts(root: Path = Path("/")) -> Facts:
     shm = root / "dev/shm"
     return {
@@ -96,6 +103,7 @@ def facts(root: Path = Path("/")) -> Facts:
         "gpus": gpus(root),
         "cpus": len(os.sched_getaffinity(0)),
         "shm": shutil.disk_usage(shm).total if shm.is_dir() else 0,
+        "unshared": unshared(),
         "memlock": limit(resource.RLIMIT_MEMLOCK),
         "infiniband": (root / "sys/class/infiniband").is_dir(),
         "files": limit(resource.RLIMIT_NOFILE),
@@ -196,6 +204,11 @@ def about_hosts(rows: list[Facts]) -> list[str]:
             size = f"{row['shm'] // 1024} KiB"
             cure = "mount -o remount,size=8G /dev/shm, or --shm-size for a container"
             problems.append(f"/dev/shm of {host} has {size}; DataLoader workers need more: {cure}.")
+        if why := row.get("unshared"):
+            problems.append(
+                f"ranks on {host} cannot share memory: {why}; "
+                "allow memfd_create in the container's seccomp profile, or more memory."
+            )
         if 0 <= row["files"] < FILES_WANTED:
             # Ranks have the soft limit of where distrun was typed, as far as their host's hard limit goes.
             hard = 0 <= row.get("files_at_most", -1) < FILES_WANTED

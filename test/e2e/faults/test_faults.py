@@ -175,6 +175,8 @@ def assert_tcp_for_lack_of_memory(job: Job, why: str) -> None:
     assert len(re.findall(r"sum 2$", job.text, re.MULTILINE)) == 2, job.text
     choice = rf"process set 0: cpu: tcp .*not shm: .*\d+ bytes of shared memory do not fit: {why}"
     assert len(re.findall(choice, job.text)) == 2, job.text
+    warning = rf"distrun\[0\] warning: shm is not used, rank \d .*: {why}.*; tcp is used instead$"
+    assert len(re.findall(warning, job.text, re.MULTILINE)) == 1, job.text
 
 
 def test_a_limit_of_files_means_the_next_backend(faults) -> None:  # type: ignore[no-untyped-def]
@@ -201,7 +203,9 @@ def test_memfd_refused_means_the_next_backend(python: str, programs: Path, whole
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     assert len(re.findall(r"sum 2$", done.stdout, re.MULTILINE)) == 2, text
-    assert "memfd_create" in text and "cpu: tcp" in text, text
+    assert "cpu: tcp" in text, text
+    warning = r"distrun\[0\] warning: the ranks of \S+ share no memory .*\(rank 0: memfd_create was refused"
+    assert len(re.findall(warning, text, re.MULTILINE)) == 1, text
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root to mount a small /dev/shm")

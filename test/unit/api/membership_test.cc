@@ -90,6 +90,16 @@ TEST_CASE("a setting that rank 0's build alone has is an error that says so", "[
   });
 }
 
+TEST_CASE("hosts whose ranks share no memory are named with the first reason, and lone ranks are not", "[api]") {
+  const std::vector<std::string> hosts = {"a", "b", "b", "c", "c"};
+  CHECK(unshared_hosts(hosts, {"", "", "", "", ""}).empty());
+  CHECK(unshared_hosts(hosts, {"refused", "", "", "", ""}).empty());
+  CHECK(unshared_hosts(hosts, {"refused", "", "", "refused too", "refused too"}) ==
+        "the ranks of c share no memory with others of their host and reach them by sockets, which is slower (rank 3: "
+        "refused too)");
+  CHECK(unshared_hosts(hosts, {"", "x", "x", "y", "y"}).starts_with("the ranks of b, c share no memory"));
+}
+
 TEST_CASE("a rank that never comes is named", "[api]") {
   test::FakeStore store;
   Settings settings;
