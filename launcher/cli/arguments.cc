@@ -195,7 +195,10 @@ void add_end(CLI::App& app, RawOptions& raw) {
                  "End the job after this time, waiting for --agents included, with exit code 124")
       ->type_name("SECONDS")
       ->group(kEnd);
-  app.add_option("--grace", raw.grace, "Time that ranks have to end before KILL when a job is ended (default 10)")
+  app.add_option(
+         "--grace", raw.grace,
+         "Time that ranks have to end before KILL when a job is ended (default 10), and where it is given also to "
+         "stop after the notice of --preempt-signal")
       ->type_name("SECONDS")
       ->group(kEnd);
 }
@@ -424,6 +427,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   if (wanted.version || wanted.cflags || wanted.libs) return about(wanted);
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
   if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
+  options.grace_given = app.count("--grace") > 0;
   if (const Status status = check_typed(typed, options); !status.ok()) return wrong(status.message());
   if (const Status status = take_settings(app, settings, typed, options); !status.ok()) return wrong(status.message());
   const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));

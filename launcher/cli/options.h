@@ -64,6 +64,7 @@ struct Options {
 
   double timeout = 0;
   double grace = 10;
+  bool grace_given = false;
 
   bool verbose = false;
   std::string explain;  // "", "text" or "json"

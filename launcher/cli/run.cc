@@ -301,6 +301,7 @@ Status check_identity(const std::string& path) {
 
 void take_options(const Options& options, const Environment& environment, JobConfig& config) {
   config.grace = options.grace;
+  if (options.grace_given) config.stop_limit = options.grace;
   config.timeout = options.timeout;
   config.fan_out = options.fan_out;
   config.sysroot = options.sysroot;

@@ -279,14 +279,16 @@ bool Job::stops(Notice::Means means, const std::string& who) {
 }
 
 void Job::give_grace(const std::string& why) {
-  stop_by_ = deadline_after(config_.grace);
-  output_->say(why + ": all ranks are to stop at the same step, and have " + seconds_text(config_.grace) +
-               " s to end (--grace)");
+  if (config_.stop_limit) stop_by_ = deadline_after(*config_.stop_limit);
+  output_->say(why + ": all ranks are to stop at the same step, and have " +
+               (config_.stop_limit ? seconds_text(*config_.stop_limit) + " s to end (--grace)"
+                                   : "as long to end as its sender gives them (--grace would set a limit)"));
 }
 
 void Job::end_grace(TimePoint now) {
   if (!stop_by_ || now < *stop_by_ || verdict_.ending()) return;
-  output_->say("ranks that were to stop have not ended within " + seconds_text(config_.grace) + " s; ending the job");
+  output_->say("ranks that were to stop have not ended within " + seconds_text(*config_.stop_limit) +
+               " s; ending the job");
   JobActions actions = verdict_.interrupted(config_.preempt_signal, now);
   constexpr std::uint32_t kAfterTerm = 2000;
   actions.stop->kill_after = std::min(actions.stop->kill_after, kAfterTerm);

@@ -35,10 +35,11 @@ struct JobConfig {
   JobCommon common;
   OutputOptions output;
   double grace = 10;
-  int preempt_signal = 0;           // 0: none
-  double host_timeout = 5;          // seconds, the setting
-  double timeout = 0;               // seconds for the whole job; 0: none
-  std::optional<TimePoint> end_by;  // when they are over
+  std::optional<double> stop_limit;  // seconds after a notice; none: whoever gave it ends the job when it must
+  int preempt_signal = 0;            // 0: none
+  double host_timeout = 5;           // seconds, the setting
+  double timeout = 0;                // seconds for the whole job; 0: none
+  std::optional<TimePoint> end_by;   // when they are over
   bool report_bindings = false;
   bool verbose = false;  // tell the reasons of the plan before ranks start
   std::string sysroot = "/";

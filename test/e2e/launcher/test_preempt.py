@@ -1,4 +1,4 @@
-"""A notice that the job is about to be ended: all ranks stop at the same step, and have the grace period to do so."""
+"""A notice that the job is about to be ended: all ranks stop at the same step, in the time that its sender gives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,38 @@ def test_a_signal_at_the_launcher(start_job: StartJob, python: str, programs: Pa
     job.process.send_signal(signal.Signals[f"SIG{name}"])
     assert job.finish() == 0, job.text
     stopped(job, 3)
-    assert f"distrun: the launcher got SIG{name}: all ranks are to stop at the same step, and have 10 s" in job.text
+    said = f"distrun: the launcher got SIG{name}: all ranks are to stop at the same step, and have as long"
+    assert said in job.text
+
+
+def test_without_grace_there_is_no_limit_after_a_notice(start_job: StartJob, python: str) -> None:
+    program = (
+        "import os, time; import distrun.numpy as hvd; hvd.init()\n"
+        "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
+        "while not hvd.should_stop(): pass\n"
+        "time.sleep(10.5); print('saved', flush=True)"  # longer than ranks have otherwise
+    )
+    job = start_job("-np", "2", "--preempt-signal", "USR1", python, "-c", program)
+    job.ranks(2)
+    job.process.send_signal(signal.SIGUSR1)
+    assert job.finish(60) == 0, job.text
+    assert job.text.count("saved") == 2, job.text
+
+
+def test_ranks_may_end_with_a_code_that_has_the_job_started_again(start_job: StartJob, python: str) -> None:
+    """As docs/launch.md has it, with a rank that takes longer to save."""
+    program = (
+        "import os, sys, time; import distrun.numpy as hvd; hvd.init()\n"
+        "print('ready', hvd.rank(), os.getpid(), flush=True)\n"
+        "while not hvd.should_stop(): pass\n"
+        "time.sleep(hvd.rank() == 1); print('saved', flush=True)\n"
+        "hvd.barrier(); sys.exit(85)"
+    )
+    job = start_job("-np", "3", "--oversubscribe", "--preempt-signal", "TERM", python, "-c", program)
+    job.ranks(3)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 85, job.text
+    assert job.text.count("] saved") == 3, job.text
 
 
 def test_the_signal_at_a_rank_starts_the_grace_period(start_job: StartJob, python: str, programs: Path) -> None:

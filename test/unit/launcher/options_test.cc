@@ -238,6 +238,8 @@ TEST_CASE("what stands behind = in a config file is one value, as on the command
   CHECK(options.ssh.options == std::vector<std::string>{"A=1,2", "B=3"});
   CHECK(options.verbose);
   CHECK(options.grace == 2);
+  CHECK(options.grace_given);
+  CHECK_FALSE(parsed({"p"}).grace_given);
 }
 
 TEST_CASE("what is wrong in a config file is named with file, line and key") {
