@@ -237,7 +237,7 @@ std::string found_text(const Allocation& allocation) {
   const std::string list = shortened(as_option(allocation.hosts));
   std::string out = "found " + allocation.source + ": " + counted(allocation.hosts.size(), "host");
   if (all_known) out += " and " + counted(slots, "slot");
-  if (all_known && !allocation.slots_are.empty()) out += " (" + allocation.slots_are + ")";
+  if (!allocation.slots_are.empty()) out += " (" + allocation.slots_are + ")";
   return out + ", as -H " + list + " would give; --no-detect turns this off";
 }
 

@@ -243,6 +243,9 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;
     OwnSlots own = own_slots(found[i], gpus_per_rank);
+    if (hosts[i].without_gpus > 0 && gpu_pool(found[i]).empty()) {
+      own = {.count = hosts[i].without_gpus, .why = "as the allocation says, there are no GPUs"};
+    }
     const int most = at_most(hosts[i].max_slots, own.count);
     if (most < own.count) own = {.count = most, .why = "its max_slots"};
     hosts[i].slots = own.count;

@@ -56,7 +56,7 @@ struct OwnSlots {
 };
 OwnSlots own_slots(const Topology& topology, int gpus_per_rank);
 
-// Each host that names no slots gets its own; `found` is by host. Returns the reasons.
+// Each host that names no slots gets its own, or its `without_gpus`; `found` is by host. Returns the reasons.
 std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
                                     int gpus_per_rank);
 

@@ -16,6 +16,7 @@ struct HostSlots {
   std::string user;          // of user@host, or empty
   std::optional<int> slots;  // absent: as many as the host has GPUs, else cores
   int max_slots = 0;         // 0: no limit
+  int without_gpus = 0;      // slots that a host without GPUs has, in the place of its cores; 0: as many as these
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 

@@ -75,8 +75,14 @@ class Component {
     std::vector<HostSlots> out;
     for (std::size_t i = 0; i < names->size(); ++i) {
       out.push_back({.name = std::move((*names)[i])});
-      if (!slots->empty()) out.back().slots = (*slots)[i];
+      if (slots->empty()) continue;
+      if (gpus_unknown_) {
+        out.back().without_gpus = (*slots)[i];
+      } else {
+        out.back().slots = (*slots)[i];
+      }
     }
+    if (gpus_unknown_) slots_are_ = "one per GPU, without GPUs " + slots_are_;
     return out;
   }
 
@@ -89,6 +95,8 @@ class Component {
     return parse_hostlist(value_of(environment_, variable), variable);
   }
   [[nodiscard]] bool part_of_job() const { return !job_hosts_.empty(); }
+  // What has no suffix is the batch host's, which is in the first component.
+  [[nodiscard]] bool has_batch_host() const { return suffix_.empty() || suffix_ == "_HET_GROUP_0"; }
 
   // A variable with one number per host, or nothing: it is not there, or it is a step's on some of the hosts.
   Result<std::optional<Counts>> counts(const std::string& name, std::size_t hosts) const {
@@ -109,7 +117,9 @@ class Component {
     if (part_of_job() && !several(*tasks)) tasks->reset();  // this command itself
     if (!*tasks && per_node) *tasks = Counts(hosts, *per_node);
     const bool asked = per_node || is_set(environment_, "SLURM_NTASKS" + suffix_);
-    const int gpus = asked && several(*tasks) ? 0 : gpus_per_host(hosts);
+    const bool tasks_count = asked && several(*tasks);
+    const int gpus = tasks_count ? 0 : gpus_per_host(hosts);
+    gpus_unknown_ = !tasks_count && gpus == 0 && !has_batch_host();
     if (gpus > 0) {
       slots_are_ = "one per GPU";
       return Counts(hosts, gpus);
@@ -139,7 +149,8 @@ class Component {
 
   // 0: none, or not the same on every host as far as Slurm tells.
   [[nodiscard]] int gpus_per_host(std::size_t hosts) const {
-    const int here = parse_number(value_of(environment_, "SLURM_GPUS_ON_NODE"), 1, kMaxRanks).value_or(0);
+    const std::string on_node = has_batch_host() ? value_of(environment_, "SLURM_GPUS_ON_NODE") : "";
+    const int here = parse_number(on_node, 1, kMaxRanks).value_or(0);
     if (part_of_job() && here > 0) return here;  // the step's; the others may be the job's
     if (const std::string text = value_of(environment_, "SLURM_GPUS_PER_NODE" + suffix_); !text.empty()) {
       return sum_of_types(text);
@@ -166,8 +177,15 @@ class Component {
   const Environment& environment_;
   std::string suffix_;
   std::string slots_are_;
+  bool gpus_unknown_ = false;  // Slurm does not tell (--gres): its hosts are asked
   std::vector<std::string> job_hosts_;
 };
+
+// Components may have been asked for in different ways.
+void add_slots_are(const Component& component, Allocation& out) {
+  const std::string& text = component.slots_are();
+  if (!text.empty() && out.slots_are != text) out.slots_are += (out.slots_are.empty() ? "" : "; ") + text;
+}
 
 // How a step that has some of the job's hosts differs from the job.
 void describe_step(const Environment& environment, const std::vector<std::string>& job_hosts, Allocation& out) {
@@ -238,7 +256,7 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
     }
     out.hosts.insert(out.hosts.end(), hosts->begin(), hosts->end());
     if (!component.job_hosts().empty()) describe_step(environment, component.job_hosts(), out);
-    if (out.slots_are.empty()) out.slots_are = component.slots_are();
+    add_slots_are(component, out);
   }
   out.hosts = merge_same_names(std::move(out.hosts));
   return std::optional<Allocation>(std::move(out));

@@ -107,6 +107,31 @@ TEST_CASE("each host of a heterogeneous Slurm job is reached in its own componen
   CHECK(reach_of_named(job, {{.name = "b1"}}, {}).launch_with_of == job.launch_with_of);
 }
 
+TEST_CASE("the batch host's GPUs are not those of other components of a heterogeneous Slurm job") {
+  Environment job = {{"SLURM_JOB_ID", "7"},
+                     {"SLURM_HET_SIZE", "2"},
+                     {"SLURM_JOB_NODELIST_HET_GROUP_0", "a[1-2]"},
+                     {"SLURM_JOB_NODELIST_HET_GROUP_1", "b1"},
+                     {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "1(x2)"},
+                     {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "1"},
+                     {"SLURM_GPUS_ON_NODE", "4"}};
+  const auto slots = [&job] {
+    const auto found = slurm_allocation(job);
+    REQUIRE(found.ok());
+    return (*found)->hosts;
+  };
+  const std::vector<HostSlots> asked = {
+      {.name = "a1", .slots = 4}, {.name = "a2", .slots = 4}, {.name = "b1", .without_gpus = 1}};
+  CHECK(slots() == asked);
+  CHECK(found_text(**slurm_allocation(job)).find("3 hosts (one per GPU; one per GPU, without GPUs one per task), as") !=
+        std::string::npos);
+  job["SLURM_GPUS_PER_NODE_HET_GROUP_1"] = "2";
+  CHECK(slots().back() == HostSlots{.name = "b1", .slots = 2});
+  job["SLURM_NTASKS_HET_GROUP_1"] = "8";
+  job["SLURM_TASKS_PER_NODE_HET_GROUP_1"] = "8";
+  CHECK(slots().back() == HostSlots{.name = "b1", .slots = 8});
+}
+
 TEST_CASE("the steps of agents are not shaped by what the job was asked for with") {
   Environment job = {{"PATH", "/bin"},
                      {"SLURM_JOB_ID", "7"},

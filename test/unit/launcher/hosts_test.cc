@@ -356,6 +356,17 @@ TEST_CASE("hosts without slots get those of their own") {
   CHECK(own_slots(three_gpus, 0).why == "one for each core, there are no GPUs");
 }
 
+TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each, or what it was to have without any") {
+  Topology four_gpus;
+  four_gpus.gpus.resize(4);
+  std::vector<HostSlots> hosts = {{.name = "gpu", .without_gpus = 1}, {.name = "cpu", .without_gpus = 1}};
+  const auto reasons = fill_slots(hosts, {four_gpus, Topology{}}, 0);
+  CHECK(hosts[0].slots == 4);
+  CHECK(hosts[1].slots == 1);
+  CHECK(std::find(reasons.begin(), reasons.end(), "cpu has 1 slot: as the allocation says, there are no GPUs") !=
+        reasons.end());
+}
+
 TEST_CASE("a host without slots has at most its max_slots") {
   Topology eight_gpus;
   eight_gpus.gpus.resize(8);
