@@ -27,10 +27,10 @@ constexpr std::array<std::string_view, 12> kOuterNames = {
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",    "SLURM_STEPID",    "SLURM_TASK_PID", "SLURM_NTASKS",
     "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
 
+// The account, which may be another one on another host.
+constexpr std::array<std::string_view, 5> kAccountOwn = {"HOME", "USER", "LOGNAME", "SHELL", "MAIL"};
 // True on one host only, or good for nothing elsewhere.
-constexpr std::array<std::string_view, 42> kHostOwn = {
-    // The account, which may be another one there.
-    "HOME", "USER", "LOGNAME", "SHELL", "MAIL",
+constexpr std::array<std::string_view, 37> kHostOwn = {
     // The host. Its GPUs have UUIDs of their own, and a scheduler may have given it other ones.
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "HABANA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE",
@@ -70,6 +70,8 @@ bool names_outer_rank(std::string_view name) {
 
 bool names_folder(std::string_view name) { return name == "TMPDIR" || name == "TMP" || name == "TEMP"; }
 
+bool names_one_host(std::string_view name) { return contains(kHostOwn, name); }
+
 bool valid_variable_name(std::string_view name) {
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
   return std::all_of(name.begin(), name.end(), [](char c) {
@@ -89,9 +91,11 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
       out.removed.push_back(name);
     }
   }
-  for (const std::string_view name : kHostOwn) {
+  const auto stays = [&](std::string_view name) {
     if (request.mode != EnvMode::kAll && kept(name, request.mode, false)) out.host_own.emplace_back(name);
-  }
+  };
+  std::for_each(kAccountOwn.begin(), kAccountOwn.end(), stays);
+  std::for_each(kHostOwn.begin(), kHostOwn.end(), stays);
   const auto give = [&out](const std::string& name, const std::string& value, const char* why) {
     out.variables[name] = value;
     out.given[name] = why;

@@ -62,6 +62,9 @@ bool names_outer_rank(std::string_view name);
 // Of a folder for temporary files, which all hosts may have, or this one alone.
 bool names_folder(std::string_view name);
 
+// True for variables that say something about one host or a session there (about the account: not here).
+bool names_one_host(std::string_view name);
+
 // "NAME=value" lines, "NAME" alone meaning the user's own value; comments and blank lines are left out.
 Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
                                                                         const Environment& user);

@@ -264,7 +264,12 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
 
 Environment environment_of_steps(const Environment& environment) {
   Environment out = environment;
-  std::erase_if(out, [](const auto& variable) { return shapes_steps(variable.first); });
+  // srun carries the rest to the other host, whose agent would take them for that host's own. Sites' plug-ins of srun
+  // read the ticket cache.
+  std::erase_if(out, [](const auto& variable) {
+    const std::string& name = variable.first;
+    return shapes_steps(name) || (names_one_host(name) && name != "KRB5CCNAME");
+  });
   return out;
 }
 

@@ -9,8 +9,8 @@ namespace distrun::launcher {
 Result<std::vector<int>> parse_slurm_counts(const std::string& text, const std::string& where);
 
 // sbatch and salloc tell by variables what the job was asked for with, and srun reads these as its own options: the
-// step of an agent, one task for all ranks of a host, would be refused, or get one task's share. This is without them;
-// the job itself (SLURM_JOB_ID) stays.
+// step of an agent, one task for all ranks of a host, would be refused, or get one task's share. This is without them,
+// and without what is true on this host only; the job itself (SLURM_JOB_ID) stays.
 Environment environment_of_steps(const Environment& environment);
 
 Result<std::optional<Allocation>> slurm_allocation(const Environment& environment);

@@ -120,6 +120,15 @@ def test_check_takes_the_allocation(slurm: tuple[Cluster, Slurm]) -> None:
     assert here.returncode == 0 and "backends:" in here.stdout, here.stdout
 
 
+def test_srun_carries_nothing_that_is_true_on_one_host_only(slurm: tuple[Cluster, Slurm]) -> None:
+    cluster, _ = slurm
+    typed = ["env", "XDG_RUNTIME_DIR=/run/user/7", "DISPLAY=:7", "MINE=7", "distrun"]
+    shown = ["sh", "-c", "echo ${XDG_RUNTIME_DIR-none} ${DISPLAY-none} $MINE"]
+    done = allocated(cluster.head, ["-N2", "-n2"], *typed, *shown)
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["none none 7"] * 2
+
+
 def test_steps_of_an_allocation_run_jobs_beside_each_other(slurm: tuple[Cluster, Slurm]) -> None:
     """Each on the hosts of its step, which knows that it is no shell although it was typed in one."""
     cluster, _ = slurm

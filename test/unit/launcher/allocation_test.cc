@@ -151,6 +151,16 @@ TEST_CASE("the steps of agents are not shaped by what the job was asked for with
   CHECK(environment_of_steps(job) == kept);
 }
 
+TEST_CASE("srun does not carry what is true on this host only") {
+  const Environment here = {{"HOSTNAME", "n1"},        {"CUDA_VISIBLE_DEVICES", "0,1"},
+                            {"SLURMD_NODENAME", "n1"}, {"XDG_RUNTIME_DIR", "/run/1"},
+                            {"SSH_CONNECTION", "1"},   {"DISPLAY", ":0"}};
+  const Environment everywhere = {{"HOME", "/h"}, {"USER", "u"}, {"KRB5CCNAME", "KEYRING:1"}, {"PATH", "/bin"}};
+  Environment all = here;
+  all.insert(everywhere.begin(), everywhere.end());
+  CHECK(environment_of_steps(all) == everywhere);
+}
+
 TEST_CASE("hosts that were named inside an allocation are reached as its own, if all are in it") {
   const Allocation slurm{
       .source = "Slurm job 7", .hosts = {{.name = "n1"}, {.name = "n2"}, {.name = "n3"}}, .launch_with = "srun"};
