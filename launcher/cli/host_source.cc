@@ -112,7 +112,8 @@ Status read_allocation(const Options& options, const Environment& environment, H
 void use_allocation(const Options& options, const Environment& environment, HostSource& out) {
   if (says_how(options)) return;
   const auto found = allocation_here(environment);
-  if (!found.ok() || !*found || !find_in_path("srun", environment)) return;
+  if (!found.ok() || !*found) return;
+  if (!(*found)->launch_with.empty() && !find_in_path("srun", environment)) return;
   std::vector<std::string> own_names = out.own_names;
   own_names.push_back((*found)->own_name);
   Reach reach = reach_of_named(**found, out.hosts, own_names);

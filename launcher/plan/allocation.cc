@@ -55,15 +55,33 @@ Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const Read
   return hosts;
 }
 
+// Where the scheduler has a way of its own to start a program on another host of the job. No more than advice: sites
+// have it in many versions, and ssh works on most.
+std::string advice_on_tasks(const std::vector<HostSlots>& hosts, const std::string& launch_with) {
+  if (hosts.size() < 2) return {};
+  return "on other hosts ssh starts agents outside of the job, its GPUs and its limits: to have them in it, add "
+         "--launch-with '" +
+         launch_with + "'";
+}
+
+// pbs_tmrsh would put the agents' output into the job's files. Torque has no pbs_attach.
+std::string advice_on_pbs(const Environment& environment, const std::vector<HostSlots>& hosts) {
+  const std::string job = value_of(environment, "PBS_JOBID");
+  if (job.empty() || value_of(environment, "PBS_VERSION").starts_with("TORQUE")) return {};
+  return advice_on_tasks(hosts, "ssh {host} pbs_attach -j " + job + R"( sh -c "\"{agent}\"")");
+}
+
 Found pbs_allocation(const Environment& environment, const ReadFile& read_file) {
   const std::string path = value_of(environment, "PBS_NODEFILE");
   if (path.empty()) return nothing();
   auto hosts = read_nodefile(path, read_file);
   if (!hosts.ok()) return broken("PBS_NODEFILE", hosts.status());
+  std::string advice = advice_on_pbs(environment, *hosts);
   return std::optional<Allocation>({.source = "PBS job " + value_of(environment, "PBS_JOBID"),
                                     .hosts = *std::move(hosts),
                                     .slots_are = "one per line of PBS_NODEFILE",
-                                    .more_slots = "ask PBS for more (-l select=N:mpiprocs=M)"});
+                                    .more_slots = "ask PBS for more (-l select=N:mpiprocs=M)",
+                                    .advice = std::move(advice)});
 }
 
 // "hostA 4 hostB 8".
@@ -83,10 +101,14 @@ Found lsf_allocation(const Environment& environment, const ReadFile& read_file) 
   if (pairs.empty() && path.empty()) return nothing();
   auto hosts = pairs.empty() ? read_nodefile(path, read_file) : parse_mcpu_hosts(pairs);
   if (!hosts.ok()) return broken(pairs.empty() ? "LSB_DJOB_HOSTFILE" : "LSB_MCPU_HOSTS", hosts.status());
+  std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
+  // Like ssh it hands one text to a shell, and carries standard input.
+  std::string advice = advice_on_tasks(merged, "blaunch {host} {agent}");
   return std::optional<Allocation>({.source = "LSF job " + value_of(environment, "LSB_JOBID"),
-                                    .hosts = merge_same_names(*std::move(hosts)),
+                                    .hosts = std::move(merged),
                                     .slots_are = pairs.empty() ? "one per line of LSB_DJOB_HOSTFILE" : "",
-                                    .more_slots = "ask LSF for more (-n, -R span[ptile=N])"});
+                                    .more_slots = "ask LSF for more (-n, -R span[ptile=N])",
+                                    .advice = std::move(advice)});
 }
 
 // Lines of "host slots queue processors".
@@ -113,9 +135,13 @@ Found grid_engine_allocation(const Environment& environment, const ReadFile& rea
   if (!text.ok()) return broken("PE_HOSTFILE", text.status());
   auto hosts = parse_pe_hostfile(*text, path);
   if (!hosts.ok()) return broken("PE_HOSTFILE", hosts.status());
+  std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
+  // Without -V, or the task would have this host's variables in the place of its own.
+  std::string advice = advice_on_tasks(merged, "qrsh -inherit {host} {agent}");
   return std::optional<Allocation>({.source = "Grid Engine job " + value_of(environment, "JOB_ID"),
-                                    .hosts = merge_same_names(*std::move(hosts)),
-                                    .more_slots = "ask Grid Engine for more (-pe NAME N)"});
+                                    .hosts = std::move(merged),
+                                    .more_slots = "ask Grid Engine for more (-pe NAME N)",
+                                    .advice = std::move(advice)});
 }
 
 struct HostfileVariable {
@@ -195,6 +221,20 @@ Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file)
   return found;
 }
 
+bool has_host(const Allocation& allocation, const std::string& name) {
+  return std::any_of(allocation.hosts.begin(), allocation.hosts.end(),
+                     [&](const HostSlots& own) { return own.name == name; });
+}
+
+// The advice concerns those of its hosts that were named, too.
+std::string note_on_ssh(const Allocation& allocation, const std::vector<HostSlots>& named,
+                        const std::vector<std::string>& own_names) {
+  const bool concerned = std::any_of(named.begin(), named.end(), [&](const HostSlots& host) {
+    return has_host(allocation, host.name) && !names_this_machine(host.name, host.user, own_names);
+  });
+  return concerned && !allocation.advice.empty() ? "found " + allocation.source + ": " + allocation.advice : "";
+}
+
 }  // namespace
 
 Found detect_allocation(const Environment& environment, const ReadFile& read_file) {
@@ -211,13 +251,12 @@ Found detect_allocation(const Environment& environment, const ReadFile& read_fil
 
 Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>& hosts,
                      const std::vector<std::string>& own_names) {
-  if (allocation.launch_with.empty()) return {};
+  if (allocation.launch_with.empty()) return {.note = note_on_ssh(allocation, hosts, own_names)};
   std::vector<HostSlots> others;
   for (const HostSlots& host : hosts) {
     const auto& beside = allocation.beside;
-    const bool known = std::any_of(allocation.hosts.begin(), allocation.hosts.end(),
-                                   [&](const HostSlots& own) { return own.name == host.name; }) ||
-                       std::find(beside.begin(), beside.end(), host.name) != beside.end();
+    const bool known =
+        has_host(allocation, host.name) || std::find(beside.begin(), beside.end(), host.name) != beside.end();
     if (!(known && host.user.empty()) && !names_this_machine(host.name, host.user, own_names)) {
       others.push_back({.name = host.name, .user = host.user});
     }

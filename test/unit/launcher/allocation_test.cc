@@ -48,6 +48,7 @@ std::string shown(const Result<std::optional<Allocation>>& found) {
     out += host.max_slots > 0 ? " of " + std::to_string(host.max_slots) + "\n" : "\n";
   }
   if (!allocation.own_name.empty()) out += "this machine: " + allocation.own_name + "\n";
+  if (!allocation.advice.empty()) out += "advice: " + allocation.advice + "\n";
   return out + "more: " + allocation.more_slots + "\n";
 }
 
@@ -171,6 +172,31 @@ TEST_CASE("hosts that were named inside an allocation are reached as its own, if
   CHECK(some.note == "found Slurm job 7, but n9,me@n1 are not in it by that name: all hosts are reached by ssh");
   const Allocation pbs{.source = "PBS job 7", .hosts = slurm.hosts};
   CHECK(reach_of_named(pbs, {{.name = "n9"}}, own).note.empty());
+}
+
+TEST_CASE("where agents come by ssh into another scheduler's job, its own way is told") {
+  const auto no_file = [](const std::string& path) -> Result<std::string> { return errno_status(path, ENOENT); };
+  const auto pbs_nodes = [](const std::string&) -> Result<std::string> { return std::string("a\nb\n"); };
+  const auto advice = [](const Environment& job, const ReadFile& files) {
+    const auto found = detect_allocation(job, files);
+    REQUIRE(found.ok());
+    REQUIRE(found->has_value());
+    return (*found)->advice;
+  };
+  const auto in_job = advice({{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", "a 2 b 2"}}, no_file);
+  CHECK(in_job.ends_with("add --launch-with 'blaunch {host} {agent}'"));
+  CHECK(advice({{"LSB_JOBID", "1"}, {"LSB_MCPU_HOSTS", "a 2"}}, no_file).empty());
+  Environment pbs = {{"PBS_JOBID", "1.s"}, {"PBS_NODEFILE", "f"}};
+  // A shell of the user's reads it, then distrun, then the shell there.
+  CHECK(advice(pbs, pbs_nodes).ends_with(R"('ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\""')"));
+  const auto argv = launch_argv(R"(ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\"")", "b", "exec 'it'");
+  REQUIRE(argv.ok());
+  CHECK(argv->back() == "\"exec 'it'\"");
+  pbs["PBS_VERSION"] = "TORQUE-6.1.2";
+  CHECK(advice(pbs, pbs_nodes).empty());
+  const Allocation lsf{.source = "LSF job 1", .hosts = {{.name = "a"}, {.name = "b"}}, .advice = in_job};
+  CHECK(reach_of_named(lsf, {{.name = "a"}, {.name = "c"}}, {"a"}).note.empty());
+  CHECK(reach_of_named(lsf, {{.name = "a"}, {.name = "b", .slots = 2}}, {"a"}).note == "found LSF job 1: " + in_job);
 }
 
 TEST_CASE("inside a step that has a part of a Slurm job, all hosts of the job can be named") {
