@@ -70,8 +70,9 @@ std::vector<std::byte> encode(const Prepared& message) {
   writer.string(message.facts.machine);
   writer.list(message.facts.ports, [](WireWriter& w, std::uint16_t port) { w.u16(port); });
   writer.string(message.facts.address);
-  writer.list(message.facts.candidates,
-              [](WireWriter& w, const Candidate& item) { w.string(item.interface).string(item.address); });
+  writer.list(message.facts.candidates, [](WireWriter& w, const Candidate& item) {
+    w.string(item.interface).string(item.address).i32(item.speed);
+  });
   writer.u16(message.facts.probe_port);
   write_texts(writer, message.facts.reasons);
   return writer.take();
@@ -84,10 +85,11 @@ Result<Prepared> decode_prepared(std::span<const std::byte> bytes) {
   out.facts.machine = reader.string(kMaxText);
   out.facts.ports = reader.list<std::uint16_t>(kMaxPorts, 2, [](WireReader& r) { return r.u16(); });
   out.facts.address = reader.string(kMaxText);
-  out.facts.candidates = reader.list<Candidate>(kMaxCandidates, 8, [](WireReader& r) {
+  out.facts.candidates = reader.list<Candidate>(kMaxCandidates, 12, [](WireReader& r) {
     Candidate item;
     item.interface = r.string(kMaxAddress);
     item.address = r.string(kMaxAddress);
+    item.speed = r.i32();
     return item;
   });
   out.facts.probe_port = reader.u16();

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "launcher/plan/text.h"
@@ -82,10 +83,13 @@ bool asks_for_special(const NetworkRule& rule, AddressKind kind) {
   return rule.interface.empty() ? kind_of(rule.network) == kind : !is_pattern(rule.interface);
 }
 
+// Kinds of addresses, the best first.
+using Preference = std::tuple<std::size_t, int, bool, bool>;
+
 // Where in the order of preference, or why not at all.
 struct Judgement {
   std::string why;
-  std::tuple<std::size_t, int, bool, bool> order;
+  Preference order;
 };
 
 Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
@@ -104,6 +108,22 @@ Judgement judge(const Candidate& candidate, const NetworkFilter& filter) {
   if (kind == AddressKind::kNobodys) return {.why = "not an address of one host"};
   if (!filter.rules.empty() && !listed) return {.why = "not in --network " + filter.text};
   return {.why = "", .order = {rule, interface_rank(candidate.interface), address->v6, !is_private(*address)}};
+}
+
+// By speed within each kind: which card was built in first says nothing. Without a known one it counts as the slowest
+// of its kind that has one, so that all stay where they are if none has.
+void put_best_first(std::vector<std::pair<Judgement, const Candidate*>>& kept) {
+  std::map<Preference, int> slowest;
+  for (const auto& [judgement, candidate] : kept) {
+    if (candidate->speed <= 0) continue;
+    int& least = slowest.emplace(judgement.order, candidate->speed).first->second;
+    least = std::min(least, candidate->speed);
+  }
+  const auto rank = [&slowest](const auto& one) {
+    const auto& [judgement, candidate] = one;
+    return std::pair(judgement.order, -(candidate->speed > 0 ? candidate->speed : slowest[judgement.order]));
+  };
+  std::stable_sort(kept.begin(), kept.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
 }
 
 std::optional<Fault> read_network(std::string_view text, NetworkRule& out) {
@@ -167,8 +187,7 @@ Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter&
       out.rejected.push_back({candidate, std::move(judgement.why)});
     }
   }
-  std::stable_sort(kept.begin(), kept.end(),
-                   [](const auto& a, const auto& b) { return a.first.order < b.first.order; });
+  put_best_first(kept);
   for (const auto& [judgement, candidate] : kept) {
     if (out.candidates.size() < kMostTried) {
       out.candidates.push_back(*candidate);

@@ -55,8 +55,8 @@ struct Eligible {
 inline constexpr std::size_t kMostTried = 8;
 
 // What may be tried, by the order of --network, then InfiniBand, ordinary interfaces, tunnels, container bridges; then
-// IPv4 before IPv6, private before public addresses, and as the host lists them. A bridge comes last but is tried:
-// whether an address is the same on every host only the probe can tell.
+// IPv4 before IPv6, private before public addresses, faster before slower interfaces, and as the host lists them. A
+// bridge comes last but is tried: whether an address is the same on every host only the probe can tell.
 Eligible eligible(const std::vector<Candidate>& candidates, const NetworkFilter& filter);
 
 // Hosts are told by their number in the job's list, the head (which may be none of them) by -1, the number that a

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <map>
 #include <memory>
 
 namespace distrun::net {
@@ -23,9 +25,15 @@ std::string address_text(const sockaddr* address) {
   return text.data();
 }
 
+// What has none says -1, or the read fails.
+int read_speed(const std::string& file) {
+  int speed = 0;
+  return std::ifstream(file) >> speed && speed > 0 ? speed : 0;
+}
+
 }  // namespace
 
-std::vector<InterfaceAddress> scan_addresses() {
+std::vector<InterfaceAddress> scan_addresses(const std::string& sysfs) {
   ifaddrs* list = nullptr;
   // Without a list there is nothing to try, and whoever chooses will say so.
   if (::getifaddrs(&list) != 0) return {};
@@ -37,6 +45,12 @@ std::vector<InterfaceAddress> scan_addresses() {
     InterfaceAddress candidate{.interface = item->ifa_name, .address = address_text(item->ifa_addr)};
     const bool known = std::find(out.begin(), out.end(), candidate) != out.end();
     if (!candidate.address.empty() && !known) out.push_back(std::move(candidate));
+  }
+  std::map<std::string, int> speeds;
+  for (InterfaceAddress& one : out) {
+    const auto [speed, is_new] = speeds.emplace(one.interface, 0);
+    if (is_new) speed->second = read_speed(sysfs + one.interface + "/speed");
+    one.speed = speed->second;
   }
   return out;
 }

@@ -11,6 +11,7 @@ namespace distrun::net {
 struct InterfaceAddress {
   std::string interface;
   std::string address;
+  int speed = 0;  // of the interface, in Mbit/s; 0: not known, as of most virtual machines
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
 };
 
@@ -18,6 +19,7 @@ inline constexpr std::size_t kMaxInterfaceAddresses = 256;  // of one host
 
 // Of interfaces that are up and running, in the kernel's order, loopback included: who uses them judges them. At most
 // kMaxInterfaceAddresses; a host of many containers has link-local ones by the hundred, which come last.
-std::vector<InterfaceAddress> scan_addresses();
+// `sysfs` is where the kernel tells the speeds.
+std::vector<InterfaceAddress> scan_addresses(const std::string& sysfs = "/sys/class/net/");
 
 }  // namespace distrun::net

@@ -45,6 +45,21 @@ TEST_CASE("what may be tried, best first") {
   CHECK(to_text(result.rejected[0].candidate) == "127.0.0.1 (lo)");
 }
 
+TEST_CASE("of interfaces of one kind the fastest comes first") {
+  CHECK(kept({{"eno1", "10.0.0.1", 1000}, {"ens1", "10.1.0.1", 100000}, {"ens2", "10.2.0.1", 100000}}) ==
+        Texts{"10.1.0.1", "10.2.0.1", "10.0.0.1"});
+  // The kind counts more.
+  CHECK(kept({{"ib0", "10.0.0.1", 100}, {"eth0", "10.1.0.1", 1000}, {"eth1", "192.0.2.1", 100000}}) ==
+        Texts{"10.0.0.1", "10.1.0.1", "192.0.2.1"});
+  CHECK(kept({{"eth0", "10.0.0.1", 1000}, {"eth1", "10.1.0.1", 9000}}, network("eth0,eth1")) ==
+        Texts{"10.0.0.1", "10.1.0.1"});
+  // Who does not tell is not put behind others of which it may be the fastest, but behind the faster of two that tell.
+  CHECK(kept({{"eth0", "10.0.0.1"}, {"eth1", "10.1.0.1", 100000}, {"eth2", "10.2.0.1"}}) ==
+        Texts{"10.0.0.1", "10.1.0.1", "10.2.0.1"});
+  CHECK(kept({{"eth0", "10.0.0.1"}, {"eth1", "10.1.0.1", 1000}, {"eth2", "10.2.0.1", 100000}}) ==
+        Texts{"10.2.0.1", "10.0.0.1", "10.1.0.1"});
+}
+
 TEST_CASE("bridges of containers come last, however they are named") {
   for (const std::string bridge : {"docker0", "br-0a1b2c3d", "virbr0", "veth12ab", "cni0", "lxcbr0", "podman1"}) {
     INFO(bridge);

@@ -16,6 +16,7 @@
 #include "runtime/net/secure_socket.h"
 #include "runtime/net/socket.h"
 #include "test/support/text.h"
+#include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {
 namespace {
@@ -285,6 +286,23 @@ TEST_CASE("the kernel lists loopback, and each address once") {
   CHECK(std::count(found.begin(), found.end(), loopback) == 1);
   CHECK(found.size() <= kMaxCandidates);
   CHECK(eligible(found, {}).rejected.size() >= 1);
+}
+
+TEST_CASE("the kernel tells the speed of an interface, or that it has none") {
+  const test::Sysroot sysfs;
+  const auto loopback = [&sysfs] {
+    for (const Candidate& one : net::scan_addresses(sysfs.path())) {
+      if (one.interface == "lo") return one.speed;
+    }
+    return -2;
+  };
+  CHECK(loopback() == 0);
+  sysfs.write("lo/speed", "25000\n");
+  CHECK(loopback() == 25000);
+  for (const char* unknown : {"-1\n", "4294967295\n", ""}) {
+    sysfs.write("lo/speed", unknown);
+    CHECK(loopback() == 0);
+  }
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
 
 TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
   Prepared prepared;
-  prepared.facts.candidates = {{"eth0", "10.0.0.7"}, {"ib0", "fd00::7"}};
+  prepared.facts.candidates = {{"eth0", "10.0.0.7"}, {"ib0", "fd00::7", 200000}};
   prepared.facts.probe_port = 4711;
   prepared.facts.machine = "boot net pid name";
   prepared.facts.reasons = {"TMPDIR is not set"};
