@@ -5,6 +5,7 @@
 
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -214,9 +215,15 @@ bool Rank::expect(bool holds, const std::string& text) {
 }
 
 void Rank::digest(std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes) {  // FNV-1a
-    outcome_.digest = (outcome_.digest ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL + 0x9e3779b9ULL;
+  const auto mix = [this](std::uint64_t word) {  // FNV-1a, of words: an instrumented read of one byte costs as much
+    outcome_.digest = (outcome_.digest ^ word) * 0x100000001b3ULL + 0x9e3779b9ULL;
+  };
+  for (; bytes.size() >= sizeof(std::uint64_t); bytes = bytes.subspan(sizeof(std::uint64_t))) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);
+    mix(word);
   }
+  for (const std::byte byte : bytes) mix(static_cast<std::uint64_t>(byte));
 }
 
 std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario) {

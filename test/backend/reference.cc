@@ -247,6 +247,8 @@ Bytes allreduce_of(const Sample& sample, int ranks, std::size_t count, std::size
 }
 
 std::string difference(const Sample& sample, int ranks, const std::byte* got, const Bytes& expected) {
+  // Also the one look at these bytes that ThreadSanitizer sees, which this file is compiled without.
+  if (expected.empty() || std::memcmp(got, expected.data(), expected.size()) == 0) return {};
   const std::size_t count = expected.size() / size_of(sample.dtype);
   // Rough sums may cancel: their error is relative to the inputs (at most 1), not to the result.
   const bool rough = sample.values == Values::kRough;

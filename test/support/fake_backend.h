@@ -235,15 +235,18 @@ class FakeBackend final : public backend::Backend {
 
   template <class T>
   void reduce(const backend::Operation& operation, const FakeFabric::Slot& slot) const {
-    std::size_t offset = 0;
+    std::vector<const std::byte*> inputs;
+    for (const int member : members_) inputs.push_back(slot.inputs.at(member).data());
+    const std::size_t members = inputs.size();
     for (const backend::Segment& segment : operation.segments) {
-      for (std::size_t i = 0; i < segment.count; ++i, offset += sizeof(T)) {
+      for (std::size_t i = 0; i < segment.count; ++i) {
         double value = 0;
-        for (const int member : members_) {
+        for (std::size_t member = 0; member < members; ++member) {
           T element;
-          std::memcpy(&element, slot.inputs.at(member).data() + offset, sizeof(T));
+          std::memcpy(&element, inputs[member], sizeof(T));
+          inputs[member] += sizeof(T);
           const double scaled = static_cast<double>(element) * operation.prescale;
-          value = member == members_.front() ? scaled : combined(operation.reduce, value, scaled);
+          value = member == 0 ? scaled : combined(operation.reduce, value, scaled);
         }
         if (operation.reduce == ReduceOp::kAverage) value /= static_cast<double>(members_.size());
         const T result = static_cast<T>(value * operation.postscale);
