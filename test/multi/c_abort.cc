@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "test/multi/c_sum.h"
+
 int main() {
   distrun_session* session = nullptr;
   distrun_world world = DISTRUN_INIT(distrun_world);
@@ -10,17 +12,7 @@ int main() {
   if (world.rank + 1 == world.size)
     return distrun_abort(session, "the disk of this program is full") == DISTRUN_OK ? 3 : 9;
   float value = 1;
-  const int64_t shape[1] = {1};
-  distrun_op op = DISTRUN_INIT(distrun_op);
-  op.kind = DISTRUN_ALLREDUCE;
-  op.name = "needed";
-  op.dtype = DISTRUN_FLOAT32;
-  op.reduce = DISTRUN_SUM;
-  op.shape = shape;
-  op.ndim = 1;
-  op.input = op.output = &value;
-  op.prescale = op.postscale = 1.0;
-  op.group = -1;
+  const distrun_op op = sum_of("needed", &value);
   distrun_handle* handle = nullptr;
   distrun_error error = DISTRUN_INIT(distrun_error);
   if (distrun_enqueue(session, &op, 1, &handle) != DISTRUN_OK) {

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "test/multi/c_sum.h"
+
 namespace {
 
 distrun_session* session = nullptr;
@@ -25,17 +27,7 @@ void must(int32_t code) {
 
 void add_up() {
   float value = 1;
-  const int64_t shape[1] = {1};
-  distrun_op op = DISTRUN_INIT(distrun_op);
-  op.kind = DISTRUN_ALLREDUCE;
-  op.name = "sum";
-  op.dtype = DISTRUN_FLOAT32;
-  op.reduce = DISTRUN_SUM;
-  op.shape = shape;
-  op.ndim = 1;
-  op.input = op.output = &value;
-  op.prescale = op.postscale = 1.0;
-  op.group = -1;
+  const distrun_op op = sum_of("sum", &value);
   distrun_handle* handle = nullptr;
   must(distrun_enqueue(session, &op, 1, &handle));
   must(distrun_wait(handle, -1.0));
