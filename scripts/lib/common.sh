@@ -179,10 +179,19 @@ need_catch2() {
   step "install Catch2 $version" apt_get_install "${packages[@]}"
 }
 
+CUDA_HEADERS=(nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96)
+
 # The compiler of the GPU kernels: the machine's, else PyPI's.
 need_nvcc() {
   command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
-    need_python nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96
+    need_python nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 "${CUDA_HEADERS[@]}"
+}
+
+# For the test that compares them with our declarations. The library of 300 MB that NCCL's come with is not kept.
+need_gpu_headers() {
+  local folder="$ROOT/build/gpu-headers"
+  [ -d "$folder" ] || step "headers of CUDA and NCCL" "$VENV/bin/python" "$ROOT/scripts/lib/gpu_headers.py" "$folder" \
+    "${CUDA_HEADERS[@]}" nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.32.3
 }
 
 # What the installed package is made of.

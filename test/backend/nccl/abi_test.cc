@@ -42,7 +42,7 @@ TEST_CASE("nccl: the driver's functions are as cuda.h has them", "[nccl]") {
 }
 #else
 TEST_CASE("nccl: the driver's functions are as cuda.h has them", "[nccl]") {
-  SKIP("cuda.h is not on this machine: install the CUDA toolkit or the package nvidia-cuda-runtime");
+  SKIP("cuda.h is not on this machine: install the CUDA toolkit, or run scripts/test, which fetches it");
 }
 #endif
 
@@ -77,9 +77,7 @@ TEST_CASE("nccl: NCCL's functions are as nccl.h has them", "[nccl]") {
 }
 #else
 TEST_CASE("nccl: NCCL's functions are as nccl.h has them", "[nccl]") {
-  SKIP(
-      "nccl.h is not on this machine: install the package nvidia-nccl-cu12 or nvidia-nccl-cu13 and name its include "
-      "folder in CPATH");
+  SKIP("nccl.h is not on this machine: run scripts/test, which fetches it, or name its folder in CPATH");
 }
 #endif
 
