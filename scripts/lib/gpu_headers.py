@@ -1,4 +1,4 @@
-"""The headers of CUDA and NCCL out of PyPI's wheels, against which test/backend/nccl/abi_test.cc holds our own declarations.
+"""The headers of CUDA and NCCL from PyPI, against which test/backend/nccl/abi_test.cc holds our own declarations.
 
 gpu_headers.py FOLDER name==version ...: all their header files, in FOLDER as one include folder.
 """
