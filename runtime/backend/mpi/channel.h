@@ -22,7 +22,7 @@ inline constexpr int kRingTag = 2;  // and some more
 
 // What comes around a ring waits here. Kept from one operation to the next: memory fresh from the system costs more
 // than what is done with it.
-inline constexpr std::uint64_t kPieceBytes = 256 << 10;
+inline constexpr std::uint64_t kPieceBytes = 512 << 10;
 using RingMemory = std::array<std::unique_ptr<std::byte[]>, 4>;
 
 // The communicator of a group.
