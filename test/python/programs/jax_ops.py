@@ -248,7 +248,7 @@ def check_order_in_transformed_functions() -> None:
         chosen = jax.lax.cond(each.sum() >= 0, two, lambda x, w: total(x.sum()), x, w)
         return total(carry) + total(chosen)
 
-    with jax.check_tracer_leaks():
+    with jax.check_tracer_leaks(size == 1):  # collects all garbage after every trace; a rank traces alike in any world
         for function in (two, jax.jit(two), jax.checkpoint(two)):
             for way in WAYS.values():
                 by_x, by_w = way(jax.grad(function, (0, 1)))(x, w)
