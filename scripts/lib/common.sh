@@ -101,9 +101,9 @@ need_packages() {
   fi
 }
 
-# What was stopped in the middle has no pip yet, and is made anew.
+# What was stopped in the middle has no pip yet, and what was made with a Python that has gone has none any more: anew.
 need_venv() {
-  if [ -x "$VENV/bin/python" ] && [ -x "$VENV/bin/pip" ]; then return; fi
+  if "$VENV/bin/python" -c 'import pip' 2>/dev/null; then return; fi
   python3 -c 'import ensurepip' 2>/dev/null || need_packages python3-venv
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "needs Python 3.10 or newer as python3"
   step "make the Python environment .venv" python3 -m venv --clear "$VENV"

@@ -398,6 +398,20 @@ def test_a_call_that_is_interrupted_before_its_thread_comes_to_it_is_not_made(mo
     assert not threads[0].is_alive() and not calls
 
 
+def test_a_handler_that_raises_while_the_thread_starts_is_not_taken_for_a_thread_that_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = list[int]()
+
+    def interrupted(_: threading.Thread) -> None:
+        raise RuntimeError("a signal handler's")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(RuntimeError, match="a signal handler's"):
+        _blocking.call(lambda: calls.append(1))
+    assert not calls
+
+
 def test_a_call_is_made_where_no_thread_starts_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -6,6 +6,7 @@ import copy
 import ctypes
 import json
 import pickle
+import platform
 import re
 import runpy
 import threading
@@ -543,16 +544,25 @@ def test_threads_that_never_submitted_are_known(world: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "cure"),
+    ("said", "libc", "cure"),
     [
-        ("/apps/gcc/10/lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found", "GCC 11 or newer.*module unload"),
-        ("libsodium.so.23: cannot open shared object file", None),
+        (
+            "/apps/gcc/10/lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found",
+            ("glibc", "2.36"),
+            "GCC 11 or newer.*module unload",
+        ),
+        ("/lib64/libc.so.6: version `GLIBC_2.34' not found", ("glibc", "2.31"), "glibc 2.34.*here is glibc 2.31"),
+        ("Error loading shared library libstdc++.so.6", ("", ""), "glibc 2.34.*here is another C library.*Alpine"),
+        ("libsodium.so.23: cannot open shared object file", ("glibc", "2.36"), None),
     ],
 )
-def test_an_old_libstdcxx_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, said: str, cure: str | None) -> None:
+def test_a_library_that_does_not_fit_the_machine_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, said: str, libc: tuple[str, str], cure: str | None
+) -> None:
     def refuse(_: str) -> ctypes.CDLL:
         raise OSError(said)
 
+    monkeypatch.setattr(platform, "libc_ver", lambda: libc)
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     with pytest.raises(ImportError if cure else OSError, match=re.escape(said) + (f".*{cure}" if cure else "$")):
         library.__wrapped__()

@@ -34,9 +34,10 @@ class _Call(Generic[R]):
                 begun, late = self._begun, list(self._values)
             for value in late:
                 self._drop(value)
-            if begun or self._thread.ident is not None or not isinstance(error, RuntimeError):
+            if begun or not (isinstance(error, RuntimeError) and str(error).startswith("can't ")):
                 raise
-            # No thread was started: the program ends, and Python 3.12 starts none in a function of atexit.
+            # Python's own, no handler's: no thread was started. The program ends, and Python 3.12 starts none in a
+            # function of atexit.
             return self._function()
         if self._failure is not None:
             raise self._failure

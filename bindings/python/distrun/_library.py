@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import pathlib
+import platform
 
 import distrun
 from distrun import _abi
@@ -35,6 +36,20 @@ def library_file() -> pathlib.Path:
     return found
 
 
+def _cure(error: str) -> str:
+    """For what a machine lacks of the libraries that the wheel was built with; pip installs it there all the same."""
+    libc, version = platform.libc_ver()
+    if libc != "glibc" or "`GLIBC_" in error:
+        here = f"{libc} {version}" if libc else "another C library (musl, as in Alpine?)"
+        return f"It needs glibc 2.34 or newer, as in Debian 12, Ubuntu 22.04 and RHEL 9; here is {here}."
+    if "libstdc++" in error:
+        return (
+            "It needs the libstdc++ of GCC 11 or newer, and the first one that is found counts: `module unload` an "
+            "older GCC whose folder is in LD_LIBRARY_PATH; in a conda environment `conda install 'libstdcxx-ng>=11'`."
+        )
+    return ""
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded library with its prototypes set; every call through it releases the GIL."""
@@ -42,13 +57,9 @@ def library() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(str(found))
     except OSError as error:
-        if "libstdc++" not in str(error):
+        if not (cure := _cure(str(error))):
             raise
-        raise ImportError(
-            f"{found} cannot be loaded: {error}. It needs the libstdc++ of GCC 11 or newer, and the first one that is "
-            "found counts: `module unload` an older GCC whose folder is in LD_LIBRARY_PATH; in a conda environment "
-            "`conda install 'libstdcxx-ng>=11'`."
-        ) from error
+        raise ImportError(f"{found} cannot be loaded: {error}. {cure}") from error
     for name, (result, arguments) in _abi.PROTOTYPES.items():
         function = getattr(loaded, name, None)
         if function is None:

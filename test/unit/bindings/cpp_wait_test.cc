@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <distrun/distrun.hpp>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -11,6 +12,10 @@ std::vector<std::int32_t> g_codes;  // what distrun_wait returns, in turn
 std::size_t g_waits = 0;
 std::size_t g_done_after = 0;  // so many waits
 std::size_t g_waits_at_release = 0;
+int g_aborts = 0;  // after the first one the operation is done at the next wait
+
+int session_memory = 0;
+distrun_session* const session = reinterpret_cast<distrun_session*>(&session_memory);
 
 int handle_memory = 0;
 distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory);
@@ -34,6 +39,14 @@ int waited(std::vector<std::int32_t> codes, std::size_t done_after, double secon
 extern "C" {
 
 int32_t distrun_wait(distrun_handle*, double) { return g_codes.at(g_waits++); }
+distrun_session* distrun_current(void) { return session; }
+int32_t distrun_abort(distrun_session* of, const char*) {
+  CHECK(of == session);
+  ++g_aborts;
+  g_codes.push_back(DISTRUN_ABORTED);
+  g_done_after = g_waits + 1;
+  return DISTRUN_OK;
+}
 int32_t distrun_poll(distrun_handle*) { return g_waits >= g_done_after ? 1 : 0; }
 void distrun_release(distrun_handle*) { g_waits_at_release = g_waits; }
 void distrun_last_error(distrun_error* error) {
@@ -73,6 +86,36 @@ TEST_CASE("an exception that passes waits for the operation, whose memory it fre
       }(),
       std::runtime_error);
   CHECK(g_waits_at_release == 3);
+}
+
+TEST_CASE("the error of a wait that is over its limit leaves the operation's scope: the job is aborted first") {
+  g_codes = {DISTRUN_TIMEOUT};
+  g_waits = g_waits_at_release = 0;
+  g_done_after = 100;
+  g_aborts = 0;
+  CHECK_THROWS_AS(
+      [] {
+        distrun::Operation operation(handle);
+        distrun::Operation moved(std::move(operation));
+        moved.wait(1.0);
+      }(),
+      distrun::Error);
+  CHECK(g_aborts == 1);
+  CHECK(g_waits_at_release == 2);
+}
+
+TEST_CASE("who catches that error within the scope, or waits on, aborts nothing") {
+  g_codes = {DISTRUN_TIMEOUT, DISTRUN_TIMEOUT, DISTRUN_OK};
+  g_waits = 0;
+  g_done_after = 3;
+  g_aborts = 0;
+  {
+    distrun::Operation operation(handle);
+    CHECK_THROWS_AS(operation.wait(1.0), distrun::Error);
+    CHECK_THROWS_AS(operation.wait(1.0), distrun::Error);
+  }
+  CHECK(g_waits == 3);
+  CHECK(g_aborts == 0);
 }
 
 TEST_CASE("an operation that is done, or none, is let go without a wait") {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
@@ -78,24 +79,37 @@ constexpr std::int32_t dtype_of() {
 // One operation in flight. The memory it was given must stay valid until wait() has returned, or done() is true where
 // wait() has thrown: until then it still runs. A wait() without a limit throws only when it is done.
 // The destructor waits too, without a limit, so that an exception that passes frees no memory in use: declare the
-// memory first. Who gives up after a wait with a limit calls distrun_abort() first: it ends the job, and so the wait.
+// memory first. Where the last wait() was over its limit and an exception passes (its Error, say), the destructor
+// aborts the job before, or that exception would wait for peers that may never come; to go on after a wait with a
+// limit, catch its Error within the operation's scope.
 class Operation {
  public:
   Operation() = default;
   explicit Operation(distrun_handle* handle) : handle_(handle) {}
-  Operation(Operation&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Operation(Operation&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)), gave_up_(std::exchange(other.gave_up_, false)) {}
   Operation& operator=(Operation&& other) noexcept {
     std::swap(handle_, other.handle_);
+    std::swap(gave_up_, other.gave_up_);
     return *this;
   }
   ~Operation() {
-    if (handle_ != nullptr && !done()) (void)code_of_wait(-1.0);
+    if (handle_ != nullptr && !done()) {
+      if (gave_up_ && std::uncaught_exceptions() > 0) {
+        (void)distrun_abort(distrun_current(), "an exception after a wait for an operation that was over its limit");
+      }
+      (void)code_of_wait(-1.0);
+    }
     distrun_release(handle_);
   }
 
   // Waits at most `seconds` in all (negative: no limit). Neither a signal that arrives ends the wait, nor that waiting
   // itself fails.
-  void wait(double seconds = -1.0) { detail::check(code_of_wait(seconds)); }
+  void wait(double seconds = -1.0) {
+    const std::int32_t code = code_of_wait(seconds);
+    gave_up_ = code == DISTRUN_TIMEOUT;
+    detail::check(code);
+  }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
   // Of a completed allgather, alltoall or join; valid as long as this object.
   [[nodiscard]] distrun_result result() const {
@@ -125,6 +139,7 @@ class Operation {
   }
 
   distrun_handle* handle_ = nullptr;
+  bool gave_up_ = false;  // the last wait() was over its limit
 };
 
 // This process's membership in the job. Use one from any thread.
