@@ -1,37 +1,26 @@
 #include "launcher/report/log_files.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <utility>
 
+#include "runtime/base/folder.h"
+
 namespace distrun::launcher {
 namespace {
 
-// Where somebody else may have made names, a link would lead us to any file of the user's, and a pipe would block us.
-bool others_write_in(const struct stat& directory) {
-  const bool ours = directory.st_uid == ::geteuid() || directory.st_uid == 0;
-  return !ours || (directory.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-}
-
 // O_APPEND: who cuts the file while we write (logrotate's copytruncate) gets no hole of zeros up to where we were.
-Result<Fd> open_log(const std::string& path, bool trusted) {
-  const int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (trusted ? 0 : O_NOFOLLOW | O_NONBLOCK);
-  Fd file(::open(path.c_str(), how, 0666));
-  const int error = errno;
-  struct stat found {};
-  const bool plain =
-      file.valid() ? ::fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) : error != ELOOP && error != ENXIO;
-  if (!trusted && !plain) {
+Result<Fd> open_log(const Folder& folder, const std::string& name, const std::string& path) {
+  Folder::Opened log = folder.open_to_write(name, O_APPEND);
+  if (log.refused) {
     return Status(Errc::kSystem, "--output-dir: " + path +
                                      " is a link or no plain file, and others may write in this directory; remove it, "
                                      "or name a directory of your own");
   }
-  if (!file.valid()) return errno_status("--output-dir: cannot write " + path, error);
-  return file;
+  if (!log.file.valid()) return errno_status("--output-dir: cannot write " + path, log.error);
+  return std::move(log.file);
 }
 
 }  // namespace
@@ -41,17 +30,16 @@ Result<LogFiles> LogFiles::create(const std::string& directory, int ranks) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return errno_status("--output-dir: cannot make " + directory, error.value());
-  struct stat found {};
-  if (::stat(directory.c_str(), &found) != 0) return errno_status("--output-dir: cannot read " + directory, errno);
-  const bool trusted = !others_write_in(found);
+  const Folder folder(directory);
+  if (!folder.valid()) return errno_status("--output-dir: cannot read " + directory, errno);
+  std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) {
-    for (const char* suffix : {".out", ".err"})
-      out.names_.push_back(directory + "/rank." + std::to_string(rank) + suffix);
+    for (const char* suffix : {".out", ".err"}) names.push_back("rank." + std::to_string(rank) + suffix);
   }
-  out.names_.push_back(directory + "/merged.log");
+  names.emplace_back("merged.log");
   std::vector<Fd> files;
-  for (const std::string& name : out.names_) {
-    auto file = open_log(name, trusted);
+  for (const std::string& name : names) {
+    auto file = open_log(folder, name, out.names_.emplace_back(directory + "/" + name));
     if (!file.ok()) return file.status();
     files.push_back(*std::move(file));
   }

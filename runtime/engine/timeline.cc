@@ -8,8 +8,10 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <string_view>
 
+#include "runtime/base/folder.h"
 #include "runtime/base/setting_values.h"
 
 namespace distrun::engine {
@@ -48,6 +50,20 @@ std::string microseconds(std::int64_t ns) {
   const std::size_t sign = ns < 0 ? 1 : 0;
   if (text.size() < sign + 4) text.insert(sign, sign + 4 - text.size(), '0');
   return text.insert(text.size() - 3, ".");
+}
+
+Result<Fd> open_timeline(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const Folder folder(parent.empty() ? "." : parent.string());
+  Folder::Opened out{.error = errno};
+  if (folder.valid()) out = folder.open_to_write(std::filesystem::path(path).filename(), O_TRUNC);
+  if (out.refused) {
+    return Status(Errc::kSystem, "timeline: '" + path +
+                                     "' is a link or no plain file, and others may write in its directory; remove it, "
+                                     "or name a file in a directory of your own");
+  }
+  if (!out.file.valid()) return errno_status("timeline: cannot write '" + path + "'", out.error);
+  return std::move(out.file);
 }
 
 }  // namespace
@@ -108,9 +124,9 @@ std::vector<TimelineEvent> TimelineRecorder::take() {
 
 Result<std::unique_ptr<TimelineFile>> TimelineFile::create(const std::string& path,
                                                            const std::vector<std::string>& hosts, std::uint64_t limit) {
-  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.valid()) return errno_status("timeline: cannot write '" + path + "'", errno);
-  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, std::move(file), limit, hosts.size()));
+  auto file = open_timeline(path);
+  if (!file.ok()) return file.status();
+  std::unique_ptr<TimelineFile> timeline(new TimelineFile(path, *std::move(file), limit, hosts.size()));
   std::string objects;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const std::string name = "rank " + std::to_string(rank) + " (" + hosts[rank] + ")";

@@ -2,10 +2,12 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
+#include <filesystem>
 
 #include "test/support/temporary_file.h"
 #include "test/unit/engine/json_check.h"
@@ -15,6 +17,21 @@ namespace {
 
 using test::slurp;
 using test::TemporaryFile;
+
+TEST_CASE("a link that others may have put in the timeline's place is refused") {
+  std::string folder = "/tmp/distrun-test-timeline-XXXXXX";
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  REQUIRE(::chmod(folder.c_str(), 0777) == 0);
+  const TemporaryFile target;
+  const std::string link = folder + "/t.json";
+  REQUIRE(::symlink(target.path().c_str(), link.c_str()) == 0);
+  auto refused = TimelineFile::create(link, {"h"}, 0);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().message().find("timeline: '" + link + "' is a link") == 0);
+  REQUIRE(::chmod(folder.c_str(), 0755) == 0);
+  CHECK(TimelineFile::create(link, {"h"}, 0).ok());
+  std::filesystem::remove_all(folder);
+}
 
 TEST_CASE("the file is JSON after every write, whatever the names are") {
   const TemporaryFile temporary;
