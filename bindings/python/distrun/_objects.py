@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import hmac
+import struct
 from collections.abc import Callable
 from typing import Any
 
-from distrun import _operations, _session, codec
-from distrun._abi import DType, Kind
+from distrun import _operations, _session, codec, errors
+from distrun._abi import MAC_SIZE, DType, Kind
 from distrun._operations import Gathered, Handle, Op
 from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 _OK, _FAILED = 0, 1
 
+_Mac = Callable[[bytes | bytearray], bytes]
+_WORDS = struct.Struct(f"<qq{MAC_SIZE}s")  # what is broadcast before an object: its status, length and MAC
 
-def _mac(session: _session.Session, process_set: int, name: str, sender: int) -> Callable[[bytes], bytes]:
-    """For pickles: objects travel as tensors, which nothing protects on their way between hosts."""
+
+def _mac(session: _session.Session, process_set: int, name: str, sender: int) -> _Mac:
+    """Objects travel as tensors, which nothing protects on their way between hosts."""
     return functools.partial(session.mac, f"object {process_set} {sender} {name}")
 
 
-def _encode(obj: object, allow_pickle: bool, mac: Callable[[bytes], bytes]) -> tuple[int, bytearray, Exception | None]:
+def _changed(name: str, sender: int) -> codec.CodecError:
+    return codec.CodecError(
+        f"'{name}' is not the object that rank {sender} has sent: it was changed on its way, so it is not decoded. "
+        "Somebody on the network does that, or a fault."
+    )
+
+
+def _encode(obj: object, allow_pickle: bool, mac: _Mac | None) -> tuple[int, bytearray, Exception | None]:
     """What to send. A failure is sent too: the others wait for this rank and raise the same."""
     try:
         return _OK, codec.encode(obj, allow_pickle=allow_pickle, mac=mac), None
@@ -54,6 +67,11 @@ def broadcast_buffer(name: str, data: Any, dtype: DType, count: int, root: int, 
     _operations.enqueue([operation], data, lambda _: None).wait()
 
 
+def _broadcast_bytes(name: str, data: bytearray, root: int, process_set: int) -> None:
+    memory = (ctypes.c_uint8 * len(data)).from_buffer(data)
+    broadcast_buffer(name, memory, DType.uint8, len(data), root, process_set)
+
+
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -69,21 +87,31 @@ def broadcast_object(
     members = registered_id(process_set)
     session = _session.current()
     name = _name(name, session.number("object", members))
-    own: Exception | None = None
-    header = (ctypes.c_int64 * 2)()
+    is_root = session.world.rank == root_rank
+    of_words, of_data = (_mac(session, members, f"{name}.{part}", root_rank) for part in ("sz", "t"))
+    header = bytearray(_WORDS.size + MAC_SIZE)
     data = bytearray()
-    mac = _mac(session, members, name, root_rank)
-    if session.world.rank == root_rank:
-        status, data, own = _encode(obj, allow_pickle, mac)
-        header[:] = [status, len(data)]
-    broadcast_buffer(f"{name}.sz", header, DType.int64, 2, root_rank, members)
-    status, length = header
-    if session.world.rank != root_rank:
+    own: Exception | None = None
+    if is_root:
+        status, data, own = _encode(obj, allow_pickle, mac=None)  # all of it has one
+        words = _WORDS.pack(status, len(data), of_data(data))
+        header[:] = words + of_words(words)
+    _broadcast_bytes(f"{name}.sz", header, root_rank, members)
+    words, proof = bytes(header[: _WORDS.size]), bytes(header[_WORDS.size :])
+    if not is_root and not hmac.compare_digest(of_words(words), proof):
+        # The others wait for this rank, which cannot know how much comes: without a byte it tells them.
+        with contextlib.suppress(errors.DistrunError):
+            _broadcast_bytes(f"{name}.t", data, root_rank, members)
+        raise _changed(name, root_rank)
+    status, length, proof = _WORDS.unpack(words)
+    if not is_root:
         data = bytearray(length)
-    broadcast_buffer(f"{name}.t", (ctypes.c_uint8 * length).from_buffer(data), DType.uint8, length, root_rank, members)
+    _broadcast_bytes(f"{name}.t", data, root_rank, members)
+    if not is_root and not hmac.compare_digest(of_data(data), proof):
+        raise _changed(name, root_rank)
     if status != _OK:
         _raise_failure(root_rank, bytes(data), own)
-    return obj if session.world.rank == root_rank else codec.decode(data, allow_pickle=allow_pickle, mac=mac)
+    return obj if is_root else codec.decode(data, allow_pickle=allow_pickle)
 
 
 def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int) -> tuple[bytes, tuple[int, ...]]:

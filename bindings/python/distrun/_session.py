@@ -120,11 +120,12 @@ class Session:
         library().distrun_close(pointer)
         self.in_flight.clear()
 
-    def mac(self, purpose: str, data: bytes) -> bytes:
+    def mac(self, purpose: str, data: bytes | bytearray) -> bytes:
         """What only this job's ranks can make of `data`; another one for each purpose."""
         made = ctypes.create_string_buffer(_abi.MAC_SIZE)
+        memory = data if isinstance(data, bytes) else (ctypes.c_char * len(data)).from_buffer(data)
         with self.calling() as pointer:
-            errors.check(library().distrun_mac(pointer, purpose.encode(), data, len(data), made))
+            errors.check(library().distrun_mac(pointer, purpose.encode(), memory, len(data), made))
         return made.raw
 
     @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +43,69 @@ def check_objects_that_cannot_travel_fail_on_every_rank() -> None:
     assert hvd.broadcast_object(sent, root_rank=0, allow_pickle=True) == Custom(1)
 
 
-def check_pickles_are_those_of_this_job() -> None:
-    """Rank 1 gets other bytes than rank 0 sent, which would be another object; nothing of them runs."""
+@contextmanager
+def meddling(part: str, change: Callable[[bytes], bytes], *, sent: bool = False) -> Iterator[None]:
+    """On rank 1 the operations whose names end in `part` get other bytes than were sent, or `sent`: it sends others."""
     seen = _operations.enqueue
 
     def meddle(operations: list[_operations.Op], keep: Any, *rest: Any) -> Any:
+        if not operations[0].name.endswith(part):
+            return seen(operations, keep, *rest)
+        if sent:
+            keep[:] = change(bytes(keep))
         handle = seen(operations, keep, *rest)
-        if operations[0].name.endswith(".t"):
+        if not sent:
             handle.wait()
-            keep[:] = bytes(keep).replace(b"Custom", b"Cuddly")
+            keep[:] = change(bytes(keep))
         return handle
 
     if hvd.rank() == 1:
         _operations.enqueue = meddle
     try:
-        received = hvd.broadcast_object(Custom(1) if hvd.rank() == 0 else None, root_rank=0, allow_pickle=True)
-        assert hvd.rank() != 1 and received == Custom(1)
-    except ValueError as error:
-        assert hvd.rank() == 1 and "changed on its way" in str(error), error
+        yield
     finally:
         _operations.enqueue = seen
+
+
+def check_objects_are_those_that_were_sent() -> None:
+    """Other bytes come to rank 1 than rank 0 sent: they are neither decoded nor run."""
+    sets = [hvd.global_process_set] + ([hvd.add_process_set([0, 1])] if hvd.size() > 2 else [])
+    for process_set in filter(hvd.ProcessSet.included, sets):
+        for value, allow_pickle in (("Custom", False), (Custom(1), True)):
+            sent = value if hvd.rank() == 0 else None
+            arguments = {"name": "meddled", "process_set": process_set, "allow_pickle": allow_pickle}
+            with meddling(".t", lambda data: data.replace(b"Custom", b"Cuddly")):
+                if hvd.rank() == 1:
+                    with raises(ValueError, "object.meddled", "rank 0", "changed on its way"):
+                        hvd.broadcast_object(sent, **arguments)
+                else:
+                    assert hvd.broadcast_object(sent, **arguments) == value
+    for process_set in sets[1:]:
+        hvd.remove_process_set(process_set)
+
+
+def check_what_is_said_of_an_object_is_what_was_sent() -> None:
+    """A status, a length or a proof that was changed is refused before it is used, and no rank waits for another."""
+
+    def refused(change: Callable[[bytes], bytes]) -> None:
+        kind, text = (ValueError, "changed on its way") if hvd.rank() == 1 else (hvd.Mismatch, "rank 1")
+        with meddling(".sz", change), raises(kind, "object.said", text):
+            hvd.broadcast_object([1, 2], name="said")
+        assert hvd.broadcast_object([hvd.rank()], name="said") == [0]
+
+    for length in (0, 3, 1 << 40, 1 << 62, -1):
+        refused(lambda said, length=length: said[:8] + length.to_bytes(8, "little", signed=True) + said[16:])
+    for place in (0, 16, 48, 79):  # the status, the data's MAC, this one's own
+        refused(lambda said, place=place: said[:place] + bytes([said[place] ^ 1]) + said[place + 1 :])
+
+
+def check_pickles_are_those_of_this_job() -> None:
+    """Rank 1 sends other bytes than it has proved, which would be another object; nothing of them runs."""
+    with (
+        meddling(".t", lambda data: data.replace(b"Custom", b"Cuddly"), sent=True),
+        raises(ValueError, "changed on its way"),
+    ):
+        hvd.allgather_object(Custom(hvd.rank()), allow_pickle=True)
     assert hvd.allgather_object(Custom(hvd.rank()), allow_pickle=True) == [Custom(rank) for rank in range(hvd.size())]
 
 
