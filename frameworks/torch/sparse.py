@@ -37,9 +37,26 @@ def sparse_allreduce_async(
         _same_shapes(name, shapes.tolist(), present, process_set)
         if reduce == ReduceOp.AVERAGE:
             all_values = all_values / (process_set.size() or 1)
-        return torch.sparse_coo_tensor(all_rows.t(), all_values, shape, check_invariants=False)
+        return of_entries(all_rows, all_values, shape, f"the sparse tensor {name or 'without a name'}", name or "")
 
     return finish
+
+
+def of_entries(rows: torch.Tensor, values: torch.Tensor, shape: torch.Size, what: str, name: str = "") -> torch.Tensor:
+    """The sparse tensor whose entries came from all ranks. InvalidArgument if one lies outside of it: torch would write
+    there, into other memory, and as tensor data the places can be changed on their way."""
+    if rows.numel():
+        low, high = torch.stack(torch.aminmax(rows, dim=0)).tolist()
+        for dimension, size in enumerate(shape[: len(low)]):
+            if low[dimension] < 0 or high[dimension] >= size:
+                odd = low[dimension] if low[dimension] < 0 else high[dimension]
+                raise errors.InvalidArgument(
+                    f"{what} has an entry at {odd} in dimension {dimension}, outside of its shape {tuple(shape)}. Make "
+                    "it with check_invariants=True on every rank, which finds where that comes from; if no rank has "
+                    "sent it, it was changed on its way: somebody on the network does that, or a fault.",
+                    tensor=name,
+                )
+    return torch.sparse_coo_tensor(rows.t(), values, shape, check_invariants=False)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from distrun._abi import Kind, ReduceOp
 from distrun._operations import Handle
 
 from .._adapter import collective
+from ..sparse import of_entries
 from ._channel import Channel, Piece
 from ._options import Reduction
 
@@ -36,7 +37,7 @@ def allreduce(channel: Channel, tensor: torch.Tensor, reduction: Reduction) -> H
                 f"{tuple(shapes[channel.members.index(odd[0])].tolist())}; pass the same shape on every rank.",
                 ranks=odd,
             )
-        total = torch.sparse_coo_tensor(places.t(), entries, tensor.shape, check_invariants=False).coalesce()
+        total = of_entries(places, entries, tensor.shape, f"a sparse tensor in {channel}").coalesce()
         with torch.no_grad():
             tensor.copy_(total if share == 1 else total * share)
 

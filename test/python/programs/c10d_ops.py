@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from checks import raises, run, wait_for
 
-import distrun.torch.c10d  # noqa: F401  # registers the backend
+import distrun
+import distrun.torch.c10d  # registers the backend
 
 warnings.simplefilter("ignore", FutureWarning)  # 2.13 calls its own older names deprecated
 
@@ -130,6 +131,12 @@ def check_sparse() -> None:
     if SIZE > 1:
         with raises(RuntimeError, "different shapes"):
             dist.all_reduce(torch.eye(3 + RANK).to_sparse())
+        outside = torch.sparse_coo_tensor([[SIZE * RANK]], torch.ones(1, 2), (SIZE, 2), check_invariants=False)
+        for later in (False, True):
+            with raises(distrun.InvalidArgument, "group of ranks 0, 1", "in dimension 0, outside"):
+                work = dist.all_reduce(outside.clone(), async_op=later)
+                assert work is not None
+                work.wait()
 
 
 def check_broadcast_gather_scatter() -> None:

@@ -49,6 +49,29 @@ def check_a_process_set() -> None:
     hvd.remove_process_set(ours)
 
 
+def check_entries_outside_of_the_tensor() -> None:
+    """As after a change on their way: no memory is written to, by name, on every rank; and the next sum works."""
+
+    def total(place: list[int], shape: tuple[int, ...]) -> torch.Tensor:
+        entries = torch.ones(1, *shape[len(place) :])
+        places = torch.tensor(place if hvd.rank() == 1 else [0] * len(place), dtype=torch.int64).reshape(-1, 1)
+        tensor = torch.sparse_coo_tensor(places, entries, shape, check_invariants=False)
+        return hvd.synchronize(hvd.sparse_allreduce_async(tensor, "outside", hvd.Sum)).to_dense()
+
+    for place, shape, odd in (
+        ([4], (4, 2), "4 in dimension 0"),
+        ([-1], (4, 2), "-1 in dimension 0"),
+        ([1 << 62], (4,), f"{1 << 62} in dimension 0"),
+        ([3, -5], (4, 2), "-5 in dimension 1"),
+        ([0, 2], (4, 2, 3), "2 in dimension 1"),
+    ):
+        with raises(hvd.InvalidArgument, "sparse tensor outside", f"shape {shape}", odd) as caught:
+            total(place, shape)
+        assert caught[0].tensor == "outside"
+    assert total([3, 1], (4, 2)).sum().item() == hvd.size()
+    assert total([], ()).item() == hvd.size()
+
+
 def check_sparse_gradients_that_some_ranks_do_not_have() -> None:
     """In the first step, in a later one, nowhere before a later one, and after a rank was out of data."""
 
