@@ -26,10 +26,10 @@
 namespace distrun::launcher {
 namespace {
 
-constexpr double kKeySeconds = 30;
 constexpr double kMpiDialSeconds = 30;
 // Above whatever a rank is given by number.
 constexpr int kFirstCopy = 64;
+constexpr int kLongestWait = 1 << 20;
 
 Result<net::JobKey> parse_key(std::string_view digits) {
   std::array<unsigned char, net::JobKey::kBytes> bytes{};
@@ -42,9 +42,9 @@ Result<net::JobKey> parse_key(std::string_view digits) {
 }
 
 // One line of hexadecimal digits.
-Result<net::JobKey> read_key() {
+Result<net::JobKey> read_key(double seconds) {
   std::array<char, 2 * net::JobKey::kBytes + 1> line{};
-  const TimePoint deadline = deadline_after(kKeySeconds);
+  const TimePoint deadline = deadline_after(seconds);
   for (std::size_t have = 0; have < line.size();) {
     DISTRUN_RETURN_IF_ERROR(net::wait_ready(0, POLLIN, deadline));
     const ssize_t n = ::read(0, line.data() + have, line.size() - have);
@@ -78,8 +78,8 @@ struct KeyExchange {
   std::unique_ptr<net::SpawnerExchange> exchange{};
   std::optional<net::JobKey> own{};
 
-  Result<net::JobKey> share() {
-    const TimePoint deadline = deadline_after(kKeySeconds);
+  Result<net::JobKey> share(double seconds) {
+    const TimePoint deadline = deadline_after(seconds);
     auto opened = net::open_exchange(*launcher, deadline);
     if (!opened.ok()) return opened.status();
     exchange = *std::move(opened);
@@ -126,8 +126,15 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   // A shell's, or an account's: it says nothing of what MPI's launcher has started, and ranks get their own.
   Environment environment = given;
   environment.erase("WORLD_SIZE");
-  const bool by_pmi = !words.empty() && words.front() == kKeyByPmi;
-  const std::vector<std::string> addresses(words.begin() + (by_pmi ? 1 : 0), words.end());
+  // The others may start as late as the head allows: MPI's launcher hands on the key only once all are there.
+  const auto patience = parse_number(words.front(), 1, kLongestWait);
+  if (!patience) {
+    return unusable(quoted(words.front()) +
+                    " is no number of seconds: the distrun that starts this one is of another version; install the "
+                    "same version on all hosts");
+  }
+  const bool by_pmi = words.size() > 1 && words[1] == kKeyByPmi;
+  const std::vector<std::string> addresses(words.begin() + (by_pmi ? 2 : 1), words.end());
   const auto name = who(environment);
   if (!name.ok()) return unusable(name.status().message());
   KeyExchange keys;
@@ -135,13 +142,13 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   if (by_pmi) keys.launcher = *net::other_launcher(environment);
   if (!keys.launcher || keys.launcher->rank == 0) {
     const auto found = key_of_parent();
-    const auto key = found ? Result<net::JobKey>(*found) : read_key();
+    const auto key = found ? Result<net::JobKey>(*found) : read_key(*patience);
     if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
     keys.own = *key;
   }
   ::signal(SIGPIPE, SIG_IGN);
   if (const std::optional<int> code = stand_guard(OrdersBy::kConnection)) return *code;
-  const auto key = keys.launcher ? keys.share() : Result<net::JobKey>(*keys.own);
+  const auto key = keys.launcher ? keys.share(*patience) : Result<net::JobKey>(*keys.own);
   if (!key.ok()) return unusable("the key did not come through MPI's launcher: " + key.status().message());
   auto socket =
       dial_any(addresses, *key, {.purpose = kMpiPurpose + *name, .job_id = kDialJob}, deadline_after(kMpiDialSeconds));

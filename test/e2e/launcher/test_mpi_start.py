@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -24,13 +25,15 @@ wait
 BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
 
 
-def run_with(folder: Path, mpirun: str, *before: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run_with(
+    folder: Path, mpirun: str, *before: str, options: tuple[str, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
     program = folder / "mpirun"
     program.write_text(f"#!/bin/sh\n{mpirun}\n")
     program.chmod(0o755)
     script = "echo rank $RANK; date +%s.%N >&2"
     return subprocess.run(
-        [*before, launcher_path(), "--mpi", "-np", "2", "--no-fold", "sh", "-c", script],
+        [*before, launcher_path(), "--mpi", "-np", "2", "--no-fold", *options, "sh", "-c", script],
         env={"PATH": f"{folder}:/usr/bin:/bin", **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -60,6 +63,41 @@ def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path)
     done = run_with(tmp_path, STARTS, WORLD_SIZE="7")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+
+
+def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:
+    """The key comes once all hosts are there, and one may be late by as much as --start-timeout allows."""
+    words = f"printf '%s\\n' \"$@\" >{tmp_path}/words\n"
+    for options, seconds in (((), "60"), (("--start-timeout", "600"), "600")):
+        done = run_with(tmp_path, words + STARTS, options=options)
+        assert done.returncode == 0, done.stderr
+        given = (tmp_path / "words").read_text().splitlines()
+        assert given[-2] == seconds and given[-1].startswith("127.0.0.1:"), given
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["1", "127.0.0.1:1"], "the key did not come through MPI's launcher: the deadline passed"),
+        (["127.0.0.1:1"], "is of another version; install the same version on all hosts"),
+    ],
+    ids=["no-key", "other-version"],
+)
+def test_a_wrapper_waits_as_long_as_it_is_told(words: list[str], text: str) -> None:
+    task = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    silent, writer = os.pipe()
+    command = [launcher_path(), "agent", "--mpi", *words]
+    done = subprocess.run(
+        command,
+        env=task | {"PMIX_NAMESPACE": "job", "PMIX_RANK": "0"},
+        stdin=silent,
+        capture_output=True,
+        text=True,
+        timeout=25,
+    )
+    os.close(silent)
+    os.close(writer)
+    assert done.returncode == 69 and text in done.stderr, done.stderr
 
 
 @pytest.fixture
