@@ -98,7 +98,10 @@ Status read_allocation(const Options& options, const Environment& environment, H
   auto found = allocation_here(environment);
   if (!found.ok()) return found.status();
   if (!*found) return {};
+  // MPI's launcher starts nothing on a host before it is known how many ranks there will be.
+  const bool unasked = !options.mpi.empty() && options.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
   out.found = found_text(**found);
+  if (unasked) out.found += "; --mpi asks no host for its GPUs: if these are not the right slots, write -H with others";
   if (!(*found)->advice.empty() && !says_how(options)) out.found += "; " + (*found)->advice;
   if (!(*found)->own_name.empty()) out.own_names.push_back((*found)->own_name);
   out.more_slots = (*found)->more_slots;

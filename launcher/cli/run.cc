@@ -158,8 +158,14 @@ Topology topology_here(const Options& options, const BaseEnvironment& base) {
 Result<Assignment> place_ranks(const Options& options, const HostSource& source, const BaseEnvironment& base) {
   const bool needs_topology =
       std::any_of(source.hosts.begin(), source.hosts.end(), [](const HostSlots& host) { return !host.slots; });
-  const OwnSlots own = needs_topology ? own_slots(topology_here(options, base), options.gpus_per_rank) : OwnSlots{};
-  AssignRequest request{.hosts = source.hosts,
+  std::vector<HostSlots> hosts = source.hosts;
+  OwnSlots own;
+  if (needs_topology) {
+    const Topology here = topology_here(options, base);
+    own = own_slots(here, options.gpus_per_rank);
+    if (options.ranks_per_host == 0 && gpu_pool(here).empty()) count_no_gpus(hosts);
+  }
+  AssignRequest request{.hosts = std::move(hosts),
                         .named = !options.hosts.empty() || !options.hostfile.empty(),
                         .ranks = options.ranks,
                         .ranks_per_host = options.ranks_per_host,

@@ -260,6 +260,16 @@ std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::ve
   return reasons;
 }
 
+bool count_no_gpus(std::vector<HostSlots>& hosts) {
+  bool any = false;
+  for (HostSlots& host : hosts) {
+    if (host.slots || host.without_gpus == 0) continue;
+    host.slots = at_most(host.max_slots, host.without_gpus);
+    any = true;
+  }
+  return any;
+}
+
 std::vector<std::string> names_of_host(const std::string& name, const std::vector<HostSlots>& hosts,
                                        const std::function<bool(const std::string&)>& is_here) {
   std::vector<std::string> out = {"localhost", "localhost.localdomain", "ip6-localhost"};

@@ -60,6 +60,10 @@ OwnSlots own_slots(const Topology& topology, int gpus_per_rank);
 std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
                                     int gpus_per_rank);
 
+// The same where there are no GPUs, or nobody can be asked: those that have `without_gpus` get these, others stay as
+// they are. True if there were any.
+bool count_no_gpus(std::vector<HostSlots>& hosts);
+
 // What people and schedulers call a machine whose own name is `name`. A name without a domain is also the one host that
 // has it with a domain, as in a nodefile with full names, if `is_here` says so of that one, for another site may have a
 // machine of that name; where several have it, none can be told to be this machine.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -22,6 +23,17 @@ SLURM = {
     "SLURM_NTASKS": "3",
     "SLURM_TASKS_PER_NODE": "3",
     "SLURMD_NODENAME": "alone",
+}
+
+
+# Two components, and nothing in it of GPUs that the second was asked for with.
+HET = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "here",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "other",
+    "SLURM_TASKS_PER_NODE_HET_GROUP_0": "1",
+    "SLURMD_NODENAME": "here",
 }
 
 
@@ -245,6 +257,13 @@ def test_explain_says_where_the_hosts_come_from() -> None:
     done = run("--explain", "true", env=SLURM)
     assert "found Slurm job 7: 1 host and 3 slots" in done.stdout
     assert done.stderr == ""
+
+
+def test_explain_takes_hosts_that_the_job_will_ask_for_gpus_to_have_as_few_as_this_one(tmp_path: Path) -> None:
+    job = {**HET, "SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1": "64"}
+    done = run("--sysroot", str(tmp_path), "--explain=json", "true", env=job)
+    assert done.returncode == 0, done.stderr
+    assert [rank["host"] for rank in json.loads(done.stdout)["ranks"]] == ["here"] + ["other"] * 64
 
 
 @pytest.mark.parametrize("option", ["--nproc-per-node", "--nproc_per_node", "-ppn", "--ppn"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import launcher_path
+from .test_hosts import HET
 
 # `mpirun -np 2 ... /bin/sh -c WRAPPER ...`: two ranks here, each with the line that came on standard input.
 STARTS = """
@@ -22,6 +23,8 @@ for rank in 0 1; do
 done
 wait
 """
+# The same on two hosts of one rank each, which are both this machine.
+APART = STARTS.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
 BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
 
 
@@ -63,6 +66,15 @@ def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path)
     done = run_with(tmp_path, STARTS, WORLD_SIZE="7")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+
+
+def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> None:
+    """Without --mpi they are asked for their GPUs."""
+    job = {**HET, "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1"}
+    done = run_with(tmp_path, APART, options=("--network", "lo"), **job)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
+    assert "as -H here:1,other:1 would give" in done.stderr and "--mpi asks no host for its GPUs" in done.stderr
 
 
 def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:

@@ -367,6 +367,19 @@ TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each,
         reasons.end());
 }
 
+TEST_CASE("where nobody is asked for GPUs a host has what it was to have without any") {
+  std::vector<HostSlots> hosts = {{.name = "said", .slots = 7},
+                                  {.name = "told", .without_gpus = 2},
+                                  {.name = "full", .max_slots = 3, .without_gpus = 4}};
+  CHECK(count_no_gpus(hosts));
+  CHECK(hosts[0].slots == 7);
+  CHECK(hosts[1].slots == 2);
+  CHECK(hosts[2].slots == 3);
+  hosts = {{.name = "silent"}};
+  CHECK_FALSE(count_no_gpus(hosts));
+  CHECK_FALSE(hosts[0].slots);
+}
+
 TEST_CASE("a host without slots has at most its max_slots") {
   Topology eight_gpus;
   eight_gpus.gpus.resize(8);
