@@ -112,6 +112,7 @@ void take_settings(const Environment& variables, JobConfig& config) {
 struct Prospect {
   JobConfig config;
   std::unique_ptr<AgentSpawner> spawner;
+  std::vector<std::string> own_names{};  // as in HostSource
   int refused = 0;
 };
 
@@ -371,6 +372,7 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   if (signal != 0) return refused(source.status(), exit_code::kSignalBase + signal);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
+  out.own_names = source->own_names;
   // --explain has them among the reasons.
   for (const std::string& note : {source->found, copies.text}) {
     if (!note.empty() && options.explain.empty()) std::fprintf(stderr, "distrun: %s\n", note.c_str());
@@ -398,6 +400,7 @@ Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Enviro
   auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.mpi),
                               .assignment = config.plan.assignment,
                               .environment = environment,
+                              .own_names = prospect.own_names,
                               .network = config.network,
                               .several_machines = config.several_machines,
                               .patience = config.start.answer});

@@ -86,7 +86,7 @@ void Job::prepare(Agent& agent) {
   order.probe = config_.several_machines;
   order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
   order.common = config_.common;
-  if (agent.handle.remote) {
+  if (agent.handle.remote && !agent.handle.own_host) {
     order.common.host_own = config_.plan.base.host_own;
     for (const std::string& name : order.common.host_own) {
       if (!names_folder(name)) order.common.environment.erase(name);

@@ -43,6 +43,7 @@ class WrapperSpawner final : public AgentSpawner {
 
 Result<std::unique_ptr<MpiStart>> MpiStart::start(const MpiRequest& request) {
   std::unique_ptr<MpiStart> out(new MpiStart());
+  out->own_names_ = request.own_names;
   for (const Place& place : request.assignment.places) {
     out->hosts_.push_back(request.assignment.hosts[static_cast<std::size_t>(place.host)]);
   }
@@ -90,7 +91,10 @@ Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
   ProcessSpec spec;
   spec.program = *program;
   spec.argv = *std::move(argv);
-  for (const auto& [name, value] : request.environment) spec.environment.push_back(name + "=" + value);
+  // On this machine alone they are true everywhere, and what ranks spawn has them from MPI's launcher.
+  const Environment environment =
+      request.several_machines ? environment_of_starter(request.starter, request.environment) : request.environment;
+  for (const auto& [name, value] : environment) spec.environment.push_back(name + "=" + value);
   const auto memory = key.to_descriptor();
   if (!memory.ok()) return memory.status();
   spec.descriptors = {
@@ -173,10 +177,15 @@ Status MpiStart::give_up(const std::string& what) {
 std::unique_ptr<AgentSpawner> MpiStart::spawner() {
   auto out = std::make_unique<WrapperSpawner>();
   for (auto& [rank, socket] : wrappers_) {
-    AgentHandle handle{.process = {}, .pipe = FramePipe(std::move(socket)), .errors = {}, .remote = true};
+    const std::string& host = hosts_[static_cast<std::size_t>(rank)];
+    AgentHandle handle{.process = {},
+                       .pipe = FramePipe(std::move(socket)),
+                       .errors = {},
+                       .remote = true,
+                       .own_host = names_this_machine(host, "", own_names_)};
     // Somebody must read what MPI's launcher prints, or it would stand still.
     if (rank == 0) handle.errors = std::move(errors_);
-    out->handles[hosts_[static_cast<std::size_t>(rank)]].push_back(std::move(handle));
+    out->handles[host].push_back(std::move(handle));
   }
   wrappers_.clear();
   return out;

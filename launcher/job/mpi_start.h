@@ -20,6 +20,7 @@ struct MpiRequest {
   MpiStarter starter = MpiStarter::kMpirun;
   Assignment assignment;  // by host
   Environment environment;
+  std::vector<std::string> own_names;  // that mean this machine
   NetworkFilter network;
   bool several_machines = false;
   Duration patience = std::chrono::seconds(60);  // until all wrappers have come
@@ -53,6 +54,7 @@ class MpiStart {
   Fd errors_;
   std::string printed_;
   std::vector<std::string> hosts_;  // by rank
+  std::vector<std::string> own_names_;
   std::map<int, std::unique_ptr<net::SecureSocket>> wrappers_;
 };
 

@@ -119,6 +119,17 @@ Assignment one_agent_per_rank(const Assignment& assignment) {
   return out;
 }
 
+Environment environment_of_starter(MpiStarter starter, const Environment& environment) {
+  const bool by_ssh = starter == MpiStarter::kMpirun || starter == MpiStarter::kHydra;
+  Environment out = environment;
+  std::erase_if(out, [by_ssh](const auto& variable) {
+    const std::string& name = variable.first;
+    const bool ticket_or_agent = name == "KRB5CCNAME" || (by_ssh && name == "SSH_AUTH_SOCK");
+    return names_one_host(name) && !names_folder(name) && !ticket_or_agent;
+  });
+  return out;
+}
+
 bool needed_by_mpi(std::string_view name) {
   if (name.starts_with("TORCHELASTIC_")) return false;  // torchrun starts no MPI programs
   return names_outer_rank(name) || std::any_of(kPrefixes.begin(), kPrefixes.end(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/plan/assign.h"
+#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -27,6 +28,11 @@ bool shares_key_by_pmi(MpiStarter starter);
 
 // The same places with one agent for each rank: `hosts` has a host once for each of its ranks.
 Assignment one_agent_per_rank(const Assignment& assignment);
+
+// Without what is true on this host only: srun, mpiexec and a scheduler's mpirun hand on all variables, and on other
+// hosts wrappers would take these for what that host says. What ssh needs stays for those that use it, and so do
+// folders, which are looked for.
+Environment environment_of_starter(MpiStarter starter, const Environment& environment);
 
 // Variables that the wrapper's rank needs from MPI's launcher, whatever the user's environment rule says.
 bool needed_by_mpi(std::string_view name);

@@ -21,6 +21,8 @@ struct AgentHandle {
   FramePipe pipe;
   Fd errors;            // standard error of what carries it, non-blocking; invalid for a local agent, which has ours
   bool remote = false;  // the pipe's end alone does not tell soon that the host is gone
+  // It is remote by its connection alone: what is true on this machine only is true there.
+  bool own_host = false;
 };
 
 class AgentSpawner {

@@ -130,8 +130,9 @@ def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
 def test_srun_starts_the_ranks(pair: tuple[Cluster, Path], plugin: str) -> None:
     if why_no_slurm():
         pytest.skip(why_no_slurm())
-    who = ["sh", "-c", "echo $DISTRUN_RANK ${PMIX_RANK-$PMI_RANK} $LOCAL_RANK $NODE_RANK on $(hostname)"]
-    inside = ("salloc", "-N2", "--ntasks-per-node=2")
+    # srun hands on its variables, and DISPLAY is the head's.
+    who = ["sh", "-c", "echo $DISTRUN_RANK ${PMIX_RANK-$PMI_RANK} $LOCAL_RANK $NODE_RANK on $(hostname) $DISPLAY"]
+    inside = ("env", "DISPLAY=:7", "salloc", "-N2", "--ntasks-per-node=2")
     done = run(pair[0].head, f"--mpi={plugin}", *who, inside=inside)
     assert done.returncode == 0, done.stderr
     assert untagged(done.stdout) == ["0 0 0 0 on h1", "1 1 1 0 on h1", "2 2 0 1 on h2", "3 3 1 1 on h2"]

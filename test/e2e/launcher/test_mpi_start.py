@@ -29,12 +29,16 @@ BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out 
 
 
 def run_with(
-    folder: Path, mpirun: str, *before: str, options: tuple[str, ...] = (), **env: str
+    folder: Path,
+    mpirun: str,
+    *before: str,
+    options: tuple[str, ...] = (),
+    script: str = "echo rank $RANK; date +%s.%N >&2",
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     program = folder / "mpirun"
     program.write_text(f"#!/bin/sh\n{mpirun}\n")
     program.chmod(0o755)
-    script = "echo rank $RANK; date +%s.%N >&2"
     return subprocess.run(
         [*before, launcher_path(), "--mpi", "-np", "2", "--no-fold", *options, "sh", "-c", script],
         env={"PATH": f"{folder}:/usr/bin:/bin", **env},
@@ -75,6 +79,22 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
     assert "as -H here:1,other:1 would give" in done.stderr and "--mpi asks no host for its GPUs" in done.stderr
+
+
+def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:
+    """MPI's launcher hands on its variables to all hosts, and these count for a host's own there."""
+    seen = f"echo ${{DISPLAY-none}} >{tmp_path}/seen\n"
+    there = APART.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank XDG_RUNTIME_DIR=there")
+    own = {"DISPLAY": ":7", "XDG_RUNTIME_DIR": "here"}
+    look = "echo $RANK ${DISPLAY-none} $XDG_RUNTIME_DIR"
+    two = ("--network", "lo", "-H", "localhost:1,other:1")
+    done = run_with(tmp_path, seen + there, options=two, script=look, **own)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 :7 here", "[1] 1 none there"], done.stderr
+    assert (tmp_path / "seen").read_text() == "none\n"
+    done = run_with(tmp_path, seen + STARTS, options=(), script=look, **own)
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 :7 here", "[1] 1 :7 here"], done.stderr
+    assert (tmp_path / "seen").read_text() == ":7\n"
 
 
 def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:

@@ -77,6 +77,20 @@ TEST_CASE("the launcher's variables reach the rank", "[launcher]") {
   CHECK_FALSE(needed_by_mpi("TORCHELASTIC_USE_AGENT_STORE"));
 }
 
+TEST_CASE("MPI's launcher carries nothing to other hosts that is true on this one only") {
+  const Environment everywhere = {{"HOME", "/h"}, {"PATH", "/bin"}, {"TMPDIR", "/scratch/7"}, {"KRB5CCNAME", "KCM:"}};
+  Environment user = everywhere;
+  for (const char* name : {"HOSTNAME", "CUDA_VISIBLE_DEVICES", "DISPLAY", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK"}) {
+    user[name] = "here";
+  }
+  Environment for_ssh = everywhere;
+  for_ssh["SSH_AUTH_SOCK"] = "here";
+  CHECK(environment_of_starter(MpiStarter::kMpirun, user) == for_ssh);
+  CHECK(environment_of_starter(MpiStarter::kHydra, user) == for_ssh);
+  CHECK(environment_of_starter(MpiStarter::kSrunPmix, user) == everywhere);
+  CHECK(environment_of_starter(MpiStarter::kSrunPmi2, user) == everywhere);
+}
+
 TEST_CASE("the wrapper is the same file, else the one on PATH", "[launcher]") {
   const auto words = wrapper_command("/opt/a b/distrun", {"10.0.0.1:7", "[fd00::1]:7"});
   REQUIRE(words.size() == 6);
