@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "launcher/agent/python_module.h"
 #include "launcher/cli/paths.h"
 #include "launcher/plan/text.h"
+#include "launcher/spawn/agent_spawner.h"
 
 namespace distrun::launcher {
 namespace {
@@ -33,6 +35,13 @@ std::string directory_of(const std::string& invoked_as, const Environment& envir
   return {};
 }
 
+// conda puts it in front of PATH, and a virtual environment that nobody has activated may come before it.
+bool leads_path(const std::string& folder, const Environment& environment) {
+  const auto python = find_in_path("python", environment);
+  std::error_code unknown;
+  return python && std::filesystem::equivalent(std::filesystem::path(*python).parent_path(), folder, unknown);
+}
+
 Python find_python(const Environment& environment, const std::string& invoked_as) {
   if (const auto venv = environment.find("VIRTUAL_ENV");
       venv != environment.end() && executable(venv->second + "/bin/python")) {
@@ -42,7 +51,7 @@ Python find_python(const Environment& environment, const std::string& invoked_as
   const bool by_path = invoked_as.find('/') != std::string::npos;
   if (const std::string conda = value_of(environment, "CONDA_PREFIX");
       !conda.empty() && !by_path && value_of(environment, "CONDA_DEFAULT_ENV") != "base" &&
-      executable(conda + "/bin/python")) {
+      leads_path(conda + "/bin", environment)) {
     return {conda + "/bin/python", "the Python of the active conda environment (CONDA_PREFIX)"};
   }
   const std::string program = own_program();

@@ -329,7 +329,8 @@ TEST_CASE("scripts and modules run in the user's Python") {
   tree.write("bin/distrun", "");
   tree.write("bin/python", "");
   tree.write("conda/bin/python", "");
-  for (const char* file : {"venv/bin/python", "bin/distrun", "bin/python", "conda/bin/python"}) {
+  tree.write("admin/distrun", "");
+  for (const char* file : {"venv/bin/python", "bin/distrun", "bin/python", "conda/bin/python", "admin/distrun"}) {
     std::filesystem::permissions(tree.path() + file, std::filesystem::perms::owner_all);
   }
   const Options script = parsed({"train.py", "--x"});
@@ -340,11 +341,17 @@ TEST_CASE("scripts and modules run in the user's Python") {
   CHECK(resolve_command(script, {{"PATH", "/nowhere:" + tree.path() + "bin"}}, "distrun").words.front() ==
         tree.path() + "bin/python");
   CHECK(resolve_command(script, {}, "distrun").script == "train.py");
-  // Of an administrator's distrun in front of PATH.
+  // Of an administrator's distrun in front of PATH, and of a virtual environment's there.
   const std::string bin = tree.path() + "bin";
-  Environment conda = {{"PATH", bin}, {"CONDA_PREFIX", tree.path() + "conda"}, {"CONDA_DEFAULT_ENV", "mine"}};
-  CHECK(resolve_command(script, conda, "distrun").words.front() == tree.path() + "conda/bin/python");
+  const std::string in_conda = tree.path() + "conda/bin";
+  Environment conda = {{"CONDA_PREFIX", tree.path() + "conda"}, {"CONDA_DEFAULT_ENV", "mine"}};
+  conda["PATH"] = tree.path() + "admin:" + in_conda + "/:" + bin;
+  CHECK(resolve_command(script, conda, "distrun").words.front() == in_conda + "/python");
   CHECK(resolve_command(script, conda, bin + "/distrun").words.front() == bin + "/python");
+  conda["PATH"] = bin + ":" + in_conda;
+  CHECK(resolve_command(script, conda, "distrun").words.front() == bin + "/python");
+  conda["PATH"] = in_conda + ":" + bin;
+  CHECK(resolve_command(script, conda, "distrun").words.front() == in_conda + "/python");
   conda["CONDA_DEFAULT_ENV"] = "base";
   CHECK(resolve_command(script, conda, "distrun").words.front() == bin + "/python");
   const Options module = parsed({"-m", "pkg", "a"});
