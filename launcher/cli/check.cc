@@ -77,8 +77,13 @@ std::string machine_text(const Topology& topology) {
 }
 
 std::string as_text(const Topology& topology, const Answer& backends, bool build) {
+  std::vector<std::string> found = libraries();
   std::string out = std::string("distrun ") + kVersion + "\nprogram: " + own_program() +
-                    "\nlibrary: " + (library_path().empty() ? "not found" : library_path()) + "\n";
+                    "\nlibrary: " + (found.empty() ? "not found" : found.front()) + "\n";
+  if (found.size() > 1) {
+    found.erase(found.begin());
+    out += "older installations, not used by this program: " + join(found, " ") + "\n";
+  }
   if (!build) out += "machine:\n" + machine_text(topology);
   out += "backends:\n";
   if (!backends.fault.empty()) return out + "  " + backends.fault + "\n";

@@ -1,16 +1,34 @@
 #include "launcher/cli/paths.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <climits>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLibrary = "libdistrun.so";
+// The last one is the build tree's.
+constexpr std::array<const char*, 5> kLibraryFolders = {"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu",
+                                                        "runtime/api"};
+
+// Zeros where there is no library.
+std::pair<time_t, long> installed_at(const fs::path& root) {
+  for (const char* folder : kLibraryFolders) {
+    struct stat info {};
+    if (::stat((root / folder / kLibrary).c_str(), &info) == 0) return {info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
+  }
+  return {};
+}
 
 // Directories that may hold lib/ or include/: <prefix>, of a wheel <prefix>/lib/pythonX.Y/site-packages/distrun, and
 // <prefix>/distrun where pip had a --target.
@@ -28,6 +46,9 @@ std::vector<fs::path> roots() {
     }
   }
   out.push_back(bin.parent_path() / "distrun");
+  // Several Pythons' installations, and cmake's, have one bin: its program came with the last of them.
+  std::stable_sort(out.begin(), out.end(),
+                   [](const fs::path& a, const fs::path& b) { return installed_at(a) > installed_at(b); });
   return out;
 }
 
@@ -67,10 +88,22 @@ std::string own_program() {
   return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : std::string();
 }
 
+std::vector<std::string> libraries() {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (const fs::path& root : roots()) {
+    for (const char* folder : kLibraryFolders) {
+      const std::string found = fs::canonical(root / folder / kLibrary, error).string();
+      // lib64 may be a link to lib.
+      if (!found.empty() && std::find(out.begin(), out.end(), found) == out.end()) out.push_back(found);
+    }
+  }
+  return out;
+}
+
 std::string library_path() {
-  // The last one is the build tree's.
-  return first_existing({"lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "runtime/api"},
-                        "libdistrun.so");
+  const std::vector<std::string> all = libraries();
+  return all.empty() ? "" : all.front();
 }
 
 // An installation first: a virtual environment may lie inside a source tree, whose headers are another version's.
@@ -94,7 +127,7 @@ Result<std::string> compiler_flags() {
 
 Result<std::string> linker_flags() {
   const std::string library = library_path();
-  if (library.empty()) return not_found("libdistrun.so", "lib, lib64");
+  if (library.empty()) return not_found(kLibrary, "lib, lib64");
   const std::string directory = escaped(fs::path(library).parent_path().string());
   return "-L" + directory + " -Wl,-rpath," + directory + " -ldistrun";
 }

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -403,40 +402,6 @@ def test_a_reader_that_goes_away_ends_the_job() -> None:
     command = f"{shlex.quote(launcher_path())} -np 2 --grace 2 yes | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert done.stdout.split()[-1] == "141"
-
-
-def test_compiler_and_linker_flags_of_an_installation_at_a_path_with_a_space(tmp_path: Path) -> None:
-    prefix = tmp_path / "a (new) place"
-    for name in ("bin/distrun", "lib/libdistrun.so", "include/distrun/distrun.h"):
-        (prefix / name).parent.mkdir(parents=True)
-        (prefix / name).touch()
-    shutil.copy(launcher_path(), prefix / "bin/distrun")
-    done = subprocess.run([prefix / "bin/distrun", "--cflags", "--libs"], capture_output=True, text=True, check=True)
-    expected = [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-ldistrun"]
-    assert shlex.split(done.stdout) == expected
-
-
-@pytest.mark.parametrize(
-    "package", ["distrun", "lib/python3.12/site-packages/distrun", "lib/pypy3.10/site-packages/distrun"]
-)
-def test_flags_of_a_wheel_with_and_without_a_target_of_its_own(tmp_path: Path, package: str) -> None:
-    for name in ("lib/libdistrun.so", "include/distrun/distrun.h"):
-        (tmp_path / package / name).parent.mkdir(parents=True)
-        (tmp_path / package / name).touch()
-    (tmp_path / "bin").mkdir()
-    shutil.copy(launcher_path(), tmp_path / "bin/distrun")
-    done = subprocess.run([tmp_path / "bin/distrun", "--cflags", "--libs"], capture_output=True, text=True, check=True)
-    lib = tmp_path / package / "lib"
-    assert done.stdout.split() == [f"-I{tmp_path / package}/include", f"-L{lib}", f"-Wl,-rpath,{lib}", "-ldistrun"]
-
-
-@pytest.mark.parametrize(("flag", "missing"), [("--cflags", "distrun/distrun.h"), ("--libs", "libdistrun.so")])
-def test_flags_of_an_installation_without_its_parts_are_an_error(tmp_path: Path, flag: str, missing: str) -> None:
-    (tmp_path / "bin").mkdir()
-    shutil.copy(launcher_path(), tmp_path / "bin/distrun")
-    done = subprocess.run([tmp_path / "bin/distrun", flag], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (69, "")
-    assert f"{missing} was not found" in done.stderr and f" {tmp_path}/distrun. " in done.stderr, done.stderr
 
 
 def test_explain_starts_nothing(tmp_path: Path) -> None:
