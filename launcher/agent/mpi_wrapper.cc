@@ -127,9 +127,10 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   Environment environment = given;
   environment.erase("WORLD_SIZE");
   // The others may start as late as the head allows: MPI's launcher hands on the key only once all are there.
-  const auto patience = parse_number(words.front(), 1, kLongestWait);
+  const std::string limit = words.empty() ? "" : words.front();
+  const auto patience = parse_number(limit, 1, kLongestWait);
   if (!patience) {
-    return unusable(quoted(words.front()) +
+    return unusable(quoted(limit) +
                     " is no number of seconds: the distrun that starts this one is of another version; install the "
                     "same version on all hosts");
   }

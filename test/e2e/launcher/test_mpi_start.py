@@ -112,8 +112,9 @@ def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:
     [
         (["1", "127.0.0.1:1"], "the key did not come through MPI's launcher: the deadline passed"),
         (["127.0.0.1:1"], "is of another version; install the same version on all hosts"),
+        ([], "is of another version; install the same version on all hosts"),
     ],
-    ids=["no-key", "other-version"],
+    ids=["no-key", "other-version", "no-word"],
 )
 def test_a_wrapper_waits_as_long_as_it_is_told(words: list[str], text: str) -> None:
     task = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
