@@ -10,11 +10,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
+
+#include "test/support/temporary_file.h"
 
 namespace distrun {
 namespace {
+
+using test::slurp;
 
 class Place {
  public:
@@ -38,12 +41,6 @@ class Place {
   std::string path_;
 };
 
-std::string text_of(const std::string& path) {
-  std::ostringstream out;
-  out << std::ifstream(path).rdbuf();
-  return out.str();
-}
-
 void put_text(const Fd& file) { REQUIRE(::write(file.get(), "new", 3) == 3); }
 
 TEST_CASE("a link and a pipe are written through where nobody else may have made them") {
@@ -53,7 +50,7 @@ TEST_CASE("a link and a pipe are written through where nobody else may have made
   const Folder::Opened opened = Folder(place.path()).open_to_write("link", O_TRUNC);
   REQUIRE(opened.file.valid());
   put_text(opened.file);
-  CHECK(text_of(place.above("target")) == "new");
+  CHECK(slurp(place.above("target")) == "new");
 }
 
 TEST_CASE("where others may write, a link, a pipe and a directory are refused, and what a link leads to stays") {
@@ -68,16 +65,16 @@ TEST_CASE("where others may write, a link, a pipe and a directory are refused, a
     CHECK(opened.refused);
     CHECK_FALSE(opened.file.valid());
   }
-  CHECK(text_of(place.above("target")) == "old text");
+  CHECK(slurp(place.above("target")) == "old text");
   std::ofstream(place.path() + "/plain") << "old text";
   const Folder::Opened cut = folder.open_to_write("plain", O_TRUNC);
   REQUIRE(cut.file.valid());
   put_text(cut.file);
-  CHECK(text_of(place.path() + "/plain") == "new");
+  CHECK(slurp(place.path() + "/plain") == "new");
   const Folder::Opened more = folder.open_to_write("plain", O_APPEND);
   REQUIRE(more.file.valid());
   put_text(more.file);
-  CHECK(text_of(place.path() + "/plain") == "newnew");
+  CHECK(slurp(place.path() + "/plain") == "newnew");
 }
 
 TEST_CASE("a folder whose name is another's meanwhile is still the one that was judged") {
