@@ -1,5 +1,6 @@
 // Ends of a C program where MPI moves the tensors; distrun has initialised it, and finalises it in exit().
-//   gone      the last rank returns from main with its session open; the others wait for it
+//   gone      the last rank returns 4 from main with its session open; the others, which wait for it, are told and end
+//             with 4 too: which of them mpirun names is chance
 //   unclosed  all ranks shut down and do not close
 //   handler   all ranks leave in a handler of exit() that runs after distrun's
 //   child     a child made by fork ends by exit(), in mid-job
@@ -15,6 +16,7 @@
 
 namespace {
 
+constexpr int kGone = 4;
 distrun_session* session = nullptr;
 
 void must(int32_t code) {
@@ -22,7 +24,7 @@ void must(int32_t code) {
   distrun_error error = DISTRUN_INIT(distrun_error);
   distrun_last_error(&error);
   std::fprintf(stderr, "c_exits: %s\n", error.message);
-  std::_Exit(9);
+  std::_Exit(code == DISTRUN_RANK_LOST ? kGone : 9);
 }
 
 void add_up() {
@@ -55,7 +57,7 @@ int main(int argc, char** argv) {
   if (mode == "gone") {
     distrun_world world = DISTRUN_INIT(distrun_world);
     must(distrun_get_world(session, &world));
-    if (world.rank + 1 == world.size) return 4;
+    if (world.rank + 1 == world.size) return kGone;
   }
   if (mode == "child") {
     const pid_t child = ::fork();
