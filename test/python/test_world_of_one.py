@@ -552,6 +552,7 @@ def test_threads_that_never_submitted_are_known(world: None) -> None:
             "GCC 11 or newer.*module unload",
         ),
         ("/lib64/libc.so.6: version `GLIBC_2.34' not found", ("glibc", "2.31"), "glibc 2.34.*here is glibc 2.31"),
+        ("/lib64/libc.so.6: version `GLIBC_2.38' not found", ("glibc", "2.36"), r"glibc 2\.38; here is glibc 2.36"),
         ("Error loading shared library libstdc++.so.6", ("", ""), "glibc 2.34.*here is another C library.*Alpine"),
         ("libsodium.so.23: cannot open shared object file", ("glibc", "2.36"), None),
     ],

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import pathlib
 import platform
+import re
 
 import distrun
 from distrun import _abi
@@ -39,9 +40,12 @@ def library_file() -> pathlib.Path:
 def _cure(error: str) -> str:
     """For what a machine lacks of the libraries that the wheel was built with; pip installs it there all the same."""
     libc, version = platform.libc_ver()
-    if libc != "glibc" or "`GLIBC_" in error:
+    lacks = re.search(r"`GLIBC_([\d.]+)'", error)
+    if libc != "glibc" or lacks:
         here = f"{libc} {version}" if libc else "another C library (musl, as in Alpine?)"
-        return f"It needs glibc 2.34 or newer, as in Debian 12, Ubuntu 22.04 and RHEL 9; here is {here}."
+        # A wheel that was built on a newer machine than the oldest that we serve needs that one's.
+        needs = lacks[1] if lacks and lacks[1] != "2.34" else "2.34 or newer, as in Debian 12, Ubuntu 22.04 and RHEL 9"
+        return f"It needs glibc {needs}; here is {here}."
     if "libstdc++" in error:
         return (
             "It needs the libstdc++ of GCC 11 or newer, and the first one that is found counts: `module unload` an "

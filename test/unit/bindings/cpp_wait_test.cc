@@ -1,5 +1,6 @@
 // Operation's waits of the C++ header above a fake of the C API: what they make of each code.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
 #include <distrun/distrun.hpp>
 #include <stdexcept>
@@ -102,6 +103,55 @@ TEST_CASE("the error of a wait that is over its limit leaves the operation's sco
       distrun::Error);
   CHECK(g_aborts == 1);
   CHECK(g_waits_at_release == 2);
+}
+
+// Both end in another order than they were waited for, as in any scope with several operations in flight.
+TEST_CASE("an operation that nobody has waited for does not hold the error of one that was given up") {
+  g_codes = {GENERATE(DISTRUN_TIMEOUT, DISTRUN_OUT_OF_MEMORY, DISTRUN_INTERNAL)};
+  g_waits = g_waits_at_release = 0;
+  g_done_after = 100;
+  g_aborts = 0;
+  CHECK_THROWS_AS(
+      [] {
+        distrun::Operation first(handle);
+        const distrun::Operation second(handle);
+        first.wait(0.0);
+      }(),
+      distrun::Error);
+  CHECK(g_aborts == 1);
+  CHECK(g_waits_at_release == 2);
+}
+
+namespace {
+
+struct WaitsAtItsEnd {
+  ~WaitsAtItsEnd() {
+    distrun::Operation operation(handle);
+    CHECK_THROWS_AS(operation.wait(1.0), distrun::Error);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("another exception that passes outside of the operation's scope aborts nothing, nor a later one") {
+  g_codes = {DISTRUN_TIMEOUT, DISTRUN_OK, DISTRUN_OK};
+  g_waits = 0;
+  g_done_after = 2;
+  g_aborts = 0;
+  const auto passes = [] {
+    const WaitsAtItsEnd waits;
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
+  CHECK(g_waits == 2);
+  g_done_after = 3;
+  const auto later = [] {
+    const distrun::Operation operation(handle);
+    throw std::runtime_error("of the program, later");
+  };
+  CHECK_THROWS_AS(later(), std::runtime_error);
+  CHECK(g_waits == 3);
+  CHECK(g_aborts == 0);
 }
 
 TEST_CASE("who catches that error within the scope, or waits on, aborts nothing") {

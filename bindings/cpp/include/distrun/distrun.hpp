@@ -79,9 +79,9 @@ constexpr std::int32_t dtype_of() {
 // One operation in flight. The memory it was given must stay valid until wait() has returned, or done() is true where
 // wait() has thrown: until then it still runs. A wait() without a limit throws only when it is done.
 // The destructor waits too, without a limit, so that an exception that passes frees no memory in use: declare the
-// memory first. Where the last wait() was over its limit and an exception passes (its Error, say), the destructor
-// aborts the job before, or that exception would wait for peers that may never come; to go on after a wait with a
-// limit, catch its Error within the operation's scope.
+// memory first. Where the last wait() of an operation that this thread still has was over its limit and an exception
+// passes (its Error, say), the destructor, of another one too, aborts the job before, or that exception would wait for
+// peers that may never come; to go on after a wait with a limit, catch its Error within the operations' scope.
 class Operation {
  public:
   Operation() = default;
@@ -95,11 +95,12 @@ class Operation {
   }
   ~Operation() {
     if (handle_ != nullptr && !done()) {
-      if (gave_up_ && std::uncaught_exceptions() > 0) {
+      if (given_up().operations > 0 && std::uncaught_exceptions() > given_up().passing) {
         (void)distrun_abort(distrun_current(), "an exception after a wait for an operation that was over its limit");
       }
       (void)code_of_wait(-1.0);
     }
+    set_gave_up(false);
     distrun_release(handle_);
   }
 
@@ -107,7 +108,7 @@ class Operation {
   // itself fails.
   void wait(double seconds = -1.0) {
     const std::int32_t code = code_of_wait(seconds);
-    gave_up_ = code == DISTRUN_TIMEOUT;
+    set_gave_up(code != DISTRUN_OK && !done());
     detail::check(code);
   }
   [[nodiscard]] bool done() const { return distrun_poll(handle_) == 1; }
@@ -136,6 +137,23 @@ class Operation {
     }
     // By now the operation may have a result of its own.
     return may_be_of_the_wait(code) && done() ? distrun_wait(handle_, 0.0) : code;
+  }
+
+  // What the calling thread has given up and has still. An exception that was passing already is not the wait's.
+  struct GivenUp {
+    int operations = 0;
+    int passing = 0;  // exceptions, when the last one was given up
+  };
+  static GivenUp& given_up() noexcept {
+    static thread_local GivenUp here;
+    return here;
+  }
+  void set_gave_up(bool now) noexcept {
+    GivenUp& here = given_up();
+    if (now) here.passing = std::uncaught_exceptions();
+    // Not below 0: what another thread gave up may end here.
+    here.operations = std::max(here.operations + (now ? 1 : 0) - (gave_up_ ? 1 : 0), 0);
+    gave_up_ = now;
   }
 
   distrun_handle* handle_ = nullptr;
