@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -131,6 +132,23 @@ def test_a_wrapper_waits_as_long_as_it_is_told(words: list[str], text: str) -> N
     os.close(silent)
     os.close(writer)
     assert done.returncode == 69 and text in done.stderr, done.stderr
+
+
+def test_a_wrapper_waits_as_long_for_the_key_that_another_one_shares() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        number = theirs.fileno()
+        done = subprocess.run(
+            [launcher_path(), "agent", "--mpi", "1", "--key-by-pmi", "127.0.0.1:1"],
+            env={"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "PMI_FD": str(number)},
+            pass_fds=[number],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=25,
+        )
+    late = "the key did not come through MPI's launcher: the deadline passed"
+    assert done.returncode == 69 and late in done.stderr, done.stderr
 
 
 @pytest.fixture
