@@ -95,9 +95,13 @@ std::vector<std::string> take_host_own(JobCommon& common, const Environment& own
   };
   std::vector<std::string> out;
   for (const std::string& name : common.host_own) {
+    const auto found = own.find(name);
+    if (!names_folder(name)) {
+      if (found != own.end()) common.environment[name] = found->second;
+      continue;
+    }
     const std::string folder = value_of(common.environment, name);
     if (!folder.empty() && is_here(folder)) continue;
-    const auto found = own.find(name);
     const bool use = found != own.end() && (folder.empty() || is_here(found->second));
     if (!folder.empty()) {
       common.environment.erase(name);

@@ -20,8 +20,8 @@ Program find_program(const JobCommon& common, const std::string& host);
 // The same of JobCommon::server.
 Program find_server(const JobCommon& common, const std::string& host);
 
-// Gives the ranks what this host's own environment says of it. A folder that another host has named counts if it is
-// here too. Returns where it is not, for people.
+// Gives the ranks what this host's own environment says of it; where that says nothing, they have what the head has
+// left them. A folder that another host has named counts if it is here too. Returns where it is not, for people.
 std::vector<std::string> take_host_own(JobCommon& common, const Environment& own);
 
 // Free ports of this host, each held by a socket that is bound but never listens. With SO_REUSEADDR on both sides a

@@ -86,10 +86,12 @@ void Job::prepare(Agent& agent) {
   order.probe = config_.several_machines;
   order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
   order.common = config_.common;
-  if (agent.handle.remote && !agent.handle.own_host) {
-    order.common.host_own = config_.plan.base.host_own;
-    for (const std::string& name : order.common.host_own) {
-      if (!names_folder(name)) order.common.environment.erase(name);
+  if (agent.handle.remote) {
+    // On this very host all is as here, but for the devices that MPI's launcher may have given each of its tasks.
+    for (const std::string& name : config_.plan.base.host_own) {
+      if (agent.handle.own_host && !names_devices(name)) continue;
+      order.common.host_own.push_back(name);
+      if (!agent.handle.own_host && !names_folder(name)) order.common.environment.erase(name);
     }
   }
   agent.handle.pipe.send(static_cast<std::uint8_t>(ToAgent::kPrepare), encode(order));

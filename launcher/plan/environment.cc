@@ -29,12 +29,14 @@ constexpr std::array<std::string_view, 12> kOuterNames = {
 
 // The account, which may be another one on another host.
 constexpr std::array<std::string_view, 5> kAccountOwn = {"HOME", "USER", "LOGNAME", "SHELL", "MAIL"};
-// True on one host only, or good for nothing elsewhere.
-constexpr std::array<std::string_view, 37> kHostOwn = {
-    // The host. Its GPUs have UUIDs of their own, and a scheduler may have given it other ones.
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "HABANA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE",
-    "SLURMD_NODENAME",
+// The host's GPUs have UUIDs of their own, and a scheduler may have given it other ones.
+constexpr std::array<std::string_view, 7> kDevices = {
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",  "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",   "ZE_AFFINITY_MASK",       "HABANA_VISIBLE_DEVICES"};
+// As these, true on one host only, or good for nothing elsewhere.
+constexpr std::array<std::string_view, 30> kHostOwn = {
+    // The host.
+    "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
     // The session: sockets, displays and terminals.
     "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
     "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
@@ -70,7 +72,9 @@ bool names_outer_rank(std::string_view name) {
 
 bool names_folder(std::string_view name) { return name == "TMPDIR" || name == "TMP" || name == "TEMP"; }
 
-bool names_one_host(std::string_view name) { return contains(kHostOwn, name); }
+bool names_devices(std::string_view name) { return contains(kDevices, name); }
+
+bool names_one_host(std::string_view name) { return names_devices(name) || contains(kHostOwn, name); }
 
 bool valid_variable_name(std::string_view name) {
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
@@ -95,6 +99,7 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
     if (request.mode != EnvMode::kAll && kept(name, request.mode, false)) out.host_own.emplace_back(name);
   };
   std::for_each(kAccountOwn.begin(), kAccountOwn.end(), stays);
+  std::for_each(kDevices.begin(), kDevices.end(), stays);
   std::for_each(kHostOwn.begin(), kHostOwn.end(), stays);
   const auto give = [&out](const std::string& name, const std::string& value, const char* why) {
     out.variables[name] = value;

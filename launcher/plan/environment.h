@@ -62,6 +62,9 @@ bool names_outer_rank(std::string_view name);
 // Of a folder for temporary files, which all hosts may have, or this one alone.
 bool names_folder(std::string_view name);
 
+// Of the GPUs and the like that a process may use; a scheduler may give each task its own.
+bool names_devices(std::string_view name);
+
 // True for variables that say something about one host or a session there (about the account: not here).
 bool names_one_host(std::string_view name);
 

@@ -98,6 +98,23 @@ def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> 
     assert (tmp_path / "seen").read_text() == ":7\n"
 
 
+def test_devices_that_srun_gave_a_task_are_its_own(tmp_path: Path) -> None:
+    """Also on the head's host, which may have all of them."""
+    given = STARTS.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank CUDA_VISIBLE_DEVICES=$rank")
+    apart = given.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
+    own = {"CUDA_VISIBLE_DEVICES": "0,1", "ZE_AFFINITY_MASK": "2,3"}
+    look = "echo $RANK $CUDA_VISIBLE_DEVICES ${ZE_AFFINITY_MASK-none}"
+    two = ("--network", "lo", "-H", "localhost:1,other:1")
+    for mpirun, options, ranks in (
+        (given, (), ["0 0 2,3", "1 1 2,3"]),
+        (given, ("-x", "CUDA_VISIBLE_DEVICES"), ["0 0,1 2,3", "1 0,1 2,3"]),
+        (apart, two, ["0 0 2,3", "1 1 none"]),
+    ):
+        done = run_with(tmp_path, mpirun, options=options, script=look, **own)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == [f"[{rank[0]}] {rank}" for rank in ranks], done.stderr
+
+
 def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:
     """The key comes once all hosts are there, and one may be late by as much as --start-timeout allows."""
     words = f"printf '%s\\n' \"$@\" >{tmp_path}/words\n"
