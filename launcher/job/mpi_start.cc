@@ -75,7 +75,7 @@ Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
   std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request.patience).count())};
   if (shares_key_by_pmi(request.starter)) words.emplace_back(kKeyByPmi);
   words.insert(words.end(), addresses_.begin(), addresses_.end());
-  auto argv = mpi_argv(request.starter, request.assignment, wrapper_command(own_binary(), words));
+  auto argv = mpi_argv(request.starter, request.assignment, request.environment, wrapper_command(own_binary(), words));
   if (!argv.ok()) return argv.status();
   const auto program = find_in_path(argv->front(), request.environment);
   if (!program) {

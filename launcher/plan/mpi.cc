@@ -4,6 +4,7 @@
 #include <array>
 
 #include "launcher/plan/environment.h"
+#include "launcher/plan/slurm.h"
 #include "launcher/plan/text.h"
 
 namespace distrun::launcher {
@@ -51,7 +52,18 @@ std::vector<std::string> hydra_argv(const Assignment& assignment) {
           "-bind-to",      "none"};
 }
 
-Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assignment& assignment) {
+Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assignment& assignment,
+                                           const Environment& environment) {
+  const auto component = component_of(environment, assignment.hosts);
+  if (!component.ok()) return component.status();
+  if (!*component) {
+    return Status(Errc::kInvalidArgument,
+                  "--mpi=" + plugin +
+                      " starts ranks in one component of a heterogeneous Slurm job, and none has all of " +
+                      shortened(join(assignment.hosts, ",")) +
+                      "; write -H with hosts of one (SLURM_JOB_NODELIST_HET_GROUP_0, ...), or leave --mpi out if the "
+                      "program itself does not use MPI");
+  }
   const std::vector<int> counts = ranks_of_hosts(assignment);
   if (std::any_of(counts.begin(), counts.end(), [&](int count) { return count != counts.front(); })) {
     return Status(Errc::kInvalidArgument,
@@ -71,6 +83,8 @@ Result<std::vector<std::string>> srun_argv(const std::string& plugin, const Assi
                                   "--nodes=" + std::to_string(assignment.hosts.size()),
                                   "--ntasks=" + std::to_string(assignment.places.size()),
                                   "--ntasks-per-node=" + std::to_string(counts.front())};
+  // By itself it takes the first one.
+  if (**component > 0) out.push_back("--het-group=" + std::to_string(**component));
   if (assignment.oversubscribed) out.emplace_back("--overcommit");
   return out;
 }
@@ -86,7 +100,7 @@ std::optional<MpiStarter> parse_mpi_starter(std::string_view text) {
 }
 
 Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
-                                          const std::vector<std::string>& wrapper) {
+                                          const Environment& environment, const std::vector<std::string>& wrapper) {
   for (std::size_t i = 0; i < assignment.hosts.size(); ++i) {
     const std::string& user = assignment.users[i];
     if (user.empty() && assignment.hosts[i].find(':') == std::string::npos) continue;
@@ -98,7 +112,7 @@ Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& 
   auto argv = starter == MpiStarter::kMpirun ? Argv(mpirun_argv(assignment))
               : starter == MpiStarter::kHydra
                   ? Argv(hydra_argv(assignment))
-                  : srun_argv(starter == MpiStarter::kSrunPmix ? "pmix" : "pmi2", assignment);
+                  : srun_argv(starter == MpiStarter::kSrunPmix ? "pmix" : "pmi2", assignment, environment);
   if (argv.ok()) argv->insert(argv->end(), wrapper.begin(), wrapper.end());
   return argv;
 }

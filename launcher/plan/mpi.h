@@ -19,9 +19,9 @@ enum class MpiStarter { kMpirun, kHydra, kSrunPmix, kSrunPmi2 };
 std::optional<MpiStarter> parse_mpi_starter(std::string_view text);
 
 // The command that starts `wrapper` (words) once for each rank, in the order of the ranks, and gives each its standard
-// input. An error names what that launcher cannot do.
+// input. `environment` is that launcher's. An error names what it cannot do.
 Result<std::vector<std::string>> mpi_argv(MpiStarter starter, const Assignment& assignment,
-                                          const std::vector<std::string>& wrapper);
+                                          const Environment& environment, const std::vector<std::string>& wrapper);
 
 // Whether it gives its standard input to rank 0 only. The wrapper there then shares the key through PMI.
 bool shares_key_by_pmi(MpiStarter starter);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string_view>
 
 #include "launcher/plan/environment.h"
@@ -260,6 +261,20 @@ Result<std::optional<Allocation>> slurm_allocation(const Environment& environmen
   }
   out.hosts = merge_same_names(std::move(out.hosts));
   return std::optional<Allocation>(std::move(out));
+}
+
+Result<std::optional<int>> component_of(const Environment& environment, const std::vector<std::string>& hosts) {
+  const std::vector<std::string> components = suffixes(environment);
+  if (components.size() == 1) return std::optional<int>(0);
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const std::string variable = "SLURM_JOB_NODELIST" + components[i];
+    const auto names = parse_hostlist(value_of(environment, variable), variable);
+    if (!names.ok()) return names.status();
+    const std::set<std::string> own(names->begin(), names->end());
+    const bool all = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return own.contains(host); });
+    if (all) return std::optional<int>(static_cast<int>(i));
+  }
+  return std::optional<int>();
 }
 
 Environment environment_of_steps(const Environment& environment) {

@@ -15,4 +15,8 @@ Environment environment_of_steps(const Environment& environment);
 
 Result<std::optional<Allocation>> slurm_allocation(const Environment& environment);
 
+// The first component of a heterogeneous job that has all of these hosts, as srun's --het-group counts; 0 too where the
+// job is none. Nothing where no component has all.
+Result<std::optional<int>> component_of(const Environment& environment, const std::vector<std::string>& hosts);
+
 }  // namespace distrun::launcher

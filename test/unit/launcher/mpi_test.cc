@@ -16,7 +16,7 @@ Assignment four_on_two() {
 }
 
 std::string text(MpiStarter starter, const Assignment& assignment) {
-  const auto argv = mpi_argv(starter, assignment, {"wrapper", "10.0.0.1:7"});
+  const auto argv = mpi_argv(starter, assignment, {}, {"wrapper", "10.0.0.1:7"});
   INFO((argv.ok() ? "" : argv.status().message()));
   REQUIRE(argv.ok());
   return join(*argv, " ");
@@ -45,16 +45,37 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
 TEST_CASE("what MPI's launcher cannot do is refused", "[launcher]") {
   Assignment uneven = four_on_two();
   uneven.places.pop_back();
-  CHECK_FALSE(mpi_argv(MpiStarter::kSrunPmix, uneven, {}).ok());
-  CHECK(mpi_argv(MpiStarter::kMpirun, uneven, {}).ok());
+  CHECK_FALSE(mpi_argv(MpiStarter::kSrunPmix, uneven, {}, {}).ok());
+  CHECK(mpi_argv(MpiStarter::kMpirun, uneven, {}, {}).ok());
   Assignment named = four_on_two();
   named.users[1] = "me";
-  CHECK(mpi_argv(MpiStarter::kMpirun, named, {}).status().message().find("me@h2") != std::string::npos);
+  CHECK(mpi_argv(MpiStarter::kMpirun, named, {}, {}).status().message().find("me@h2") != std::string::npos);
   CHECK(parse_mpi_starter("pmix") == MpiStarter::kSrunPmix);
   CHECK(parse_mpi_starter("hydra") == MpiStarter::kHydra);
   CHECK_FALSE(parse_mpi_starter("mpich"));
   CHECK(shares_key_by_pmi(MpiStarter::kHydra));
   CHECK_FALSE(shares_key_by_pmi(MpiStarter::kMpirun));
+}
+
+TEST_CASE("srun starts ranks in the one component of a heterogeneous job that has their hosts", "[launcher]") {
+  const Environment job = {{"SLURM_HET_SIZE", "3"},
+                           {"SLURM_JOB_NODELIST_HET_GROUP_0", "h[1,3]"},
+                           {"SLURM_JOB_NODELIST_HET_GROUP_1", "h[1-2]"},
+                           {"SLURM_JOB_NODELIST_HET_GROUP_2", "h[4-5]"}};
+  const auto srun = [&job](const std::string& hosts) {
+    const auto argv = mpi_argv(MpiStarter::kSrunPmix, *assign({.hosts = *parse_hosts(hosts)}), job, {"wrapper"});
+    return argv.ok() ? join(*argv, " ") : argv.status().message();
+  };
+  CHECK(srun("h1:2,h3:2").ends_with(" --ntasks-per-node=2 wrapper"));
+  CHECK(srun("h1:2,h2:2").ends_with(" --het-group=1 wrapper"));
+  CHECK(srun("h5:4").ends_with(" --het-group=2 wrapper"));
+  const std::string refused = srun("h1:1,h2:1,h4:1");
+  CHECK(
+      refused.starts_with("--mpi=pmix starts ranks in one component of a heterogeneous Slurm job, and none has all "
+                          "of h1,h2,h4; write -H with hosts of one "));
+  CHECK(mpi_argv(MpiStarter::kMpirun, four_on_two(), job, {}).ok());
+  const Environment broken = {{"SLURM_HET_SIZE", "2"}, {"SLURM_JOB_NODELIST_HET_GROUP_0", "h["}};
+  CHECK_FALSE(mpi_argv(MpiStarter::kSrunPmix, four_on_two(), broken, {}).ok());
 }
 
 TEST_CASE("each rank gets an agent of its own, and stays where it is", "[launcher]") {
