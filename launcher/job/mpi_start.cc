@@ -178,11 +178,10 @@ std::unique_ptr<AgentSpawner> MpiStart::spawner() {
   auto out = std::make_unique<WrapperSpawner>();
   for (auto& [rank, socket] : wrappers_) {
     const std::string& host = hosts_[static_cast<std::size_t>(rank)];
-    AgentHandle handle{.process = {},
-                       .pipe = FramePipe(std::move(socket)),
-                       .errors = {},
-                       .remote = true,
-                       .own_host = names_this_machine(host, "", own_names_)};
+    // A name that only MPI's launcher knows for one of this machine's has its ranks here all the same.
+    const bool here = names_this_machine(host, "", own_names_) || net::ends_share_address(socket->fd());
+    AgentHandle handle{
+        .process = {}, .pipe = FramePipe(std::move(socket)), .errors = {}, .remote = true, .own_host = here};
     // Somebody must read what MPI's launcher prints, or it would stand still.
     if (rank == 0) handle.errors = std::move(errors_);
     out->handles[host].push_back(std::move(handle));

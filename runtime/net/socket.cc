@@ -367,6 +367,13 @@ Result<std::string> local_host_towards(const Address& remote) {
   return error;
 }
 
+bool ends_share_address(int fd) {
+  SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
+  if (::getpeername(fd, remote.get(), &remote.size) != 0) return false;
+  const std::string host = numeric(remote).host;
+  return !host.empty() && host == local_host_of(fd);
+}
+
 std::string remote_text(int fd) {
   SocketAddress remote{.storage = {}, .size = sizeof(sockaddr_storage)};
   if (::getpeername(fd, remote.get(), &remote.size) != 0) return "a process that has gone";

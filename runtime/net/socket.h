@@ -52,6 +52,8 @@ void set_host_timeout(int fd, double seconds);
 // The numeric address of the interface through which `remote` (TCP) is reached. Sends nothing.
 Result<std::string> local_host_towards(const Address& remote);
 
+// Both ends have one address, as where a process connects to an interface of its own machine; a unix socket has none.
+bool ends_share_address(int fd);
 int unix_peer_pid(int fd);          // 0 when the kernel does not know
 std::string local_host_of(int fd);  // this side's numeric address, "" for unix
 std::string remote_text(int fd);    // the other side for a log line: "10.0.0.7:4242" or "a local process (pid 12)"

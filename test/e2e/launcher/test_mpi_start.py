@@ -6,7 +6,10 @@ import os
 import re
 import socket
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,9 +27,43 @@ for rank in 0 1; do
 done
 wait
 """
-# The same on two hosts of one rank each, which are both this machine.
-APART = STARTS.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
+TWO_HOSTS = ("--network", "lo", "-H", "localhost:1,other:1")
 BANNER = "echo 'Permission denied to all but staff. Idle sessions are timed out after 10 min.' >&2; sleep 2"
+
+
+def apart(mpirun: str) -> str:
+    """The same on two hosts of one rank each, which are both this machine."""
+    return mpirun.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
+
+
+def forward(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def two_machines(mpirun: str, folder: Path) -> Iterator[str]:
+    """The same on two hosts, where the wrapper of rank 1 comes to the head from an address that the head's is not."""
+
+    def relay() -> None:
+        with suppress(OSError), ExitStack() as stack:
+            near = stack.enter_context(door.accept()[0])
+            head = ("127.0.0.1", int((folder / "head").read_text()))
+            far = stack.enter_context(socket.create_connection(head, source_address=("127.0.0.2", 0)))
+            back = threading.Thread(target=forward, args=(far, near))
+            back.start()
+            forward(near, far)
+            back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=relay, daemon=True).start()
+        through = f'"$1" "$2" "$3" "$4" "$5" 127.0.0.1:{door.getsockname()[1]}'
+        yield apart(mpirun).replace(
+            "rank in 0 1; do\n",
+            f"rank in 0 1; do\n  [ $rank = 0 ] || {{ echo ${{6##*:}} >{folder}/head; set -- {through}; }}\n",
+        )
 
 
 def run_with(
@@ -76,7 +113,7 @@ def test_what_the_shell_has_left_of_torchrun_contradicts_nothing(tmp_path: Path)
 def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> None:
     """Without --mpi they are asked for their GPUs."""
     job = {**HET, "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1"}
-    done = run_with(tmp_path, APART, options=("--network", "lo"), **job)
+    done = run_with(tmp_path, apart(STARTS), options=("--network", "lo"), **job)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] rank 0", "[1] rank 1"], done.stderr
     assert "as -H here:1,other:1 would give" in done.stderr and "--mpi asks no host for its GPUs" in done.stderr
@@ -85,11 +122,11 @@ def test_hosts_of_which_slurm_tells_no_gpus_have_their_tasks(tmp_path: Path) -> 
 def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> None:
     """MPI's launcher hands on its variables to all hosts, and these count for a host's own there."""
     seen = f"echo ${{DISPLAY-none}} >{tmp_path}/seen\n"
-    there = APART.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank XDG_RUNTIME_DIR=there")
+    there = STARTS.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank XDG_RUNTIME_DIR=there")
     own = {"DISPLAY": ":7", "XDG_RUNTIME_DIR": "here"}
     look = "echo $RANK ${DISPLAY-none} $XDG_RUNTIME_DIR"
-    two = ("--network", "lo", "-H", "localhost:1,other:1")
-    done = run_with(tmp_path, seen + there, options=two, script=look, **own)
+    with two_machines(seen + there, tmp_path) as mpirun:
+        done = run_with(tmp_path, mpirun, options=TWO_HOSTS, script=look, **own)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] 0 :7 here", "[1] 1 none there"], done.stderr
     assert (tmp_path / "seen").read_text() == "none\n"
@@ -98,21 +135,30 @@ def test_what_is_true_on_this_host_only_stays_with_its_ranks(tmp_path: Path) -> 
     assert (tmp_path / "seen").read_text() == ":7\n"
 
 
+def test_a_host_by_a_name_that_distrun_does_not_know_for_this_one_s(tmp_path: Path) -> None:
+    """Open MPI may, and starts the wrappers here without ssh."""
+    own = {"CUDA_VISIBLE_DEVICES": "2,3", "DISPLAY": ":7"}
+    look = "echo $RANK $CUDA_VISIBLE_DEVICES $DISPLAY"
+    options = ("--network", "lo", "-H", "this-one-on-ib:2")
+    done = run_with(tmp_path, STARTS, options=options, script=look, **own)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 0 2,3 :7", "[1] 1 2,3 :7"], done.stderr
+
+
 def test_devices_that_srun_gave_a_task_are_its_own(tmp_path: Path) -> None:
     """Also on the head's host, which may have all of them."""
     given = STARTS.replace(" PMIX_RANK=$rank", " PMIX_RANK=$rank CUDA_VISIBLE_DEVICES=$rank")
-    apart = given.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1").replace("LOCAL_RANK=$rank", "LOCAL_RANK=0")
     own = {"CUDA_VISIBLE_DEVICES": "0,1", "ZE_AFFINITY_MASK": "2,3"}
     look = "echo $RANK $CUDA_VISIBLE_DEVICES ${ZE_AFFINITY_MASK-none}"
-    two = ("--network", "lo", "-H", "localhost:1,other:1")
-    for mpirun, options, ranks in (
-        (given, (), ["0 0 2,3", "1 1 2,3"]),
-        (given, ("-x", "CUDA_VISIBLE_DEVICES"), ["0 0,1 2,3", "1 0,1 2,3"]),
-        (apart, two, ["0 0 2,3", "1 1 none"]),
-    ):
-        done = run_with(tmp_path, mpirun, options=options, script=look, **own)
-        assert done.returncode == 0, done.stderr
-        assert sorted(done.stdout.splitlines()) == [f"[{rank[0]}] {rank}" for rank in ranks], done.stderr
+    with two_machines(given, tmp_path) as elsewhere:
+        for mpirun, options, ranks in (
+            (given, (), ["0 0 2,3", "1 1 2,3"]),
+            (given, ("-x", "CUDA_VISIBLE_DEVICES"), ["0 0,1 2,3", "1 0,1 2,3"]),
+            (elsewhere, TWO_HOSTS, ["0 0 2,3", "1 1 none"]),
+        ):
+            done = run_with(tmp_path, mpirun, options=options, script=look, **own)
+            assert done.returncode == 0, done.stderr
+            assert sorted(done.stdout.splitlines()) == [f"[{rank[0]}] {rank}" for rank in ranks], done.stderr
 
 
 def test_wrappers_are_told_how_long_the_launcher_waits(tmp_path: Path) -> None:

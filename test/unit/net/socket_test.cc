@@ -121,6 +121,30 @@ TEST_CASE("a listener on all addresses takes both families and tells its port", 
   CHECK_FALSE(listen_stream(everywhere).ok());  // taken
 }
 
+TEST_CASE("a connection to an address of this machine has it at both ends", "[socket]") {
+  Address everywhere{.host = "*"};
+  const auto listener = listen_stream(everywhere);
+  REQUIRE(listener.ok());
+  const auto shared = [&](const char* host) {
+    const auto near = connect_stream({.host = host, .port = everywhere.port}, deadline_after(30));
+    REQUIRE(near.ok());
+    REQUIRE(wait_ready(listener->get(), POLLIN, deadline_after(30)).ok());
+    const auto far = accept_stream(listener->get());
+    REQUIRE(far.ok());
+    CHECK(ends_share_address(near->get()) == ends_share_address(far->get()));
+    return ends_share_address(far->get());
+  };
+  CHECK(shared("127.0.0.1"));
+  CHECK_FALSE(shared("127.0.0.2"));  // lo has it by its net alone, and is 127.0.0.1 at the other end
+  Address v6{.host = "::1"};
+  if (listen_stream(v6).ok()) CHECK(shared("::1"));
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  CHECK_FALSE(ends_share_address(ends[0]));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_CASE("connecting in two steps does not wait", "[socket]") {
   Address address{.host = "127.0.0.1"};
   auto listener = listen_stream(address);
