@@ -36,6 +36,7 @@ class Communicator {
   bool close();
 
   [[nodiscard]] NcclComm get() const { return comm_; }
+  [[nodiscard]] const NcclApi& nccl() const { return nccl_; }
 
  private:
   Result<bool> exchange_id();

@@ -18,9 +18,10 @@ std::byte* output_of(const distrun_backend_segment& segment) { return static_cas
 
 }  // namespace
 
-Flight::Flight(Gpu& gpu, const distrun_backend_operation& operation, std::size_t members, std::size_t index)
+Flight::Flight(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
+               std::size_t index)
     : gpu_(gpu),
-      nccl_(gpu.nccl()),
+      nccl_(nccl),
       operation_(operation),
       members_(members),
       index_(index),
@@ -87,7 +88,7 @@ Status Flight::allreduce() {
       from += segment.count * plan_.wire.bytes;
     }
   }
-  return check(nccl_.all_reduce(in, out, total, plan_.wire.type, plan_.op, comm_, gpu_.stream()), "ncclAllReduce");
+  return check(nccl_.all_reduce(in, out, total, plan_.type, plan_.op, comm_, gpu_.stream()), "ncclAllReduce");
 }
 
 Status Flight::reducescatter() {
@@ -98,7 +99,7 @@ Status Flight::reducescatter() {
   std::byte* out = plan_.wire.converts ? buffer_ + segment.count * plan_.wire.bytes : output_of(segment);
   if (plan_.unpacks) outputs_.push_back({.from = out, .to = segment.output, .count = operation_.counts[index_]});
   if (!all_equal(operation_.counts, members_)) return reduce_parts(in, out);
-  return check(nccl_.reduce_scatter(in, out, operation_.counts[0], plan_.wire.type, plan_.op, comm_, gpu_.stream()),
+  return check(nccl_.reduce_scatter(in, out, operation_.counts[0], plan_.type, plan_.op, comm_, gpu_.stream()),
                "ncclReduceScatter");
 }
 
@@ -110,9 +111,8 @@ Status Flight::reduce_parts(const std::byte* in, std::byte* out) {
     const std::uint64_t count = operation_.counts[member];
     if (count == 0) continue;
     std::byte* to = member == index_ ? out : nullptr;
-    status =
-        check(nccl_.reduce(in, to, count, plan_.wire.type, plan_.op, static_cast<int>(member), comm_, gpu_.stream()),
-              "ncclReduce");
+    status = check(nccl_.reduce(in, to, count, plan_.type, plan_.op, static_cast<int>(member), comm_, gpu_.stream()),
+                   "ncclReduce");
     in += count * plan_.wire.bytes;
   }
   return grouped(status);

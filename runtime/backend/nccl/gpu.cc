@@ -39,8 +39,8 @@ Batch take_batch(std::span<const Piece>& pieces, const kernels::Finish& how) {
 
 }  // namespace
 
-Result<std::unique_ptr<Gpu>> Gpu::open(const Libraries& libraries, int index, const char* image) {
-  std::unique_ptr<Gpu> gpu(new Gpu(libraries, index, image));  // the constructor is private
+Result<std::unique_ptr<Gpu>> Gpu::open(const CudaApi& cuda, int index, const char* image) {
+  std::unique_ptr<Gpu> gpu(new Gpu(cuda, index, image));  // the constructor is private
   DISTRUN_RETURN_IF_ERROR(gpu->set_up());
   return gpu;
 }

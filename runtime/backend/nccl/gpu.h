@@ -21,10 +21,11 @@
 
 #include "runtime/backend/kernels/kernels.h"
 #include "runtime/backend/nccl/batch.h"
-#include "runtime/backend/nccl/libraries.h"
-#include "runtime/backend/nccl/plan.h"
+#include "runtime/backend/nccl/cuda_api.h"
+#include "runtime/backend/nccl/wire_type.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/fork_guard.h"
+#include "runtime/base/status.h"
 
 namespace distrun::backend::nccl_plugin {
 
@@ -54,16 +55,15 @@ class Current {
 
 class Gpu {
  public:
-  // `libraries` and `image` (PTX that ends with a zero byte) outlive the GPU.
-  static Result<std::unique_ptr<Gpu>> open(const Libraries& libraries, int index, const char* image);
+  // `cuda` and `image` (PTX that ends with a zero byte) outlive the GPU.
+  static Result<std::unique_ptr<Gpu>> open(const CudaApi& cuda, int index, const char* image);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
   [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] Current current() const { return {libraries_.cuda, context_}; }
+  [[nodiscard]] Current current() const { return {cuda_, context_}; }
   [[nodiscard]] CuStream stream() const { return stream_; }
-  [[nodiscard]] const NcclApi& nccl() const { return libraries_.nccl; }
 
   Result<std::unique_ptr<Mark>> mark(CuStream callers);
   void unmark(std::unique_ptr<Mark> mark);
@@ -93,15 +93,13 @@ class Gpu {
   void hush() const;
 
  private:
-  Gpu(const Libraries& libraries, int index, const char* image)
-      : libraries_(libraries), cuda_(libraries.cuda), index_(index), image_(image) {}
+  Gpu(const CudaApi& cuda, int index, const char* image) : cuda_(cuda), index_(index), image_(image) {}
   Status set_up();
   Status load_kernels();
   Status fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element);
   Result<CuEvent> take_event();
   [[nodiscard]] Status check(CuResult code, const char* call) const;
 
-  const Libraries& libraries_;
   const CudaApi& cuda_;
   const int index_;
   const char* const image_;

@@ -1,11 +1,19 @@
 #include "runtime/backend/nccl/kernel_image.h"
 
-// DISTRUN_NCCL_PTX is the file that CMake has nvcc write.
+extern "C" const char kDistrunKernels[];
+
+// DISTRUN_KERNELS_PTX is the file that CMake has nvcc write.
 asm(".section .rodata\n"
-    ".global kNcclKernels\n"
-    ".hidden kNcclKernels\n"
-    "kNcclKernels:\n"
-    ".incbin \"" DISTRUN_NCCL_PTX
+    ".global kDistrunKernels\n"
+    ".hidden kDistrunKernels\n"
+    "kDistrunKernels:\n"
+    ".incbin \"" DISTRUN_KERNELS_PTX
     "\"\n"
     ".byte 0\n"
     ".previous\n");
+
+namespace distrun::backend::nccl_plugin {
+
+const char* kernel_image() { return kDistrunKernels; }
+
+}  // namespace distrun::backend::nccl_plugin

@@ -190,7 +190,8 @@ Lane::Next Lane::step(Job& job) {
 Lane::Next Lane::launch(Job& job) {
   Party& party = *job.party;
   const auto members = static_cast<std::size_t>(party.spec.members);
-  job.flight = std::make_unique<Flight>(*gpu_, *job.operation, members, static_cast<std::size_t>(party.spec.index));
+  job.flight = std::make_unique<Flight>(*gpu_, party.communicator.nccl(), *job.operation, members,
+                                        static_cast<std::size_t>(party.spec.index));
   job.stage = Stage::kTaken;
   if (const Status status = job.flight->start(party.communicator.get()); !status.ok()) fail(party, status);
   return step(job);

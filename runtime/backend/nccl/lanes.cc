@@ -12,7 +12,7 @@ constexpr double kClosingSeconds = 5;
 Result<Lane*> Lanes::lane(int gpu) {
   const MutexLock lock(mutex_);
   if (const auto found = lanes_.find(gpu); found != lanes_.end()) return found->second.get();
-  auto opened = Gpu::open(libraries_, gpu, image_);
+  auto opened = Gpu::open(libraries_.cuda, gpu, image_);
   if (!opened.ok()) return opened.status();
   auto lane = std::make_unique<Lane>(*std::move(opened));
   if (Status started = lane->start_thread(); !started.ok()) return started;

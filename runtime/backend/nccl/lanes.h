@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "runtime/backend/nccl/lane.h"
+#include "runtime/backend/nccl/libraries.h"
 #include "runtime/base/annotations.h"
 
 namespace distrun::backend::nccl_plugin {

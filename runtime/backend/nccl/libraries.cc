@@ -1,48 +1,13 @@
 #include "runtime/backend/nccl/libraries.h"
 
 #include <filesystem>
-#include <string_view>
+
+#include "runtime/backend/nccl/driver.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {
 
-constexpr const char* kDriver = "libcuda.so.1";
 constexpr const char* kNccl = "libnccl.so.2";
-
-// One of these is there where the kernel's side of the driver is: bare metal and containers, WSL, Jetson.
-constexpr const char* kDeviceNodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"};
-
-Status missing(const std::string& why, const char* name, const std::string& cure) {
-  return {Errc::kUnsupported, (why.empty() ? std::string(name) + " not found" : why) + "; " + cure};
-}
-
-Status check_gpu(const Loader& loader) {
-  for (const char* node : kDeviceNodes) {
-    if (loader.exists(node)) return {};
-  }
-  return {Errc::kUnsupported,
-          "no NVIDIA GPU: /dev/nvidiactl is not there; install the NVIDIA driver, or start the container with its GPUs "
-          "(docker: --gpus all)"};
-}
-
-template <class Function>
-void find(const Loader& loader, void* library, const char* symbol, Function*& function, std::string& lost) {
-  function = reinterpret_cast<Function*>(loader.find(library, symbol));
-  if (function == nullptr && lost.empty()) lost = symbol;
-}
-
-Status load_driver(const Loader& loader, CudaApi& cuda) {
-  void* library = loader.open(kDriver, true);
-  if (library == nullptr) library = loader.open(kDriver, false);
-  if (library == nullptr) return missing(loader.why(), kDriver, "install the NVIDIA driver");
-  std::string lost;
-#define DISTRUN_CUDA_FUNCTION(member, symbol, arguments) find(loader, library, #symbol, cuda.member, lost);
-  DISTRUN_CUDA_FUNCTIONS(DISTRUN_CUDA_FUNCTION)
-#undef DISTRUN_CUDA_FUNCTION
-  if (lost.empty()) return {};
-  return {Errc::kUnsupported,
-          std::string(kDriver) + " has no " + lost + "; install a driver of CUDA 11.2 or newer (460 or newer)"};
-}
 
 // A framework that is imported later gets what is opened here, for the name is the same: so its own comes before the
 // system's, which may be older. `why`: of the first that is there and cannot be opened.
@@ -95,9 +60,10 @@ std::vector<std::string> package_paths(const std::string& plugin_file, const std
 }
 
 Result<Libraries> load_libraries(const Loader& loader) {
+  auto driver = load_driver(loader);
+  if (!driver.ok()) return driver.status();
   Libraries libraries;
-  DISTRUN_RETURN_IF_ERROR(check_gpu(loader));
-  DISTRUN_RETURN_IF_ERROR(load_driver(loader, libraries.cuda));
+  libraries.cuda = *driver;
   DISTRUN_RETURN_IF_ERROR(load_nccl(loader, libraries));
   return libraries;
 }

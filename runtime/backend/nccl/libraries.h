@@ -3,11 +3,11 @@
 // its children.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/backend/nccl/cuda_api.h"
+#include "runtime/backend/nccl/loader.h"
 #include "runtime/backend/nccl/nccl_api.h"
 #include "runtime/base/status.h"
 
@@ -19,16 +19,6 @@ struct Libraries {
   int nccl_version = 0;   // as NCCL counts: 22003 is 2.20.3
   std::string nccl_text;  // "NCCL 2.20.3"
 };
-
-// How libraries are looked for; the tests have their own.
-struct Loader {
-  std::function<bool(const char* path)> exists;                     // a file or device node
-  std::function<void*(const std::string& name, bool loaded)> open;  // loaded: only what the process has loaded
-  std::function<void*(void* library, const char* symbol)> find;
-  std::function<std::string()> why;  // of the last open() that found nothing
-  std::string plugin_file;           // that this plug-in is
-};
-Loader system_loader();
 
 // Both stay loaded. An error says what is missing and the cure.
 Result<Libraries> load_libraries(const Loader& loader);

@@ -26,30 +26,28 @@ bool changes_something(const kernels::Finish& finish) { return finish.factor != 
 
 }  // namespace
 
-WireType wire_type(DType dtype) {
+NcclType nccl_type(DType dtype) {
   switch (dtype) {
-    case DType::kU8:
-      return {.type = kNcclUint8, .bytes = 1, .name = "uint8"};
     case DType::kI8:
-      return {.type = kNcclInt8, .bytes = 1, .name = "int8"};
-    case DType::kI16:
-      return {.type = kNcclInt32, .bytes = 4, .converts = true, .name = "int16"};
-    case DType::kI32:
-      return {.type = kNcclInt32, .bytes = 4, .name = "int32"};
-    case DType::kI64:
-      return {.type = kNcclInt64, .bytes = 8, .name = "int64"};
-    case DType::kF16:
-      return {.type = kNcclFloat16, .bytes = 2, .is_float = true, .name = "float16"};
-    case DType::kBF16:
-      return {.type = kNcclBfloat16, .bytes = 2, .is_float = true, .name = "bfloat16"};
-    case DType::kF32:
-      return {.type = kNcclFloat32, .bytes = 4, .is_float = true, .name = "float32"};
-    case DType::kF64:
-      return {.type = kNcclFloat64, .bytes = 8, .is_float = true, .name = "float64"};
+      return kNcclInt8;
+    case DType::kU8:
     case DType::kBool:
-      return {.type = kNcclUint8, .bytes = 1, .converts = true, .name = "bool"};
+      return kNcclUint8;
+    case DType::kI16:
+    case DType::kI32:
+      return kNcclInt32;
+    case DType::kI64:
+      return kNcclInt64;
+    case DType::kF16:
+      return kNcclFloat16;
+    case DType::kBF16:
+      return kNcclBfloat16;
+    case DType::kF32:
+      return kNcclFloat32;
+    case DType::kF64:
+      return kNcclFloat64;
   }
-  return {};
+  return kNcclFloat32;
 }
 
 ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t members, std::size_t index) {
@@ -57,6 +55,7 @@ ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t m
   const ReduceOp reduce = plugin::reduce_of(operation);
   ReducePlan plan;
   plan.wire = wire_type(dtype);
+  plan.type = nccl_type(dtype);
   plan.op = nccl_op(dtype, reduce);
   if (dtype != DType::kBool) {
     plan.prescale = operation.prescale;
@@ -74,12 +73,6 @@ ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t m
   const std::size_t share = scatters && plan.wire.converts ? operation.counts[index] : 0;
   plan.buffer_bytes = (total_count(operation) + share) * plan.wire.bytes;
   return plan;
-}
-
-std::size_t total_count(const distrun_backend_operation& operation) {
-  std::size_t total = 0;
-  for (std::uint64_t i = 0; i < operation.num_segments; ++i) total += operation.segments[i].count;
-  return total;
 }
 
 bool all_equal(const std::uint64_t* counts, std::size_t members) {

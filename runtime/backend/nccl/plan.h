@@ -6,23 +6,18 @@
 #include <cstdint>
 
 #include "runtime/backend/nccl/nccl_api.h"
+#include "runtime/backend/nccl/wire_type.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::nccl_plugin {
 
-// How elements of a dtype are reduced.
-struct WireType {
-  int type = kNcclFloat32;
-  std::size_t bytes = 4;  // of one element
-  bool converts = false;  // NCCL has no such type: our kernels make another one of it and back
-  bool is_float = false;
-  const char* name = "";  // of the kernels
-};
-WireType wire_type(DType dtype);
+// What NCCL reduces elements of a dtype as: what wire_type() makes of them.
+NcclType nccl_type(DType dtype);
 
 // An allreduce or a reducescatter.
 struct ReducePlan {
   WireType wire;
+  int type = kNcclFloat32;
   int op = kNcclSum;
   bool packs = false;            // inputs are copied into the buffer, scaled and converted
   bool unpacks = false;          // a kernel makes the outputs of what was reduced
@@ -32,8 +27,6 @@ struct ReducePlan {
 };
 ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t members, std::size_t index);
 
-// Elements of all segments.
-std::size_t total_count(const distrun_backend_operation& operation);
 bool all_equal(const std::uint64_t* counts, std::size_t members);
 
 }  // namespace distrun::backend::nccl_plugin

@@ -1,6 +1,7 @@
 // The table of the backend `nccl`.
 #include <memory>
 
+#include "runtime/backend/nccl/device_table.h"
 #include "runtime/backend/nccl/group.h"
 #include "runtime/backend/nccl/kernel_image.h"
 #include "runtime/backend/plugin/guest_table.h"
@@ -23,7 +24,7 @@ Result<nccl::Lanes*> lanes() {
   if (only != nullptr) return only;
   auto libraries = nccl::load_libraries(nccl::system_loader());
   if (!libraries.ok()) return libraries.status();
-  only = new nccl::Lanes(*std::move(libraries), kNcclKernels);
+  only = new nccl::Lanes(*std::move(libraries), nccl::kernel_image());
   return only;
 }
 
@@ -55,57 +56,6 @@ std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backen
                           error_size);
 }
 
-std::int32_t mark(std::int32_t device, void* stream, void** out, char* error, std::uint64_t error_size) {
-  auto its = gpu(device);
-  if (!its.ok()) return plugin::answer(its.status(), error, error_size);
-  auto made = (*its)->mark(stream);
-  if (!made.ok()) return plugin::answer(made.status(), error, error_size);
-  *out = (*std::move(made)).release();
-  return DISTRUN_BACKEND_OK;
-}
-
-void unmark(void* given) {
-  std::unique_ptr<nccl::Mark> owned(static_cast<nccl::Mark*>(given));
-  nccl::Gpu* its = owned->gpu;
-  its->unmark(std::move(owned));
-}
-
-std::int32_t allocate(std::int32_t device, std::uint64_t size, const void* element, std::uint64_t element_size,
-                      void** memory, char* error, std::uint64_t error_size) {
-  auto its = gpu(device);
-  if (!its.ok()) return plugin::answer(its.status(), error, error_size);
-  auto made = (*its)->allocate(size, {static_cast<const std::byte*>(element), element_size});
-  if (!made.ok()) return plugin::answer(made.status(), error, error_size);
-  *memory = *made;
-  return DISTRUN_BACKEND_OK;
-}
-
-void release(std::int32_t device, void* memory) {
-  if (auto its = gpu(device); its.ok()) (*its)->release(memory);
-}
-
-std::int32_t stage(std::int32_t device, std::uint64_t size, void** memory, char* error, std::uint64_t error_size) {
-  auto its = gpu(device);
-  if (!its.ok()) return plugin::answer(its.status(), error, error_size);
-  auto made = (*its)->stage(size);
-  if (!made.ok()) return plugin::answer(made.status(), error, error_size);
-  *memory = *made;
-  return DISTRUN_BACKEND_OK;
-}
-
-void unstage(std::int32_t device, void* memory) {
-  if (auto its = gpu(device); its.ok()) (*its)->unstage(memory);
-}
-
-constexpr distrun_backend_device kDevice = {.struct_size = sizeof(distrun_backend_device),
-                                            .reserved = 0,
-                                            .mark = mark,
-                                            .unmark = unmark,
-                                            .allocate = allocate,
-                                            .release = release,
-                                            .stage = stage,
-                                            .unstage = unstage};
-
 constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_table),
                                           .version = DISTRUN_BACKEND_VERSION,
                                           .name = "nccl",
@@ -116,7 +66,7 @@ constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_
                                           .wait_fd = nullptr,
                                           .abort = Table::abort,
                                           .destroy = Table::destroy,
-                                          .device = &kDevice};
+                                          .device = &nccl::DeviceTable<gpu>::kTable};
 
 }  // namespace
 

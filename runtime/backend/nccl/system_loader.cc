@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "runtime/backend/nccl/libraries.h"
+#include "runtime/backend/nccl/loader.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {

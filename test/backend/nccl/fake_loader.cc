@@ -6,9 +6,10 @@
 #include "runtime/backend/nccl/libraries.h"
 #include "test/backend/nccl/fake_gpus.h"
 
-extern "C" const char kNcclKernels[] = "no kernels";
-
 namespace distrun::backend::nccl_plugin {
+
+const char* kernel_image() { return "no kernels"; }
+
 namespace {
 
 void* find_symbol(const std::string& wanted) {

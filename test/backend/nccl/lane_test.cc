@@ -39,11 +39,11 @@ const distrun_backend_host kHost = {.struct_size = sizeof(distrun_backend_host),
 
 // One group's member and its part in a lane.
 struct Member {
-  Member(Lane& its_lane, const distrun_backend_store* store, int index, int members, double seconds = 20)
+  Member(const NcclApi& nccl, Lane& its_lane, const distrun_backend_store* store, int index, int members,
+         double seconds = 20)
       : lane(its_lane),
         owned(std::make_shared<Party>(
-            its_lane.gpu().nccl(),
-            Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
+            nccl, Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
             plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record)))),
         party(*owned) {}
   ~Member() { CHECK_FALSE(record.twice); }
@@ -66,7 +66,7 @@ struct Rig {
     fake::reset();
     libraries = fake::libraries();
     for (int i = 0; i < size; ++i) {
-      auto gpu = Gpu::open(libraries, i, "image");
+      auto gpu = Gpu::open(libraries.cuda, i, "image");
       REQUIRE(gpu.ok());
       lanes.push_back(std::make_unique<Lane>(*std::move(gpu)));
     }
@@ -76,7 +76,8 @@ struct Rig {
   ~Rig() { CHECK(fake::faults().empty()); }
 
   std::unique_ptr<Member> add(plugin::HostStore& in, int lane, int index, int size, double seconds = 20) {
-    return std::make_unique<Member>(*lanes.at(static_cast<std::size_t>(lane)), &in.table(), index, size, seconds);
+    return std::make_unique<Member>(libraries.nccl, *lanes.at(static_cast<std::size_t>(lane)), &in.table(), index, size,
+                                    seconds);
   }
   Lane::Next turn(int lane) {
     Lane& one = *lanes.at(static_cast<std::size_t>(lane));
@@ -151,7 +152,7 @@ TEST_CASE("nccl: one tensor goes to NCCL as it is, behind the caller's stream an
 TEST_CASE("nccl: the streams do not wait for the legacy default stream, and events measure nothing", "[nccl]") {
   fake::reset();
   const Libraries libraries = fake::libraries();
-  const auto gpu = Gpu::open(libraries, 0, "image");
+  const auto gpu = Gpu::open(libraries.cuda, 0, "image");
   REQUIRE(gpu.ok());
   CHECK(fake::calls_of({"cuStreamCreate"}) == "cuStreamCreate non-blocking; cuStreamCreate non-blocking");
   fake::forget_calls();
@@ -394,7 +395,7 @@ TEST_CASE("nccl: a GPU whose driver does not take the kernels is refused when it
   fake::reset();
   const Libraries libraries = fake::libraries();
   fake::fail(symbol, 1);
-  const auto gpu = Gpu::open(libraries, 0, "image");
+  const auto gpu = Gpu::open(libraries.cuda, 0, "image");
   REQUIRE_FALSE(gpu.ok());
   CHECK(gpu.status().message().find(symbol) != std::string::npos);
 }

@@ -53,7 +53,7 @@ TEST_CASE("nccl: scales, several tensors and types that NCCL has not go through 
   CHECK(fused.finish.factor == 5);
   const ReducePlan small = plan({.dtype = DISTRUN_BACKEND_INT16});
   CHECK(small.packs);
-  CHECK(small.wire.type == kNcclInt32);
+  CHECK(small.type == kNcclInt32);
   CHECK(small.buffer_bytes == 40);
   const ReducePlan post = plan({.postscale = 3});
   CHECK_FALSE(post.packs);
