@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/backend/nccl/gpu.h"
+#include "runtime/backend/cuda/gpu.h"
 #include "runtime/backend/nccl/plan.h"
 
 namespace distrun::backend::nccl_plugin {

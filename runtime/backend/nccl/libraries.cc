@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "runtime/backend/nccl/driver.h"
+#include "runtime/backend/cuda/driver.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/backend/nccl/cuda_api.h"
-#include "runtime/backend/nccl/loader.h"
+#include "runtime/backend/cuda/cuda_api.h"
+#include "runtime/backend/cuda/loader.h"
 #include "runtime/backend/nccl/nccl_api.h"
 #include "runtime/base/status.h"
 

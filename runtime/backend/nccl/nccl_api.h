@@ -5,7 +5,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "runtime/backend/nccl/cuda_api.h"
+#include "runtime/backend/cuda/cuda_api.h"
 
 namespace distrun::backend::nccl_plugin {
 

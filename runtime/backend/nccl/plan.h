@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "runtime/backend/nccl/nccl_api.h"
-#include "runtime/backend/nccl/wire_type.h"
+#include "runtime/backend/cuda/wire_type.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::nccl_plugin {

@@ -1,9 +1,9 @@
 // The table of the backend `nccl`.
 #include <memory>
 
-#include "runtime/backend/nccl/device_table.h"
+#include "runtime/backend/cuda/device_table.h"
 #include "runtime/backend/nccl/group.h"
-#include "runtime/backend/nccl/kernel_image.h"
+#include "runtime/backend/cuda/kernel_image.h"
 #include "runtime/backend/plugin/guest_table.h"
 #include "runtime/base/annotations.h"
 

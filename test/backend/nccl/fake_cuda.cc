@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "runtime/backend/kernels/kernels.h"
-#include "runtime/backend/nccl/batch.h"
+#include "runtime/backend/cuda/batch.h"
 #include "test/backend/nccl/fake_kernels.h"
 #include "test/backend/nccl/fake_world.h"
 

@@ -1,4 +1,4 @@
-// runtime/backend/nccl/kernels.cu itself, compiled for the CPU: one block of one thread does all.
+// runtime/backend/cuda/kernels.cu itself, compiled for the CPU: one block of one thread does all.
 #include "test/backend/nccl/fake_kernels.h"
 
 #include <bit>
@@ -23,7 +23,7 @@ std::uint16_t half_of_float(float value) { return distrun::backend::kernels::Flo
 float float_of_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 std::uint32_t bits_of_float(float value) { return std::bit_cast<std::uint32_t>(value); }
 }  // namespace
-#include "runtime/backend/nccl/kernels.cu"  // NOLINT(bugprone-suspicious-include)
+#include "runtime/backend/cuda/kernels.cu"  // NOLINT(bugprone-suspicious-include)
 
 namespace distrun::test::fake_gpus {
 namespace {

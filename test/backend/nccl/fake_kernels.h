@@ -1,10 +1,10 @@
-// The kernels of runtime/backend/nccl/kernels.cu on the CPU.
+// The kernels of runtime/backend/cuda/kernels.cu on the CPU.
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "runtime/backend/nccl/batch.h"
+#include "runtime/backend/cuda/batch.h"
 
 namespace distrun::test::fake_gpus {
 

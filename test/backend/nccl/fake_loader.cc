@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string>
 
-#include "runtime/backend/nccl/kernel_image.h"
+#include "runtime/backend/cuda/kernel_image.h"
 #include "runtime/backend/nccl/libraries.h"
 #include "test/backend/nccl/fake_gpus.h"
 

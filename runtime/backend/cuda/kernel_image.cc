@@ -1,8 +1,8 @@
-#include "runtime/backend/nccl/kernel_image.h"
+#include "runtime/backend/cuda/kernel_image.h"
 
+#if defined(DISTRUN_KERNELS_PTX)  // the file that CMake has nvcc write
 extern "C" const char kDistrunKernels[];
 
-// DISTRUN_KERNELS_PTX is the file that CMake has nvcc write.
 asm(".section .rodata\n"
     ".global kDistrunKernels\n"
     ".hidden kDistrunKernels\n"
@@ -11,9 +11,16 @@ asm(".section .rodata\n"
     "\"\n"
     ".byte 0\n"
     ".previous\n");
+#endif
 
 namespace distrun::backend::nccl_plugin {
 
-const char* kernel_image() { return kDistrunKernels; }
+const char* kernel_image() {
+#if defined(DISTRUN_KERNELS_PTX)
+  return kDistrunKernels;
+#else
+  return nullptr;
+#endif
+}
 
 }  // namespace distrun::backend::nccl_plugin

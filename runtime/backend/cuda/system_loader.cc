@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "runtime/backend/nccl/loader.h"
+#include "runtime/backend/cuda/loader.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {

@@ -3,8 +3,8 @@
 // divides, multiplies and writes back. The arithmetic is runtime/backend/kernels/elements.h's (docs/numerics.md). No
 // header of CUDA's is included, so that the PTX asks for nothing new of a driver; and the tests run this very file on
 // the CPU (test/backend/nccl/fake_kernels.cc).
-#include "runtime/backend/nccl/batch.h"
-#include "runtime/backend/nccl/device_words.h"
+#include "runtime/backend/cuda/batch.h"
+#include "runtime/backend/cuda/device_words.h"
 
 using distrun::backend::nccl_plugin::Batch;
 using distrun::backend::nccl_plugin::kTileElements;

@@ -1,4 +1,4 @@
-#include "runtime/backend/nccl/driver.h"
+#include "runtime/backend/cuda/driver.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/backend/nccl/gpu.h"
+#include "runtime/backend/cuda/gpu.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::nccl_plugin {

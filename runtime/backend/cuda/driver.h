@@ -2,8 +2,8 @@
 // process that only asks what there is may still fork and use a GPU in its children.
 #pragma once
 
-#include "runtime/backend/nccl/cuda_api.h"
-#include "runtime/backend/nccl/loader.h"
+#include "runtime/backend/cuda/cuda_api.h"
+#include "runtime/backend/cuda/loader.h"
 #include "runtime/base/status.h"
 
 namespace distrun::backend::nccl_plugin {

@@ -1,4 +1,4 @@
-#include "runtime/backend/nccl/wire_type.h"
+#include "runtime/backend/cuda/wire_type.h"
 
 namespace distrun::backend::nccl_plugin {
 

@@ -1,4 +1,4 @@
-#include "runtime/backend/nccl/gpu.h"
+#include "runtime/backend/cuda/gpu.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend/cuda/batch.h"
+#include "runtime/backend/cuda/cuda_api.h"
+#include "runtime/backend/cuda/wire_type.h"
 #include "runtime/backend/kernels/kernels.h"
-#include "runtime/backend/nccl/batch.h"
-#include "runtime/backend/nccl/cuda_api.h"
-#include "runtime/backend/nccl/wire_type.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
