@@ -4,13 +4,16 @@
 
 #include <cstdint>
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 struct Piece {
   const void* from;
   void* to;
   std::uint64_t count;  // elements
 };
+
+// What `combine` does; a launch of the others ignores it.
+enum Combine : std::int32_t { kCombineSum, kCombineProduct, kCombineMin, kCombineMax };
 
 constexpr int kPieces = 140;              // of one launch
 constexpr unsigned kTileElements = 4096;  // what one block of threads takes at a time
@@ -23,7 +26,8 @@ struct Batch {
   std::int32_t scales;   // 0: factor and divisor are 1
   double factor;         // multiplied in, after the division
   std::int64_t divisor;  // an average's group size
+  Combine combine;
 };
 static_assert(sizeof(Batch) <= 4096, "more than a kernel takes by value");
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

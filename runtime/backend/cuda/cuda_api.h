@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 using CuResult = int;
 using CuContext = void*;
@@ -46,6 +46,8 @@ inline constexpr unsigned kCuHostAllocPortable = 1;
   X(event_destroy, cuEventDestroy_v2, (CuEvent event))                                                           \
   X(allocate, cuMemAllocAsync, (CuPointer * memory, std::size_t bytes, CuStream stream))                         \
   X(release, cuMemFreeAsync, (CuPointer memory, CuStream stream))                                                \
+  X(allocate_plain, cuMemAlloc_v2, (CuPointer * memory, std::size_t bytes))                                      \
+  X(release_plain, cuMemFree_v2, (CuPointer memory))                                                             \
   X(host_allocate, cuMemHostAlloc, (void** memory, std::size_t bytes, unsigned flags))                           \
   X(host_release, cuMemFreeHost, (void* memory))                                                                 \
   X(copy, cuMemcpyDtoDAsync_v2, (CuPointer to, CuPointer from, std::size_t bytes, CuStream stream))              \
@@ -69,4 +71,4 @@ struct CudaApi {
 
 inline CuPointer device_address(const void* pointer) { return reinterpret_cast<CuPointer>(pointer); }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

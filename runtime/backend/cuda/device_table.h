@@ -7,7 +7,7 @@
 #include "runtime/backend/cuda/gpu.h"
 #include "runtime/backend/plugin/guest.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 // `find`: the GPU of a number, set up on first use. Any thread.
 template <Result<Gpu*> (*find)(std::int32_t device)>
@@ -67,4 +67,4 @@ struct DeviceTable {
                                                     .unstage = unstage};
 };
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

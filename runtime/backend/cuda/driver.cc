@@ -1,6 +1,6 @@
 #include "runtime/backend/cuda/driver.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 namespace {
 
 constexpr const char* kDriver = "libcuda.so.1";
@@ -34,4 +34,4 @@ Result<CudaApi> load_driver(const Loader& loader) {
                 std::string(kDriver) + " has no " + lost + "; install a driver of CUDA 11.2 or newer (460 or newer)");
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -6,9 +6,9 @@
 #include "runtime/backend/cuda/loader.h"
 #include "runtime/base/status.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 // It stays loaded. An error says what is missing and the cure.
 Result<CudaApi> load_driver(const Loader& loader);
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

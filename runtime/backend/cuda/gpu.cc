@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 namespace {
 
+constexpr std::size_t kLeastBlock = std::size_t{1} << 20;
 constexpr unsigned kMostBlocks = 1024;  // of threads; each takes several tiles where there are more
 
 // On a thread of the driver's, where nothing of CUDA may be called.
@@ -18,12 +20,9 @@ void ring_bell(void* data) {
   ::eventfd_write(static_cast<int>(reinterpret_cast<std::intptr_t>(data)), one);
 }
 
-// The pieces that fit into one launch; `pieces` keeps the others.
-Batch take_batch(std::span<const Piece>& pieces, const kernels::Finish& how) {
-  Batch batch{};
-  batch.factor = how.factor;
-  batch.divisor = how.divisor;
-  batch.scales = how.factor != 1.0 || how.divisor != 1 ? 1 : 0;
+// The pieces that fit into one launch; `pieces` keeps the others. What is done to them is as in `like`.
+Batch take_batch(std::span<const Piece>& pieces, const Batch& like) {
+  Batch batch = like;
   std::uint64_t tiles = 0;
   while (!pieces.empty() && batch.num_pieces < kPieces) {
     const Piece& piece = pieces.front();
@@ -62,7 +61,7 @@ Status Gpu::set_up() {
 Status Gpu::load_kernels() {
   DISTRUN_RETURN_IF_ERROR(check(cuda_.load_module(&module_, image_), "cuModuleLoadData"));
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
-    for (const std::string kind : {"pack", "unpack"}) {
+    for (const std::string kind : {"pack", "unpack", "combine"}) {
       const std::string name = kind + "_" + wire_type(static_cast<DType>(dtype)).name;
       CuFunction& kernel = kernels_[name];
       const CuResult code = cuda_.get_function(&kernel, module_, ("distrun_" + name).c_str());
@@ -76,6 +75,7 @@ Status Gpu::load_kernels() {
 Gpu::~Gpu() {
   const Current scope = current();
   for (CuEvent event : spare_) cuda_.event_destroy(event);
+  for (const Block& one : blocks_) cuda_.release_plain(device_address(one.memory));
   if (buffer_ != nullptr) cuda_.release(device_address(buffer_), stream_);
   if (module_ != nullptr) cuda_.unload_module(module_);
   if (notify_ != nullptr) cuda_.stream_destroy(notify_);
@@ -208,11 +208,52 @@ Result<std::byte*> Gpu::buffer(std::size_t bytes) {
   return buffer_;
 }
 
+Result<Gpu::Block> Gpu::take_block(std::size_t bytes) {
+  const std::size_t size = std::bit_ceil(std::max(bytes, kLeastBlock));
+  const auto fits =
+      std::ranges::find_if(blocks_, [&](const Block& one) { return one.bytes >= bytes && one.bytes <= size; });
+  if (fits != blocks_.end()) {
+    const Block found = *fits;
+    blocks_.erase(fits);
+    return found;
+  }
+  CuPointer memory = 0;
+  if (cuda_.allocate_plain(&memory, size) == kCuSuccess) {
+    return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = size};
+  }
+  // The last resort.
+  for (const Block& one : std::exchange(blocks_, {})) cuda_.release_plain(device_address(one.memory));
+  const Status again = check(cuda_.allocate_plain(&memory, bytes), "cuMemAlloc");
+  if (!again.ok()) {
+    return Status(Errc::kOutOfMemory,
+                  "no memory for " + std::to_string(bytes) + " bytes on their way: " + again.message());
+  }
+  return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = bytes};
+}
+
+void Gpu::give_back(Block block) {
+  if (block.memory != nullptr) blocks_.push_back(block);
+}
+
 Status Gpu::run_kernel(const char* kind, const WireType& wire, const kernels::Finish& how,
                        std::span<const Piece> pieces) {
+  Batch like{};
+  like.factor = how.factor;
+  like.divisor = how.divisor;
+  like.scales = how.factor != 1.0 || how.divisor != 1 ? 1 : 0;
+  return launch(kind, wire, like, pieces);
+}
+
+Status Gpu::combine(const WireType& wire, Combine how, const Piece& piece) {
+  Batch like{};
+  like.combine = how;
+  return launch("combine", wire, like, {&piece, 1});
+}
+
+Status Gpu::launch(const char* kind, const WireType& wire, const Batch& like, std::span<const Piece> pieces) {
   CuFunction function = kernels_.at(std::string(kind) + "_" + wire.name);
   while (!pieces.empty()) {
-    Batch batch = take_batch(pieces, how);
+    Batch batch = take_batch(pieces, like);
     if (batch.num_pieces == 0) continue;
     void* parameters[] = {&batch};
     const unsigned blocks = std::min(batch.tile_ends[batch.num_pieces - 1], kMostBlocks);
@@ -222,10 +263,18 @@ Status Gpu::run_kernel(const char* kind, const WireType& wire, const kernels::Fi
   return {};
 }
 
-Result<CuEvent> Gpu::end_of_work() {
+Result<CuEvent> Gpu::event_here() {
   auto event = take_event();
   if (!event.ok()) return event.status();
-  DISTRUN_RETURN_IF_ERROR(check(cuda_.event_record(*event, stream_), "cuEventRecord"));
+  const Status recorded = check(cuda_.event_record(*event, stream_), "cuEventRecord");
+  if (recorded.ok()) return event;
+  give_back(*event);
+  return recorded;
+}
+
+Result<CuEvent> Gpu::end_of_work() {
+  auto event = event_here();
+  if (!event.ok()) return event.status();
   void* bell = reinterpret_cast<void*>(static_cast<std::intptr_t>(bell_.get()));
   // Without the bell who watches finds out a little later.
   if (cuda_.stream_wait(notify_, *event, 0) == kCuSuccess) cuda_.launch_host_function(notify_, &ring_bell, bell);
@@ -249,4 +298,4 @@ void Gpu::hush() const {
   ::eventfd_read(bell_.get(), &rung);
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -27,7 +27,7 @@
 #include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 class Gpu;
 
@@ -79,10 +79,21 @@ class Gpu {
   Status copy(const void* from, void* to, std::size_t bytes);
   // The buffer that every operation uses in its turn; what it held is lost when it grows.
   Result<std::byte*> buffer(std::size_t bytes);
+  // Memory for who knows nothing of our stream, such as an MPI, which may pass it on to other processes. Kept for the
+  // next one when it is given back: to allocate it, and to free it more so, may wait for the device.
+  struct Block {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  Result<Block> take_block(std::size_t bytes);
+  void give_back(Block block);
   // Runs a kernel ("pack" or "unpack") on all pieces, in one launch for every kPieces of them.
   Status run_kernel(const char* kind, const WireType& wire, const kernels::Finish& how, std::span<const Piece> pieces);
+  // to = from op to, of what is packed.
+  Status combine(const WireType& wire, Combine how, const Piece& piece);
 
-  // An event behind everything on our stream; give it back once it is reached.
+  // An event behind everything on our stream; give it back once it is reached. end_of_work() rings the bell then.
+  Result<CuEvent> event_here();
   Result<CuEvent> end_of_work();
   Result<bool> reached(CuEvent event) const;
   void give_back(CuEvent event);
@@ -98,6 +109,7 @@ class Gpu {
   Status load_kernels();
   Status fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element);
   Result<CuEvent> take_event();
+  Status launch(const char* kind, const WireType& wire, const Batch& like, std::span<const Piece> pieces);
   [[nodiscard]] Status check(CuResult code, const char* call) const;
 
   const CudaApi& cuda_;
@@ -110,9 +122,10 @@ class Gpu {
   std::map<std::string, CuFunction> kernels_;  // by name, none missing
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_ = 0;
+  std::vector<Block> blocks_;  // that nobody has
   GuardedFd bell_;
   Mutex mutex_;
   std::vector<CuEvent> spare_ DISTRUN_GUARDED_BY(mutex_);
 };
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -13,7 +13,7 @@ asm(".section .rodata\n"
     ".previous\n");
 #endif
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 const char* kernel_image() {
 #if defined(DISTRUN_KERNELS_PTX)
@@ -23,4 +23,4 @@ const char* kernel_image() {
 #endif
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -2,8 +2,8 @@
 // to build it.
 #pragma once
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 const char* kernel_image();
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -1,14 +1,15 @@
 // Pack and unpack on the device, one launch for all tensors of a batch: distrun_pack_T reads tensors of dtype T,
 // multiplies, and writes what NCCL reduces (16-bit integers as 32-bit ones, booleans as 0 or 1); distrun_unpack_T
-// divides, multiplies and writes back. The arithmetic is runtime/backend/kernels/elements.h's (docs/numerics.md). No
+// divides, multiplies and writes back. distrun_combine_T does to what is packed and came from a peer what an MPI or
+// NCCL does on the way: to = from op to. The arithmetic is runtime/backend/kernels/elements.h's (docs/numerics.md). No
 // header of CUDA's is included, so that the PTX asks for nothing new of a driver; and the tests run this very file on
 // the CPU (test/backend/nccl/fake_kernels.cc).
 #include "runtime/backend/cuda/batch.h"
 #include "runtime/backend/cuda/device_words.h"
 
-using distrun::backend::nccl_plugin::Batch;
-using distrun::backend::nccl_plugin::kTileElements;
-using distrun::backend::nccl_plugin::Piece;
+using distrun::backend::cuda_parts::Batch;
+using distrun::backend::cuda_parts::kTileElements;
+using distrun::backend::cuda_parts::Piece;
 
 namespace {
 
@@ -54,6 +55,7 @@ template <class T, class W = T>
 struct Integer {
   using Stored = T;
   using Wire = W;
+  using Held = W;
   __device__ static T scaled(T value, const Finish& how) {
     if (how.factor == 1.0) return static_cast<T>(static_cast<std::int64_t>(value) / how.divisor);
     return truncated<T>(static_cast<double>(value) / static_cast<double>(how.divisor) * how.factor);
@@ -64,31 +66,42 @@ struct Integer {
     const Stored wrapped = static_cast<Stored>(value);
     return how.scales ? scaled(wrapped, how) : wrapped;
   }
+  __device__ static Held held(Wire value) { return value; }
+  __device__ static Wire wire(Held value) { return value; }
 };
 
 struct Bool {
   using Stored = std::uint8_t;
   using Wire = std::uint8_t;
+  using Held = std::uint8_t;
   __device__ static Wire pack(Stored value, const Finish&) { return value != 0 ? 1 : 0; }
   __device__ static Stored unpack(Wire value, const Finish&) { return value; }
+  __device__ static Held held(Wire value) { return value; }
+  __device__ static Wire wire(Held value) { return value; }
 };
 
 struct Float32 {
   using Stored = float;
   using Wire = float;
+  using Held = float;
   __device__ static float pack(float value, const Finish& how) {
     return how.scales ? value * static_cast<float>(how.factor / static_cast<double>(how.divisor)) : value;
   }
   __device__ static float unpack(float value, const Finish& how) { return pack(value, how); }
+  __device__ static float held(float value) { return value; }
+  __device__ static float wire(float value) { return value; }
 };
 
 struct Float64 {
   using Stored = double;
   using Wire = double;
+  using Held = double;
   __device__ static double pack(double value, const Finish& how) {
     return how.scales ? value * (how.factor / static_cast<double>(how.divisor)) : value;
   }
   __device__ static double unpack(double value, const Finish& how) { return pack(value, how); }
+  __device__ static double held(double value) { return value; }
+  __device__ static double wire(double value) { return value; }
 };
 
 struct HalfBits {
@@ -110,10 +123,54 @@ template <class Bits>
 struct SmallFloat {
   using Stored = std::uint16_t;
   using Wire = std::uint16_t;
+  using Held = float;
   __device__ static std::uint16_t pack(std::uint16_t value, const Finish& how) {
     return how.scales ? Bits::narrow(Float32::pack(Bits::widen(value), how)) : value;
   }
   __device__ static std::uint16_t unpack(std::uint16_t value, const Finish& how) { return pack(value, how); }
+  __device__ static float held(std::uint16_t value) { return Bits::widen(value); }
+  __device__ static std::uint16_t wire(float value) { return Bits::narrow(value); }
+};
+
+// Integers wrap around.
+template <class T>
+__device__ T added(T a, T b) {
+  return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+__device__ inline float added(float a, float b) { return a + b; }
+__device__ inline double added(double a, double b) { return a + b; }
+
+template <class T>
+__device__ T multiplied(T a, T b) {
+  return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+__device__ inline float multiplied(float a, float b) { return a * b; }
+__device__ inline double multiplied(double a, double b) { return a * b; }
+
+struct Sum {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return added(a, b);
+  }
+};
+struct Product {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return multiplied(a, b);
+  }
+};
+// NaN where either is.
+struct Min {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
+};
+struct Max {
+  template <class T>
+  __device__ static T of(T a, T b) {
+    return ((b > a) | (b != b)) ? b : a;
+  }
 };
 
 // The piece that tile `tile` is of: the first whose tiles end after it.
@@ -144,22 +201,47 @@ __device__ void for_each(const Batch& batch, Convert convert) {
     const From* from = static_cast<const From*>(piece.from) + first;
     To* to = static_cast<To*>(piece.to) + first;
     DISTRUN_UNROLL  // loads in flight, of which memory needs many
-        for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = convert(from[i]);
+        for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = convert(from[i], to[i]);
+  }
+}
+
+template <class E, class Op>
+__device__ void combine_by(const Batch& batch) {
+  using Wire = typename E::Wire;
+  for_each<Wire, Wire>(batch, [](Wire came, const Wire& here) {
+    return E::wire(Op::template of<typename E::Held>(E::held(came), E::held(here)));
+  });
+}
+
+template <class E>
+__device__ void combine(const Batch& batch) {
+  switch (batch.combine) {
+    case distrun::backend::cuda_parts::kCombineSum:
+      return combine_by<E, Sum>(batch);
+    case distrun::backend::cuda_parts::kCombineProduct:
+      return combine_by<E, Product>(batch);
+    case distrun::backend::cuda_parts::kCombineMin:
+      return combine_by<E, Min>(batch);
+    case distrun::backend::cuda_parts::kCombineMax:
+      return combine_by<E, Max>(batch);
   }
 }
 
 }  // namespace
 
-#define DISTRUN_KERNELS(dtype, ...)                                                            \
-  extern "C" __global__ void distrun_pack_##dtype(const __grid_constant__ Batch batch) {       \
-    using E = __VA_ARGS__;                                                                     \
-    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                       \
-    for_each<E::Stored, E::Wire>(batch, [&](E::Stored value) { return E::pack(value, how); }); \
-  }                                                                                            \
-  extern "C" __global__ void distrun_unpack_##dtype(const __grid_constant__ Batch batch) {     \
-    using E = __VA_ARGS__;                                                                     \
-    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                       \
-    for_each<E::Wire, E::Stored>(batch, [&](E::Wire value) { return E::unpack(value, how); }); \
+#define DISTRUN_KERNELS(dtype, ...)                                                                              \
+  extern "C" __global__ void distrun_pack_##dtype(const __grid_constant__ Batch batch) {                         \
+    using E = __VA_ARGS__;                                                                                       \
+    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                                         \
+    for_each<E::Stored, E::Wire>(batch, [&](E::Stored value, const E::Wire&) { return E::pack(value, how); });   \
+  }                                                                                                              \
+  extern "C" __global__ void distrun_unpack_##dtype(const __grid_constant__ Batch batch) {                       \
+    using E = __VA_ARGS__;                                                                                       \
+    const Finish how = {batch.factor, batch.divisor, batch.scales != 0};                                         \
+    for_each<E::Wire, E::Stored>(batch, [&](E::Wire value, const E::Stored&) { return E::unpack(value, how); }); \
+  }                                                                                                              \
+  extern "C" __global__ void distrun_combine_##dtype(const __grid_constant__ Batch batch) {                      \
+    combine<__VA_ARGS__>(batch);                                                                                 \
   }
 
 DISTRUN_KERNELS(uint8, Integer<std::uint8_t>)

@@ -6,7 +6,7 @@
 
 #include "runtime/base/status.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 struct Loader {
   std::function<bool(const char* path)> exists;                     // a file or device node
@@ -29,4 +29,4 @@ void find(const Loader& loader, void* library, const char* symbol, Function*& fu
   if (function == nullptr && lost.empty()) lost = symbol;
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -6,7 +6,7 @@
 
 #include "runtime/backend/cuda/loader.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 namespace {
 
 std::string plugin_file() {
@@ -35,4 +35,4 @@ Loader system_loader() {
           .plugin_file = plugin_file()};
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -1,6 +1,6 @@
 #include "runtime/backend/cuda/wire_type.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 WireType wire_type(DType dtype) {
   switch (dtype) {
@@ -34,4 +34,4 @@ std::size_t total_count(const distrun_backend_operation& operation) {
   return total;
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

@@ -6,7 +6,7 @@
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/types.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 struct WireType {
   std::size_t bytes = 4;  // of one element
@@ -19,4 +19,4 @@ WireType wire_type(DType dtype);
 // Elements of all segments.
 std::size_t total_count(const distrun_backend_operation& operation);
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts

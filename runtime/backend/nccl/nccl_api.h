@@ -9,6 +9,8 @@
 
 namespace distrun::backend::nccl_plugin {
 
+using namespace cuda_parts;  // NOLINT(google-build-using-namespace): NCCL speaks of streams, and all here of GPUs
+
 using NcclResult = int;
 using NcclComm = void*;
 

@@ -173,6 +173,15 @@ void fill_memory(CudaApi& api) {
       return true;
     });
   };
+  api.allocate_plain = [](CuPointer* out, std::size_t bytes) {
+    const CuResult code = waits("cuMemAlloc");
+    if (code == kCuSuccess) *out = reinterpret_cast<CuPointer>(std::calloc(1, bytes));
+    return code;
+  };
+  api.release_plain = [](CuPointer pointer) {
+    std::free(memory(pointer));
+    return plain("cuMemFree");
+  };
   api.host_allocate = [](void** out, std::size_t bytes, unsigned) {
     const CuResult code = waits("cuMemHostAlloc");
     if (code == kCuSuccess) *out = std::calloc(1, bytes);

@@ -30,9 +30,10 @@ namespace {
 
 std::map<std::string, FakeKernel> all_kernels() {
   std::map<std::string, FakeKernel> all;
-#define DISTRUN_FAKE_KERNELS(dtype)                                                    \
-  all["distrun_pack_" #dtype] = {.name = "pack_" #dtype, .run = distrun_pack_##dtype}; \
-  all["distrun_unpack_" #dtype] = {.name = "unpack_" #dtype, .run = distrun_unpack_##dtype};
+#define DISTRUN_FAKE_KERNELS(dtype)                                                          \
+  all["distrun_pack_" #dtype] = {.name = "pack_" #dtype, .run = distrun_pack_##dtype};       \
+  all["distrun_unpack_" #dtype] = {.name = "unpack_" #dtype, .run = distrun_unpack_##dtype}; \
+  all["distrun_combine_" #dtype] = {.name = "combine_" #dtype, .run = distrun_combine_##dtype};
   DISTRUN_FAKE_KERNELS(uint8)
   DISTRUN_FAKE_KERNELS(int8)
   DISTRUN_FAKE_KERNELS(int16)

@@ -10,7 +10,7 @@ namespace distrun::test::fake_gpus {
 
 struct FakeKernel {
   std::string name;  // "pack_float32"
-  std::function<void(const backend::nccl_plugin::Batch&)> run;
+  std::function<void(const backend::cuda_parts::Batch&)> run;
 };
 
 // Null where kernels.cu has no such kernel.

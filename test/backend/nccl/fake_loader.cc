@@ -6,14 +6,14 @@
 #include "runtime/backend/nccl/libraries.h"
 #include "test/backend/nccl/fake_gpus.h"
 
-namespace distrun::backend::nccl_plugin {
+namespace distrun::backend::cuda_parts {
 
 const char* kernel_image() { return "no kernels"; }
 
 namespace {
 
 void* find_symbol(const std::string& wanted) {
-  static const Libraries fake = test::fake_gpus::libraries();
+  static const nccl_plugin::Libraries fake = test::fake_gpus::libraries();
 #define DISTRUN_CUDA_FUNCTION(member, symbol, arguments) \
   if (wanted == #symbol) return reinterpret_cast<void*>(fake.cuda.member);
   DISTRUN_CUDA_FUNCTIONS(DISTRUN_CUDA_FUNCTION)
@@ -36,4 +36,4 @@ Loader system_loader() {
           .plugin_file = {}};
 }
 
-}  // namespace distrun::backend::nccl_plugin
+}  // namespace distrun::backend::cuda_parts
