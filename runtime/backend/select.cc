@@ -15,6 +15,7 @@ struct Candidate {
   bool available = false;
   bool idle = false;  // not available, since it has nothing to do in this group
   std::string reason;
+  std::string told;  // what it says itself, where it has not this kind of device
   int score = 0;
   std::uint32_t devices = 0;  // of any member
   Capabilities all;           // of all members
@@ -54,12 +55,17 @@ std::optional<std::string> other_way(const View& view, std::size_t i, const Offe
   return std::nullopt;
 }
 
+bool lacks_device(const View& view, const Offer* offer) {
+  return offer != nullptr && offer->available &&
+         ((offer->capabilities.devices >> static_cast<unsigned>(view.device)) & 1U) == 0;
+}
+
 // Why member `i` cannot use backend `name` for the device, or nothing.
 std::optional<std::string> obstacle(const View& view, std::size_t i, std::string_view name) {
   const Offer* offer = find_offer(view.offers[i], name);
   if (offer == nullptr) return who(view.members[i], view.hosts[i]) + ": not offered there";
   if (!offer->available) return who(view.members[i], view.hosts[i]) + ": not available: " + offer->reason;
-  if (((offer->capabilities.devices >> static_cast<unsigned>(view.device)) & 1U) == 0) {
+  if (lacks_device(view, offer)) {
     return "does not support " + std::string(name_of(view.device)) + " tensors";
   }
   return other_way(view, i, *offer);
@@ -84,6 +90,7 @@ Candidate judge(const View& view, const std::string& name) {
     if (why_not && candidate.available) {
       candidate.available = false;
       candidate.reason = *why_not;
+      if (lacks_device(view, offer)) candidate.told = " (" + offer->reason + ")";
     }
     if (why_not) continue;
     candidate.score = i == 0 ? offer->score : std::min(candidate.score, offer->score);
@@ -189,7 +196,7 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     const bool alone = members.size() == 1 && !other_device;
     const bool idle = found->second.idle && !whole_job;
     if (!alone && !idle && (choice.named_for_device || !other_device || found->second.devices == 0)) {
-      return impossible(candidates, forced, choice.backend, found->second.reason);
+      return impossible(candidates, forced, choice.backend, found->second.reason + found->second.told);
     }
   }
   const Candidate* best = nullptr;
