@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -88,6 +89,26 @@ def choose_ranks(wanted: int, gpus: int, nccl: int) -> tuple[int, dict[str, str]
     return ranks, {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 
 
+def why_not_mpi(text: str) -> str:
+    """What keeps CUDA tensors from the MPI of this machine, as distrun has said it; empty if it has not."""
+    found = re.search(r"no CUDA tensors: (.{1,160})", text)
+    return found[1] if found else ""
+
+
+def by_mpi(environment: Environment, ranks: int) -> bool:
+    """The same operations by an MPI that takes memory of GPUs, where there is one."""
+    title = f"device tests by MPI, {ranks} ranks"
+    if shutil.which("mpirun") is None:
+        print(f"\n== {title}: not run: there is no mpirun here")
+        return True
+    program: list[str | Path] = [environment.python, "test/python/programs/gpu_ops.py"]
+    done = environment.run(environment.command, "--mpi", "-np", str(ranks), "--backend", "cuda:mpi", *program)
+    why = why_not_mpi(done.stdout + done.stderr) if done.returncode != 0 else ""
+    if why:
+        print(f"\n== {title}: not run: {why}")
+    return bool(why) or report(title, done)
+
+
 def nccl_tests(environment: Environment, folder: str, gpus: int) -> bool:
     """NVIDIA's own figures, where their program is to be had."""
     program = shutil.which("all_reduce_perf")
@@ -123,6 +144,7 @@ def check(options: argparse.Namespace, environment: Environment) -> int:
     ranks, variables = choose_ranks(options.np, gpus, nccl)
     tests: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs", "test/python/test_gpu.py"]
     passed = report("device tests", environment.run(*tests, **variables)) and passed
+    passed = by_mpi(environment, ranks) and passed
     bench: list[str | Path] = [environment.command, "-np", str(ranks), environment.python, "bench/gpu_bench.py"]
     passed = report(f"device benchmark, {ranks} ranks", environment.run(*bench, **variables)) and passed
     return 0 if nccl_tests(environment, options.nccl_tests, gpus) and passed else 1

@@ -14,6 +14,7 @@
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "test/backend/group_fixtures.h"
+#include "test/backend/on_gpu.h"
 #include "test/backend/ranks.h"
 
 namespace distrun::test {
@@ -85,8 +86,10 @@ class LaunchedGroup final : public GroupFixture {
     auto made = net::WaitSet::create();
     if (!made.ok()) return made.status();
     wait_set_ = *std::move(made);
-    const backend::GroupSpec group = {
-        .id = std::to_string(++job().groups), .members = members_of(job().world.size), .index = index};
+    const backend::GroupSpec group = {.id = std::to_string(++job().groups),
+                                      .members = members_of(job().world.size),
+                                      .index = index,
+                                      .device = DISTRUN_LAUNCHED_ON_GPU ? DeviceType::kCuda : DeviceType::kCpu};
     if (job().settings.backend == "hierarchical") DISTRUN_RETURN_IF_ERROR(find_host(group.id, deadline));
     const backend::Services services = {.world = &job().world,
                                         .key = &job().key,
@@ -100,7 +103,9 @@ class LaunchedGroup final : public GroupFixture {
     if (factory == nullptr) return Status(Errc::kUnsupported, "there is no backend " + job().settings.backend);
     const backend::Offer offer = factory->offer(group, services);
     if (!offer.available) return Status(Errc::kUnsupported, offer.reason);
-    return factory->create(group, services, deadline);
+    auto backend = factory->create(group, services, deadline);
+    if (!backend.ok() || !DISTRUN_LAUNCHED_ON_GPU) return backend;
+    return std::unique_ptr<backend::Backend>(std::make_unique<OnGpu>(*std::move(backend), index, subject().name));
   }
   net::WaitSet* wait_set(int) override { return wait_set_.get(); }
 
@@ -146,7 +151,7 @@ CATCH_REGISTER_LISTENER(Leaving)
 }  // namespace
 
 const Subject& subject() {
-  static const Subject launched = {.name = job().settings.backend,
+  static const Subject launched = {.name = job().settings.backend + (DISTRUN_LAUNCHED_ON_GPU ? "_on_gpu" : ""),
                                    .sizes = {job().world.size},
                                    .make = [](int) { return std::make_unique<LaunchedGroup>(); },
                                    .forked = [](int) { return std::make_unique<LaunchedGroup>(); },

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,9 +12,14 @@ namespace distrun::test {
 
 class OnGpu final : public backend::Backend {
  public:
-  OnGpu(std::unique_ptr<backend::Backend> inner, int gpu)
-      : inner_(std::move(inner)), device_{.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(gpu)} {}
-  [[nodiscard]] std::string_view name() const override { return inner_->name(); }
+  // `name`: what it is to be called; empty: as it is.
+  OnGpu(std::unique_ptr<backend::Backend> inner, int gpu, std::string name = {})
+      : inner_(std::move(inner)),
+        name_(std::move(name)),
+        device_{.type = DeviceType::kCuda, .index = static_cast<std::int16_t>(gpu)} {}
+  [[nodiscard]] std::string_view name() const override {
+    return name_.empty() ? inner_->name() : std::string_view(name_);
+  }
   [[nodiscard]] const backend::Capabilities& capabilities() const override { return inner_->capabilities(); }
   Status start(const backend::Operation& operation, std::uint64_t token) override {
     backend::Operation moved = operation;
@@ -27,6 +33,7 @@ class OnGpu final : public backend::Backend {
 
  private:
   std::unique_ptr<backend::Backend> inner_;
+  const std::string name_;
   Device device_;
 };
 

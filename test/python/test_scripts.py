@@ -344,6 +344,13 @@ def test_gpu_check_says_that_nothing_was_tested(tmp_path: Path) -> None:
     assert "nothing was tested: no NVIDIA GPU on this machine" in done.stdout
 
 
+def test_gpu_check_leaves_mpi_out_only_where_distrun_says_why() -> None:
+    why_not_mpi = load("lib/gpu_check.py").why_not_mpi
+    refused = "(mpi: does not support cuda tensors (libmpi.so.40; no CUDA tensors: it is not GPU-aware)); x"
+    assert why_not_mpi(f"distrun: {refused}\nmore").startswith("it is not GPU-aware")
+    assert why_not_mpi("AssertionError: wrong sum") == ""
+
+
 def test_ranks_share_a_gpu_only_where_nccl_can(capsys: pytest.CaptureFixture[str]) -> None:
     choose_ranks = load("lib/gpu_check.py").choose_ranks
     assert choose_ranks(0, 4, 23203) == (4, {})

@@ -1,6 +1,7 @@
 // What an operation of a group needs of MPI.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,13 +18,14 @@ namespace distrun::backend::mpi_plugin {
 inline constexpr std::uint64_t kLargestCount = DISTRUN_MPI_LARGEST_COUNT;
 
 // Of messages between two members of a communicator.
-inline constexpr int kAlltoallTag = 1;
+inline constexpr int kMessageTag = 1;
 inline constexpr int kRingTag = 2;  // and some more
 
 // What comes around a ring waits here. Kept from one operation to the next: memory fresh from the system costs more
 // than what is done with it.
 inline constexpr std::uint64_t kPieceBytes = 512 << 10;
-using RingMemory = std::array<std::unique_ptr<std::byte[]>, 4>;
+inline constexpr std::size_t kRingSlots = 4;  // pieces on their way at a time
+using RingMemory = std::array<std::unique_ptr<std::byte[]>, kRingSlots>;
 
 // The communicator of a group.
 struct Channel {
@@ -39,5 +41,14 @@ struct Channel {
     return process->library().is.types[static_cast<std::size_t>(operation.dtype)];
   }
 };
+
+// Calls step(first, count) for pieces of at most kLargestCount, until one fails.
+template <class Step>
+Status in_pieces(std::uint64_t count, Step step) {
+  for (std::uint64_t at = 0; at < count; at += kLargestCount) {
+    DISTRUN_RETURN_IF_ERROR(step(at, static_cast<int>(std::min(kLargestCount, count - at))));
+  }
+  return {};
+}
 
 }  // namespace distrun::backend::mpi_plugin

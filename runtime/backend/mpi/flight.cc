@@ -14,15 +14,6 @@ bool fits(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) <= kLargestCount;
 }
 
-// Calls step(first, count) for pieces of at most kLargestCount, until one fails.
-template <class Step>
-Status in_pieces(std::uint64_t count, Step step) {
-  for (std::uint64_t at = 0; at < count; at += kLargestCount) {
-    DISTRUN_RETURN_IF_ERROR(step(at, static_cast<int>(std::min(kLargestCount, count - at))));
-  }
-  return {};
-}
-
 }  // namespace
 
 Flight::Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
@@ -35,8 +26,8 @@ Flight::Flight(const Channel& channel, const distrun_backend_operation& operatio
 Status Flight::start() {
   if (operation_.num_segments == 0) return operation_.kind == DISTRUN_BACKEND_BARRIER ? barrier() : Status();
   if (channel_.process->program_calls()) DISTRUN_RETURN_IF_ERROR(own_.take(channel_, operation_));
-  if (Ring::serves(channel_, operation_)) {
-    ring_ = std::make_unique<Ring>(channel_, operation_);
+  if (HostRing::serves(channel_, operation_)) {
+    ring_ = std::make_unique<HostRing>(channel_, operation_);
     return {};
   }
   input_ = static_cast<const std::byte*>(operation_.segments->input);
@@ -143,7 +134,7 @@ Status Flight::alltoall() {
   for (std::size_t member = 0; member < members; ++member) {
     const std::uint64_t count = operation_.recv_counts[member];
     DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
-      return check(call_.Irecv(to + at * unit_, piece, type(), static_cast<int>(member), kAlltoallTag, channel_.comm,
+      return check(call_.Irecv(to + at * unit_, piece, type(), static_cast<int>(member), kMessageTag, channel_.comm,
                                next_request()),
                    "MPI_Irecv");
     }));
@@ -153,7 +144,7 @@ Status Flight::alltoall() {
   for (std::size_t member = 0; member < members; ++member) {
     const std::uint64_t count = operation_.counts[member];
     DISTRUN_RETURN_IF_ERROR(in_pieces(count, [&](std::uint64_t at, int piece) {
-      return check(call_.Isend(from + at * unit_, piece, type(), static_cast<int>(member), kAlltoallTag, channel_.comm,
+      return check(call_.Isend(from + at * unit_, piece, type(), static_cast<int>(member), kMessageTag, channel_.comm,
                                next_request()),
                    "MPI_Isend");
     }));

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runtime/backend/mpi/channel.h"
+#include "runtime/backend/mpi/host_ring.h"
 #include "runtime/backend/mpi/own_memory.h"
-#include "runtime/backend/mpi/ring.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::mpi_plugin {
@@ -61,7 +61,7 @@ class Flight {
   std::byte* output_ = nullptr;
   const std::byte* input_ = nullptr;
   std::uint64_t count_ = 0;
-  std::unique_ptr<Ring> ring_;  // instead of the rest
+  std::unique_ptr<HostRing> ring_;  // instead of the rest
   std::vector<Handle> requests_;
   std::size_t first_open_ = 0;
   std::vector<std::unique_ptr<Layout>> layouts_;

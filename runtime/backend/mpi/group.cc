@@ -5,6 +5,7 @@
 #include <charconv>
 #include <functional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/clock.h"
@@ -90,7 +91,8 @@ Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, 
 
 Result<std::unique_ptr<Group>> Group::create(Process& process, const distrun_backend_group_spec& spec,
                                              plugin::Host host) {
-  std::unique_ptr<Group> group(new Group(process, host));  // the constructor is private
+  std::unique_ptr<Group> group(
+      new Group(process, spec.device_type == DISTRUN_BACKEND_CUDA, host));  // the constructor is private
   DISTRUN_RETURN_IF_ERROR(group->connect(spec));
   return group;
 }
@@ -131,7 +133,11 @@ Status Group::make_communicator(const std::string& id, const std::vector<int>& r
 
 Group::~Group() {
   const auto turn = process_.turn();
-  if (!flights_.empty()) give_up({Errc::kAborted, "the group was closed"});
+  // The device comes to the end of what it has by itself.
+  for (const Status closed(Errc::kAborted, "the group was closed"); !flights_.empty() || !device_.empty();) {
+    give_up(closed);
+    std::this_thread::yield();
+  }
   if (channel_.comm == nullptr || process_.abandoned() || !aborted_.why().ok()) return;
   int finalized = 0;
   process_.library().call.Finalized(&finalized);
@@ -148,6 +154,7 @@ Status Group::usable() const {
 void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
   const auto turn = process_.turn();
   if (const Status status = usable(); !status.ok()) return host_.complete(token, status);
+  if (on_device_) return device_.start(channel_, operation, token);
   flights_.push_back(std::make_unique<Flight>(channel_, operation, token));
   if (const Status status = flights_.back()->start(); !status.ok()) give_up(status);
 }
@@ -158,6 +165,7 @@ bool Group::progress() {
     give_up(status);
     return false;
   }
+  if (on_device_) return progress_device();
   bool any = false;
   bool around = false;  // one goes around the ring
   for (std::size_t i = 0; i < flights_.size();) {
@@ -182,12 +190,19 @@ bool Group::progress() {
   return any;
 }
 
+bool Group::progress_device() {
+  const auto moved = device_.progress();
+  if (!moved.ok()) give_up(moved.status());
+  return !moved.ok() || *moved;
+}
+
 // MPI cannot take back a collective operation, and moves what is open whenever anybody calls it. Nobody of distrun does
 // in this process any more. The program may, where it has initialised MPI: there operations are not in the tensors'
 // memory, which is free again either way. What MPI has been given of ours stays for as long as the process.
 void Group::give_up(const Status& why) {
-  if (flights_.empty()) return;
+  if (flights_.empty() && device_.empty()) return;
   process_.abandon();
+  device_.give_up(why);
   process_.keep(memory_);
   for (auto& flight : std::exchange(flights_, {})) {
     host_.complete(flight->token(), why);

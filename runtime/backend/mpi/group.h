@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend/mpi/device_queue.h"
 #include "runtime/backend/mpi/flight.h"
 #include "runtime/backend/plugin/guest.h"
 
@@ -25,16 +26,20 @@ class Group {
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:
-  Group(Process& process, plugin::Host host) : process_(process), host_(host) {}
+  Group(Process& process, bool on_device, plugin::Host host)
+      : process_(process), host_(host), on_device_(on_device), device_(process, host) {}
   Status connect(const distrun_backend_group_spec& spec);
   Status make_communicator(const std::string& id, const std::vector<int>& ranks);
   [[nodiscard]] Status usable() const;
   void give_up(const Status& why);
+  bool progress_device();
 
   Process& process_;
   plugin::Host host_;
   std::shared_ptr<RingMemory> memory_ = std::make_shared<RingMemory>();
   Channel channel_;
+  const bool on_device_;  // of this group's tensors
+  DeviceQueue device_;    // instead of the next
   std::deque<std::unique_ptr<Flight>> flights_;
   plugin::AbortGate aborted_;
 };

@@ -77,16 +77,13 @@ Constants standard_constants() {
 
 Result<Library> examine(void* opened, const File& file) {
   Symbols symbols(opened);
-  Library library{.abi = file.abi, .file = file.name, .call = {}, .is = {}};
+  Library library{.abi = file.abi, .file = file.name, .call = {}, .is = {}, .opened = opened};
 #define DISTRUN_MPI_FUNCTION(name, arguments) symbols.find(library.call.name, "MPI_" #name);
   DISTRUN_MPI_FUNCTIONS(DISTRUN_MPI_FUNCTION)
 #undef DISTRUN_MPI_FUNCTION
   library.is = file.abi == Abi::kOpenMpi ? open_mpi_constants(symbols) : standard_constants();
   if (!symbols.missing().empty()) {
     return Status(Errc::kUnsupported, library.file + " has no " + symbols.missing() + "; install a newer MPI");
-  }
-  if (void* query = ::dlsym(opened, "MPIX_Query_cuda_support"); query != nullptr) {
-    library.gpu_aware = reinterpret_cast<int (*)()>(query)() == 1;
   }
   return library;
 }

@@ -16,7 +16,7 @@ struct Library {
   std::string file;
   Functions call;
   Constants is;
-  bool gpu_aware = false;  // what MPIX_Query_cuda_support() says, false where there is none
+  void* opened = nullptr;
 };
 
 // Both stay loaded. An error says what was not found and the cure.

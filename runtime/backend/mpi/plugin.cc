@@ -1,6 +1,9 @@
 // The table of the backend `mpi`.
 #include <memory>
+#include <string>
 
+#include "runtime/backend/cuda/device_table.h"
+#include "runtime/backend/mpi/devices.h"
 #include "runtime/backend/mpi/group.h"
 #include "runtime/backend/mpi/process.h"
 #include "runtime/backend/plugin/guest_table.h"
@@ -12,6 +15,7 @@ using distrun::backend::mpi_plugin::Group;
 using distrun::backend::mpi_plugin::Process;
 namespace plugin = distrun::backend::plugin;
 using Table = plugin::GuestTable<Group, distrun::backend::mpi_plugin::kKinds>;
+using Devices = distrun::backend::cuda_parts::DeviceTable<distrun::backend::mpi_plugin::find_gpu>;
 
 constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be taken back
 
@@ -21,6 +25,21 @@ Process& process() {
   return *only;
 }
 
+// Why tensors on GPUs cannot go by this MPI, with the cure; ok: they can.
+Status gpu_tensors() {
+  if (process().gpu_aware()) return distrun::backend::mpi_plugin::gpus_usable();
+  return {
+      distrun::Errc::kUnsupported,
+      "this MPI does not say that it is GPU-aware (MPIX_Query_cuda_support; Open MPI 5 says so after MPI_Init only); "
+      "install one that is built with CUDA"};
+}
+
+std::string description(const Status& gpus) {
+  const std::string& file = process().library().file;
+  return file + (gpus.ok() ? ", CPU tensors, and CUDA tensors since it is GPU-aware"
+                           : ", CPU tensors; no CUDA tensors: " + gpus.message());
+}
+
 void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabilities* out) {
   const bool asked_for = spec->struct_size < sizeof(*spec) || spec->asked_for != 0;  // an older distrun always asks
   const Status usable = process().usable(distrun::process_environment(), spec->num_members, asked_for);
@@ -28,9 +47,10 @@ void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabi
   out->score = kScore;
   out->ops = distrun::backend::mpi_plugin::kKinds;
   out->dtypes = plugin::kAllDTypes;
-  out->devices = 1U << DISTRUN_BACKEND_CPU;
+  const Status gpus = usable.ok() ? gpu_tensors() : usable;
+  out->devices = 1U << DISTRUN_BACKEND_CPU | (gpus.ok() ? 1U << DISTRUN_BACKEND_CUDA : 0U);
   out->flags = DISTRUN_BACKEND_ASYNCHRONOUS;
-  plugin::put_text(usable.ok() ? process().description() : usable.message(), out->reason, sizeof(out->reason));
+  plugin::put_text(usable.ok() ? description(gpus) : usable.message(), out->reason, sizeof(out->reason));
 }
 
 std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
@@ -54,7 +74,8 @@ constexpr distrun_backend_table kTable = {.struct_size = sizeof(distrun_backend_
                                           .progress = progress,
                                           .wait_fd = nullptr,
                                           .abort = Table::abort,
-                                          .destroy = destroy};
+                                          .destroy = destroy,
+                                          .device = &Devices::kTable};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/mpi/gpu_aware.h"
 #include "runtime/net/other_launcher.h"
 
 namespace distrun::backend::mpi_plugin {
@@ -144,10 +145,7 @@ Status Process::initialised_by_program(std::uint64_t members) {
   return static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
 }
 
-std::string Process::description() const {
-  return library_->file + ", CPU tensors" +
-         (library_->gpu_aware ? "; that it is GPU-aware is not used (see nccl)" : "");
-}
+bool Process::gpu_aware() const { return says_gpu_aware(library_->opened); }
 
 Result<Place> Process::enter() {
   const MutexLock lock(setup_);

@@ -32,7 +32,7 @@ class Process {
   // Whether MPI could serve `members` ranks of this process's job. Initialises nothing, and loads the library if it
   // may: its symbols are global, and in the way of another MPI that the program loads later.
   Status usable(const Environment& environment, std::uint64_t members, bool may_load);
-  [[nodiscard]] std::string description() const;  // after usable()
+  [[nodiscard]] bool gpu_aware() const;  // after usable()
 
   // Initialises MPI unless the program has. Collective over MPI's world where it has not.
   Result<Place> enter();

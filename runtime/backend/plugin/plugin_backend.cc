@@ -175,7 +175,8 @@ Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& libr
 
 Result<std::unique_ptr<Backend>> make_backend(std::shared_ptr<const Library> library, const GroupSpec& group,
                                               const Services& services, TimePoint deadline) {
-  const Capabilities capabilities = offer_of(*library, group, services).capabilities;
+  Capabilities capabilities = offer_of(*library, group, services).capabilities;
+  if (group.device != DeviceType::kCpu) capabilities.scatter_gather = true;  // who else could reach the tensors
   auto backend = std::make_unique<PluginBackend>(std::move(library), group, services, capabilities);
   DISTRUN_RETURN_IF_ERROR(backend->create(deadline));
   return std::unique_ptr<Backend>(std::move(backend));

@@ -5,6 +5,8 @@ Tensors come from a stream that is still busy when they are handed over, and res
 
 from __future__ import annotations
 
+import os
+
 import checks
 import torch
 
@@ -73,8 +75,11 @@ def same(result: torch.Tensor, wanted: torch.Tensor, what: object = "") -> None:
     assert torch.allclose(result.cpu().double(), wanted.double(), rtol=close, atol=close), f"{what}: {result} {wanted}"
 
 
-def check_the_backend_is_nccl() -> None:
-    assert hvd.nccl_enabled() and hvd.nccl_built() >= 21400
+def check_the_backend_is_the_one_asked_for() -> None:
+    if "cuda:mpi" in os.environ.get("DISTRUN_BACKEND", ""):
+        assert hvd.mpi_enabled()
+    else:
+        assert hvd.nccl_enabled() and hvd.nccl_built() >= 21400
 
 
 def check_allreduce_of_every_dtype_and_operation() -> None:

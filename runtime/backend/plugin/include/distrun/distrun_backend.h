@@ -84,10 +84,10 @@ enum { /* kind */
 
 enum { DISTRUN_BACKEND_ANY_DEVICE = -1, DISTRUN_BACKEND_CPU = 0, DISTRUN_BACKEND_CUDA = 1 }; /* device_type */
 
-enum { /* distrun_backend_capabilities.flags */
-       DISTRUN_BACKEND_SCATTER_GATHER =
-           1,                         /* takes many segments and scales itself; otherwise distrun packs and scales */
-       DISTRUN_BACKEND_REVOCABLE = 2, /* writes no output before every member has contributed */
+enum {                                     /* distrun_backend_capabilities.flags */
+       DISTRUN_BACKEND_SCATTER_GATHER = 1, /* takes many segments and scales itself; otherwise distrun packs and scales.
+                                            * On devices every plug-in does */
+       DISTRUN_BACKEND_REVOCABLE = 2,      /* writes no output before every member has contributed */
        DISTRUN_BACKEND_NEEDS_TOTAL_ORDER = 4, /* cannot run operations of two groups at once, and does not keep them in
                                                  the order of start() itself: the next one starts when one has ended */
        DISTRUN_BACKEND_THREAD_AFFINE = 8,     /* one thread for all calls of a group */

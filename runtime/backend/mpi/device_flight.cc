@@ -1,0 +1,322 @@
+#include "runtime/backend/mpi/device_flight.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "runtime/backend/mpi/devices.h"
+#include "runtime/backend/plugin/guest.h"
+
+namespace distrun::backend::mpi_plugin {
+namespace {
+
+// A piece costs a launch and an event at each member, some ten microseconds.
+constexpr std::uint64_t kDevicePieceBytes = 4 << 20;
+constexpr std::uint64_t kDeviceAlignment = 256;
+
+constexpr std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+}
+
+std::uint64_t sum_of(const std::uint64_t* counts, std::uint64_t members) {
+  return std::accumulate(counts, counts + members, std::uint64_t{0});
+}
+
+// bool: any or all of the members' truths; the kernels see to it that they are 0 or 1.
+cuda_parts::Combine combine_of(const distrun_backend_operation& operation) {
+  const bool is_bool = plugin::dtype_of(operation) == DType::kBool;
+  switch (plugin::reduce_of(operation)) {
+    case ReduceOp::kMin:
+      return cuda_parts::kCombineMin;
+    case ReduceOp::kMax:
+      return cuda_parts::kCombineMax;
+    case ReduceOp::kProduct:
+      return is_bool ? cuda_parts::kCombineMin : cuda_parts::kCombineProduct;
+    default:
+      return is_bool ? cuda_parts::kCombineMax : cuda_parts::kCombineSum;
+  }
+}
+
+// MPI's type of that size, of which it only counts elements here.
+Handle type_of_size(const Constants& is, std::uint64_t bytes) {
+  const DType by_size[] = {DType::kU8, DType::kF16, DType::kI32, DType::kI64};
+  return is.types[static_cast<std::size_t>(by_size[std::countr_zero(bytes)])];
+}
+
+}  // namespace
+
+DeviceFlight::DeviceFlight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
+    : channel_(channel),
+      operation_(operation),
+      token_(token),
+      members_(static_cast<std::uint64_t>(channel.members)),
+      index_(static_cast<std::uint64_t>(channel.index)),
+      wire_(cuda_parts::wire_type(plugin::dtype_of(operation))),
+      unit_(reduces() ? wire_.bytes : size_of(plugin::dtype_of(operation))),
+      messages_(channel) {}
+
+bool DeviceFlight::reduces() const {
+  return operation_.kind == DISTRUN_BACKEND_ALLREDUCE || operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
+}
+
+Status DeviceFlight::test() { return operation_.kind == DISTRUN_BACKEND_BARRIER ? test_barrier() : test_on_device(); }
+
+Status DeviceFlight::test_barrier() {
+  if (stage_ == Stage::kNew) DISTRUN_RETURN_IF_ERROR(messages_.barrier());
+  stage_ = Stage::kMoving;
+  DISTRUN_RETURN_IF_ERROR(messages_.test());
+  if (messages_.done()) stage_ = Stage::kDone;
+  return {};
+}
+
+Status DeviceFlight::test_on_device() {
+  if (stage_ == Stage::kNew) {
+    auto found = find_gpu(operation_.device_index);
+    if (!found.ok()) return found.status();
+    gpu_ = *found;
+  }
+  const cuda_parts::Current scope = gpu_->current();
+  if (stage_ == Stage::kNew) DISTRUN_RETURN_IF_ERROR(pack());
+  if (stage_ == Stage::kPacking) {
+    const auto packed = passed(event_);
+    if (!packed.ok()) return packed.status();
+    if (!*packed) return {};
+    stage_ = Stage::kMoving;
+    DISTRUN_RETURN_IF_ERROR(begin_messages());
+  }
+  if (stage_ == Stage::kMoving) DISTRUN_RETURN_IF_ERROR(move());
+  if (stage_ == Stage::kUnpacking) {
+    const auto over = passed(event_);
+    if (!over.ok()) return over.status();
+    if (*over) stage_ = Stage::kDone;
+  }
+  return {};
+}
+
+void DeviceFlight::finish() {
+  if (gpu_ != nullptr) gpu_->give_back(std::exchange(block_, {}));
+}
+
+bool DeviceFlight::let_go() {
+  if (stage_ != Stage::kPacking && stage_ != Stage::kUnpacking) return true;
+  const cuda_parts::Current scope = gpu_->current();
+  if (event_ == nullptr && !record(event_).ok()) return true;
+  const auto reached = gpu_->reached(event_);
+  return !reached.ok() || *reached;
+}
+
+Status DeviceFlight::record(cuda_parts::CuEvent& event) {
+  auto made = gpu_->event_here();
+  if (!made.ok()) return made.status();
+  event = *made;
+  return {};
+}
+
+Result<bool> DeviceFlight::passed(cuda_parts::CuEvent& event) {
+  auto reached = gpu_->reached(event);
+  if (reached.ok() && *reached) gpu_->give_back(std::exchange(event, nullptr));
+  return reached;
+}
+
+// Of what is reduced: who has the last word on which part.
+std::vector<Range> DeviceFlight::blocks() const {
+  if (operation_.kind == DISTRUN_BACKEND_ALLREDUCE) {
+    return even_blocks(cuda_parts::total_count(operation_), channel_.members);
+  }
+  std::vector<Range> parts;
+  std::uint64_t first = 0;
+  for (std::uint64_t member = 0; member < members_; ++member) {
+    parts.push_back({.first = first, .count = operation_.counts[member]});
+    first += operation_.counts[member];
+  }
+  return parts;
+}
+
+Status DeviceFlight::take_memory() {
+  std::uint64_t bytes = cuda_parts::total_count(operation_) * unit_;
+  std::uint64_t behind = 0;  // an all-to-all's input, a ring's slots
+  if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) bytes = sum_of(operation_.counts, members_) * unit_;
+  if (operation_.kind == DISTRUN_BACKEND_ALLTOALL) {
+    behind = bytes;
+    bytes = sum_of(operation_.recv_counts, members_) * unit_;
+  }
+  if (reduces() && members_ > 1) {
+    const std::uint64_t largest = std::ranges::max(blocks(), {}, &Range::count).count;
+    slot_bytes_ = aligned(std::min(largest * unit_, kDevicePieceBytes));
+    behind = slot_bytes_ * kRingSlots;
+  }
+  if (bytes + behind == 0) return {};
+  auto block = gpu_->take_block(aligned(bytes) + behind);
+  if (!block.ok()) return block.status();
+  block_ = *block;
+  result_ = block_.memory;
+  sent_ = received_ = block_.memory + aligned(bytes);
+  return {};
+}
+
+// An error may leave work on the stream.
+Status DeviceFlight::pack() {
+  DISTRUN_RETURN_IF_ERROR(take_memory());
+  stage_ = Stage::kPacking;
+  for (std::uint64_t i = 0; i < operation_.num_marks; ++i) {
+    DISTRUN_RETURN_IF_ERROR(gpu_->wait(*static_cast<const cuda_parts::Mark*>(operation_.marks[i])));
+  }
+  DISTRUN_RETURN_IF_ERROR(pack_tensors());
+  return record(event_);
+}
+
+Status DeviceFlight::pack_tensors() {
+  std::byte* to = result_;
+  if (reduces()) {
+    const bool is_bool = plugin::dtype_of(operation_) == DType::kBool;
+    std::vector<cuda_parts::Piece> pieces;
+    for (std::uint64_t i = 0; i < operation_.num_segments; ++i) {
+      const distrun_backend_segment& segment = operation_.segments[i];
+      pieces.push_back({.from = segment.input, .to = to, .count = segment.count});
+      to += segment.count * unit_;
+    }
+    return gpu_->run_kernel("pack", wire_, {.factor = is_bool ? 1.0 : operation_.prescale}, pieces);
+  }
+  const distrun_backend_segment& first = *operation_.segments;
+  if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) {
+    return gpu_->copy(first.input, to + sum_of(operation_.counts, index_) * unit_, first.count * unit_);
+  }
+  if (operation_.kind == DISTRUN_BACKEND_ALLTOALL) {
+    DISTRUN_RETURN_IF_ERROR(gpu_->copy(first.input, sent_, first.count * unit_));
+    const std::byte* own = static_cast<const std::byte*>(first.input) + sum_of(operation_.counts, index_) * unit_;
+    return gpu_->copy(own, to + sum_of(operation_.recv_counts, index_) * unit_, operation_.counts[index_] * unit_);
+  }
+  if (operation_.root != channel_.index) return {};
+  for (std::uint64_t i = 0; i < operation_.num_segments; ++i) {
+    const distrun_backend_segment& segment = operation_.segments[i];
+    DISTRUN_RETURN_IF_ERROR(gpu_->copy(segment.input, to, segment.count * unit_));
+    to += segment.count * unit_;
+  }
+  return {};
+}
+
+Status DeviceFlight::begin_messages() {
+  if (reduces()) {
+    ring_ = std::make_unique<Ring>(channel_,
+                                   RingWork{.input = result_,
+                                            .output = result_,
+                                            .unit = unit_,
+                                            .type = type_of_size(channel_.process->library().is, unit_),
+                                            .blocks = blocks(),
+                                            .scatters = operation_.kind == DISTRUN_BACKEND_REDUCESCATTER,
+                                            .piece_bytes = kDevicePieceBytes},
+                                   static_cast<RingSide&>(*this));
+    return {};
+  }
+  return operation_.kind == DISTRUN_BACKEND_BROADCAST ? receive_from_parent() : exchange_blocks();
+}
+
+// Everybody begins with another one.
+Status DeviceFlight::exchange_blocks() {
+  const bool gathers = operation_.kind == DISTRUN_BACKEND_ALLGATHER;
+  const std::uint64_t* counts = gathers ? operation_.counts : operation_.recv_counts;
+  for (std::uint64_t offset = 1; offset < members_; ++offset) {
+    const std::uint64_t member = (index_ + members_ - offset) % members_;
+    DISTRUN_RETURN_IF_ERROR(
+        messages_.receive(result_ + sum_of(counts, member) * unit_, counts[member] * unit_, static_cast<int>(member)));
+  }
+  for (std::uint64_t offset = 1; offset < members_; ++offset) {
+    const std::uint64_t member = (index_ + offset) % members_;
+    const std::byte* from =
+        gathers ? result_ + sum_of(counts, index_) * unit_ : sent_ + sum_of(operation_.counts, member) * unit_;
+    const std::uint64_t count = operation_.counts[gathers ? index_ : member];
+    DISTRUN_RETURN_IF_ERROR(messages_.send(from, count * unit_, static_cast<int>(member)));
+  }
+  return {};
+}
+
+// Members in a binomial tree, numbered from the root: the parent's number has the last bit less.
+Status DeviceFlight::receive_from_parent() {
+  const auto root = static_cast<std::uint64_t>(operation_.root);
+  const std::uint64_t number = (index_ + members_ - root) % members_;
+  if (number == 0) return {};
+  const std::uint64_t parent = ((number & (number - 1)) + root) % members_;
+  return messages_.receive(result_, cuda_parts::total_count(operation_) * unit_, static_cast<int>(parent));
+}
+
+Status DeviceFlight::send_to_children() {
+  const auto root = static_cast<std::uint64_t>(operation_.root);
+  const std::uint64_t number = (index_ + members_ - root) % members_;
+  const std::uint64_t bound = number == 0 ? std::bit_ceil(members_) : number & (~number + 1);
+  for (std::uint64_t bit = bound / 2; bit > 0; bit /= 2) {  // the largest branch first
+    if (number + bit >= members_) continue;
+    const std::uint64_t child = (number + bit + root) % members_;
+    DISTRUN_RETURN_IF_ERROR(
+        messages_.send(result_, cuda_parts::total_count(operation_) * unit_, static_cast<int>(child)));
+  }
+  return {};
+}
+
+Status DeviceFlight::move() {
+  if (ring_) {
+    DISTRUN_RETURN_IF_ERROR(ring_->test());
+    return ring_->done() ? unpack() : Status();
+  }
+  DISTRUN_RETURN_IF_ERROR(messages_.test());
+  if (messages_.done() && operation_.kind == DISTRUN_BACKEND_BROADCAST && !std::exchange(cast_on_, true)) {
+    DISTRUN_RETURN_IF_ERROR(send_to_children());
+    DISTRUN_RETURN_IF_ERROR(messages_.test());
+  }
+  return messages_.done() ? unpack() : Status();
+}
+
+Status DeviceFlight::unpack() {
+  stage_ = Stage::kUnpacking;
+  DISTRUN_RETURN_IF_ERROR(unpack_tensors());
+  return record(event_);
+}
+
+Status DeviceFlight::unpack_tensors() {
+  const std::byte* from = result_;
+  if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) {
+    return gpu_->copy(from, operation_.segments->output, sum_of(operation_.counts, members_) * unit_);
+  }
+  if (operation_.kind == DISTRUN_BACKEND_ALLTOALL) {
+    return gpu_->copy(from, operation_.segments->output, sum_of(operation_.recv_counts, members_) * unit_);
+  }
+  if (operation_.kind == DISTRUN_BACKEND_BROADCAST) {
+    for (std::uint64_t i = 0; i < operation_.num_segments; ++i) {
+      const distrun_backend_segment& segment = operation_.segments[i];
+      const bool has_it = operation_.root == channel_.index && segment.input == segment.output;
+      if (!has_it) DISTRUN_RETURN_IF_ERROR(gpu_->copy(from, segment.output, segment.count * unit_));
+      from += segment.count * unit_;
+    }
+    return {};
+  }
+  const bool is_bool = plugin::dtype_of(operation_) == DType::kBool;
+  const auto finish = kernels::finish_of(plugin::reduce_of(operation_), operation_.postscale, members_);
+  return gpu_->run_kernel("unpack", wire_, is_bool ? kernels::Finish{} : finish, sums());
+}
+
+std::vector<cuda_parts::Piece> DeviceFlight::sums() const {
+  const std::byte* from = result_;
+  if (operation_.kind == DISTRUN_BACKEND_REDUCESCATTER) {
+    return {{.from = from + sum_of(operation_.counts, index_) * unit_,
+             .to = operation_.segments->output,
+             .count = operation_.counts[index_]}};
+  }
+  std::vector<cuda_parts::Piece> pieces;
+  for (std::uint64_t i = 0; i < operation_.num_segments; ++i) {
+    const distrun_backend_segment& segment = operation_.segments[i];
+    pieces.push_back({.from = from, .to = segment.output, .count = segment.count});
+    from += segment.count * unit_;
+  }
+  return pieces;
+}
+
+Result<std::byte*> DeviceFlight::memory(std::size_t slot) { return received_ + slot * slot_bytes_; }
+
+Status DeviceFlight::add(std::size_t slot, const Range& where, bool) {
+  DISTRUN_RETURN_IF_ERROR(gpu_->combine(
+      wire_, combine_of(operation_),
+      {.from = received_ + slot * slot_bytes_, .to = result_ + where.first * unit_, .count = where.count}));
+  return record(adding_[slot]);
+}
+
+}  // namespace distrun::backend::mpi_plugin
