@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "runtime/backend/kernels/kernels.h"
 #include "runtime/backend/cuda/batch.h"
+#include "runtime/backend/kernels/kernels.h"
 #include "test/backend/nccl/fake_kernels.h"
 #include "test/backend/nccl/fake_world.h"
 
@@ -161,18 +161,8 @@ void fill_events(CudaApi& api) {
   };
 }
 
-void fill_memory(CudaApi& api) {
-  api.allocate = [](CuPointer* out, std::size_t bytes, CuStream stream) {
-    const CuResult code = put("cuMemAllocAsync", stream, text_of(" ", bytes), [] { return true; });
-    if (code == kCuSuccess) *out = reinterpret_cast<CuPointer>(std::calloc(1, bytes));
-    return code;
-  };
-  api.release = [](CuPointer pointer, CuStream stream) {
-    return put("cuMemFreeAsync", stream, "", [pointer] {
-      std::free(memory(pointer));
-      return true;
-    });
-  };
+// What a driver may do only when the GPU rests.
+void fill_memory_at_rest(CudaApi& api) {
   api.allocate_plain = [](CuPointer* out, std::size_t bytes) {
     const CuResult code = waits("cuMemAlloc");
     if (code == kCuSuccess) *out = reinterpret_cast<CuPointer>(std::calloc(1, bytes));
@@ -190,6 +180,20 @@ void fill_memory(CudaApi& api) {
   api.host_release = [](void* memory) {
     std::free(memory);
     return plain("cuMemFreeHost");
+  };
+}
+
+void fill_memory(CudaApi& api) {
+  api.allocate = [](CuPointer* out, std::size_t bytes, CuStream stream) {
+    const CuResult code = put("cuMemAllocAsync", stream, text_of(" ", bytes), [] { return true; });
+    if (code == kCuSuccess) *out = reinterpret_cast<CuPointer>(std::calloc(1, bytes));
+    return code;
+  };
+  api.release = [](CuPointer pointer, CuStream stream) {
+    return put("cuMemFreeAsync", stream, "", [pointer] {
+      std::free(memory(pointer));
+      return true;
+    });
   };
   api.copy = [](CuPointer to, CuPointer from, std::size_t bytes, CuStream stream) {
     return put("cuMemcpyDtoDAsync", stream, text_of(" ", bytes), [to, from, bytes] {
@@ -261,6 +265,7 @@ void fill_cuda(CudaApi& api) {
   fill_contexts(api);
   fill_streams(api);
   fill_events(api);
+  fill_memory_at_rest(api);
   fill_memory(api);
   fill_kernels(api);
 }
