@@ -13,6 +13,7 @@
 #include "runtime/backend/plugin/host_group.h"
 #include "test/backend/nccl/fake_gpus.h"
 #include "test/backend/nccl/fake_world.h"
+#include "test/backend/record.h"
 
 extern "C" {
 extern int (*fake_mpi_isend)(const void* data, int count, void* type, int to, int tag, void* comm, void** request);
@@ -108,32 +109,13 @@ int test_one(void** request, int* done, void*) {
   return 0;
 }
 
-struct Record {
-  std::map<std::uint64_t, Status> done;
-};
-
-void note_complete(distrun_backend_host_group* group, std::uint64_t token, std::int32_t code, const char* message) {
-  auto& done = reinterpret_cast<Record*>(group)->done;
-  CHECK_FALSE(done.contains(token));
-  done[token] = code == 0 ? Status() : Status(static_cast<Errc>(code), message == nullptr ? "" : message);
-}
-
-const distrun_backend_host kHost = {.struct_size = sizeof(distrun_backend_host),
-                                    .version = DISTRUN_BACKEND_VERSION,
-                                    .complete = &note_complete,
-                                    .peer_lost = nullptr,
-                                    .mac = nullptr};
-
 struct Member {
   Member(int index, int members)
       : channel{.process = &process(), .comm = &numbers[index], .index = index, .members = members},
-        queue(process(), plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record))) {}
-  [[nodiscard]] std::string outcome(std::uint64_t token) const {
-    const auto found = record.done.find(token);
-    if (found == record.done.end()) return "in flight";
-    return found->second.ok() ? "ok" : found->second.message();
-  }
-  Record record;
+        queue(process(), record.host()) {}
+  ~Member() { CHECK_FALSE(record.twice); }
+  [[nodiscard]] std::string outcome(std::uint64_t token) const { return record.outcome(token); }
+  test::Record record;
   Channel channel;
   DeviceQueue queue;
 };

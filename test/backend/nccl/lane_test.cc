@@ -12,30 +12,13 @@
 #include "runtime/backend/nccl/group.h"
 #include "runtime/backend/plugin/host_group.h"
 #include "test/backend/nccl/fake_gpus.h"
+#include "test/backend/record.h"
 #include "test/support/fake_store.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {
 
 namespace fake = test::fake_gpus;
-
-// What a group's tokens came to.
-struct Record {
-  std::map<std::uint64_t, Status> done;
-  bool twice = false;  // one of them was completed again
-};
-
-void note_complete(distrun_backend_host_group* group, std::uint64_t token, std::int32_t code, const char* message) {
-  auto& [done, twice] = *reinterpret_cast<Record*>(group);
-  twice = twice || done.contains(token);
-  done[token] = code == 0 ? Status() : Status(static_cast<Errc>(code), message == nullptr ? "" : message);
-}
-
-const distrun_backend_host kHost = {.struct_size = sizeof(distrun_backend_host),
-                                    .version = DISTRUN_BACKEND_VERSION,
-                                    .complete = &note_complete,
-                                    .peer_lost = nullptr,
-                                    .mac = nullptr};
 
 // One group's member and its part in a lane.
 struct Member {
@@ -44,20 +27,16 @@ struct Member {
       : lane(its_lane),
         owned(std::make_shared<Party>(
             nccl, Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
-            plugin::Host(&kHost, reinterpret_cast<distrun_backend_host_group*>(&record)))),
+            record.host())),
         party(*owned) {}
   ~Member() { CHECK_FALSE(record.twice); }
   Lane& lane;
-  Record record;
+  test::Record record;
   std::shared_ptr<Party> owned;
   Party& party;
 
   [[nodiscard]] bool done(std::uint64_t token) const { return record.done.contains(token); }
-  [[nodiscard]] std::string outcome(std::uint64_t token) const {
-    const auto found = record.done.find(token);
-    if (found == record.done.end()) return "in flight";
-    return found->second.ok() ? "ok" : found->second.message();
-  }
+  [[nodiscard]] std::string outcome(std::uint64_t token) const { return record.outcome(token); }
 };
 
 // `size` GPUs, each with a lane, and one group of all on them.
