@@ -1,4 +1,4 @@
-// The part of CUDA's driver interface that this plug-in calls, as libcuda.so.1 has it: so nobody's cuda.h is needed to
+// The part of CUDA's driver interface that the plug-ins call, as libcuda.so.1 has it: so nobody's cuda.h is needed to
 // build, and nothing needs libcuda to load. test/backend/nccl/abi_test.cc compares with the header where there is
 // one. The driver's streams, events and primary contexts are the ones of the run-time library (libcudart), which is
 // what frameworks use.

@@ -8,7 +8,7 @@
 //   for that event and calls back, which writes to the bell: no thread spins and ours does not stop for the callback.
 // - Nothing here waits for a device, and nothing but cuEventQuery asks one. What the driver may do only when the device
 //   rests (load code, lock memory) comes first: in set_up(), and in stage(), for which see there.
-// Threads: mark, unmark, allocate, release, stage and unstage on any; all others on the lane's thread.
+// Threads: mark, unmark, allocate, release, stage and unstage on any; all others on one (nccl: the lane's).
 #pragma once
 
 #include <array>
