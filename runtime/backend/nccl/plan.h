@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/backend/nccl/nccl_api.h"
 #include "runtime/backend/cuda/wire_type.h"
+#include "runtime/backend/nccl/nccl_api.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::nccl_plugin {

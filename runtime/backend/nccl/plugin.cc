@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "runtime/backend/cuda/device_table.h"
-#include "runtime/backend/nccl/group.h"
 #include "runtime/backend/cuda/kernel_image.h"
+#include "runtime/backend/nccl/group.h"
 #include "runtime/backend/plugin/guest_table.h"
 #include "runtime/base/annotations.h"
 
