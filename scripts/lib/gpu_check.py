@@ -4,7 +4,8 @@
 
 PYTHON is one that has torch for CUDA, numpy, pytest and hypothesis; the wheel is unpacked beside it and nothing is
 installed into it. FOLDER holds NVIDIA's nccl-tests: built ones (build/all_reduce_perf), or sources, which are built
-with `make` where nvcc and NCCL's headers are found. Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no
+with `make` where nvcc and NCCL's headers are found. Where mpirun belongs to a GPU-aware MPI the device tests run by it
+too (--backend cuda:mpi). Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no
 GPU or no torch for it here (nothing was tested).
 """
 
