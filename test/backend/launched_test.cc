@@ -63,15 +63,29 @@ struct Job {
     const TimePoint deadline = deadline_after(kPatience);
     if (environment.contains("DISTRUN_RANK")) {
       world = must(net::world_from_environment(environment));
+      insist_on_all(environment);
       key = must(api::process_key(environment));
       channel = must(net::StoreClient::connect(world, key, deadline));
-    } else if (const auto launcher = must(net::other_launcher(environment)); launcher) {
+      return;
+    }
+    const auto launcher = must(net::other_launcher(environment));
+    if (launcher) {
       world.rank = launcher->rank;
       world.size = launcher->size;
+    }
+    insist_on_all(environment);
+    if (launcher) {
       auto joined = must(api::join_spawned_job(world, *launcher, deadline));
       key = joined.key;
       channel = std::move(joined.channel);
     }
+  }
+  // Where a launcher is not seen, each rank would pass as a world of its own.
+  void insist_on_all(const Environment& environment) const {
+    const auto told = environment.find("TEST_RANKS");
+    if (told != environment.end() && told->second == std::to_string(world.size)) return;
+    throw std::runtime_error("a world of " + std::to_string(world.size) + ", and TEST_RANKS is " +
+                             (told == environment.end() ? "not set: say how many there are" : told->second));
   }
 };
 

@@ -36,7 +36,8 @@ def test_conformance_between_hosts(cluster: Cluster, backend: str, between: str,
         need("mpirun", "openmpi-bin")
         options.append("--mpi")
         cases = ["~abort*"]  # after an abort nobody calls MPI any more in that process
-    done = run(cluster.head, *options, PROGRAM, *cases, env=OPEN_MPI, timeout=100)
+    env = OPEN_MPI | {"TEST_RANKS": str(ranks)}
+    done = run(cluster.head, *options, PROGRAM, *cases, env=env, timeout=100)
     if "there is no backend gloo" in done.stdout:
         pytest.skip("libgloo-dev is not installed")
     assert done.returncode == 0 and done.stdout.count("All tests passed") == ranks, done.stdout + done.stderr

@@ -8,6 +8,7 @@ A failure names the seed; the same command with --seeds S-S runs it again.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import random
 import sys
@@ -222,18 +223,35 @@ def seeds(text: str) -> Iterable[int]:
     return range(int(first), int(last or first) + 1)
 
 
+def insist(ranks: int | None, mpi: str | None) -> None:
+    """That all ranks are here and MPI moves their tensors: each alone, as a world of one, would pass as well."""
+    if ranks not in (None, distrun.size()):
+        raise SystemExit(f"this is a world of {distrun.size()}, not of {ranks}: distrun has not seen who started it")
+    if mpi is None:
+        return
+    if not distrun.mpi_enabled():
+        raise SystemExit(f"MPI does not move the tensors: {distrun.query('why')}")
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+    ctypes.CDLL(None).MPI_Get_library_version(text, ctypes.byref(length))
+    if not text.value.decode().startswith(mpi):
+        raise SystemExit(f"this MPI is {text.value.decode()}, not {mpi}: look at LD_LIBRARY_PATH")
+
+
 def main() -> None:
     """Runs the seeds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=seeds, default=range(1, 101))
     parser.add_argument("--spoil", action="store_true", help="change one result: the run must fail")
     parser.add_argument("--mpi-first", action="store_true", help="the program initialises MPI, before distrun does")
+    parser.add_argument("--ranks", type=int, help="how many there must be")
+    parser.add_argument("--mpi", metavar="VERSION", help="MPI must move the tensors, and say VERSION... of itself")
     arguments = parser.parse_args()
     if arguments.mpi_first:
         importlib.import_module("mpi4py.MPI")
     wanted = arguments.seeds
     distrun.init()
     size = distrun.size()
+    insist(arguments.ranks, arguments.mpi)
     for seed in wanted:
         try:
             Runner(plan.make_program(seed, size), arguments.spoil and distrun.rank() == size - 1).run()

@@ -53,9 +53,10 @@ def test_random_programs_on_mpi(ranks: int, seeds: str) -> None:
     """MPI starts them itself: ranks of distrun are none of its tasks."""
     mpirun = shutil.which("mpirun.openmpi") or pytest.skip("needs Open MPI's mpirun: the package openmpi-bin")
     need_plugin("mpi")
+    insist = ["--ranks", str(ranks), "--mpi", "Open MPI"]
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     result = subprocess.run(
-        [mpirun, "--oversubscribe", "-np", str(ranks), sys.executable, RUN, "--seeds", seeds],
+        [mpirun, "--oversubscribe", "-np", str(ranks), sys.executable, RUN, "--seeds", seeds, *insist],
         env={**os.environ, **as_root, "DISTRUN_BACKEND": "mpi"},
         capture_output=True,
         text=True,
