@@ -186,6 +186,14 @@ def test_function_lengths_see_past_namespaces_types_and_the_preprocessor() -> No
     assert budgets.shell_functions("f() {\n  true\n}\n") == [(1, 3)]
 
 
+def test_a_test_is_listed_by_its_own_path() -> None:
+    listed = load("check_budgets.py").is_listed
+    lists = {Path("test/unit"): "FILES net/socket_test.cc", Path("test/unit/net"): "FILES\n  secure_socket_test.cc)"}
+    assert listed(Path("test/unit/net/secure_socket_test.cc"), lists)
+    assert not listed(Path("test/unit/net/socket_test.cc"), lists)  # the end of another's name; another folder's list
+    assert listed(Path("test/unit/net/socket_test.cc"), {Path("test/unit"): lists[Path("test/unit")]})
+
+
 def test_folder_cycles_are_found() -> None:
     floors = load("check_floors.py")
     assert floors.cycles({"a": {"a", "b"}, "b": {"c"}, "c": set()}) == []
