@@ -143,7 +143,8 @@ def check(options: argparse.Namespace, environment: Environment) -> int:
         print("gpu_check: the wheel does not find NCCL; the line above says why")
         return 1
     ranks, variables = choose_ranks(options.np, gpus, nccl)
-    tests: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs", "test/python/test_gpu.py"]
+    pytest: list[str | Path] = [environment.python, "-m", "pytest", "-q", "-rs"]
+    tests = [*pytest, "test/python/test_gpu.py", "--command", environment.command]  # else that of this Python
     passed = report("device tests", environment.run(*tests, **variables)) and passed
     passed = by_mpi(environment, ranks) and passed
     bench: list[str | Path] = [environment.command, "-np", str(ranks), environment.python, "bench/gpu_bench.py"]

@@ -1,7 +1,7 @@
 """Where the package and the command under test come from.
 
 Without options: the installed `distrun` package and the `distrun` beside this Python or on PATH. With --build-dir: the
-sources of this tree with that build's library and command, without installing anything.
+sources of this tree with that build's library and command, without installing anything. With --command: that one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ RunRanks = Callable[..., Result]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--build-dir", help="test this build's library and command instead of what is installed")
+    parser.addoption("--command", help="the distrun to start ranks with, instead of the one beside this Python")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def find_command(config: pytest.Config) -> str | None:
     """The distrun command under test."""
-    build = config.getoption("--build-dir")
+    named, build = config.getoption("--command"), config.getoption("--build-dir")
+    if named:
+        return str(named)
     if build:
         return str(Path(build).resolve() / "launcher/distrun")
     beside = Path(sys.executable).with_name("distrun")

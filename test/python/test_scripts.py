@@ -10,9 +10,11 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from .conftest import find_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -357,6 +359,25 @@ def test_gpu_check_leaves_mpi_out_only_where_distrun_says_why() -> None:
     refused = "(mpi: does not support cuda tensors (libmpi.so.40; no CUDA tensors: it is not GPU-aware)); x"
     assert why_not_mpi(f"distrun: {refused}\nmore").startswith("it is not GPU-aware")
     assert why_not_mpi("AssertionError: wrong sum") == ""
+
+
+def test_gpu_check_tests_the_launcher_of_the_wheel(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one beside the Python with torch may be another build's."""
+    check, ran = load("lib/gpu_check.py"), []
+
+    def run(*command: str, **_: str) -> subprocess.CompletedProcess[str]:
+        ran.append(command)
+        return subprocess.CompletedProcess(command, 0, "23203", "")
+
+    monkeypatch.setattr(check, "why_nothing", lambda _: "")
+    environment = SimpleNamespace(python="python", command="/wheel/distrun", ask=lambda _: "1", run=run)
+    assert check.check(SimpleNamespace(np=0, nccl_tests=""), environment) == 0
+    (tests,) = (command for command in ran if "pytest" in command)
+    assert tests[tests.index("--command") + 1] == "/wheel/distrun"
+    monkeypatch.setattr(pytestconfig.option, "command", "/wheel/distrun", raising=False)
+    assert find_command(pytestconfig) == "/wheel/distrun"
 
 
 def test_ranks_share_a_gpu_only_where_nccl_can(capsys: pytest.CaptureFixture[str]) -> None:
