@@ -70,16 +70,19 @@ def told(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("world "))
 
 
+# rank/size local/local_size cross/cross_size sum, after a second init the same
+ALL_FOUR = [
+    "world 0/4 local 0/2 cross 0/2 on h1: 6 6",
+    "world 1/4 local 1/2 cross 0/2 on h1: 6 6",
+    "world 2/4 local 0/2 cross 1/2 on h2: 6 6",
+    "world 3/4 local 1/2 cross 1/2 on h2: 6 6",
+]
+
+
 def test_the_world_is_found(pair: Cluster, way: list[str]) -> None:
     done = run(pair.head, *way, *WORLD)
     assert done.returncode == 0, done.stderr
-    # rank/size local/local_size cross/cross_size sum, after a second init the same
-    assert told(done.stdout) == [
-        "world 0/4 local 0/2 cross 0/2 on h1: 6 6",
-        "world 1/4 local 1/2 cross 0/2 on h1: 6 6",
-        "world 2/4 local 0/2 cross 1/2 on h2: 6 6",
-        "world 3/4 local 1/2 cross 1/2 on h2: 6 6",
-    ]
+    assert told(done.stdout) == ALL_FOUR
 
 
 def test_an_example_trains(pair: Cluster, way: list[str]) -> None:
@@ -130,7 +133,7 @@ def test_inside_an_allocation(pair: Cluster, launcher: str) -> None:
     command = ["mpirun.openmpi"] if launcher == "mpirun" else ["mpiexec.hydra"]
     done = pair.head.run(["salloc", *SLURM, *command, *WORLD], env=OPEN_MPI | job_environment(), timeout=90)
     assert done.returncode == 0, done.stderr
-    assert len(told(done.stdout)) == 4, done.stdout + done.stderr
+    assert told(done.stdout) == ALL_FOUR, done.stdout + done.stderr
 
 
 def test_one_task_is_a_world_of_one(pair: Cluster) -> None:

@@ -21,15 +21,18 @@ PYTHON = sys.executable
 TWO_BY_TWO = ("-np", "4", "-H", "h1:2,h2:2")
 
 
-def told(done: subprocess.CompletedProcess[str]) -> dict[int, dict[str, Any]]:
-    """What the ranks of programs/tell.py have said, by rank."""
+def told(done: subprocess.CompletedProcess[str], size: int) -> dict[int, dict[str, Any]]:
+    """What each of `size` ranks of programs/tell.py has said, by rank."""
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"^\[(\d+)\] told (.*)$", done.stdout, re.MULTILINE)
+    assert sorted(int(rank) for rank, _ in lines) == list(range(size)), done.stdout
     return {int(rank): json.loads(text) for rank, text in lines}
 
 
-def tell(cluster: Cluster, *options: str, words: tuple[str, ...] = (), **more: Any) -> dict[int, dict[str, Any]]:
-    return told(run(cluster.head, *options, PYTHON, PROGRAMS / "tell.py", *words, **more))
+def tell(
+    cluster: Cluster, size: int, *options: str, words: tuple[str, ...] = (), **more: Any
+) -> dict[int, dict[str, Any]]:
+    return told(run(cluster.head, *options, PYTHON, PROGRAMS / "tell.py", *words, **more), size)
 
 
 def test_numpy_pi(cluster: Cluster) -> None:
@@ -114,7 +117,7 @@ def test_equal_lines_of_several_hosts_are_one(cluster: Cluster, shared_path: Pat
 
 
 def test_what_a_rank_is_told_about_itself(cluster: Cluster) -> None:
-    ranks = tell(cluster, "-np", "5", "-H", "h1:2,h2:3")
+    ranks = tell(cluster, 5, "-np", "5", "-H", "h1:2,h2:3")
     for rank, (host, local, cross) in enumerate([("h1", 0, 0), ("h1", 1, 0), ("h2", 0, 1), ("h2", 1, 1), ("h2", 2, 0)]):
         of_host = 2 if host == "h1" else 3
         expected = {
@@ -146,7 +149,7 @@ def test_the_session_carries_over(cluster: Cluster, shared_path: Path) -> None:
     command = [str(launcher()), "-np", "2", "-H", "h1,h2", "--nproc-per-node", "1", str(PROGRAMS / "tell.py")]
     venv = {"VIRTUAL_ENV": str(shared_path / "venv"), "PATH": f"{shared_path}/venv/bin:{job_environment()['PATH']}"}
     done = cluster.head.run(["bash", "-c", script, "sh", *command], env=job_environment() | venv | {"MINE": "a b"})
-    for rank, each in told(done).items():
+    for rank, each in told(done, 2).items():
         assert each["host"] == f"h{rank + 1}"
         assert (each["cwd"], each["umask"], each["open_files"]) == (str(shared_path), 0o027, 600)
         assert each["env"]["MINE"] == "a b" and each["prefix"] == str(shared_path / "venv")
@@ -165,17 +168,17 @@ OF_THE_HEAD = {
 
 def test_variables_of_the_head_stay_there(cluster: Cluster) -> None:
     env = OF_THE_HEAD | {"MINE": "1"}
-    here, there = (each["env"] for _, each in sorted(tell(cluster, "-H", "head:1,h1:1", env=env).items()))
+    here, there = (each["env"] for _, each in sorted(tell(cluster, 2, "-H", "head:1,h1:1", env=env).items()))
     assert {name: here.get(name) for name in OF_THE_HEAD} == OF_THE_HEAD
     assert here["MINE"] == there["MINE"] == "1"
     for name, value in OF_THE_HEAD.items():
         assert there.get(name) != value, name
     assert cluster.head.address in there["SSH_CONNECTION"]
-    [forced] = tell(cluster, "-H", "h1:1", "-x", "DISPLAY", env=env).values()
+    [forced] = tell(cluster, 1, "-H", "h1:1", "-x", "DISPLAY", env=env).values()
     assert forced["env"]["DISPLAY"] == ":0" and "HOSTNAME" not in forced["env"]
-    [everything] = tell(cluster, "-H", "h1:1", "--env", "all", env=env).values()
+    [everything] = tell(cluster, 1, "-H", "h1:1", "--env", "all", env=env).values()
     assert {name: everything["env"].get(name) for name in OF_THE_HEAD} == OF_THE_HEAD
-    [nothing] = tell(cluster, "-H", "h1:1", "--env", "none", env=env).values()
+    [nothing] = tell(cluster, 1, "-H", "h1:1", "--env", "none", env=env).values()
     assert "MINE" not in nothing["env"] and "SSH_CONNECTION" not in nothing["env"]
     assert nothing["env"]["HOME"] == "/run/home/root"
 
@@ -214,7 +217,7 @@ def test_words_arrive_literally(cluster: Cluster) -> None:
     for _ in range(10):
         words = tuple("".join(random_words.choices(NASTY, k=random_words.randint(0, 4))) for _ in range(20))
         value = "".join(random_words.choices(NASTY, k=6))
-        for each in tell(cluster, "-H", "h1:1,h2:1", "-x", f"NASTY={value}", words=words).values():
+        for each in tell(cluster, 2, "-H", "h1:1,h2:1", "-x", f"NASTY={value}", words=words).values():
             assert tuple(each["argv"]) == words and each["env"]["NASTY"] == value
 
 

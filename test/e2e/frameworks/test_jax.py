@@ -97,6 +97,8 @@ def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> N
     done = [run_jax("-np", "1", "--tag", "none", program="native_files.py", python=python) for python in pythons]
     new, old = (re.findall(r"^file (\S+) (.+)$", one.stdout, re.MULTILINE) for one in done)
     assert new and [file for _, file in new] == [file for _, file in old], [one.stdout + one.stderr for one in done]
+    assert any(file.startswith("libdistrun_jax.so ") for _, file in new), new
+    assert not any("which is slower" in one.stderr for one in done), [one.stderr for one in done]
     assert {version for version, _ in old} != {version for version, _ in new}
 
 

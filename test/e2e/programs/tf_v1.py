@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import tensorflow as tf
-from tf_every_operation import check_operations, equal, every_operation
+from tf_every_operation import check_operations, equal, every_operation, raises
 
 import distrun.tensorflow as hvd
 
@@ -282,8 +282,5 @@ two_aggregations()
 every_pass_is_a_global_step()
 momentum = hvd.DistributedOptimizer(tf1.train.MomentumOptimizer(1.0, 0.9))
 assert momentum.get_slot_names() is not None and isinstance(momentum, hvd._DistributedOptimizer)
-try:
-    hvd.DistributedOptimizer("sgd")
-except ValueError as error:
-    assert "Keras optimizer" in str(error)
+raises(ValueError, "Keras optimizer", hvd.DistributedOptimizer, "sgd")
 print("all checks passed", flush=True)
