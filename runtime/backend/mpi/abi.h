@@ -1,7 +1,7 @@
 // The part of MPI that this plug-in calls, as its two binary interfaces have it: Open MPI's (libmpi.so.40) and the
 // standard one of MPI 5 (libmpi_abi.so: MPICH 5, Intel MPI). Both have pointers for handles, 0 for success and for
 // MPI_STATUS_IGNORE, and 1 for MPI_IN_PLACE; what differs is in Constants. So nobody's mpi.h is needed, and one binary
-// serves both; test/backend/mpi_abi_test.cc compares with the headers.
+// serves both; test/backend/mpi/abi_test.cc compares with the headers.
 #pragma once
 
 #include <array>

@@ -31,6 +31,12 @@ class Symbols {
     if (found == nullptr && missing_.empty()) missing_ = name;
     return found;
   }
+  // A program that names an object of the library has a copy of it, which the library uses as well from then on. What
+  // is in the library itself is never made ready: MPI_Comm_size crashes there.
+  Handle object(const char* name) {
+    void* found = ::dlsym(RTLD_DEFAULT, name);
+    return found == nullptr ? address(name) : found;
+  }
   [[nodiscard]] const std::string& missing() const { return missing_; }
 
  private:
@@ -40,17 +46,17 @@ class Symbols {
 
 Constants open_mpi_constants(Symbols& in) {
   Constants is;
-  is.world = in.address("ompi_mpi_comm_world");
-  is.errors_return = in.address("ompi_mpi_errors_return");
-  is.no_request = in.address("ompi_request_null");
-  is.sum = in.address("ompi_mpi_op_sum");
-  is.product = in.address("ompi_mpi_op_prod");
-  is.min = in.address("ompi_mpi_op_min");
-  is.max = in.address("ompi_mpi_op_max");
+  is.world = in.object("ompi_mpi_comm_world");
+  is.errors_return = in.object("ompi_mpi_errors_return");
+  is.no_request = in.object("ompi_request_null");
+  is.sum = in.object("ompi_mpi_op_sum");
+  is.product = in.object("ompi_mpi_op_prod");
+  is.min = in.object("ompi_mpi_op_min");
+  is.max = in.object("ompi_mpi_op_max");
   const char* const types[] = {"ompi_mpi_uint8_t", "ompi_mpi_int8_t",   "ompi_mpi_int16_t",  "ompi_mpi_int32_t",
                                "ompi_mpi_int64_t", "ompi_mpi_uint16_t", "ompi_mpi_uint16_t", "ompi_mpi_float",
                                "ompi_mpi_double",  "ompi_mpi_uint8_t"};
-  for (std::size_t i = 0; i < is.types.size(); ++i) is.types[i] = in.address(types[i]);
+  for (std::size_t i = 0; i < is.types.size(); ++i) is.types[i] = in.object(types[i]);
   is.thread_serialized = 2;
   is.thread_multiple = 3;
   return is;

@@ -1,9 +1,9 @@
 // Our declarations of CUDA's driver and of NCCL against their headers, where there are any.
 #include <catch2/catch_test_macros.hpp>
 #include <cstddef>
-#include <type_traits>
 
 #include "runtime/backend/nccl/nccl_api.h"
+#include "test/backend/same_call.h"
 #if defined(DISTRUN_HAS_CUDA_H)
 #include <cuda.h>
 #endif
@@ -14,17 +14,7 @@
 namespace distrun::backend::nccl_plugin {
 namespace {
 
-// Types that are passed alike: pointers as pointers, numbers of one size, structs of one size.
-template <class Ours, class Theirs>
-constexpr bool kAlike = std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
-                        sizeof(Ours) == sizeof(Theirs) && std::is_class_v<Ours> == std::is_class_v<Theirs>;
-
-template <class Ours, class Theirs>
-struct SameCall : std::false_type {};
-template <class R, class... A, class S, class... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kAlike<R, S> && (kAlike<A, B> && ...)> {
-};
+using test::SameCall;
 
 #if defined(DISTRUN_HAS_CUDA_H)
 TEST_CASE("nccl: the driver's functions are as cuda.h has them", "[nccl]") {
