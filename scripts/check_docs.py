@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Pages tell the truth about the tree: paths that a page names exist, and numbers of the wire are the sources'."""
+"""Pages tell the truth about the tree: paths that a page names exist, or a comment, and numbers of the wire are the
+sources'."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ from lib.tree import ROOT, files, finish
 
 FOLDERS = "cmake|runtime|launcher|bindings|frameworks|examples|test|bench|scripts|docs"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./+-]*|[A-Z]+\.md)`")
+SOURCES = (".h", ".cc", ".hpp", ".c", ".cu", ".py", ".cmake", ".sh", ".def", ".ini", "CMakeLists.txt")
+COMMENT = re.compile(r"(?:^|\s)(?://|#) (.*)", re.MULTILINE)
+IN_COMMENT = re.compile(rf"(?<![\w./-])((?:{FOLDERS})/[\w/+-]+(?:\.\w+)+)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 WIRE = "docs/wire.md"
@@ -54,8 +58,17 @@ def wire_faults(page: str) -> list[str]:
     return faults
 
 
+def comment_faults(source: str, text: str) -> list[str]:
+    """Whole paths of files in the comments of a source."""
+    names = [name for comment in COMMENT.findall(text) for name in IN_COMMENT.findall(comment)]
+    return [f"{source}: names {name}, which does not exist" for name in names if not (ROOT / name).exists()]
+
+
 def main() -> None:
     faults = wire_faults((ROOT / WIRE).read_text())
+    for source in files():
+        if source.name.endswith(SOURCES) or source.parts[0] == "scripts":
+            faults += comment_faults(source.as_posix(), (ROOT / source).read_text())
     for page in files(".md"):
         if page.as_posix().startswith("docs/plan/"):
             continue

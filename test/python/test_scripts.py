@@ -330,6 +330,13 @@ def test_the_wire_page_has_the_numbers_of_the_sources() -> None:
     assert "no longer says" in fault
 
 
+def test_a_path_in_a_comment_must_be_there() -> None:
+    text = (
+        '#include "test/gone.h"\n// See test/gone.cc, `make test/x` and /tmp/test/gone.cc.\nx = 1  # test/cgroups.py\n'
+    )
+    assert load("check_docs.py").comment_faults("a.cc", text) == ["a.cc: names test/gone.cc, which does not exist"]
+
+
 def test_a_wheel_that_was_built_on_a_newer_machine_says_what_it_needs() -> None:
     wheel = load("check_wheel.py")
     needs = wheel.newest_versions(
