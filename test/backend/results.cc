@@ -58,7 +58,9 @@ class Writer final : public Catch::EventListenerBase {
     if (stats.totals.assertions.failed > 0 || tested.launched_as > 0 || !is_whole(ran_)) return;
     std::string sizes;
     for (const int size : tested.sizes) sizes += "." + std::to_string(size);
-    const std::filesystem::path folder(DISTRUN_CONFORMANCE_RESULTS);
+    // By program, as several try one backend with ranks of one number: over gloo or tcp, on the CPU or on GPUs.
+    const std::filesystem::path folder =
+        std::filesystem::path(DISTRUN_CONFORMANCE_RESULTS) / std::filesystem::read_symlink("/proc/self/exe").filename();
     std::filesystem::create_directories(folder);
     std::ofstream file(folder / (tested.name + sizes));
     for (const auto& [kind, dtype] : results().pairs) file << name_of(kind) << ' ' << name_of(dtype) << '\n';

@@ -1,10 +1,12 @@
 // The conformance suite on the plug-in `nccl` above a fake of CUDA and NCCL: each rank is a thread with a GPU of its
 // own, whose memory is the process's.
+#include <catch2/catch_test_macros.hpp>
 #include <utility>
 
 #include "runtime/backend/plugin/loader.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/on_gpu.h"
+#include "test/backend/ranks.h"
 
 namespace distrun::test {
 namespace {
@@ -31,6 +33,19 @@ const Subject& subject() {
                                .forked = {},
                                .boundaries = {4096, 65536}};  // a tile of the kernels
   return nccl;
+}
+
+// The suite skips what a backend does not claim, and no page has a row for this one.
+TEST_CASE("nccl: claims every operation and dtype, many segments and scaling") {
+  for_all_sizes([](Rank& rank) {
+    for (int kind = 0; kind <= static_cast<int>(OpKind::kReducescatter); ++kind) {
+      for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+        const Status can = rank.backend().can(static_cast<OpKind>(kind), static_cast<DType>(dtype));
+        if (!can.ok()) rank.fail(can.message());
+      }
+    }
+    rank.expect(rank.backend().capabilities().scatter_gather, "no scatter-gather");
+  });
 }
 
 }  // namespace distrun::test
