@@ -190,8 +190,9 @@ need_nvcc() {
 # For the test that compares them with our declarations. The library of 300 MB that NCCL's come with is not kept.
 need_gpu_headers() {
   local folder="$ROOT/build/gpu-headers"
-  [ -d "$folder" ] || step "headers of CUDA and NCCL" "$VENV/bin/python" "$ROOT/scripts/lib/gpu_headers.py" "$folder" \
-    "${CUDA_HEADERS[@]}" nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.32.3
+  local headers=("${CUDA_HEADERS[@]}" nvidia-cuda-cccl==13.0.85 nvidia-nccl-cu13==2.32.3)
+  [ "$(cat "$folder/made-of.txt" 2>/dev/null)" = "${headers[*]}" ] ||
+    step "headers of CUDA and NCCL" "$VENV/bin/python" "$ROOT/scripts/lib/gpu_headers.py" "$folder" "${headers[@]}"
 }
 
 # What the installed package is made of.

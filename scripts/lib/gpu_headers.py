@@ -1,10 +1,12 @@
 """The headers of CUDA and NCCL from PyPI, against which test/backend/nccl/abi_test.cc holds our own declarations.
 
-gpu_headers.py FOLDER name==version ...: all their header files, in FOLDER as one include folder.
+gpu_headers.py FOLDER name==version ...: all their header files, in FOLDER as one include folder in place of what was
+there, and made-of.txt, which names them.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,8 @@ def main() -> None:
         subprocess.run(command, check=True)
         for wheel in wheels.iterdir():
             unpack(wheel, headers)
+        (headers / "made-of.txt").write_text(" ".join(packages) + "\n")
+        shutil.rmtree(to, ignore_errors=True)
         headers.rename(to)  # whole or not at all: who finds the folder takes it for complete
 
 

@@ -312,6 +312,15 @@ def test_an_environment_whose_making_was_interrupted_is_made_again(tmp_path: Pat
     assert shell(f"VENV={tmp_path}/venv; need_venv") == ""
 
 
+def test_headers_of_other_versions_are_fetched_anew(tmp_path: Path) -> None:
+    (tmp_path / "build/gpu-headers").mkdir(parents=True)
+    need = f'ROOT={tmp_path}; step() {{ echo "$@"; }}; need_gpu_headers'
+    packages = [word for word in shell(need).split() if "==" in word]
+    assert any(word.startswith("nvidia-nccl") for word in packages)
+    (tmp_path / "build/gpu-headers/made-of.txt").write_text(" ".join(packages) + "\n")
+    assert shell(need) == ""
+
+
 def test_somebody_elses_clone_is_listed() -> None:
     """As root sees a user's; git has a variable that makes it believe so."""
     env = {"PATH": os.environ["PATH"], "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
