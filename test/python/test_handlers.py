@@ -221,6 +221,7 @@ def test_shutdown_while_an_operation_is_handed_over(job: Callable[[], Job]) -> N
         reached = at_step(step, _session.close_session, call)
         _session.close_session()
         assert all(handle.wait() == "result" for handle in handles), step
+        assert handles or reached, "refused with nobody in between"
         assert ours.native.closed == 1 and not ours.native.live, step
         return reached
 
