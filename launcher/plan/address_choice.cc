@@ -16,10 +16,10 @@ constexpr int kNextInRing = 4;
 constexpr std::size_t kMostLines = 40;  // of an error
 
 // The hosts and the head as one row of numbers, the head last, with what is known between them.
-class Reach {
+class ProbedWays {
  public:
-  Reach(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
-        const std::vector<std::vector<ProbeResult>>& reports);
+  ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
+             const std::vector<std::vector<ProbeResult>>& reports);
 
   [[nodiscard]] int count() const { return static_cast<int>(all_.size()); }
   [[nodiscard]] const ProbedHost& at(int host) const { return *all_[static_cast<std::size_t>(host)]; }
@@ -37,8 +37,8 @@ class Reach {
   const std::string silent_ = "that host has not told what came of it";
 };
 
-Reach::Reach(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
-             const std::vector<std::vector<ProbeResult>>& reports) {
+ProbedWays::ProbedWays(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
+                       const std::vector<std::vector<ProbeResult>>& reports) {
   const int count = static_cast<int>(hosts.size());
   for (const ProbedHost& host : hosts) all_.push_back(&host);
   triers_.resize(hosts.size());
@@ -56,13 +56,13 @@ Reach::Reach(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHos
   }
 }
 
-const std::string* Reach::failure(int from, int to, std::size_t candidate) const {
+const std::string* ProbedWays::failure(int from, int to, std::size_t candidate) const {
   const auto result = results_.find({from, to, candidate});
   if (result == results_.end()) return &silent_;
   return result->second.empty() ? nullptr : &result->second;
 }
 
-bool Reach::cut(int from, int to) const {
+bool ProbedWays::cut(int from, int to) const {
   for (std::size_t i = 0; i < addresses(to).size(); ++i) {
     if (failure(from, to, i) == nullptr) return false;
   }
@@ -70,7 +70,7 @@ bool Reach::cut(int from, int to) const {
 }
 
 // "node2 does not reach it (no answer within 3 s), nor do 2 others"; empty when all reach it.
-std::string objections(const Reach& reach, int to, std::size_t candidate) {
+std::string objections(const ProbedWays& reach, int to, std::size_t candidate) {
   std::string first;
   std::size_t others = 0;
   for (const int from : reach.triers(to)) {
@@ -96,7 +96,7 @@ std::string not_tried(const Eligible& addresses) {
   return out;
 }
 
-std::optional<ChosenAddress> choose(const Reach& reach, int to) {
+std::optional<ChosenAddress> choose(const ProbedWays& reach, int to) {
   const std::size_t triers = reach.triers(to).size();
   std::string against;
   for (std::size_t i = 0; i < reach.addresses(to).size(); ++i) {
@@ -119,7 +119,7 @@ struct Diagnosis {
   std::vector<std::pair<int, int>> pairs;
 };
 
-std::string names(const Reach& reach, const std::vector<int>& hosts) {
+std::string names(const ProbedWays& reach, const std::vector<int>& hosts) {
   std::vector<std::string> out;
   for (const int host : hosts) out.push_back(reach.at(host).name);
   return join(compress_hostlist(out), ", ");
@@ -127,7 +127,7 @@ std::string names(const Reach& reach, const std::vector<int>& hosts) {
 
 // A host that is cut off spoils the addresses of all others, because it does not reach them. So name first whom nobody
 // reaches, then who reaches nobody, and only then who lacks an address.
-Diagnosis diagnose(const Reach& reach, const std::vector<int>& without_address) {
+Diagnosis diagnose(const ProbedWays& reach, const std::vector<int>& without_address) {
   std::map<int, int> tries;
   std::vector<std::pair<int, int>> cut;
   std::vector<int> unreached;
@@ -167,7 +167,7 @@ Diagnosis diagnose(const Reach& reach, const std::vector<int>& without_address) 
   return out;
 }
 
-std::string failed_pairs(const Reach& reach, const std::vector<std::pair<int, int>>& pairs) {
+std::string failed_pairs(const ProbedWays& reach, const std::vector<std::pair<int, int>>& pairs) {
   std::vector<std::string> lines;
   for (const auto& [from, to] : pairs) {
     for (std::size_t i = 0; i < reach.addresses(to).size(); ++i) {
@@ -185,7 +185,7 @@ std::string failed_pairs(const Reach& reach, const std::vector<std::pair<int, in
 }
 
 // Hosts that have nothing to try: their addresses, each with its fault.
-std::string nothing_to_try(const Reach& reach, const std::vector<int>& hosts) {
+std::string nothing_to_try(const ProbedWays& reach, const std::vector<int>& hosts) {
   std::string out;
   for (const int host : hosts) {
     if (!reach.addresses(host).empty()) continue;
@@ -243,7 +243,7 @@ std::vector<ProbeTarget> probe_targets(int from, const std::vector<ProbedHost>& 
 
 Result<AddressChoice> choose_addresses(const std::vector<ProbedHost>& hosts, const std::optional<ProbedHost>& head,
                                        const std::vector<std::vector<ProbeResult>>& reports) {
-  const Reach reach(hosts, head, reports);
+  const ProbedWays reach(hosts, head, reports);
   AddressChoice out;
   std::vector<int> without_address;
   for (int host = 0; host < reach.count(); ++host) {
