@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <exception>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/engine/loop.h"
@@ -16,6 +19,18 @@ namespace {
 
 // How long a dying rank tries to tell the others why.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
+
+// What ends the job on all is told with the rank whose memory it is; peers' deaths have theirs already.
+Status with_rank_without_memory(const Status& failure, int rank, const std::vector<std::string>& hosts) {
+  ErrorInfo info = failure.info();
+  if (failure.code() != Errc::kOutOfMemory || !info.ranks.empty()) return failure;
+  info.message = describe_ranks(std::span(&rank, 1), hosts) + ": " + info.message +
+                 "; run fewer ranks on its host, or allow them more memory";
+  info.ranks = {rank};
+  info.host = hosts.at(static_cast<std::size_t>(rank));
+  info.cause = "out of memory";
+  return Status(std::move(info));
+}
 
 }  // namespace
 
@@ -108,7 +123,10 @@ void EngineLoop::suspect_lost_peers(TimePoint now) {
   for (const int rank : gone) {
     if (!missed.contains(rank)) detector_.forgive(rank);
   }
-  if (!executor_.failure().ok()) detector_.suspect_operation(executor_.failure(), now);
+  if (!executor_.failure().ok()) {
+    detector_.suspect_operation(with_rank_without_memory(executor_.failure(), options_.world.rank, options_.hosts),
+                                now);
+  }
 }
 
 // Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.

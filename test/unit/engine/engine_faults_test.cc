@@ -99,7 +99,11 @@ TEST_CASE("a rank whose backend has no memory for an operation ends the job on a
   EngineJob job({.ranks = 3, .backend = {.starves = 1}, .shut_down = false});
   job.run([&](int, Engine& engine) {
     Floats data(4);
-    EXPECT_EQ(wait(engine, submit(engine, data.named("x"))).code(), Errc::kOutOfMemory);
+    const Status status = wait(engine, submit(engine, data.named("x")));
+    EXPECT_EQ(status.code(), Errc::kOutOfMemory);
+    EXPECT_EQ(status.info().ranks, std::vector<int>{1});
+    EXPECT(has(status.message(), "rank 1"));
+    EXPECT(has(status.message(), "run fewer ranks on its host"));
     expect_job_over(engine, Errc::kOutOfMemory);
   });
 }
