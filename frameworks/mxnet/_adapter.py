@@ -91,7 +91,8 @@ class MxnetAdapter:
         return _new(like, (rows, *like.shape[1:]))
 
     def integers(self, values: Sequence[int]) -> Array:
-        return mx.nd.array(values, dtype="int32")
+        # int32, as in Horovod: the data of more rows have arrived all the same.
+        return mx.nd.array(values, dtype="int32" if max(values, default=0) < 1 << 31 else "int64")
 
 
 collective = Collectives[Array](MxnetAdapter())

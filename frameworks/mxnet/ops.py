@@ -226,7 +226,7 @@ def alltoall(
     """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
     splits: rows for each rank; None: equal shares of dimension 0. With splits the result is the pair of the output and
-    the rows received from each rank (int32).
+    the rows received from each rank (int32, or int64 from 2^31 rows on).
     """
     return alltoall_async(tensor, splits, name, priority, process_set).wait()
 

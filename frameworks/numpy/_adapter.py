@@ -87,7 +87,8 @@ class NumpyAdapter:
         return np.empty((rows, *like.shape[1:]), like.dtype)
 
     def integers(self, values: Sequence[int]) -> Array:
-        return np.array(values, np.int32)
+        # int32, as in Horovod: the data of more rows have arrived all the same.
+        return np.array(values, np.int32 if max(values, default=0) < 1 << 31 else np.int64)
 
 
 collective = Collectives[Array](NumpyAdapter())

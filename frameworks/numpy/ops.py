@@ -207,7 +207,7 @@ def alltoall(
     """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
     splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
-    result is the pair of the output and the rows received from each rank (int32).
+    result is the pair of the output and the rows received from each rank (int32, or int64 from 2^31 rows on).
     """
     return alltoall_async(tensor, splits, name, process_set).wait()
 

@@ -69,7 +69,7 @@ class Adapter(Protocol[T]):
         ...
 
     def integers(self, values: Sequence[int]) -> T:
-        """A new tensor of int32."""
+        """A new tensor of int32, of int64 where one of them needs it."""
         ...
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from checks import raises, run
 
 import distrun.mxnet as hvd
+from distrun.mxnet._adapter import collective
 
 DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")
 
@@ -78,6 +79,13 @@ def check_rows() -> None:
     of_all = everyone((sum(sent), 2))
     equal(output, np.concatenate([of_all[sender, sum(sent[:rank]) : sum(sent[: rank + 1])] for sender in range(size)]))
     assert rows.asnumpy().tolist() == [rank + 1] * size
+
+
+def check_more_rows_than_int32_counts() -> None:
+    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
+        told = collective.adapter.integers(rows)
+        assert told.dtype == dtype and told.asnumpy().tolist() == list(rows)
 
 
 def check_shares_without_a_row_are_refused_on_all_ranks() -> None:

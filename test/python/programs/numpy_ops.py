@@ -11,6 +11,7 @@ import numpy as np
 from checks import raises, run
 
 import distrun.numpy as hvd
+from distrun.numpy._adapter import collective
 
 INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
 FLOATS = (np.float16, np.float32, np.float64)
@@ -207,6 +208,13 @@ def check_repeated_names_with_changing_shapes() -> None:
         shape = (3,) if step % 3 else (2, 2)
         result = hvd.allreduce(mine(shape, np.float32), op=hvd.Sum, name="changing")
         np.testing.assert_array_equal(result, everyone(shape, np.float32).sum(axis=0))
+
+
+def check_more_rows_than_int32_counts() -> None:
+    """As alltoall tells them: when the data have moved, to count them must not fail."""
+    for rows, dtype in (((3, 2**31 - 1), np.int32), ((3, 2**31), np.int64)):
+        told = collective.adapter.integers(rows)
+        assert told.dtype == dtype and told.tolist() == list(rows)
 
 
 if __name__ == "__main__":
