@@ -15,6 +15,7 @@ constexpr std::size_t kNamesShown = 6;
 constexpr Duration kLongestSilence = std::chrono::minutes(10);
 
 struct Wait {
+  int set;
   std::vector<int> missing;
   std::vector<const PendingTensor*> tensors;
 };
@@ -30,6 +31,12 @@ std::string names_text(const std::vector<const PendingTensor*>& tensors) {
   }
   if (tensors.size() > kNamesShown) text += " and " + std::to_string(tensors.size() - kNamesShown) + " more";
   return text;
+}
+
+// A rank that is waited for may have submitted the name, to another set.
+std::string set_text(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
+  if (tensor.set == 0) return "";
+  return " on process set " + std::to_string(tensor.set) + " (" + describe_ranks(*tensor.members, hosts) + ")";
 }
 
 // What the user called it: front ends put the operation before the name, and the place in a group behind it.
@@ -128,19 +135,21 @@ std::string seconds_text(Duration duration) {
 
 std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
                        TimePoint now) {
-  std::vector<Wait> waits;  // one per set of missing ranks, in order of the oldest tensor
+  std::vector<Wait> waits;  // one per process set and its missing ranks, in order of the oldest tensor
   for (const PendingTensor* tensor : waiting) {
     auto missing = tensor->missing_ranks();
-    auto found = std::find_if(waits.begin(), waits.end(), [&](const Wait& wait) { return wait.missing == missing; });
-    if (found == waits.end()) found = waits.insert(found, Wait{.missing = std::move(missing)});
+    const auto same = [&](const Wait& wait) { return wait.set == tensor->set && wait.missing == missing; };
+    auto found = std::find_if(waits.begin(), waits.end(), same);
+    if (found == waits.end()) found = waits.insert(found, Wait{.set = tensor->set, .missing = std::move(missing)});
     found->tensors.push_back(tensor);
   }
   std::string text;
   for (const Wait& wait : waits) {
     if (!text.empty()) text += "; ";
     const PendingTensor& oldest = *wait.tensors.front();
-    text += "waiting for " + describe_ranks(wait.missing, hosts) + " to submit " + names_text(wait.tensors) + ", " +
-            seconds_text(now - oldest.first) + " after " + describe_ranks(oldest.submitted_ranks(), hosts);
+    text += "waiting for " + describe_ranks(wait.missing, hosts) + " to submit " + names_text(wait.tensors) +
+            set_text(oldest, hosts) + ", " + seconds_text(now - oldest.first) + " after " +
+            describe_ranks(oldest.submitted_ranks(), hosts);
   }
   return text;
 }
@@ -162,8 +171,8 @@ ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string
   ErrorInfo error{.code = Errc::kTimeout, .tensor = tensor.name, .ranks = tensor.missing_ranks(), .usable = false};
   if (!error.ranks.empty()) error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
   error.cause = "stalled";
-  error.message = std::string(name_of(tensor.signature.kind)) + " '" + tensor.name + "' has waited " +
-                  seconds_text(now - tensor.first) + " for " + describe_ranks(error.ranks, hosts) +
+  error.message = name_text(tensor) + set_text(tensor, hosts) + " has waited " + seconds_text(now - tensor.first) +
+                  " for " + describe_ranks(error.ranks, hosts) +
                   " to submit it, longer than stall_shutdown_time; see what those ranks are doing";
   return error;
 }

@@ -131,5 +131,39 @@ TEST_CASE("a limit that a call reaches by standing still alone is none; what cam
   CHECK(has(c.act().abort.message(), "stopping the timeline can not end"));
 }
 
+TEST_CASE("one name that waits on two process sets is told with the set, so that the reports do not contradict") {
+  Coordinator c(limited_options(3, 30));
+  for (int r = 0; r < 3; ++r) c.called(r, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  for (int r = 0; r < 2; ++r) c.set_made(r, set, {});
+  c.act();
+  c.submitted(0, request("x", {4}, set), at(0));
+  for (int r = 1; r < 3; ++r) c.submitted(r, request("x"), at(1));
+  c.tick(at(11));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  const std::string of_set = "allreduce 'x' on process set 1 (ranks 0, 1 (node0))";
+  CHECK(has(warnings[0], "waiting for rank 1 (node0) to submit " + of_set + ", 11.0 s after rank 0 (node0)"));
+  CHECK(
+      has(warnings[0], "waiting for rank 0 (node0) to submit allreduce 'x', 10.0 s after ranks 1 (node0), 2 (node1)"));
+  c.tick(at(30));
+  CHECK(has(c.act().abort.message(), of_set + " has waited 30.0 s for rank 1 (node0) to submit it"));
+}
+
+TEST_CASE("two process sets that wait for the same rank are two reports") {
+  Coordinator c(limited_options(3));
+  for (int r = 0; r < 3; ++r) c.called(r, {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}, at(0));
+  const int set = only<entry::MakeSet>(c.act()).at(0).set;
+  for (int r = 0; r < 2; ++r) c.set_made(r, set, {});
+  c.act();
+  c.submitted(0, request("x", {4}, set), at(0));
+  for (const int r : {0, 2}) c.submitted(r, request("y"), at(0));
+  c.tick(at(10));
+  const auto warnings = c.act().warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(has(warnings[0], "to submit allreduce 'x' on process set 1"));
+  CHECK(has(warnings[0], "to submit allreduce 'y', 10.0 s after ranks 0 (node0), 2 (node1)"));
+}
+
 }  // namespace
 }  // namespace distrun::engine
