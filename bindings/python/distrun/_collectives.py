@@ -307,10 +307,14 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
     values = splits.tolist() if hasattr(splits, "tolist") else splits
     try:
         if isinstance(values, list | tuple):
-            return tuple(operator.index(one) for one in values)
+            rows = tuple(operator.index(one) for one in values)
+            if all(-1 << 63 <= one < 1 << 63 for one in rows):  # ctypes would take the lowest 64 bits
+                return rows
     except TypeError:
         pass
-    raise ValueError(f"splits are whole numbers of rows, one for each rank of the process set, not {splits!r}.")
+    raise ValueError(
+        f"splits are whole numbers of rows below 2^63, one for each rank of the process set, not {splits!r}."
+    )
 
 
 def join(process_set: ProcessSet, gpu: int = -1) -> int:

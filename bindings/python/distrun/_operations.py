@@ -79,6 +79,11 @@ def _shape_array(shape: tuple[int, ...]) -> tuple[ctypes.Array[ctypes.c_int64], 
 def fill(struct: _abi.OpStruct, op: Op) -> object:
     """Writes `op` into the C struct. Gives what the struct points to: whoever uses it after this call keeps that too,
     or the memory goes when other shapes have come."""
+    # ctypes and C would take another one: the lowest 32 bits, and what comes before the NUL.
+    if not -1 << 31 <= op.root < 1 << 31:
+        raise ValueError(f"the root of '{op.name}' is a rank of the job, not {op.root}.")
+    if "\0" in op.name:
+        raise ValueError(f"the name of an operation has no NUL, unlike {op.name!r}.")
     shape, struct.shape = _shape_array(op.shape)
     splits, struct.splits = _shape_array(op.splits) if op.splits else (None, None)
     struct.struct_size = _OP_SIZE

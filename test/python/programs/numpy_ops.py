@@ -217,5 +217,19 @@ def check_more_rows_than_int32_counts() -> None:
         assert told.dtype == dtype and told.tolist() == list(rows)
 
 
+def check_what_the_c_structs_would_cut_is_refused() -> None:
+    """They took 2**32 + 1 for rank 1, 2**64 + 1 rows for one, and 'n' for the whole name."""
+    for root in (1 << 32, (1 << 32) + 1, -(1 << 32), 10**30):
+        with raises(ValueError, f"the root of 'broadcast.far' is a rank of the job, not {root}"):
+            hvd.broadcast(np.ones(2), root, name="far")
+        with raises(ValueError, f"is a rank of the job, not {root}"):
+            hvd.broadcast_object("text", root)
+    with raises(ValueError, "rows below 2^63", str((1 << 64) + 1)):
+        hvd.alltoall(np.ones(hvd.size()), [(1 << 64) + 1] + [1] * (hvd.size() - 1))
+    with raises(ValueError, r"has no NUL, unlike 'allreduce.n\x00x'"):
+        hvd.allreduce(np.ones(2), name="n\0x")
+    assert hvd.broadcast(np.full(2, hvd.rank()), hvd.size() - 1, name="far").tolist() == [hvd.size() - 1] * 2
+
+
 if __name__ == "__main__":
     run(globals())
