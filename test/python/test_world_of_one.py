@@ -193,9 +193,10 @@ def test_arguments_of_init() -> None:
         hvd.init(comm=Communicator(0, 2))
     with pytest.raises(NotImplementedError, match="process sets"):
         hvd.init(comm=[1])
-    with pytest.raises(ValueError, match="dynamic"):
-        hvd.init(process_sets="static")
-    hvd.shutdown()
+    for wrong in ("static", [[0]], [0], hvd.ProcessSet):
+        with pytest.raises(ValueError, match=r"\[hvd.ProcessSet\(\[0, 1\]\)\], or \"dynamic\", not"):
+            hvd.init(process_sets=wrong)
+        assert not hvd.is_initialized()
 
 
 def test_process_sets(world: None) -> None:
@@ -210,6 +211,9 @@ def test_process_sets(world: None) -> None:
     assert loose.size() is None and loose.rank() is None and "ranks=[0]" in str(loose)
     with pytest.raises(ValueError, match="not registered"):
         hvd.barrier(process_set=loose)
+    for call in (hvd.barrier, hvd.remove_process_set):
+        with pytest.raises(TypeError, match="as add_process_set returns it.* not None"):
+            call(process_set=None)
 
 
 def test_unnamed_operations_are_numbered_per_operation_and_set(world: None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from distrun import _blocking, _hooks, _operations, _session, errors, process_sets
@@ -139,7 +139,7 @@ def init(
     the same ones on every rank ("dynamic" is accepted: sets can always be added later). settings: names and values as
     in docs/settings.md; they win over the environment.
     """
-    place = _place_in(comm)
+    place, sets = _place_in(comm), _sets_in(process_sets)
     if _session.open_session(settings or {}):
         _hooks.install()
         _opened()
@@ -150,12 +150,21 @@ def init(
             f"init(comm=...) with a part of the ranks, or in another order, is not supported (comm has {place}, this "
             f"is {own}): leave out comm, and use process sets (hvd.add_process_set(ranks)) for parts of the job."
         )
-    if process_sets is not None and not isinstance(process_sets, str):
-        for process_set in process_sets:
-            if process_set.process_set_id is None:
-                add_process_set(process_set)
-    elif process_sets not in (None, "dynamic"):
-        raise ValueError(f'process_sets is a list of ProcessSet, or "dynamic", not {process_sets!r}.')
+    for process_set in sets:
+        if process_set.process_set_id is None:
+            add_process_set(process_set)
+
+
+def _sets_in(process_sets: object) -> list[ProcessSet]:
+    """Those to register. A list of ranks is refused: nobody would have the set to name it in a call."""
+    if process_sets in (None, "dynamic"):
+        return []
+    sets = list(process_sets) if isinstance(process_sets, Iterable) else [process_sets]
+    if not all(isinstance(one, ProcessSet) for one in sets):
+        raise ValueError(
+            f'process_sets is a list of ProcessSet, as in [hvd.ProcessSet([0, 1])], or "dynamic", not {process_sets!r}.'
+        )
+    return sets
 
 
 def _place_in(comm: Any) -> list[int] | tuple[int, int] | None:

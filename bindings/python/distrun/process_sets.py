@@ -67,9 +67,18 @@ _lock = threading.RLock()  # a signal handler may make a call of its own meanwhi
 _registered: dict[int, ProcessSet] = {}
 
 
+def _checked(process_set: object) -> ProcessSet:
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(
+            f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, "
+            f"not {process_set!r}."
+        )
+    return process_set
+
+
 def registered_id(process_set: ProcessSet) -> int:
     """The id for the C API; ValueError for a set that is not registered, NotInitialized before init."""
-    number = process_set.process_set_id
+    number = _checked(process_set).process_set_id
     if number is None:
         _session.current()
         raise ValueError(f"{process_set} is not registered; pass it to init() or add_process_set() on all ranks first.")
@@ -192,7 +201,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
     False for the global set and for one that is not registered.
     """
-    number = process_set.process_set_id
+    number = _checked(process_set).process_set_id
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False
     session = _session.current()
