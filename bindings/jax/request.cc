@@ -66,6 +66,10 @@ bool read_scalar(std::string_view name, const xla::Scalar& scalar, Request& requ
   return name == "postscale" && read(scalar, request.postscale);
 }
 
+// As front ends tell the place in a group, so that the engine knows "x" and these for calls of one name, and a rank
+// with one array fails with those that have several. Without the count ("of0"): other numbers of several meet at once.
+std::string place_in_group(std::size_t index) { return "_" + std::to_string(index + 1) + "of0"; }
+
 }  // namespace
 
 std::string read_attributes(const xla::Attributes& attributes, Request& request) {
@@ -110,7 +114,7 @@ std::string make_operations(const Request& request, const xla::CallFrame& frame,
   for (std::size_t i = 0; i < count; ++i) {
     const auto& input = *static_cast<const xla::Buffer*>(frame.arguments.values[i]);
     const auto& output = *static_cast<const xla::Buffer*>(frame.results.values[i]);
-    names.push_back(count == 1 ? request.name : request.name + "." + std::to_string(i));
+    names.push_back(count == 1 ? request.name : request.name + place_in_group(i));
     auto op = DISTRUN_INIT(distrun_op);
     op.dtype = dtype_of(input.dtype);
     if (op.dtype < 0) {

@@ -171,7 +171,8 @@ def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_m
 def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
     """Where the handler cannot be used, as on GPUs: by way of the host's memory and Python."""
     count = len(shapes)
-    names = [spec.traced_name if count == 1 else f"{spec.traced_name}.{index}" for index in range(count)]
+    # As place_in_group of bindings/jax/request.cc, which says why.
+    names = [spec.traced_name if count == 1 else f"{spec.traced_name}_{index + 1}of0" for index in range(count)]
     group = -1 if count == 1 else 0
 
     def communicate(*values: Any) -> tuple[Any, ...]:

@@ -61,7 +61,8 @@ def test_without_the_launcher_the_cure_is_named(jax_python: str) -> None:
 def test_operations(run_jax: RunFramework, ranks: int, options: tuple[str, ...]) -> None:
     """At once, in compiled programs, their gradients and errors: jax_ops.py says which."""
     program = str(ROOT / "test/python/programs/jax_ops.py")
-    done = run_jax("-np", str(ranks), "--oversubscribe", *options, program=program, env=COMPILE_FAST)
+    env = {**COMPILE_FAST, "DISTRUN_STALL_WARNING_TIME": "3"}  # so long calls of other numbers of arrays wait
+    done = run_jax("-np", str(ranks), "--oversubscribe", *options, program=program, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == ranks
 

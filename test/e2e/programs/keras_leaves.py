@@ -11,9 +11,9 @@ import numpy as np
 import distrun.keras as hvd
 
 hvd.init()
-layers = [keras.Input((4,)), keras.layers.Dense(1)]
+layers = [keras.Input((4,)), keras.layers.Dense(1, use_bias=False)]
 if hvd.rank() == 1 and sys.argv[1] == "variable":
-    layers.append(keras.layers.Dense(1, name="odd"))
+    layers.append(keras.layers.Dense(1, use_bias=False, name="odd"))
 model = keras.Sequential(layers)
 model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
 rows = 2 if sys.argv[1] == "batch" and hvd.rank() == 1 else 1

@@ -394,12 +394,13 @@ def check_mismatches_are_everybodys_errors() -> None:
 def check_a_variable_that_one_rank_lacks() -> None:
     if hvd.size() == 1:
         return
-    params = [jnp.ones(2)] * (2 + (hvd.rank() == 1))
     for way in WAYS.values():
-        with raises(Exception, "group of 3", "group of 2") as caught:
-            jax.block_until_ready(way(functools.partial(hvd.allreduce, name="params"))(params))
-        error = hvd.error_of(caught[0])
-        assert isinstance(error, hvd.Mismatch) and error.usable
+        for least, told in ((2, "group of 2"), (1, "'allreduce.params'")):
+            params = [jnp.ones(2)] * (least + (hvd.rank() == 1))
+            with raises(Exception, f"group of {least + 1}", told) as caught:
+                jax.block_until_ready(way(functools.partial(hvd.allreduce, name="params"))(params))
+            error = hvd.error_of(caught[0])
+            assert isinstance(error, hvd.Mismatch) and error.usable
 
 
 def check_elements_that_one_rank_lacks() -> None:

@@ -127,7 +127,7 @@ TEST_CASE("each result becomes an operation; several run all or none") {
   Call three(3);
   CHECK(make_operations(request, three.frame, names, operations).empty());
   REQUIRE(operations.size() == 3);
-  CHECK(std::string(operations[2].name) == "allreduce.step.0.2");
+  CHECK(std::string(operations[2].name) == "allreduce.step.0_3of0");
   CHECK(operations[2].group == 0);
 }
 
