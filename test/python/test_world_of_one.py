@@ -212,7 +212,7 @@ def test_process_sets(world: None) -> None:
     with pytest.raises(ValueError, match="not registered"):
         hvd.barrier(process_set=loose)
     for call in (hvd.barrier, hvd.remove_process_set):
-        with pytest.raises(TypeError, match="as add_process_set returns it.* not None"):
+        with pytest.raises(TypeError, match=r"as add_process_set returns it.* not None"):
             call(process_set=None)
 
 

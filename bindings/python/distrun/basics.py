@@ -159,8 +159,9 @@ def _sets_in(process_sets: object) -> list[ProcessSet]:
     """Those to register. A list of ranks is refused: nobody would have the set to name it in a call."""
     if process_sets in (None, "dynamic"):
         return []
-    sets = list(process_sets) if isinstance(process_sets, Iterable) else [process_sets]
-    if not all(isinstance(one, ProcessSet) for one in sets):
+    given = list(process_sets) if isinstance(process_sets, Iterable) else [process_sets]
+    sets = [one for one in given if isinstance(one, ProcessSet)]
+    if len(sets) != len(given):
         raise ValueError(
             f'process_sets is a list of ProcessSet, as in [hvd.ProcessSet([0, 1])], or "dynamic", not {process_sets!r}.'
         )
