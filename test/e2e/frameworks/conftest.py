@@ -64,6 +64,7 @@ def run_framework(framework_python: str) -> RunFramework:
 def assert_trained(done: Completed, least: float) -> None:
     """An MNIST example has printed what its Report promises, and has learned."""
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\[=+ *\] \d+/\d+$", done.stdout, re.MULTILINE), done.stdout  # the bar
     assert re.findall(r"^\[0\] epoch \d: loss \d+\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
     accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert len(accuracies) == 1 and float(accuracies[0]) > least, done.stdout

@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import launcher_path
+from ..conftest import ROOT, launcher_path
 from .test_command import shell
 
 
@@ -65,9 +66,18 @@ def coloured_on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     return process.wait(30), text.replace("\r", "")
 
 
-def on_terminal(*arguments: str) -> tuple[int, str]:
-    code, text = coloured_on_terminal(*arguments)
+def on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
+    code, text = coloured_on_terminal(*arguments, **variables)
     return code, re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+
+
+def test_the_examples_draw_their_progress_bar() -> None:
+    script = (
+        "import mnist_data\nreport = mnist_data.Report(0, 2, 10)\nreport.step(1), report.step(2), report.epoch(1, 0.5)"
+    )
+    drawn = ("-np", "1", sys.executable, "-c", script)
+    code, text = on_terminal(*drawn, PYTHONPATH=str(ROOT / "examples"))
+    assert code == 0 and f"[0] [{'=' * 30}] 2/2\n[0] epoch 1: loss 0.5000, " in text, text
 
 
 def test_tags_have_colours_on_a_terminal_alone() -> None:
