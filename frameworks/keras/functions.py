@@ -177,6 +177,8 @@ def load_model(
     """
     del legacy_opts
     known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})
+    if LEGACY or keras.config.backend() == "tensorflow":
+        importlib.import_module("distrun.tensorflow._sync_batch_norm")  # which tells Keras of its class
     model = keras.saving.load_model(filepath, custom_objects=known)
     old = model.optimizer
     if old is None or is_distributed(old):

@@ -11,6 +11,7 @@ from distrun._parameters import without_numbers
 from .ops import allreduce
 
 
+@tf.keras.utils.register_keras_serializable("distrun")  # type: ignore[misc]
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """Like BatchNormalization; in training, mean and variance are those of the batches of all ranks together."""
 

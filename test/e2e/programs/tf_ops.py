@@ -359,6 +359,8 @@ def batch_norm() -> None:
     equal(layer.moving_variance, variance)
     assert np.allclose(result, (data[RANK] - mean) / tf.sqrt(variance + layer.epsilon), atol=1e-4)
     raises(ValueError, "fused", hvd.SyncBatchNormalization, fused=True)
+    again = tf.keras.layers.deserialize(tf.keras.layers.serialize(layer))  # as in a model's file
+    assert type(again) is hvd.SyncBatchNormalization and again.momentum == 0.0
 
     # Two layers without a name are two.
     keras_layers = [hvd.SyncBatchNormalization(momentum=0.0) for _ in range(2)]
