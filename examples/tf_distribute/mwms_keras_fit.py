@@ -8,14 +8,19 @@ distrun --tf-keras3-mwms does the same without it.
 
 from __future__ import annotations
 
+import argparse
+
 import keras
 import tensorflow as tf
 from mnist_training import Progress, compiled_model, mnist_data
 
 import distrun.tensorflow as hvd
 
-EPOCHS = 4
 BATCH = 100  # of all workers together: the strategy cuts it
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--epochs", type=int, default=4)
+options = parser.parse_args()
 
 hvd.patch_keras_mwms()  # (1)
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -26,5 +31,5 @@ with strategy.scope():
 train = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(4000, seed=1).batch(BATCH, drop_remainder=True)
 test = tf.data.Dataset.from_tensor_slices((test_images, test_labels)).batch(BATCH)
 report = mnist_data.Report(0 if strategy.extended.should_checkpoint else 1, len(train), BATCH)
-model.fit(train, epochs=EPOCHS, verbose=0, callbacks=[Progress(report)])
+model.fit(train, epochs=options.epochs, verbose=0, callbacks=[Progress(report)])
 report.accuracy(model.evaluate(test, verbose=0, return_dict=True)["accuracy"])

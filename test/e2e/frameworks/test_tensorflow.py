@@ -49,8 +49,9 @@ def test_keras_3_fit_of_a_mirrored_strategy(run_framework: RunFramework, framewo
 
 def test_the_keras_3_example_of_a_mirrored_strategy(run_framework: RunFramework) -> None:
     program = str(ROOT / "examples/tf_distribute/mwms_keras_fit.py")
-    done = run_framework("-np", "2", "--tf", program=program)
+    done = run_framework("-np", "2", "--tf", program=program, words=("--epochs", "3"))
     assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\[0\] epoch (\d):", done.stdout, re.MULTILINE) == ["1", "2", "3"], done.stdout
     accuracy = re.search(r"^\[0\] accuracy: (0\.\d+)$", done.stdout, re.MULTILINE)
     assert accuracy and float(accuracy[1]) > 0.85, done.stdout
 
