@@ -399,8 +399,7 @@ def check_a_variable_that_one_rank_lacks() -> None:
             params = [jnp.ones(2)] * (least + (hvd.rank() == 1))
             with raises(Exception, f"group of {least + 1}", told) as caught:
                 jax.block_until_ready(way(functools.partial(hvd.allreduce, name="params"))(params))
-            error = hvd.error_of(caught[0])
-            assert isinstance(error, hvd.Mismatch) and error.usable
+            assert isinstance(error := hvd.error_of(caught[0]), hvd.Mismatch) and error.usable
 
 
 def check_elements_that_one_rank_lacks() -> None:
