@@ -50,6 +50,7 @@ class Report:
         self._draws = sys.stdout.isatty() or "DISTRUN_RANK" in os.environ
         self._steps = steps
         self._batch = batch
+        self._in_bar = False
         self._start = time.perf_counter()
 
     def step(self, number: int) -> None:
@@ -57,13 +58,18 @@ class Report:
         if self._on and self._draws:
             done = 30 * number // self._steps
             print(f"\r[{'=' * done}{' ' * (30 - done)}] {number}/{self._steps}", end="", flush=True)
+            self._in_bar = True
+
+    def _end_bar(self) -> None:
+        if self._in_bar:
+            print()
+        self._in_bar = False
 
     def epoch(self, number: int, loss: Any) -> None:
         """After epoch `number`, from 1; `loss` is its average over the ranks."""
         seconds = time.perf_counter() - self._start
         if self._on:
-            if self._draws:
-                print()
+            self._end_bar()
             rate = self._steps * self._batch / seconds
             print(f"epoch {number}: loss {float(loss):.4f}, {rate:.0f} samples/s", flush=True)
         self._start = time.perf_counter()
@@ -71,4 +77,5 @@ class Report:
     def accuracy(self, value: Any) -> None:
         """At the end."""
         if self._on:
+            self._end_bar()
             print(f"accuracy: {float(value):.3f}", flush=True)
