@@ -80,28 +80,17 @@ struct Bool {
   __device__ static Wire wire(Held value) { return value; }
 };
 
-struct Float32 {
-  using Stored = float;
-  using Wire = float;
-  using Held = float;
-  __device__ static float pack(float value, const Finish& how) {
-    return how.scales ? value * static_cast<float>(how.factor / static_cast<double>(how.divisor)) : value;
+template <class T>
+struct Float {
+  using Stored = T;
+  using Wire = T;
+  using Held = T;
+  __device__ static T pack(T value, const Finish& how) {
+    return how.scales ? value * static_cast<T>(how.factor / static_cast<double>(how.divisor)) : value;
   }
-  __device__ static float unpack(float value, const Finish& how) { return pack(value, how); }
-  __device__ static float held(float value) { return value; }
-  __device__ static float wire(float value) { return value; }
-};
-
-struct Float64 {
-  using Stored = double;
-  using Wire = double;
-  using Held = double;
-  __device__ static double pack(double value, const Finish& how) {
-    return how.scales ? value * (how.factor / static_cast<double>(how.divisor)) : value;
-  }
-  __device__ static double unpack(double value, const Finish& how) { return pack(value, how); }
-  __device__ static double held(double value) { return value; }
-  __device__ static double wire(double value) { return value; }
+  __device__ static T unpack(T value, const Finish& how) { return pack(value, how); }
+  __device__ static T held(T value) { return value; }
+  __device__ static T wire(T value) { return value; }
 };
 
 struct HalfBits {
@@ -125,7 +114,7 @@ struct SmallFloat {
   using Wire = std::uint16_t;
   using Held = float;
   __device__ static std::uint16_t pack(std::uint16_t value, const Finish& how) {
-    return how.scales ? Bits::narrow(Float32::pack(Bits::widen(value), how)) : value;
+    return how.scales ? Bits::narrow(Float<float>::pack(Bits::widen(value), how)) : value;
   }
   __device__ static std::uint16_t unpack(std::uint16_t value, const Finish& how) { return pack(value, how); }
   __device__ static float held(std::uint16_t value) { return Bits::widen(value); }
@@ -251,6 +240,6 @@ DISTRUN_KERNELS(int32, Integer<std::int32_t>)
 DISTRUN_KERNELS(int64, Integer<std::int64_t>)
 DISTRUN_KERNELS(float16, SmallFloat<HalfBits>)
 DISTRUN_KERNELS(bfloat16, SmallFloat<BFloatBits>)
-DISTRUN_KERNELS(float32, Float32)
-DISTRUN_KERNELS(float64, Float64)
+DISTRUN_KERNELS(float32, Float<float>)
+DISTRUN_KERNELS(float64, Float<double>)
 DISTRUN_KERNELS(bool, Bool)
