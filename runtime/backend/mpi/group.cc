@@ -63,11 +63,24 @@ Status agree(const distrun_backend_group_spec& spec, const std::string& step, co
   return verdict->empty() ? Status() : Status(Errc::kUnsupported, *verdict);
 }
 
+// An MPI that another one's launcher has started takes each process for a job of its own.
+Status other_worlds(const Process& process, const std::string& what) {
+  return {Errc::kUnsupported,
+          process.library_name() + ", which is the MPI found here, " + what +
+              ": their launcher belongs to another MPI, or there were several of it; start them all "
+              "with one mpirun of that MPI, or with distrun --mpi (--mpi=hydra for MPICH and Intel "
+              "MPI), or have the library of the launcher's MPI in LD_LIBRARY_PATH"};
+}
+
 // Where each member is among MPI's tasks, by the job's store: ranks need not be in the same order as tasks.
-Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, const Place& place,
-                                        TimePoint deadline) {
+Result<std::vector<int>> exchange_ranks(const Process& process, const distrun_backend_group_spec& spec,
+                                        const Place& place, TimePoint deadline) {
   if (spec.num_members == 1) return std::vector<int>{place.rank};
   DISTRUN_RETURN_IF_ERROR(write(spec, "task/" + std::to_string(spec.index), std::to_string(place.rank)));
+  if (static_cast<std::uint64_t>(place.size) < spec.num_members) {
+    return other_worlds(process, "puts this rank into a world of " + std::to_string(place.size) + ", and these are " +
+                                     std::to_string(spec.num_members) + " ranks");
+  }
   std::vector<int> ranks;
   for (std::uint64_t member = 0; member < spec.num_members; ++member) {
     const auto text = read(spec, "task/" + std::to_string(member), seconds_until(deadline));
@@ -80,9 +93,7 @@ Result<std::vector<int>> exchange_ranks(const distrun_backend_group_spec& spec, 
     ranks.push_back(rank);
   }
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) {
-    return Status(Errc::kUnsupported,
-                  "the ranks are in several worlds of MPI; start them all with one mpirun, or with "
-                  "distrun --mpi");
+    return other_worlds(process, "puts the ranks into several worlds");
   }
   return ranks;
 }
@@ -102,7 +113,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   DISTRUN_RETURN_IF_ERROR(agree(spec, "init", {}, deadline));
   const auto place = process_.enter();
   DISTRUN_RETURN_IF_ERROR(agree(spec, "place", place.status(), deadline));
-  const auto ranks = exchange_ranks(spec, *place, deadline);
+  const auto ranks = exchange_ranks(process_, spec, *place, deadline);
   DISTRUN_RETURN_IF_ERROR(agree(spec, "group", ranks.status(), deadline));
   channel_ = {.process = &process_,
               .memory = memory_.get(),

@@ -66,14 +66,17 @@ bool met_through_pmix(const Environment& environment) {
   return launcher.ok() && launcher->has_value() && (*launcher)->exchange == net::OtherLauncher::Exchange::kPmix;
 }
 
+std::string version_of(const Library& library) {
+  std::array<char, kLibraryVersionBytes> text{};
+  int length = 0;
+  return library.call.Get_library_version(text.data(), &length) == kSuccess ? text.data() : "";
+}
+
 // 0: another MPI.
 int open_mpi_major(const Library& library) {
   constexpr std::string_view kName = "Open MPI v";
-  std::array<char, kLibraryVersionBytes> text{};
-  int length = 0;
-  if (library.abi != Abi::kOpenMpi || library.call.Get_library_version(text.data(), &length) != kSuccess) return 0;
-  const std::string_view version(text.data());
-  return version.starts_with(kName) ? std::atoi(text.data() + kName.size()) : 0;
+  const std::string version = library.abi == Abi::kOpenMpi ? version_of(library) : "";
+  return version.starts_with(kName) ? std::atoi(version.c_str() + kName.size()) : 0;
 }
 
 Status too_few(int tasks, std::uint64_t members) {
@@ -143,6 +146,12 @@ Status Process::initialised_by_program(std::uint64_t members) {
   }
   library_->call.Comm_size(library_->is.world, &tasks_);
   return static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
+}
+
+std::string Process::library_name() const {
+  const std::string version = version_of(*library_);
+  const std::string name = version.substr(0, version.find_first_of(",\n"));  // details follow
+  return name.empty() ? library_->file : library_->file + " (" + name + ")";
 }
 
 bool Process::gpu_aware() const { return says_gpu_aware(library_->opened); }

@@ -38,6 +38,7 @@ class Process {
   Result<Place> enter();
 
   [[nodiscard]] const Library& library() const { return *library_; }
+  [[nodiscard]] std::string library_name() const;  // its file and version, for people
   // Held around every call of MPI, whatever the library allows: who abandons an operation must know that nobody is in
   // the middle of a call that moves it.
   [[nodiscard]] std::unique_lock<std::mutex> turn() { return std::unique_lock<std::mutex>(turn_); }

@@ -82,6 +82,31 @@ TEST_CASE("mpi: no call that a member does not come to is made, and who is missi
   CHECK(fake_mpi_communicators == 1);
 }
 
+TEST_CASE("mpi: ranks in several worlds hear which library makes them so, and the cure") {
+  REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "4"}}, 1, true).ok());
+  const int before = fake_mpi_communicators;
+  const auto refused = [before](const std::string& why) {
+    Member member;
+    member.peer_says("init/1");
+    member.peer_says("place/1");
+    member.peer_says("task/1", "0");  // as this one
+    member.peer_says("group/1");
+    const auto made = member.create(kPatience);
+    REQUIRE_FALSE(made.ok());
+    CHECK(made.status().code() == Errc::kUnsupported);
+    INFO(made.status().message());
+    for (const std::string& text : {why, std::string("libmpi.so.40 (Open MPI v4.1.4), which"),
+                                    std::string("with one mpirun of that MPI, or with distrun --mpi")}) {
+      CHECK(made.status().message().find(text) != std::string::npos);
+    }
+    CHECK(fake_mpi_communicators == before);
+  };
+  fake_mpi_tasks = 1;  // Open MPI under mpiexec.hydra
+  refused("puts this rank into a world of 1, and these are 2 ranks");
+  fake_mpi_tasks = 2;  // two jobs of as many as these
+  refused("puts the ranks into several worlds");
+}
+
 TEST_CASE("mpi: a member that is not the first goes by the first one's word") {
   fake_mpi_tasks = 2;
   REQUIRE(process().usable({{"OMPI_COMM_WORLD_SIZE", "1"}, {"DISTRUN_RANK", "7"}}, 1, true).ok());
