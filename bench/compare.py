@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 SIZES = (4, 64 * 1024, MIB, 16 * MIB, 64 * MIB)
 MODEL = "resnet50 161 tensors"
+# Else UCX or libfabric may take messages away from btl, and between ranks of one host shared memory would.
+OVER_TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
 IDLE = "idle context switches, worst rank"
 
 Key = tuple[str, str]  # who, case
@@ -69,7 +71,12 @@ def in_place(size: int) -> str:
 def delegated() -> list[Target]:
     """What the engine adds to a library that it calls."""
     made = []
-    for ours, theirs, added in (("distrun mpi", "openmpi", 10e-6), ("distrun gloo", "gloo", 60e-6)):
+    pairs = (
+        ("distrun mpi", "openmpi", 10e-6),
+        ("distrun mpi tcp", "openmpi tcp", 10e-6),
+        ("distrun gloo", "gloo", 60e-6),
+    )
+    for ours, theirs, added in pairs:
         small = in_place(4)
         made.append(Target(f"{ours}: 4 bytes, seconds more", (ours, small), added, without=(theirs, small)))
         for size in SIZES[2:]:
@@ -138,6 +145,10 @@ def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
         through = (*run, bench, "--sizes", sizes, *common)
         made.append(Program("distrun mpi", through, {"DISTRUN_BACKEND": "mpi"}))
         made.append(Program("openmpi", (*run, mpi, "--sizes", "4", "--model", "resnet50", *common)))
+        by_tcp = (*run, *OVER_TCP)
+        made.append(Program("openmpi tcp", (*by_tcp, mpi, "--sizes", sizes, *common)))
+        through_tcp = (*by_tcp, bench, "--sizes", sizes, *common)
+        made.append(Program("distrun mpi tcp", through_tcp, {"DISTRUN_BACKEND": "mpi"}))
     else:
         missing.append("Open MPI is not compared: install libopenmpi-dev and openmpi-bin, then build again")
     gloo = find("bench_gloo", [f / "bench/bench_gloo" for f in folders])
