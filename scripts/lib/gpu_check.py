@@ -4,9 +4,9 @@
 
 PYTHON is one that has torch for CUDA, numpy, pytest and hypothesis; the wheel is unpacked beside it and nothing is
 installed into it. FOLDER holds NVIDIA's nccl-tests: built ones (build/all_reduce_perf), or sources, which are built
-with `make` where nvcc and NCCL's headers are found. Where mpirun belongs to a GPU-aware MPI the device tests run by it
-too (--backend cuda:mpi). Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no
-GPU or no torch for it here (nothing was tested).
+with `make` where nvcc and NCCL's headers are found. Where mpirun belongs to a GPU-aware Open MPI the device tests run
+by it too (--backend cuda:mpi); else a line says why they do not. Exit codes: 0 all passed; 1 something failed; 2 wrong
+usage; 77 no GPU or no torch for it here (nothing was tested).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTHING_TESTED = 77
 MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
 LIMIT = 900  # seconds for one step
+# mpirun of Open MPI 4, and of 5; in a container everybody is root.
+AS_ROOT = {f"{part}_ALLOW_RUN_AS_ROOT{end}": "1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 
 
 class Environment:
@@ -91,19 +93,32 @@ def choose_ranks(wanted: int, gpus: int, nccl: int) -> tuple[int, dict[str, str]
 
 
 def why_not_mpi(text: str) -> str:
-    """What keeps CUDA tensors from the MPI of this machine, as distrun has said it; empty if it has not."""
-    found = re.search(r"no CUDA tensors: (.{1,160})", text)
-    return found[1] if found else ""
+    """What keeps CUDA tensors from the MPI of this machine, as distrun has said it; empty if it has not. Beside what
+    the library lacks: it may belong to another launcher than mpirun."""
+    lacks = re.search(r"no CUDA tensors: (.{1,160})", text)
+    stranger = re.search(r"[^ ]+( \([^)]*\))?, which is the MPI found here, puts .{1,100}", text)
+    return lacks[1] if lacks else stranger[0] if stranger else ""
+
+
+def why_no_mpirun(environment: Environment) -> str:
+    """What keeps `distrun --mpi` from starting ranks here; empty if nothing is known to."""
+    if shutil.which("mpirun") is None:
+        return "there is no mpirun here"
+    said = environment.run("mpirun", "--version").stdout.strip()
+    if "Open MPI" in said:
+        return ""
+    return f"mpirun is not Open MPI's, which --mpi needs; it says: {' '.join(said.split())[:80] or 'nothing'}"
 
 
 def by_mpi(environment: Environment, ranks: int) -> bool:
     """The same operations by an MPI that takes memory of GPUs, where there is one."""
     title = f"device tests by MPI, {ranks} ranks"
-    if shutil.which("mpirun") is None:
-        print(f"\n== {title}: not run: there is no mpirun here")
+    if missing := why_no_mpirun(environment):
+        print(f"\n== {title}: not run: {missing}")
         return True
     program: list[str | Path] = [environment.python, "test/python/programs/gpu_ops.py"]
-    done = environment.run(environment.command, "--mpi", "-np", str(ranks), "--backend", "cuda:mpi", *program)
+    start = (environment.command, "--mpi", "-np", str(ranks), "--backend", "cuda:mpi")
+    done = environment.run(*start, *program, **AS_ROOT)
     why = why_not_mpi(done.stdout + done.stderr) if done.returncode != 0 else ""
     if why:
         print(f"\n== {title}: not run: {why}")

@@ -374,7 +374,47 @@ def test_gpu_check_leaves_mpi_out_only_where_distrun_says_why() -> None:
     why_not_mpi = load("lib/gpu_check.py").why_not_mpi
     refused = "(mpi: does not support cuda tensors (libmpi.so.40; no CUDA tensors: it is not GPU-aware)); x"
     assert why_not_mpi(f"distrun: {refused}\nmore").startswith("it is not GPU-aware")
+    worlds = "libmpi.so.40 (Open MPI v4.1.4), which is the MPI found here, puts this rank into a world of 1, and"
+    assert why_not_mpi(f"not available: {worlds} these are 2 ranks").startswith(worlds)
     assert why_not_mpi("AssertionError: wrong sum") == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("mpirun (Open MPI) 4.1.4", ""),
+        ("mpirun (Open MPI) 5.0.8", ""),
+        (
+            "HYDRA build details:\n    Version:    4.0.2",
+            "mpirun is not Open MPI's, which --mpi needs; it says: HYDRA build",
+        ),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.9", "mpirun is not Open MPI's"),
+        ("", "mpirun is not Open MPI's, which --mpi needs; it says: nothing"),
+    ],
+)
+def test_gpu_check_passes_over_an_mpirun_of_another_mpi_and_may_be_root(
+    version: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = load("lib/gpu_check.py")
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+    def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        if command == ("mpirun", "--version"):
+            return subprocess.CompletedProcess(command, 0, version, "")
+        started.append(variables)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    assert check.by_mpi(SimpleNamespace(python="python", command=tmp_path / "distrun", run=run), 2)
+    said = capsys.readouterr().out
+    if why:
+        assert not started
+        assert f"not run: {why}" in said
+        return
+    assert "ok" in said
+    (variables,) = started
+    assert variables["OMPI_ALLOW_RUN_AS_ROOT"] == variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert variables["PRTE_ALLOW_RUN_AS_ROOT"] == variables["PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
 
 
 def test_gpu_check_tests_the_launcher_of_the_wheel(
