@@ -10,6 +10,7 @@ namespace distrun::launcher {
 namespace {
 
 using Pool = std::vector<PoolEntry>;
+using Pools = std::vector<Pool>;  // by local rank
 using Bindings = std::vector<Binding>;
 
 std::vector<int> ids_of(const std::vector<Cpu>& cpus) {
@@ -59,9 +60,11 @@ struct Group {
 };
 
 // By the NUMA nodes of their GPUs if every rank's have cores that may be used, else all ranks and all cores.
-std::vector<Group> groups_of(const Topology& topology, const Pool& pool, const Bindings& ranks) {
+std::vector<Group> groups_of(const Topology& topology, const Pools& pools, const Bindings& ranks) {
   std::map<std::set<int>, Group> by_nodes;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) by_nodes[nodes_of(pool, ranks[rank])].ranks.push_back(rank);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    by_nodes[nodes_of(pools[rank], ranks[rank])].ranks.push_back(rank);
+  }
   std::vector<Group> out;
   std::set<int> taken;
   bool usable = true;
@@ -102,8 +105,8 @@ void share_out(const Group& group, Bindings& out) {
   }
 }
 
-void bind_core(const Topology& topology, const Pool& pool, Bindings& out) {
-  for (const Group& group : groups_of(topology, pool, out)) share_out(group, out);
+void bind_core(const Topology& topology, const Pools& pools, Bindings& out) {
+  for (const Group& group : groups_of(topology, pools, out)) share_out(group, out);
 }
 
 // Ranks that got the same CPUs share their cores as threads.
@@ -120,8 +123,8 @@ void share_threads(const Topology& topology, Bindings& out) {
   }
 }
 
-void bind_numa(const Topology& topology, const Pool& pool, Bindings& out) {
-  const std::vector<Group> groups = groups_of(topology, pool, out);
+void bind_numa(const Topology& topology, const Pools& pools, Bindings& out) {
+  const std::vector<Group> groups = groups_of(topology, pools, out);
   if (!groups.front().near.empty()) {
     for (const Group& group : groups) {
       for (const std::size_t rank : group.ranks) {
@@ -149,13 +152,17 @@ bool near(const Gpu& gpu, const Cpu& cpu) {
   return std::find(gpu.cpus.begin(), gpu.cpus.end(), cpu.id) != gpu.cpus.end();
 }
 
-void bind_gpu(const Topology& topology, const Pool& pool, bool automatic, Bindings& out) {
+void bind_gpu(const Topology& topology, const Pools& pools, bool automatic, Bindings& out) {
   const std::string option = automatic ? "near its GPU (the default where there are GPUs)" : "--bind-to gpu";
-  for (Binding& binding : out) {
+  for (std::size_t rank = 0; rank < out.size(); ++rank) {
+    Binding& binding = out[rank];
+    const Pool& pool = pools[rank];
     const std::set<int> nodes = nodes_of(pool, binding);
     if (nodes.empty()) {
-      binding.cpu_reason =
-          option + ": not pinned, the kernel does not tell which cores are near GPU " + binding.gpu_name;
+      binding.cpu_reason = option + (binding.gpu < 0 ? ": not pinned, its task was given no GPU"
+                                                     : ": not pinned, the kernel does not tell which cores are near "
+                                                       "GPU " +
+                                                           binding.gpu_name);
       continue;
     }
     for (const Cpu& cpu : topology.cpus) {
@@ -188,12 +195,41 @@ bool has_slices(const Pool& pool) {
   return std::any_of(pool.begin(), pool.end(), [](const PoolEntry& entry) { return entry.slice; });
 }
 
-Status check_gpus(const Topology& topology, const Pool& pool, const BindRequest& request) {
-  const std::string where =
-      topology.visible_devices ? "CUDA_VISIBLE_DEVICES=" + *topology.visible_devices : "see /proc/driver/nvidia/gpus";
+// Ranks with the same GPUs to choose from: all of a host, or tasks that were given the same.
+struct Share {
+  const Topology* topology = nullptr;
+  const Pool* pool = nullptr;
+  std::vector<std::size_t> ranks;
+};
+
+const Topology& seen_by(const Topology& topology, const BindRequest& request, std::size_t rank) {
+  return request.tasks.empty() ? topology : *request.tasks[rank];
+}
+
+std::vector<Share> shares_of(const Topology& topology, const BindRequest& request, const Pools& pools) {
+  std::map<std::vector<std::string>, Share> by_gpus;  // in tasks that see one GPU alone each is number 0
+  for (std::size_t rank = 0; rank < pools.size(); ++rank) {
+    std::vector<std::string> gpus;
+    for (const PoolEntry& entry : pools[rank]) {
+      gpus.push_back(entry.slice || entry.gpu == nullptr ? entry.name : entry.gpu->bus);
+    }
+    Share& share = by_gpus[gpus];
+    if (share.ranks.empty()) share = {.topology = &seen_by(topology, request, rank), .pool = &pools[rank], .ranks = {}};
+    share.ranks.push_back(rank);
+  }
+  std::vector<Share> out;
+  for (auto& [gpus, share] : by_gpus) out.push_back(std::move(share));
+  return out;
+}
+
+Status check_gpus(const Share& share, const BindRequest& request, bool tasks_own) {
+  const Pool& pool = *share.pool;
+  const std::string where = share.topology->visible_devices ? "CUDA_VISIBLE_DEVICES=" + *share.topology->visible_devices
+                                                            : "see /proc/driver/nvidia/gpus";
+  const std::string who = tasks_own ? "a rank's task" : "this host";
   if (request.bind_to == BindTo::kGpu && pool.empty()) {
     return {Errc::kInvalidArgument,
-            "--bind-to gpu: this host shows no GPU (" + where + "); use --bind-to core, numa or none"};
+            "--bind-to gpu: " + who + " shows no GPU (" + where + "); use --bind-to core, numa or none"};
   }
   if (request.gpus_per_rank == 0) return {};
   const std::string option = "--gpus-per-rank " + std::to_string(request.gpus_per_rank);
@@ -203,25 +239,26 @@ Status check_gpus(const Topology& topology, const Pool& pool, const BindRequest&
                                         "--gpus-per-rank 1"};
   }
   const int fit = ranks_for(pool, request.gpus_per_rank);
-  if (fit >= request.ranks) return {};
+  const std::size_t ranks = share.ranks.size();
+  if (static_cast<std::size_t>(fit) >= ranks) return {};
   return {Errc::kInvalidArgument,
-          option + ": " + counted(static_cast<std::size_t>(request.ranks), "rank") +
-              (request.ranks == 1 ? " needs " : " need ") +
-              counted(static_cast<std::size_t>(request.ranks * request.gpus_per_rank), "GPU") + " and this host has " +
+          option + ": " + counted(ranks, "rank") + (ranks == 1 ? " needs " : " need ") +
+              counted(ranks * static_cast<std::size_t>(request.gpus_per_rank), "GPU") + " and " + who + " has " +
               std::to_string(pool.size()) + " (" + where + "); " +
               (fit > 0 ? "put at most " + counted(static_cast<std::size_t>(fit), "rank") + " here"
                        : std::string("ask for fewer"))};
 }
 
-void choose_gpus(const Pool& pool, int gpus_per_rank, Bindings& out) {
+void choose_gpus(const Share& share, int gpus_per_rank, bool tasks_own, Bindings& out) {
+  const Pool& pool = *share.pool;
   const std::size_t each = static_cast<std::size_t>(std::max(1, gpus_per_rank));
-  for (std::size_t rank = 0; rank < out.size(); ++rank) {
-    Binding& binding = out[rank];
+  for (std::size_t number = 0; number < share.ranks.size(); ++number) {
+    Binding& binding = out[share.ranks[number]];
     if (pool.empty()) {
-      binding.gpu_reason = "this host shows no GPU";
+      binding.gpu_reason = tasks_own ? "its task was given no GPU" : "this host shows no GPU";
       continue;
     }
-    const std::size_t index = rank * each % pool.size();
+    const std::size_t index = number * each % pool.size();
     const PoolEntry& first = pool[index];
     std::vector<std::string> names;
     for (std::size_t i = index; i < index + each; ++i) names.push_back(pool[i].name);
@@ -232,8 +269,11 @@ void choose_gpus(const Pool& pool, int gpus_per_rank, Bindings& out) {
     binding.own_gpu_only = has_slices(pool);
     const std::string numbers = each == 1 ? "number " + std::to_string(index)
                                           : "numbers " + std::to_string(index) + "-" + std::to_string(index + each - 1);
-    binding.gpu_reason = numbers + " of " + counted(pool.size(), first.slice ? "MIG slice" : "GPU") + ", by local rank";
-    if (out.size() > pool.size()) binding.gpu_reason += "; shared, because there are more ranks than GPUs";
+    binding.gpu_reason = numbers + " of " + counted(pool.size(), first.slice ? "MIG slice" : "GPU") +
+                         (tasks_own ? " that its task was given" : ", by local rank");
+    if (share.ranks.size() > pool.size()) {
+      binding.gpu_reason += "; shared, because there are more ranks than GPUs";
+    }
   }
 }
 
@@ -257,22 +297,26 @@ std::string binding_text(const Binding& binding) {
 Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request) {
   DISTRUN_CHECK(request.ranks > 0, "a host without ranks is not bound");
   Bindings out(static_cast<std::size_t>(request.ranks));
-  const Pool pool = gpu_pool(topology);
-  DISTRUN_RETURN_IF_ERROR(check_gpus(topology, pool, request));
-  choose_gpus(pool, request.gpus_per_rank, out);
+  Pools pools;
+  for (std::size_t rank = 0; rank < out.size(); ++rank) pools.push_back(gpu_pool(seen_by(topology, request, rank)));
+  const std::vector<Share> shares = shares_of(topology, request, pools);
+  const bool tasks_own = shares.size() > 1;
+  for (const Share& share : shares) DISTRUN_RETURN_IF_ERROR(check_gpus(share, request, tasks_own));
+  for (const Share& share : shares) choose_gpus(share, request.gpus_per_rank, tasks_own, out);
   const bool automatic = request.bind_to == BindTo::kAuto;
-  const BindTo wanted = automatic ? (pool.empty() ? BindTo::kNone : BindTo::kGpu) : request.bind_to;
+  const bool none = std::all_of(pools.begin(), pools.end(), [](const Pool& pool) { return pool.empty(); });
+  const BindTo wanted = automatic ? (none ? BindTo::kNone : BindTo::kGpu) : request.bind_to;
   if (topology.cpus.empty() || wanted == BindTo::kNone) {
     const char* why = topology.cpus.empty() ? "not pinned: the kernel tells nothing about cores here"
                       : automatic           ? "not pinned (the default without GPUs)"
                                             : "not pinned, as --bind-to none says";
     bind_none(topology, out, why);
   } else if (wanted == BindTo::kCore) {
-    bind_core(topology, pool, out);
+    bind_core(topology, pools, out);
   } else if (wanted == BindTo::kNuma) {
-    bind_numa(topology, pool, out);
+    bind_numa(topology, pools, out);
   } else {
-    bind_gpu(topology, pool, automatic, out);
+    bind_gpu(topology, pools, automatic, out);
   }
   limit_threads(topology, out);
   return out;

@@ -28,6 +28,9 @@ struct BindRequest {
   int ranks = 1;  // on this host
   BindTo bind_to = BindTo::kAuto;
   int gpus_per_rank = 0;  // 0: not asked for; one, shared where there are too few
+  // By local rank, where each is a task of MPI's launcher or Slurm, which may have given it GPUs of its own: what it
+  // sees of them. Empty: all see the host's.
+  std::vector<const Topology*> tasks;
 };
 
 // kInvalidArgument when the request cannot be met (--bind-to gpu without a GPU, --gpus-per-rank with too few).

@@ -31,6 +31,19 @@ int local_ranks(const Assignment& assignment, int host) {
                                         [host](const Place& place) { return place.host == host; }));
 }
 
+// As each agent of a machine with several sees it, by local rank.
+std::vector<const Topology*> tasks_beside(const std::vector<Place>& own, const Assignment& assignment,
+                                          const std::vector<HostFacts>& facts) {
+  const auto ranks = static_cast<std::size_t>(own.front().local_size);
+  if (own.size() == ranks) return {};
+  const auto first = static_cast<std::size_t>(own.front().rank - own.front().local_rank);  // ranks fill host after host
+  std::vector<const Topology*> out;
+  for (std::size_t rank = first; rank < first + ranks; ++rank) {
+    out.push_back(&facts[static_cast<std::size_t>(assignment.places[rank].host)].topology);
+  }
+  return out;
+}
+
 Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
   std::vector<std::vector<Place>> by_host(facts.size());
   for (const Place& place : request.assignment.places) by_host[static_cast<std::size_t>(place.host)].push_back(place);
@@ -39,8 +52,10 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
     // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of
     // them.
     const int ranks = by_host[host].front().local_size;
-    auto bound = bind(facts[host].topology,
-                      {.ranks = ranks, .bind_to = request.bind_to, .gpus_per_rank = request.gpus_per_rank});
+    auto bound = bind(facts[host].topology, {.ranks = ranks,
+                                             .bind_to = request.bind_to,
+                                             .gpus_per_rank = request.gpus_per_rank,
+                                             .tasks = tasks_beside(by_host[host], request.assignment, facts)});
     if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
     for (const Place& place : by_host[host]) out.push_back((*bound)[static_cast<std::size_t>(place.local_rank)]);
   }
