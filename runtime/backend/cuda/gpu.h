@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ class Gpu {
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] Current current() const { return {cuda_, context_}; }
+  void make_current(std::optional<Current>& scope) const { scope.emplace(cuda_, context_); }
   [[nodiscard]] CuStream stream() const { return stream_; }
 
   Result<std::unique_ptr<Mark>> mark(CuStream callers);

@@ -75,6 +75,7 @@ Status DeviceFlight::test_on_device() {
     auto found = find_gpu(operation_.device_index);
     if (!found.ok()) return found.status();
     gpu_ = *found;
+    channel_.process->on_gpu(*gpu_);
   }
   const cuda_parts::Current scope = gpu_->current();
   if (stage_ == Stage::kNew) DISTRUN_RETURN_IF_ERROR(pack());

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/backend/cuda/gpu.h"
 #include "runtime/backend/mpi/library.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
@@ -24,6 +25,22 @@ namespace distrun::backend::mpi_plugin {
 struct Place {
   int rank = 0;
   int size = 0;
+};
+
+// Held around every call of MPI, whatever the library allows: who abandons an operation must know that nobody is in the
+// middle of a call that moves it. An MPI built with CUDA takes the thread's current context for that of the memory, and
+// any call may move a message of any group.
+class Turn {
+ public:
+  Turn(std::mutex& mutex, const cuda_parts::Gpu* gpu) : lock_(mutex) {
+    if (gpu != nullptr) gpu->make_current(current_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  std::optional<cuda_parts::Current> current_;
 };
 
 class Process {
@@ -38,10 +55,10 @@ class Process {
   Result<Place> enter();
 
   [[nodiscard]] const Library& library() const { return *library_; }
-  [[nodiscard]] std::string library_name() const;  // its file and version, for people
-  // Held around every call of MPI, whatever the library allows: who abandons an operation must know that nobody is in
-  // the middle of a call that moves it.
-  [[nodiscard]] std::unique_lock<std::mutex> turn() { return std::unique_lock<std::mutex>(turn_); }
+  [[nodiscard]] std::string library_name() const;                                  // its file and version, for people
+  [[nodiscard]] Turn turn() { return {turn_, exiting_ ? nullptr : gpu_.load()}; }  // in exit() CUDA may have ended
+  // The GPU of what MPI is given from now on; it stays until the process has ended.
+  void on_gpu(const cuda_parts::Gpu& gpu) { gpu_ = &gpu; }
   [[nodiscard]] Status check(int code, const char* call) const;
   Result<Handle> op_of(DType dtype, ReduceOp reduce);  // on a thread that has its turn
 
@@ -79,6 +96,7 @@ class Process {
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> finalize_{true};
   std::atomic<bool> exiting_{false};
+  std::atomic<const cuda_parts::Gpu*> gpu_{nullptr};
 };
 
 }  // namespace distrun::backend::mpi_plugin

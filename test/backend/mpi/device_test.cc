@@ -79,7 +79,16 @@ void put(Request made, void** request) {
 
 int number_of(void* comm) { return *static_cast<int*>(comm); }
 
+// An MPI built with CUDA takes the current context for that of the memory.
+void insist_on(const char* call, int gpu) {
+  if (fake::current_gpu() != gpu) {
+    fake::world().fault(std::string(call) + " while GPU " + std::to_string(fake::current_gpu()) + " is current, not " +
+                        std::to_string(gpu));
+  }
+}
+
 int send(const void* data, int count, void* type, int to, int tag, void* comm, void** request) {
+  insist_on("MPI_Isend", number_of(comm));
   fake::world().note("MPI_Isend", std::to_string(count) + " to " + std::to_string(to));
   put({.from = number_of(comm),
        .to = to,
@@ -92,6 +101,7 @@ int send(const void* data, int count, void* type, int to, int tag, void* comm, v
 }
 
 int receive(void* data, int count, void* type, int from, int tag, void* comm, void** request) {
+  insist_on("MPI_Irecv", number_of(comm));
   fake::world().note("MPI_Irecv", std::to_string(count) + " from " + std::to_string(from));
   put({.from = from,
        .to = number_of(comm),
@@ -104,6 +114,10 @@ int receive(void* data, int count, void* type, int from, int tag, void* comm, vo
 
 int test_one(void** request, int* done, void*) {
   void* const none = process().library().is.no_request;
+  if (*request != none) {
+    const Request& mine = *static_cast<Request*>(*request);
+    insist_on("MPI_Test", mine.sends ? mine.from : mine.to);
+  }
   *done = *request == none || static_cast<Request*>(*request)->done ? 1 : 0;
   if (*done != 0) *request = none;
   return 0;

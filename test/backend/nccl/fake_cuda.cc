@@ -15,6 +15,9 @@ using namespace backend::nccl_plugin;  // NOLINT(google-build-using-namespace): 
 constexpr CuResult kInvalidContext = 201;
 
 thread_local std::vector<Device*> current;
+thread_local int index_of_current = -1;  // there in exit() too, when the other one is gone
+
+void current_has_changed() { index_of_current = current.empty() ? -1 : current.back()->index; }
 
 std::string name_of(const Stream* stream) {
   if (stream == nullptr) return "s?";
@@ -86,11 +89,13 @@ void fill_contexts(CudaApi& api) {
   };
   api.push_context = [](CuContext context) {
     current.push_back(static_cast<Device*>(context));
+    current_has_changed();
     return kCuSuccess;
   };
   api.pop_context = [](CuContext* context) {
     *context = current.back();
     current.pop_back();
+    current_has_changed();
     return kCuSuccess;
   };
 }
@@ -269,5 +274,7 @@ void fill_cuda(CudaApi& api) {
   fill_memory(api);
   fill_kernels(api);
 }
+
+int current_gpu() { return index_of_current; }
 
 }  // namespace distrun::test::fake_gpus

@@ -32,6 +32,9 @@ void break_communicators(int code);
 // Whether every caller's stream is being captured into a graph.
 void capture_streams(bool capturing);
 
+// The index of the calling thread's current GPU; -1: none.
+int current_gpu();
+
 // "cuEventRecord s1", "ncclAllReduce 4 float32 sum": calls in order, with the stream they were put on.
 std::vector<std::string> calls();
 // Those that start with one of the names, as one text: "a; b; c".
