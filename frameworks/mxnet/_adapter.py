@@ -66,6 +66,9 @@ class MxnetAdapter:
     def pointer(self, tensor: Array) -> int:
         return _address(tensor)
 
+    def layout(self, tensor: Array) -> object:
+        return _address(tensor), tensor.shape
+
     def contiguous(self, tensor: Array) -> Array:
         return tensor  # all are
 

@@ -60,6 +60,9 @@ class NumpyAdapter:
         address: int = tensor.__array_interface__["data"][0]
         return address
 
+    def layout(self, tensor: Array) -> object:
+        return self.pointer(tensor), tensor.shape, tensor.strides
+
     def contiguous(self, tensor: Array) -> Array:
         # ascontiguousarray would make a 0-d array one-dimensional.
         return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")

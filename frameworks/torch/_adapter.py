@@ -81,6 +81,9 @@ class TorchAdapter:
     def pointer(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
 
+    def layout(self, tensor: torch.Tensor) -> object:
+        return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise _refuse(tensor)

@@ -44,6 +44,10 @@ class Adapter(Protocol[T]):
         """Where the tensor's memory is now."""
         ...
 
+    def layout(self, tensor: T) -> object:
+        """Pointer, shape and strides: equal as long as a copy back goes where the copy came from."""
+        ...
+
     def contiguous(self, tensor: T) -> T:
         """`tensor` itself, or a contiguous copy."""
         ...
@@ -185,7 +189,7 @@ class Collectives(Generic[T]):
         ops: list[Op] = []
         keep: list[object] = []
         outputs: list[T] = []
-        copies: list[tuple[T, T]] = []
+        copies: list[tuple[int, T, T, object]] = []
         works: list[T] = []
         for index, tensor in enumerate(tensors):
             if in_place:
@@ -197,12 +201,15 @@ class Collectives(Generic[T]):
             keep += (adapter.hold(tensor), work, target)
             outputs.append(tensor if in_place else target)
             if in_place and work is not tensor:
-                copies.append((tensor, work))
+                copies.append((index, tensor, work, adapter.layout(tensor)))
             works.append(work)
 
-        def finish(_: Handle[Any]) -> Any:
+        def finish(_handle: Handle[Any]) -> Any:
             self._stayed(works, ops)
-            for tensor, work in copies:
+            for index, tensor, _, layout in copies:  # of all before the first is written: a group is all or none
+                if adapter.layout(tensor) != layout:
+                    raise _moved(ops[index].name, "got other memory or another shape")
+            for _, tensor, work, _ in copies:
                 adapter.copy(tensor, work)
             return outputs[0] if what.single else outputs
 
@@ -283,11 +290,15 @@ class Collectives(Generic[T]):
         """InvalidArgument where a tensor has other memory than it had when it was submitted."""
         for tensor, op in zip(tensors, ops, strict=True):
             if self.adapter.pointer(tensor) != op.input:
-                raise errors.InvalidArgument(
-                    f"tensor '{op.name}' got other memory (resize_, set_) while it was in flight, so its result is "
-                    "lost; wait for an operation before changing its tensor.",
-                    tensor=op.name,
-                )
+                raise _moved(op.name, "got other memory")
+
+
+def _moved(name: str, what: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"tensor '{name}' {what} (resize_, set_) while it was in flight, so its result is lost; wait for an operation "
+        "before changing its tensor.",
+        tensor=name,
+    )
 
 
 def share(rows: int, members: int, position: int) -> int:

@@ -90,6 +90,34 @@ def check_other_memory_in_flight() -> None:
     assert torch.equal(hvd.allreduce(mine((4,)), op=hvd.Sum, name="moved"), total((4,)))
 
 
+def check_other_memory_of_a_copy_in_flight() -> None:
+    """In place, of tensors that are not contiguous: other memory, another shape or other strides of the same memory."""
+
+    def moved(tensor: torch.Tensor) -> None:
+        tensor.set_(torch.zeros(3, 3).t())
+
+    def broadcasts(tensor: torch.Tensor) -> None:
+        tensor.set_(torch.zeros(2, 3, 3).transpose(1, 2))
+
+    def turned(tensor: torch.Tensor) -> None:
+        tensor.t_()
+
+    for change in (moved, broadcasts, turned):
+        other, tensor = mine((4, 3)).t(), mine((3, 3)).t()
+        name = change.__name__
+        handle = hvd.grouped_allreduce_async_([other, tensor], op=hvd.Sum, name=name)
+        before = other.clone()
+        wait_for(handle.poll, "the reduction")
+        change(tensor)
+        with raises(hvd.InvalidArgument, f"allreduce.{name}_2of2", "other memory or another shape") as caught:
+            handle.wait()
+        assert getattr(caught[0], "tensor", "") == f"allreduce.{name}_2of2"
+        assert torch.equal(other, before)  # none of the group is written
+    tensor = mine((4, 3)).t()
+    hvd.allreduce_(tensor, op=hvd.Sum, name="stays")
+    assert torch.equal(tensor, total((4, 3)).t())
+
+
 def check_grouped() -> None:
     tensors = [mine((3,)), mine((2, 2), torch.int64), mine((5,))]
     for result, tensor in zip(hvd.grouped_allreduce(tensors, op=hvd.Sum), tensors, strict=True):
