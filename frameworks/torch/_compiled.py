@@ -215,13 +215,20 @@ def _op_number(op: int | None, average: bool | None) -> int:
     return int(reduce_op(op, average))
 
 
+def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
+    for argument, value in (("prescale_factor", prescale), ("postscale_factor", postscale)):
+        if isinstance(value, str):
+            raise TypeError(f"{argument} is one number, not {value!r}.")
+    return float(prescale), float(postscale)
+
+
 def allreduce(
     tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet, op: int | None, *scales: Any
 ) -> list[torch.Tensor]:
     """`scales`: average, prescale_factor, postscale_factor."""
     average, prescale, postscale = scales
     members = registered_id(process_set)
-    return _allreduce(tensors, name or "", grouped, members, _op_number(op, average), float(prescale), float(postscale))
+    return _allreduce(tensors, name or "", grouped, members, _op_number(op, average), *_factors(prescale, postscale))
 
 
 def reducescatter(
@@ -230,7 +237,7 @@ def reducescatter(
     """`scales`: prescale_factor, postscale_factor."""
     prescale, postscale = scales
     members = registered_id(process_set)
-    return _reducescatter(tensors, name or "", grouped, members, int(reduce_op(op)), float(prescale), float(postscale))
+    return _reducescatter(tensors, name or "", grouped, members, int(reduce_op(op)), *_factors(prescale, postscale))
 
 
 def allgather(tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet) -> list[torch.Tensor]:

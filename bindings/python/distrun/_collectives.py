@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from distrun import _operations, _session, errors
+from distrun import _arguments, _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._operations import Gathered, Handle, Op
 from distrun.process_sets import ProcessSet, registered_id
@@ -101,7 +101,11 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
 
 def reduction(op: int | None, prescale: float, postscale: float, average: bool | None = None) -> dict[str, Any]:
     """The arguments of `call` that say how tensors are reduced."""
-    return {"reduce": reduce_op(op, average), "prescale": prescale, "postscale": postscale}
+    return {
+        "reduce": reduce_op(op, average),
+        "prescale": _arguments.number("prescale_factor", prescale),
+        "postscale": _arguments.number("postscale_factor", postscale),
+    }
 
 
 _WORDS = {kind: kind.name.lower() for kind in Kind}

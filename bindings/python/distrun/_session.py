@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from distrun import _abi, _blocking, errors
+from distrun import _abi, _arguments, _blocking, errors
 from distrun._library import library
 
 if TYPE_CHECKING:
@@ -366,14 +366,14 @@ def is_open() -> bool:
     return _current is not None and _forked_from is None
 
 
-def open_session(settings: Mapping[str, object]) -> bool:
+def open_session(settings: Mapping[str, object] | None) -> bool:
     """Joins the job; False if that was done before. Blocks until all ranks have come or start_timeout is over."""
     global _current
     refuse_in_fork()
+    texts = _arguments.settings(settings)
     with _lock:
         if _current is not None:
             return False
-        texts = [f"{name}={_text(value)}".encode() for name, value in settings.items()]
         options = _abi.OptionsStruct(struct_size=ctypes.sizeof(_abi.OptionsStruct), num_settings=len(texts))
         options.settings = (ctypes.c_char_p * max(1, len(texts)))(*texts)
 
@@ -441,7 +441,3 @@ def query(what: str) -> str:
         buffer = ctypes.create_string_buffer(needed + 1)
         native.distrun_query(pointer, what.encode(), buffer, len(buffer))
     return buffer.value.decode(errors="replace")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

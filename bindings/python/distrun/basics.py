@@ -140,7 +140,7 @@ def init(
     in docs/settings.md; they win over the environment.
     """
     place, sets = _place_in(comm), _sets_in(process_sets)
-    if _session.open_session(settings or {}):
+    if _session.open_session(settings):
         _hooks.install()
         _opened()
     if place not in (None, list(range(size())), (rank(), size())):

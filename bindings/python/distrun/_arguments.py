@@ -1,0 +1,50 @@
+"""Arguments of types that ctypes, str() and float() take without a word, or refuse without saying which it was."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # Python does not print an int of more than 4300 digits
+        return f"one of type {type(value).__name__} that cannot be shown"
+
+
+def number(argument: str, value: object) -> float:
+    """A number of Python, NumPy or a framework as a float: TypeError for what is none, ValueError beyond float64."""
+    if type(value) is float:
+        return value
+    try:
+        # Not float(), which reads texts and drops the imaginary part of NumPy's complex numbers.
+        return ctypes.c_double(value.item() if hasattr(value, "item") else value).value  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError(f"{argument} is a number that fits float64, not {_shown(value)}.") from None
+    except (TypeError, ValueError, RuntimeError):  # arrays of several elements raise all three
+        raise TypeError(f"{argument} is one number, not {_shown(value)}.") from None
+
+
+def settings(given: object) -> list[bytes]:
+    """What distrun_init takes for init's `settings`: name=value, as in docs/settings.md."""
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f'settings is a dict of names and values, as in {{"fusion_threshold": "64MiB"}}, not {_shown(given)}.'
+        )
+    texts = []
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise TypeError(f"settings: a name is a str, as in docs/settings.md, not {_shown(key)}.")
+        if value is None or isinstance(value, bytes | bytearray | list | tuple | set | frozenset | Mapping):
+            cure = "leave the setting out for its default" if value is None else "write it as docs/settings.md says"
+            raise TypeError(
+                f"settings: the value of {key!r} is a str, a number or a bool, not {_shown(value)}; {cure}."
+            )
+        text = f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        if "\0" in text:  # C would take what comes before it
+            raise ValueError(f"settings: a name and its value have no NUL, unlike {_shown(key)}: {_shown(value)}.")
+        texts.append(text.encode())
+    return texts

@@ -1,0 +1,101 @@
+"""Arguments of wrong types are refused with their name and value, before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import distrun.numpy
+import distrun.torch as hvd
+
+
+@pytest.fixture
+def world() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+FRONTS = pytest.mark.parametrize("front", [hvd, distrun.numpy], ids=["torch", "numpy"])
+
+
+def ones(front: Any) -> Any:
+    return torch.ones(2) if front is hvd else np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ([], TypeError, r"settings is a dict .*, not \[\]"),
+        (["fusion_threshold=1"], TypeError, r"settings is a dict .*, not \['fusion"),
+        ("fusion_threshold=1", TypeError, "settings is a dict .*, not 'fusion"),
+        ({5: 1}, TypeError, "a name is a str.*, not 5"),
+        ({"fusion_threshold": None}, TypeError, "'fusion_threshold' .*, not None; leave the setting out"),
+        ({"fusion_threshold": [1]}, TypeError, r"'fusion_threshold' .*, not \[1\]"),
+        ({"fusion_threshold": b"1"}, TypeError, "'fusion_threshold' .*, not b'1'"),
+        ({"fusion_threshold": "12345\0MiB"}, ValueError, "no NUL, unlike 'fusion_threshold'"),
+    ],
+)
+def test_settings_of_a_wrong_type(given: Any, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        hvd.init(settings=given)
+    assert not hvd.is_initialized()
+
+
+@pytest.mark.parametrize("value", [12345, "12345", np.int64(12345), np.array(12345)])
+def test_settings_of_a_right_type(value: Any) -> None:
+    hvd.init(settings={"fusion_threshold": value})
+    assert "12345" in hvd.query("settings")
+    hvd.shutdown()
+
+
+WRONG_NUMBERS = [
+    *((value, TypeError) for value in ("2", b"2", None, 1j, np.complex64(2), np.ones(2), torch.ones(2), [1.0])),
+    pytest.param(10**400, ValueError, id="beyond_float64"),
+    pytest.param(10**5000, ValueError, id="not_shown"),
+]
+
+
+@FRONTS
+@pytest.mark.parametrize(("value", "kind"), WRONG_NUMBERS)
+@pytest.mark.parametrize("argument", ["prescale_factor", "postscale_factor"])
+def test_factors_of_a_wrong_type(world: None, front: Any, argument: str, value: Any, kind: type[Exception]) -> None:
+    shown = "one of type int that cannot" if isinstance(value, int) and value > 10**400 else ".*"
+    for call, given in (
+        (front.allreduce, ones(front)),
+        (front.grouped_allreduce, [ones(front)]),
+        (front.allreduce_, ones(front)),
+        (front.reducescatter, ones(front)),
+    ):
+        with pytest.raises(kind, match=f"^{argument} is .* number.*, not {shown}"):
+            call(given, op=front.Sum, **{argument: value})
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    "value", [2, 2.0, np.float32(2), np.int8(2), np.array(2.0), torch.tensor(2), torch.tensor(2.0)]
+)
+def test_scalars_of_every_kind_are_factors(world: None, front: Any, value: Any) -> None:
+    assert front.allreduce(ones(front), op=front.Sum, prescale_factor=value).tolist() == [2, 2]
+    assert front.reducescatter(ones(front), op=front.Sum, postscale_factor=value).tolist() == [2, 2]
+
+
+def test_a_factor_in_a_compiled_program(world: None) -> None:
+    @torch.compile(backend="eager")
+    def scaled(value: torch.Tensor, factor: Any) -> torch.Tensor:
+        return hvd.allreduce(value, op=hvd.Sum, postscale_factor=factor)
+
+    with pytest.raises(TypeError, match="postscale_factor is one number, not '2'"):
+        scaled(torch.ones(2), "2")
+    assert scaled(torch.ones(2), 2).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(("value", "kind"), [*WRONG_NUMBERS, (0, ValueError), (0.0, ValueError)])
+def test_a_predivide_factor_of_a_wrong_type(world: None, value: Any, kind: type[Exception]) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    with pytest.raises(kind, match=r"^gradient_predivide_factor"):
+        hvd.DistributedOptimizer(optimizer, gradient_predivide_factor=value)
