@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from distrun import _session
+from distrun import _arguments, _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, call, grouped_call, reduce_op, reduction, share_of, split_rows
 from distrun.process_sets import ProcessSet, find, registered_id
@@ -215,6 +215,11 @@ def _op_number(op: int | None, average: bool | None) -> int:
     return int(reduce_op(op, average))
 
 
+def _named(name: Any) -> str:
+    """An operator has no None. What _arguments.name() refuses ends the graph, and then the call."""
+    return name if isinstance(name, str) else _arguments.name(name) or ""
+
+
 def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
     for argument, value in (("prescale_factor", prescale), ("postscale_factor", postscale)):
         if isinstance(value, str):
@@ -228,7 +233,7 @@ def allreduce(
     """`scales`: average, prescale_factor, postscale_factor."""
     average, prescale, postscale = scales
     members = registered_id(process_set)
-    return _allreduce(tensors, name or "", grouped, members, _op_number(op, average), *_factors(prescale, postscale))
+    return _allreduce(tensors, _named(name), grouped, members, _op_number(op, average), *_factors(prescale, postscale))
 
 
 def reducescatter(
@@ -237,17 +242,17 @@ def reducescatter(
     """`scales`: prescale_factor, postscale_factor."""
     prescale, postscale = scales
     members = registered_id(process_set)
-    return _reducescatter(tensors, name or "", grouped, members, int(reduce_op(op)), *_factors(prescale, postscale))
+    return _reducescatter(tensors, _named(name), grouped, members, int(reduce_op(op)), *_factors(prescale, postscale))
 
 
 def allgather(tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet) -> list[torch.Tensor]:
     """One output for each tensor."""
-    return _allgather(tensors, name or "", grouped, registered_id(process_set))[:-1]
+    return _allgather(tensors, _named(name), grouped, registered_id(process_set))[:-1]
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     """A new tensor."""
-    return _broadcast([tensor], name or "", False, registered_id(process_set), root_rank)[0]
+    return _broadcast([tensor], _named(name), False, registered_id(process_set), root_rank)[0]
 
 
 def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
@@ -255,5 +260,5 @@ def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: P
     rows = splits
     if splits is not None and not isinstance(splits, torch.Tensor):
         rows = torch.tensor(splits, device="cpu")  # fractions, which a dtype would cut off, the operator refuses
-    output, received = _alltoall(tensor, rows, name or "", False, registered_id(process_set))
+    output, received = _alltoall(tensor, rows, _named(name), False, registered_id(process_set))
     return output if splits is None else (output, received)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 import torch
-from distrun import errors
+from distrun import _arguments, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import grouped_call, reduce_op
 from distrun.process_sets import ProcessSet, global_process_set
@@ -29,7 +29,7 @@ def sparse_allreduce_async(
     shape, dense = tensor.shape, tensor.detach()
     # Entries become rows, so that ranks with different numbers of them fit together.
     rows, values = dense._indices().t().contiguous(), dense._values()
-    what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if name else None, process_set, 3)
+    what = grouped_call(Kind.ALLGATHER, f"sparse.{name}" if _arguments.name(name) else None, process_set, 3)
     handle = collective.allgather_sizes([_on_device(shape, rows.device), rows, values], what)
 
     def finish() -> torch.Tensor:

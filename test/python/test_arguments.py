@@ -99,3 +99,44 @@ def test_a_predivide_factor_of_a_wrong_type(world: None, value: Any, kind: type[
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     with pytest.raises(kind, match=r"^gradient_predivide_factor"):
         hvd.DistributedOptimizer(optimizer, gradient_predivide_factor=value)
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        (5, TypeError, "name is a str.*, not 5"),
+        (b"five", TypeError, "name is a str.*, not b'five'"),
+        (hvd.Sum, TypeError, "name is a str.*, not <ReduceOp"),
+        ("a\0b", ValueError, r"name has no NUL, unlike 'a\\x00b'"),
+    ],
+)
+def test_names_of_a_wrong_type(world: None, front: Any, name: Any, kind: type[Exception], text: str) -> None:
+    one, none = ones(front), list[Any]()
+    for call in (
+        *(front.allreduce, front.allreduce_, front.allgather, front.alltoall, front.reducescatter),
+        *(front.broadcast_object, front.allgather_object),
+    ):
+        with pytest.raises(kind, match=text):
+            call(one, name=name)
+    for call in (front.broadcast, front.broadcast_):
+        with pytest.raises(kind, match=text):
+            call(one, 0, name=name)
+    for call in (front.grouped_allreduce, front.grouped_allgather, front.grouped_reducescatter):
+        for group in ([one], none):
+            with pytest.raises(kind, match=text):
+                call(group, name=name)
+    if front is hvd:
+        with pytest.raises(kind, match=text):
+            hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), name, hvd.Sum)
+    assert front.allreduce(one, name="five", op=front.Sum).tolist() == [1, 1]
+
+
+def test_a_name_of_a_wrong_type_in_a_compiled_program(world: None) -> None:
+    @torch.compile(backend="eager")
+    def named(value: torch.Tensor, name: Any) -> torch.Tensor:
+        return hvd.allreduce(value, name=name)
+
+    with pytest.raises(TypeError, match=r"name is a str.*, not 5"):
+        named(torch.ones(2), 5)
+    assert named(torch.ones(2), "five").tolist() == [1, 1]

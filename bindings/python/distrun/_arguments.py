@@ -26,6 +26,18 @@ def number(argument: str, value: object) -> float:
         raise TypeError(f"{argument} is one number, not {_shown(value)}.") from None
 
 
+def name(given: object) -> str | None:
+    """An operation's name as a caller gives it; None: it gets one. What he passes in its place by mistake, a count or a
+    root, would name it without a word."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise TypeError(f"name is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it.")
+    if "\0" in given:  # C would take what comes before it
+        raise ValueError(f"name has no NUL, unlike {_shown(given)}.")
+    return given
+
+
 def settings(given: object) -> list[bytes]:
     """What distrun_init takes for init's `settings`: name=value, as in docs/settings.md."""
     if given is None:

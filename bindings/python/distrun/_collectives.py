@@ -153,7 +153,7 @@ def call(kind: Kind, name: str | None, process_set: ProcessSet, **arguments: Any
     """One tensor, named by the caller or by a counter per (operation, process set)."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
-    if name is None:
+    if _arguments.name(name) is None:
         name = f"noname.{_session.current().number(operation, members)}"
     return Call(kind, (f"{operation}.{name}",), members, **arguments)
 
@@ -162,7 +162,7 @@ def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: i
     """Several tensors that run all or none, named like one with their place in the group."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
-    if name is None:
+    if _arguments.name(name) is None:
         name = f"noname.group{_session.current().number(f'grouped_{operation}', members)}"
     names = [f"{operation}.{name}_{index + 1}of{count}" for index in range(count)]
     return Call(kind, names, members, single=False, group=0, **arguments)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from distrun import _operations, _session, codec, errors
+from distrun import _arguments, _operations, _session, codec, errors
 from distrun._abi import MAC_SIZE, DType, Kind
 from distrun._operations import Gathered, Handle, Op
 from distrun.process_sets import ProcessSet, global_process_set, registered_id
@@ -48,7 +48,7 @@ def _raise_failure(rank: int, text: bytes, own: Exception | None) -> None:
 
 
 def _name(name: str | None, number: int) -> str:
-    return f"object.{name}" if name else f"object.noname.{number}"
+    return f"object.{name}" if _arguments.name(name) else f"object.noname.{number}"
 
 
 def broadcast_buffer(name: str, data: Any, dtype: DType, count: int, root: int, process_set: int) -> None:
