@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -243,6 +244,7 @@ def _grouping(
         if groups < 0:
             raise ValueError("groups should be a non-negative integer or a list of lists of parameters.")
         size, longer = divmod(len(params), groups)
+        _collectives.check_group(f"the first of groups={groups}", size + bool(longer))
         starts = [index * size + min(index, longer) for index in range(groups + 1)]
         return {param: group for group in range(groups) for param in params[starts[group] : starts[group + 1]]}
     if not isinstance(groups, list | tuple) or any(not isinstance(group, list | tuple) for group in groups):
@@ -255,6 +257,8 @@ def _grouping(
             if param in result:
                 raise ValueError("a parameter appears in more than one of the groups.")
             result[param] = number
+    for number, size in Counter(result.values()).items():
+        _collectives.check_group(f"groups[{number}]", size)
     return result
 
 

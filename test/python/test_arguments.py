@@ -140,3 +140,28 @@ def test_a_name_of_a_wrong_type_in_a_compiled_program(world: None) -> None:
     with pytest.raises(TypeError, match=r"name is a str.*, not 5"):
         named(torch.ones(2), 5)
     assert named(torch.ones(2), "five").tolist() == [1, 1]
+
+
+@FRONTS
+def test_a_group_that_is_too_large(world: None, front: Any) -> None:
+    one = ones(front)
+    for call in (
+        *(front.grouped_allreduce, front.grouped_allreduce_async, front.grouped_allreduce_async_),
+        *(front.grouped_allgather, front.grouped_reducescatter),
+    ):
+        with pytest.raises(hvd.InvalidArgument, match=r"the grouped \w+ 'many' has 4097 tensors.*make several groups"):
+            call([one] * 4097, name="many")
+        with pytest.raises(ValueError, match=r"the grouped \w+ 'without a name' has 4097 tensors"):
+            call([one] * 4097)
+    assert len(front.grouped_allreduce([one] * 4096, op=front.Sum)) == 4096
+
+
+def test_a_group_of_an_optimizer_that_is_too_large(world: None) -> None:
+    params = [torch.nn.Parameter(torch.ones(1)) for _ in range(4098)]
+    for groups, text in (
+        (1, "the first of groups=1 has 4098 tensors"),
+        ([params[:1], params[1:]], r"groups\[1\] has 4097"),
+    ):
+        with pytest.raises(hvd.InvalidArgument, match=text):
+            hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), groups=groups)
+    hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), groups=2)

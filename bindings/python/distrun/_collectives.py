@@ -108,6 +108,18 @@ def reduction(op: int | None, prescale: float, postscale: float, average: bool |
     }
 
 
+# Of one group; kMaxGroup in runtime/engine/tensor_table.cc, which refuses more without a name and a cure.
+MAX_GROUP = 4096
+
+
+def check_group(what: str, count: int) -> None:
+    """InvalidArgument for a group that is too large to run all or none. It is not cut into several, which would not."""
+    if count > MAX_GROUP:
+        raise errors.InvalidArgument(
+            f"{what} has {count} tensors, and at most {MAX_GROUP} can run all or none; make several groups."
+        )
+
+
 _WORDS = {kind: kind.name.lower() for kind in Kind}
 
 
@@ -162,7 +174,8 @@ def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: i
     """Several tensors that run all or none, named like one with their place in the group."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
-    if _arguments.name(name) is None:
+    check_group(f"the grouped {operation} '{_arguments.name(name) or 'without a name'}'", count)
+    if name is None:
         name = f"noname.group{_session.current().number(f'grouped_{operation}', members)}"
     names = [f"{operation}.{name}_{index + 1}of{count}" for index in range(count)]
     return Call(kind, names, members, single=False, group=0, **arguments)
