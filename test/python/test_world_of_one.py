@@ -393,13 +393,13 @@ def test_gradients_whose_handing_over_is_interrupted_leave_once(
 ) -> None:
     real, calls = _operations.enqueue_array, []
 
-    def enqueue_array(array: Any, count: int, keep: object, finish: Any) -> Any:
+    def enqueue_array(array: Any, count: int, keep: object, finish: Any, *ops: Any) -> Any:
         if count == 2:  # not the question before it
             calls.append(count)
         if calls != [2] or count != 2:
-            return real(array, count, keep, finish)
+            return real(array, count, keep, finish, *ops)
         if sent:
-            real(array, count, keep, finish)
+            real(array, count, keep, finish, *ops)
         raise exception("a signal handler's")
 
     reducer, params = gradients_on_their_way(hvd.Compression.none)
@@ -419,11 +419,11 @@ def test_who_shuts_down_while_gradients_are_handed_over_ends_as_he_wants(
 ) -> None:
     real = _operations.enqueue_array
 
-    def enqueue_array(array: Any, count: int, keep: object, finish: Any) -> Any:
+    def enqueue_array(array: Any, count: int, keep: object, finish: Any, *ops: Any) -> Any:
         if count == 2:  # not the question before it
             hvd.shutdown()
             raise SystemExit(0)
-        return real(array, count, keep, finish)
+        return real(array, count, keep, finish, *ops)
 
     reducer, _ = gradients_on_their_way(hvd.Compression.none)
     monkeypatch.setattr(_operations, "enqueue_array", enqueue_array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping
 
 
@@ -24,6 +25,14 @@ def number(argument: str, value: object) -> float:
         raise ValueError(f"{argument} is a number that fits float64, not {_shown(value)}.") from None
     except (TypeError, ValueError, RuntimeError):  # arrays of several elements raise all three
         raise TypeError(f"{argument} is one number, not {_shown(value)}.") from None
+
+
+def seconds(argument: str, given: object) -> float | None:
+    """A time limit; None for none. Never is it later than nan: a wait with it would look again and again for ever."""
+    limit = None if given is None else number(argument, given)
+    if limit is not None and math.isnan(limit):
+        raise ValueError(f"{argument} is a number of seconds, or None for no limit, not nan.")
+    return limit
 
 
 def name(given: object) -> str | None:

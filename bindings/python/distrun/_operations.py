@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from distrun import _abi, _session, errors
+from distrun import _abi, _arguments, _session, errors
 from distrun._abi import ReduceOp
 from distrun._library import library
 
@@ -138,6 +138,7 @@ class Handle(Generic[R]):
         "_inside",
         "_keep",
         "_lock",
+        "_ops",
         "_session",
         "_settled",
         "_value",
@@ -149,11 +150,13 @@ class Handle(Generic[R]):
         handles: ctypes.Array[ctypes.c_void_p],
         keep: object,
         finish: Callable[[Handle[R]], R],
+        ops: Sequence[Op] = (),
     ) -> None:
         self._session = session
         self._handles: ctypes.Array[ctypes.c_void_p] | None = handles
         self._count = len(handles)
         self._keep = keep
+        self._ops = ops  # for their names
         self._finish: Callable[[Handle[R]], R] | None = finish
         self._lock = RLock()  # of who settles it
         self._inside: list[None] = []  # one for each call that uses the native handles
@@ -175,6 +178,7 @@ class Handle(Generic[R]):
     def wait(self, timeout: float | None = None) -> R:
         """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
         seconds; signal handlers run meanwhile. May be called again, and by several threads."""
+        timeout = _arguments.seconds("timeout", timeout)
         if not self._settled and self._enter():
             try:
                 failed = self._wait_native(timeout)
@@ -240,9 +244,18 @@ class Handle(Generic[R]):
             if code not in (_INTERRUPTED, _TIMEOUT):
                 waiting = missing  # one of several failed: the others are waited for one by one
             if deadline is not None and time.monotonic() >= deadline:
-                raise errors.Timeout(
-                    f"the operation was not complete after {timeout:g} seconds; it is still in flight."
-                )
+                raise self._too_late(handles, timeout)
+
+    def _too_late(self, handles: ctypes.Array[ctypes.c_void_p], timeout: float | None) -> errors.Timeout:
+        native, ops = library(), self._ops
+        late = [op.name for op, handle in zip(ops, handles, strict=False) if not native.distrun_poll(handle)]
+        who = f"'{late[0]}' is" if late else "the operation is"
+        if len(late) > 1:
+            who = f"'{late[0]}' and {len(late) - 1} more of its call are"
+        return errors.Timeout(
+            f"{who} not complete after {timeout:g} seconds and still in flight.",
+            tensor=late[0] if late else "",
+        )
 
     def _enter(self) -> bool:
         """Keeps the native handles alive until `_leave`; False if they are gone because everything is settled."""
@@ -291,6 +304,7 @@ class Handle(Generic[R]):
                 self._value, self._failure = value, failure
                 self._settled = True
             self._keep = self._finish = None
+            self._ops = ()
 
     def _settle_unasked(self) -> None:
         # Another thread that has the lock settles it; it may stand in a signal handler that waits for this one.
@@ -336,7 +350,7 @@ def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -
     try:
         for struct, op in zip(array, ops, strict=False):
             fill(struct, op)
-        return enqueue_array(array, len(ops), keep, finish)
+        return enqueue_array(array, len(ops), keep, finish, ops)
     finally:
         _scratch.ops = array
 
@@ -349,12 +363,16 @@ def _nothing_to_do(finish: Callable[[Handle[R]], R]) -> Handle[R]:
 
 
 def enqueue_array(
-    array: ctypes.Array[_abi.OpStruct], count: int, keep: object, finish: Callable[[Handle[R]], R]
+    array: ctypes.Array[_abi.OpStruct],
+    count: int,
+    keep: object,
+    finish: Callable[[Handle[R]], R],
+    ops: Sequence[Op] = (),
 ) -> Handle[R]:
-    """Like `enqueue`, for C structs that the caller keeps from step to step."""
+    """Like `enqueue`, for C structs that the caller keeps from step to step. `ops`: what they were filled from."""
     session = _session.current()
     handles = (ctypes.c_void_p * count)()
-    handle: Handle[R] = Handle(session, handles, keep, finish)
+    handle: Handle[R] = Handle(session, handles, keep, finish, ops)
     session.enter()
     try:
         # Registered first: a signal handler that raises right after the C call must not free the tensors.

@@ -204,12 +204,21 @@ def check_wait_with_a_time_limit() -> None:
     if hvd.rank() == 0:
         handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="late")
         assert not handle.poll()
-        with raises(hvd.Timeout, "0.05"):
+        with raises(hvd.Timeout, "'allreduce.late' is not complete after 0.05 seconds") as caught:
             handle.wait(timeout=0.05)
+        assert getattr(caught[0], "tensor", "") == "allreduce.late"
+        both = hvd.grouped_allreduce_async([np.array([1])] * 2, op=hvd.Sum, name="both")
+        with raises(hvd.Timeout, "'allreduce.both_1of2' and 1 more of its call are not complete"):
+            both.wait(timeout=np.float32(0.05))
+        for wrong, kind in ((float("nan"), ValueError), ("1", TypeError)):
+            with raises(kind, "timeout is ", f"not {wrong!r}"):
+                handle.wait(timeout=wrong)
     hvd.barrier()
     if hvd.rank() != 0:
         handle = hvd.allreduce_async(np.array([1]), op=hvd.Sum, name="late")
+        both = hvd.grouped_allreduce_async([np.array([1])] * 2, op=hvd.Sum, name="both")
     assert handle.wait(timeout=60).tolist() == [hvd.size()]
+    assert [one.tolist() for one in both.wait(timeout=60)] == [[hvd.size()]] * 2
 
 
 def check_timeline() -> None:
