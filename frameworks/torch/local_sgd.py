@@ -10,7 +10,7 @@ from distrun import _parameters, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
-from distrun.process_sets import ProcessSet, global_process_set, number_kept, registered_id
+from distrun.process_sets import ProcessSet, checked, global_process_set, number_kept, registered_id
 
 from ._adapter import collective, is_dense
 
@@ -36,7 +36,7 @@ class PeriodicAverage:
         self._parameters = parameters
         self._buffers = buffers
         self._optimizer = optimizer
-        self._process_set = process_set
+        self._process_set = checked(process_set)
         self._prefix: str | None = None
 
     def step(self) -> bool:

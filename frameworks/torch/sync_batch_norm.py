@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import call
-from distrun.process_sets import ProcessSet, global_process_set, number_kept, registered_id
+from distrun.process_sets import ProcessSet, checked, global_process_set, number_kept, registered_id
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -134,7 +134,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         if not bias:
             self.register_parameter("bias", None)  # not handed on: older PyTorchs' layers have no such argument
-        self.process_set = process_set
+        self.process_set = checked(process_set)
         self._number: int | None = None
 
     def _check_input_dim(self, input: torch.Tensor) -> None:

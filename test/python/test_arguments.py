@@ -165,3 +165,39 @@ def test_a_group_of_an_optimizer_that_is_too_large(world: None) -> None:
         with pytest.raises(hvd.InvalidArgument, match=text):
             hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), groups=groups)
     hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), groups=2)
+
+
+@FRONTS
+@pytest.mark.parametrize("wrong", [1, "x", [0], None])
+def test_what_is_no_process_set(world: None, front: Any, wrong: Any) -> None:
+    cure = "as add_process_set returns it"
+    one = ones(front)
+    for call in (front.allreduce, front.allreduce_, front.allgather, front.alltoall, front.reducescatter):
+        with pytest.raises(TypeError, match=cure):
+            call(one, process_set=wrong)
+    for call in (front.grouped_allreduce, front.grouped_allgather, front.grouped_reducescatter):
+        with pytest.raises(TypeError, match=cure):
+            call([], process_set=wrong)
+    for call in (front.broadcast, front.broadcast_, front.broadcast_object):
+        with pytest.raises(TypeError, match=cure):
+            call(one, 0, process_set=wrong)
+    for call in (front.barrier, front.join, front.remove_process_set):
+        with pytest.raises(TypeError, match=cure):
+            call(process_set=wrong)
+    with pytest.raises(TypeError, match=cure):
+        front.allgather_object(1, process_set=wrong)
+
+
+@pytest.mark.parametrize("wrong", [1, "x", [0], None])
+def test_what_is_no_process_set_where_it_is_kept(world: None, wrong: Any) -> None:
+    layer = torch.nn.Linear(2, 2)
+    for make in (
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), process_set=wrong),
+        lambda: hvd.SyncBatchNorm(2, process_set=wrong),
+        lambda: hvd.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(2), wrong),
+        lambda: hvd.periodic_average(layer, 2, process_set=wrong),
+        lambda: hvd.DistributedSampler([1, 2], process_set=wrong),
+        lambda: hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Sum, wrong),
+    ):
+        with pytest.raises(TypeError, match="as add_process_set returns it"):
+            make()

@@ -67,7 +67,8 @@ _lock = threading.RLock()  # a signal handler may make a call of its own meanwhi
 _registered: dict[int, ProcessSet] = {}
 
 
-def _checked(process_set: object) -> ProcessSet:
+def checked(process_set: object) -> ProcessSet:
+    """`process_set`, if it is one, registered or not: for what keeps it until it communicates."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
             f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, "
@@ -78,7 +79,7 @@ def _checked(process_set: object) -> ProcessSet:
 
 def registered_id(process_set: ProcessSet) -> int:
     """The id for the C API; ValueError for a set that is not registered, NotInitialized before init."""
-    number = _checked(process_set).process_set_id
+    number = checked(process_set).process_set_id
     if number is None:
         _session.current()
         raise ValueError(f"{process_set} is not registered; pass it to init() or add_process_set() on all ranks first.")
@@ -201,7 +202,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
     False for the global set and for one that is not registered.
     """
-    number = _checked(process_set).process_set_id
+    number = checked(process_set).process_set_id
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False
     session = _session.current()
