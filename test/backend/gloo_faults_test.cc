@@ -4,12 +4,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "test/backend/group_fixtures.h"
@@ -18,21 +20,55 @@
 namespace distrun::test {
 namespace {
 
-constexpr double kPatience = 2;  // a silent stranger is found out by the time that is left
-constexpr double kStarted = 60;  // for member 0 to listen, however busy the machine
+constexpr double kStarted = 60;  // for all members to come, however busy the machine
+constexpr int kTries = 3;
 
-// Connects to the port on which member 0 waits for member 1, as the store has it: a sockaddr at the front.
-Fd connect_to_member_0(FakeStore& store) {
-  const auto value = store.get("gloo/0/cpu:0", deadline_after(kStarted));
-  REQUIRE(value.ok());
-  REQUIRE(value->size() >= sizeof(sockaddr_in));
-  sockaddr_in address{};
-  std::memcpy(&address, value->data(), sizeof(address));
-  REQUIRE(address.sin_family == AF_INET);
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
-  return fd;
+std::string key_of(int attempt, int index) {
+  return "gloo/0/cpu:" + std::to_string(attempt) + "/" + std::to_string(index);
 }
+
+Fd new_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+// Who of the two listens is decided by their addresses, so strangers connect to both; before a member can know where.
+class Strangers {
+ public:
+  Strangers(FakeStore& store, int members, int attempts, std::string says)
+      : members_(members), attempts_(attempts), says_(std::move(says)) {
+    store.before_set([this](const std::string& key, const std::string& told) { look(key, told); });
+  }
+  // That have come to a port and said what they say.
+  [[nodiscard]] const std::vector<Fd>& all() const { return all_; }
+
+ private:
+  void look(const std::string& key, const std::string& told) {
+    for (int attempt = 1; attempt <= attempts_; ++attempt) {
+      for (int index = 0; index < members_; ++index) {
+        if (key == key_of(attempt, index)) come(told);
+      }
+    }
+  }
+
+  // Where a member listens for each other one: a sockaddr each, behind a mark.
+  void come(const std::string& told) {
+    const auto others = static_cast<std::size_t>(members_ - 1);
+    const std::size_t length = (told.size() - 1) / others;
+    for (std::size_t other = 0; other < others; ++other) {
+      sockaddr_in address{};
+      std::memcpy(&address, told.data() + 1 + other * length, std::min(length, sizeof(address)));
+      Fd fd = new_socket();
+      if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) continue;
+      if (!says_.empty() && ::send(fd.get(), says_.data(), says_.size(), MSG_NOSIGNAL) <= 0) continue;
+      const MutexLock lock(mutex_);
+      all_.push_back(std::move(fd));
+    }
+  }
+
+  const int members_;
+  const int attempts_;
+  const std::string says_;
+  Mutex mutex_;
+  std::vector<Fd> all_;
+};
 
 const std::string kTensor = {0, 0, '\x80', 0x3f, 0, 0, '\x80', 0x3f};  // two ones
 
@@ -47,37 +83,93 @@ std::string all_of(const Fd& fd) {
 }
 
 // "" for a member that has a group in which a sum is right.
-std::string join(ThreadGroup& group, int index) {
-  auto made = group.create(index, deadline_after(kPatience));
+std::string join(ThreadGroup& group, int members, int index, double patience = kStarted) {
+  auto made = group.create(index, deadline_after(patience));
   if (!made.ok()) return made.status().message();
-  Rank rank(index, 2, **made, group.wait_set(index));
+  Rank rank(index, members, **made, group.wait_set(index));
   std::vector<float> data(100, 1.0F);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
   const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
   rank.run({.segments = {&segment, 1}}, "allreduce");
   for (const std::string& failure : rank.outcome().failures) return failure;
-  return data.back() == 2 ? "" : "a wrong sum";
+  return data.back() == static_cast<float>(members) ? "" : "a wrong sum";
 }
+
+std::vector<std::string> join_all(ThreadGroup& group, int members) {
+  std::vector<std::string> outcomes(static_cast<std::size_t>(members));
+  std::vector<std::thread> threads;
+  for (int index = 0; index < members; ++index) {
+    threads.emplace_back([&, index] { outcomes[static_cast<std::size_t>(index)] = join(group, members, index); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
-TEST_CASE("gloo faults: a stranger on the port gets no tensor, and nobody waits for it") {
+TEST_CASE("gloo faults: a stranger on the port gets no tensor, and the members meet at other ports") {
   for (const std::string& says : {std::string(), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(48, '\0')}) {
-    const auto fixture = subject().make(2);
-    auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-    std::vector<std::string> outcomes(2);
-    std::thread first([&] { outcomes[0] = join(group, 0); });
-    const Fd stranger = connect_to_member_0(group.store());
-    if (!says.empty()) REQUIRE(::send(stranger.get(), says.data(), says.size(), MSG_NOSIGNAL) > 0);
-    std::thread second([&] { outcomes[1] = join(group, 1); });
-    first.join();
-    second.join();
-    CAPTURE(says, outcomes[0], outcomes[1]);
-    // Who of the two listens is decided by their addresses: the stranger came for nothing, or to both members' loss.
-    CHECK(outcomes[0].empty() == outcomes[1].empty());
-    for (const std::string& outcome : outcomes) CHECK(outcome.find("sum") == std::string::npos);
-    CHECK(all_of(stranger).find(kTensor) == std::string::npos);
+    for (int attempts = 1; attempts < kTries; ++attempts) {
+      const int members = attempts == 1 ? 2 : 4;
+      const auto fixture = subject().make(members);
+      auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+      const Strangers strangers(group.store(), members, attempts, says);
+      CAPTURE(says, members, attempts);
+      CHECK(join_all(group, members) == std::vector<std::string>(static_cast<std::size_t>(members)));
+      CHECK(strangers.all().size() == static_cast<std::size_t>(members * (members - 1) * attempts));
+      for (const Fd& stranger : strangers.all()) CHECK_FALSE(contains(all_of(stranger), kTensor));
+    }
   }
+}
+
+TEST_CASE("gloo faults: where a stranger always comes first, all members say so, without waiting for their time") {
+  const int members = 3;
+  const auto fixture = subject().make(members);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  const Strangers strangers(group.store(), members, kTries, "");
+  const TimePoint before = Clock::now();
+  const auto outcomes = join_all(group, members);
+  CHECK(Clock::now() - before < duration_of(kStarted / 2));
+  CHECK(strangers.all().size() == std::size_t{members * (members - 1) * kTries});
+  CHECK(outcomes == std::vector<std::string>(members, outcomes[0]));
+  CAPTURE(outcomes[0]);
+  CHECK(contains(outcomes[0], "in 3 tries, each at other ports; the last one: the connection of rank "));
+  for (const char* part : {" ([127.0.0.1]:", ") with rank ", "--network", "--backend tcp"}) {
+    CHECK(contains(outcomes[0], part));
+  }
+}
+
+TEST_CASE("gloo faults: a connection on which nothing comes costs its part of the time, and is named") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  // Member 1 is somebody who takes part in the store alone: its listening sockets are there, and nobody reads or sends.
+  std::vector<Fd> sockets;
+  for (int attempt = 1; attempt <= kTries; ++attempt) {
+    Fd& listener = sockets.emplace_back(new_socket());
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof(address);
+    REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    std::string told(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
+    told[0] = '+';
+    std::memcpy(told.data() + 1, &address, sizeof(address));
+    REQUIRE(group.store().set(key_of(attempt, 1), told).ok());
+  }
+  const std::string outcome = join(group, 2, 0, 3);
+  CAPTURE(outcome);
+  CHECK(contains(outcome, "in 3 tries, each at other ports"));
+  CHECK(contains(outcome, "with rank 1 ([127.0.0.1]:"));
+  CHECK(contains(outcome, "nothing has come over it in"));
+}
+
+TEST_CASE("gloo faults: a member that cannot listen tells the others why") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  REQUIRE(group.store().set(key_of(1, 1), "-no more files").ok());
+  CHECK(join(group, 2, 0) == "gloo did not connect the ranks: rank 1: no more files");
 }
 
 TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member that is late") {
@@ -133,11 +225,7 @@ TEST_CASE("gloo: the program keeps its locks on files") {
 
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-  std::vector<std::string> outcomes(2);
-  std::thread first([&] { outcomes[0] = join(group, 0); });
-  outcomes[1] = join(group, 1);
-  first.join();
-  CHECK(outcomes == std::vector<std::string>(2));
+  CHECK(join_all(group, 2) == std::vector<std::string>(2));
   CHECK(lock_type() == F_WRLCK);
 }
 

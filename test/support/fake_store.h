@@ -2,8 +2,10 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "runtime/base/annotations.h"
 #include "runtime/net/store.h"
@@ -13,6 +15,7 @@ namespace distrun::test {
 class FakeStore : public net::Store {
  public:
   Status set(const std::string& key, const std::string& value) override {
+    if (before_set_) before_set_(key, value);
     const MutexLock lock(mutex_);
     DISTRUN_RETURN_IF_ERROR(lost_);
     if (value.size() > std::size_t{1} << 20)
@@ -46,6 +49,11 @@ class FakeStore : public net::Store {
     return lost_;
   }
 
+  // Called with what is about to be set, on the thread that sets it. Before there is a second thread.
+  void before_set(std::function<void(const std::string& key, const std::string& value)> look) {
+    before_set_ = std::move(look);
+  }
+
   std::size_t size() {
     const MutexLock lock(mutex_);
     return values_.size() + counters_.size();
@@ -59,6 +67,7 @@ class FakeStore : public net::Store {
   }
 
  private:
+  std::function<void(const std::string&, const std::string&)> before_set_;
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::string, std::string> values_ DISTRUN_GUARDED_BY(mutex_);

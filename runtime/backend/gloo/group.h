@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/backend/gloo/mesh.h"
-#include "runtime/backend/gloo/sockets.h"
-#include "runtime/backend/gloo/tiny.h"
+#include "runtime/backend/gloo/connect.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::gloo_plugin {
@@ -24,17 +22,15 @@ class Group {
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:
-  Group(std::vector<int> members, plugin::Host host) : members_(std::move(members)), host_(host) {}
-  Status connect(const distrun_backend_group_spec& spec);
+  Group(std::vector<int> members, plugin::Host host, Connections connections)
+      : members_(std::move(members)), host_(host), connections_(std::move(connections)) {}
   Status outcome(const distrun_backend_operation& operation);
   Status explain(const std::string& what);
 
   std::vector<int> members_;  // world ranks
   plugin::Host host_;
-  std::shared_ptr<Mesh> context_;
-  std::unique_ptr<Tiny> tiny_;  // null in a group of one
-  int rests_ = 0;               // operations that try_now() leaves to start(), since the members are not in step
-  Sockets sockets_;
+  Connections connections_;
+  int rests_ = 0;  // operations that try_now() leaves to start(), since the members are not in step
   plugin::AbortGate aborted_;
 };
 

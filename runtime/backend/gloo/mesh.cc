@@ -104,10 +104,36 @@ class Transport final : public ::gloo::transport::Context {
 
 }  // namespace
 
-Mesh::Mesh(int index, int members) : ::gloo::rendezvous::Context(index, members), waits_(std::make_shared<Waits>()) {}
+Mesh::Mesh(int index, int members) : ::gloo::rendezvous::Context(index, members), waits_(std::make_shared<Waits>()) {
+  setTimeout(kForever);
+}
 
-void Mesh::make_abortable() { transportContext_ = std::make_shared<Transport>(std::move(transportContext_), waits_); }
+std::vector<std::string> Mesh::listen(std::shared_ptr<::gloo::transport::Device> device) {
+  auto transport = device->createContext(rank, size);
+  transport->setTimeout(kForever);
+  std::vector<std::string> addresses(static_cast<std::size_t>(size));
+  for (int member = 0; member < size; ++member) {
+    if (member == rank) continue;
+    const std::vector<char> bytes = transport->createPair(member)->address().bytes();
+    addresses[static_cast<std::size_t>(member)].assign(bytes.begin(), bytes.end());
+  }
+  device_ = std::move(device);
+  transportContext_ = std::make_shared<Transport>(std::move(transport), waits_);
+  return addresses;
+}
+
+void Mesh::connect(int member, const std::string& address) {
+  getPair(member)->connect(std::vector<char>(address.begin(), address.end()));
+}
 
 void Mesh::end_waits() { waits_->end_all(); }
+
+// A pair that is closed counts as one that connect() need not wait for any longer.
+void Mesh::end() {
+  for (int member = 0; member < size; ++member) {
+    if (member != rank) getPair(member)->close();
+  }
+  end_waits();
+}
 
 }  // namespace distrun::backend::gloo_plugin

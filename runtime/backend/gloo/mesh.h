@@ -3,25 +3,32 @@
 #pragma once
 
 #include <gloo/rendezvous/context.h>
+#include <gloo/transport/device.h>
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace distrun::backend::gloo_plugin {
 
 class Waits;
 
-// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is the engine's to say: it
-// aborts the group.
+// Gloo ends calls and closes its pairs when a member is slow. When a member is too slow is others' to say: the engine
+// aborts the group, and end() ends what connects it.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 class Mesh final : public ::gloo::rendezvous::Context {
  public:
   Mesh(int index, int members);
-  // After connectFullMesh(): buffers that are made from now on can be ended.
-  void make_abortable();
-  // Ends every wait, now and later, with an exception. Any thread.
+  // Listens for each other member on a port of its own: [i] is the address for member i, who needs it for connect().
+  std::vector<std::string> listen(std::shared_ptr<::gloo::transport::Device> device);
+  // Waits until there is a connection. Which of the two listens is decided by their addresses.
+  void connect(int member, const std::string& address);
+  // Ends every wait of a buffer, now and later, with an exception. Any thread, after listen().
   void end_waits();
+  // Every wait of connect() too: the group has failed, and its members may look elsewhere. Any thread, after listen().
+  void end();
 
  private:
   std::shared_ptr<Waits> waits_;

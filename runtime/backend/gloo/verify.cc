@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend/gloo/mesh.h"
+
 namespace distrun::backend::gloo_plugin {
 namespace {
 
@@ -17,20 +19,25 @@ using Block = std::array<unsigned char, kBytes>;
 
 // Sends blocks[i] to member i and replaces it with what that one sent.
 void exchange(const std::shared_ptr<::gloo::Context>& context, std::vector<Block>& blocks, std::uint64_t slot,
-              std::chrono::milliseconds timeout) {
+              std::atomic<int>& busy_with) {
   std::vector<Block> received = blocks;
-  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> sends;
-  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> receives;
-  for (int member = 0; member < context->size; ++member) {
-    if (member == context->rank) continue;
-    const auto i = static_cast<std::size_t>(member);
-    receives.push_back(context->createUnboundBuffer(received[i].data(), kBytes));
-    receives.back()->recv(member, slot);
-    sends.push_back(context->createUnboundBuffer(blocks[i].data(), kBytes));
-    sends.back()->send(member, slot);
-  }
-  for (auto& buffer : receives) buffer->waitRecv(timeout);
-  for (auto& buffer : sends) buffer->waitSend(timeout);
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> sends(blocks.size());
+  std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> receives(blocks.size());
+  const auto for_each_other = [&](auto&& body) {
+    for (int member = 0; member < context->size; ++member) {
+      if (member == context->rank) continue;
+      busy_with = member;
+      body(member, static_cast<std::size_t>(member));
+    }
+  };
+  for_each_other([&](int member, std::size_t i) {
+    receives[i] = context->createUnboundBuffer(received[i].data(), kBytes);
+    receives[i]->recv(member, slot);
+    sends[i] = context->createUnboundBuffer(blocks[i].data(), kBytes);
+    sends[i]->send(member, slot);
+  });
+  for_each_other([&](int, std::size_t i) { receives[i]->waitRecv(kForever); });
+  for_each_other([&](int, std::size_t i) { sends[i]->waitSend(kForever); });
   blocks = received;
 }
 
@@ -55,7 +62,7 @@ bool equal(const Block& a, const Block& b) {
 }  // namespace
 
 Status verify_pairs(const std::shared_ptr<::gloo::Context>& context, const plugin::Host& host,
-                    std::chrono::milliseconds timeout) {
+                    std::atomic<int>& busy_with) {
   const auto size = static_cast<std::size_t>(context->size);
   const auto self = static_cast<std::size_t>(context->rank);
   std::vector<Block> drawn(size);
@@ -65,19 +72,19 @@ Status verify_pairs(const std::shared_ptr<::gloo::Context>& context, const plugi
     }
   }
   std::vector<Block> theirs = drawn;
-  exchange(context, theirs, kSlot, timeout);
+  exchange(context, theirs, kSlot, busy_with);
   std::vector<Block> proofs(size);
   for (std::size_t member = 0; member < size; ++member) {
     DISTRUN_RETURN_IF_ERROR(proof(host, self, member, drawn[member], theirs[member], proofs[member]));
   }
-  exchange(context, proofs, kSlot + 1, timeout);
+  exchange(context, proofs, kSlot + 1, busy_with);
   for (std::size_t member = 0; member < size; ++member) {
     if (member == self) continue;
+    busy_with = static_cast<int>(member);
     Block expected{};
     DISTRUN_RETURN_IF_ERROR(proof(host, member, self, theirs[member], drawn[member], expected));
     if (!equal(expected, proofs[member])) {
-      return {Errc::kProtocol,
-              "whoever connected to Gloo's port as member " + std::to_string(member) + " does not belong to this job"};
+      return {Errc::kProtocol, "whoever is at its other end does not belong to this job"};
     }
   }
   return {};

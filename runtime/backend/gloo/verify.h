@@ -4,15 +4,16 @@
 
 #include <gloo/context.h>
 
-#include <chrono>
+#include <atomic>
 #include <memory>
 
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::gloo_plugin {
 
-// Collective over the context. Gloo's failures are exceptions.
+// Collective over the context. Gloo's failures are exceptions. `busy_with` is the member that is waited for, or that an
+// error is about.
 Status verify_pairs(const std::shared_ptr<::gloo::Context>& context, const plugin::Host& host,
-                    std::chrono::milliseconds timeout);
+                    std::atomic<int>& busy_with);
 
 }  // namespace distrun::backend::gloo_plugin

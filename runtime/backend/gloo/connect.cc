@@ -1,0 +1,205 @@
+#include "runtime/backend/gloo/connect.h"
+
+#include <gloo/transport/tcp/address.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/backend/gloo/attempt.h"
+#include "runtime/backend/gloo/verify.h"
+#include "runtime/base/thread.h"
+#include "runtime/net/open_files.h"
+
+namespace distrun::backend::gloo_plugin {
+namespace {
+
+constexpr int kTries = 3;
+// Gloo listens for each member and connects to it, and a connection is duplicated (Sockets); its device has a few.
+constexpr std::size_t kFilesForEach = 3;
+constexpr std::size_t kFilesOfDevice = 8;
+// A member that is well itself waits so much longer for the others: they know what is wrong.
+constexpr Duration kForTheOthers = std::chrono::seconds(1);
+
+std::string text_of(const std::string& address) {
+  return ::gloo::transport::tcp::Address(std::vector<char>(address.begin(), address.end())).str();
+}
+
+// Without the place in Gloo's own code, which it puts first.
+std::string plain(const std::string& error) {
+  const std::size_t end = error.starts_with('[') ? error.find("] ") : std::string::npos;
+  return end != std::string::npos && error.substr(0, end).find(".cc:") != std::string::npos ? error.substr(end + 2)
+                                                                                            : error;
+}
+
+std::string seconds_text(Duration time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+// One try of this member.
+class Try {
+ public:
+  Try(const distrun_backend_group_spec& spec, const plugin::Host& host, int number)
+      : spec_(spec), host_(host), number_(number), attempt_(spec, number) {}
+
+  // Ok where all are connected; then take() has the connections. The first try makes the device.
+  Attempt::Verdict run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
+  Connections take() { return std::move(made_); }
+
+ private:
+  Status meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
+  Result<std::string> listen(std::shared_ptr<::gloo::transport::Device>& device);
+  void watch(Duration share);
+  Status connect_all();
+  Status make();
+  // `what` of the connection with the member that this one is busy with.
+  Status about_member(const std::string& what) const;
+
+  const distrun_backend_group_spec& spec_;
+  const plugin::Host& host_;
+  const int number_;
+  Attempt attempt_;
+  Connections made_;
+  std::vector<std::string> mine_;    // [i]: where this one listens for member i
+  std::vector<std::string> theirs_;  // [i]: where member i listens for this one
+  std::atomic<int> busy_with_{-1};   // the member that is waited for, or -1
+  Attempt::Verdict verdict_;         // the watching thread's, until it has ended
+};
+
+// Members come to a group when they come; from when all have, its connections are a matter of a moment.
+Attempt::Verdict Try::run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
+  if (Status met = meet(device, deadline); !met.ok()) return {.outcome = std::move(met)};
+  const Duration share = std::max(deadline - Clock::now(), Duration()) / (kTries - number_ + 1);
+  auto watcher = named_thread("distrun-gloo", [this, share] { watch(share); });
+  const Status here = watcher.ok() ? connect_all() : watcher.status();
+  const bool final = !watcher.ok() || here.code() == Errc::kOutOfMemory;
+  here.ok() ? attempt_.well() : attempt_.fail(here, !final);
+  watcher.ok() ? watcher->join() : void(verdict_ = attempt_.wait(deadline));
+  if (final) verdict_.outcome = here;
+  return std::move(verdict_);
+}
+
+// A member that cannot do so has no addresses for the others, but tells them why.
+Result<std::string> Try::listen(std::shared_ptr<::gloo::transport::Device>& device) {
+  try {
+    const std::size_t others = spec_.num_members - 1;
+    DISTRUN_RETURN_IF_ERROR(
+        net::make_room(kFilesForEach * others + kFilesOfDevice,
+                       "gloo needs a connection to each of the group's other " + std::to_string(others) + " members")
+            .status());
+    ::gloo::transport::tcp::attr address;
+    address.hostname = spec_.local_host;
+    if (!device) device = ::gloo::transport::tcp::CreateDevice(address);
+    made_.mesh = std::make_shared<Mesh>(spec_.index, static_cast<int>(spec_.num_members));
+    mine_ = made_.mesh->listen(device);
+  } catch (const std::bad_alloc&) {
+    return Status(Errc::kOutOfMemory, "out of memory");
+  } catch (const std::exception& error) {
+    return Status(Errc::kSystem, "Gloo cannot listen for the others: " + plain(error.what()));
+  }
+  std::string all;
+  for (const std::string& address : mine_) all += address;
+  return all;
+}
+
+Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
+  auto told = attempt_.exchange(listen(device), deadline);
+  if (!told.ok()) return told.status();
+  const auto index = static_cast<std::size_t>(spec_.index);
+  theirs_.resize(told->size());
+  for (std::size_t member = 0; member < told->size(); ++member) {
+    if (member == index) continue;
+    const std::string& all = (*told)[member];  // of equal length, and none for the member itself
+    const std::size_t length = all.size() / (spec_.num_members - 1);
+    theirs_[member] = all.substr(length * (index < member ? index : index - 1), length);
+  }
+  return {};
+}
+
+// A thread of its own: ends what this member waits for, when another one has failed or the try has taken too long.
+void Try::watch(Duration share) {
+  verdict_ = attempt_.wait(Clock::now() + share);
+  const auto late = [this] { return !verdict_.outcome.ok() && verdict_.outcome.code() == Errc::kTimeout; };
+  if (late() && busy_with_ < 0) verdict_ = attempt_.wait(Clock::now() + kForTheOthers);
+  if (late()) {
+    attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members were connected in " + seconds_text(share))
+                                 : about_member("nothing has come over it in " + seconds_text(share)),
+                  true);
+    verdict_ = attempt_.wait(Clock::now() + kForTheOthers);
+  }
+  if (!verdict_.outcome.ok()) made_.mesh->end();
+}
+
+Status Try::connect_all() {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return {Errc::kOutOfMemory, "rank " + std::to_string(spec_.members[spec_.index]) + ": out of memory"};
+  } catch (const std::exception& error) {
+    return about_member(plain(error.what()));
+  }
+}
+
+Status Try::make() {
+  const std::shared_ptr<Mesh>& mesh = made_.mesh;
+  for (int member = 0; member < mesh->size; ++member) {
+    if (member == mesh->rank) continue;
+    busy_with_ = member;
+    mesh->connect(member, theirs_[static_cast<std::size_t>(member)]);
+  }
+  // First, while no member can be done and gone again: each waits for this one's proof.
+  auto sockets = Sockets::of(*mesh);
+  if (!sockets.ok()) return sockets.status();
+  made_.sockets = *std::move(sockets);
+  made_.tiny = std::make_unique<Tiny>(mesh);
+  const Status proven = verify_pairs(mesh, host_, busy_with_);
+  if (!proven.ok()) return about_member(proven.message());
+  busy_with_ = -1;
+  return {};
+}
+
+Status Try::about_member(const std::string& what) const {
+  const int member = busy_with_;
+  if (member < 0) return {Errc::kSystem, what};
+  const auto end = [this](int index, const std::string& address) {
+    return "rank " + std::to_string(spec_.members[index]) + " (" + text_of(address) + ")";
+  };
+  const auto i = static_cast<std::size_t>(member);
+  return {Errc::kSystem,
+          "the connection of " + end(spec_.index, mine_[i]) + " with " + end(member, theirs_[i]) + ": " + what};
+}
+
+}  // namespace
+
+Result<Connections> connect_members(const distrun_backend_group_spec& spec, const plugin::Host& host) {
+  Connections alone;
+  if (spec.num_members == 1) alone.mesh = std::make_shared<Mesh>(0, 1);
+  if (alone.mesh) return alone;
+  const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
+  std::shared_ptr<::gloo::transport::Device> device;
+  for (int number = 1;; ++number) {
+    Try one(spec, host, number);
+    const Attempt::Verdict verdict = one.run(device, deadline);
+    if (verdict.outcome.ok()) return one.take();
+    if (!verdict.again) return verdict.outcome.with_context("gloo did not connect the ranks");
+    if (number < kTries) continue;
+    return Status(verdict.outcome.code(),
+                  "gloo did not connect the ranks in " + std::to_string(kTries) +
+                      " tries, each at other ports; the last one: " + verdict.outcome.message() +
+                      ". Does a firewall stand between these hosts, or does somebody else connect to every port that "
+                      "opens (a scanner)? Let the job's hosts alone reach each other's ports, choose another network "
+                      "with --network, or --backend tcp, which drops strangers and waits on");
+  }
+}
+
+}  // namespace distrun::backend::gloo_plugin
