@@ -17,8 +17,7 @@ struct Candidate {
   std::string reason;
   std::string told;  // what it says itself, where it has not this kind of device
   int score = 0;
-  std::uint32_t devices = 0;  // of any member
-  Capabilities all;           // of all members
+  Capabilities all;  // of all members
 };
 
 std::string who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " (" + host + ")"; }
@@ -27,6 +26,24 @@ const Offer* find_offer(const std::vector<Offer>& offers, std::string_view name)
   const auto found = std::find_if(offers.begin(), offers.end(), [&](const Offer& o) { return o.backend == name; });
   return found == offers.end() ? nullptr : &*found;
 }
+
+// The device types that the bare name of a backend binds: those that all have who have the backend. Where nobody has
+// it, those that it is for, as far as anybody knows.
+std::uint32_t devices_of(const std::vector<std::vector<Offer>>& offers, std::string_view name) {
+  std::uint32_t of_all = ~0U;
+  std::uint32_t of_any = 0;
+  bool available = false;
+  for (const std::vector<Offer>& member : offers) {
+    const Offer* offer = find_offer(member, name);
+    if (offer == nullptr) continue;
+    of_any |= offer->capabilities.devices;
+    if (offer->available) of_all &= offer->capabilities.devices;
+    available = available || offer->available;
+  }
+  return available ? of_all : of_any;
+}
+
+bool has(std::uint32_t devices, DeviceType device) { return ((devices >> static_cast<unsigned>(device)) & 1U) != 0; }
 
 struct View {
   DeviceType device;
@@ -56,8 +73,7 @@ std::optional<std::string> other_way(const View& view, std::size_t i, const Offe
 }
 
 bool lacks_device(const View& view, const Offer* offer) {
-  return offer != nullptr && offer->available &&
-         ((offer->capabilities.devices >> static_cast<unsigned>(view.device)) & 1U) == 0;
+  return offer != nullptr && offer->available && !has(offer->capabilities.devices, view.device);
 }
 
 // Why member `i` cannot use backend `name` for the device, or nothing.
@@ -85,7 +101,6 @@ Candidate judge(const View& view, const std::string& name) {
   Candidate candidate = {.name = name, .available = true};
   for (std::size_t i = 0; i < view.offers.size(); ++i) {
     const Offer* offer = find_offer(view.offers[i], name);
-    if (offer != nullptr) candidate.devices |= offer->capabilities.devices;
     const auto why_not = obstacle(view, i, name);
     if (why_not && candidate.available) {
       candidate.available = false;
@@ -172,9 +187,16 @@ Selection won(const std::map<std::string, Candidate>& candidates, const Candidat
 
 Status impossible(const std::map<std::string, Candidate>& candidates, const std::string& setting,
                   const std::string& backend, const std::string& reason) {
-  return {Errc::kUnsupported,
-          "The setting backend=" + setting + " (--backend, DISTRUN_BACKEND) cannot be met (" + backend + ": " + reason +
-              "); remove it, or choose a backend that is available here (" + listed(candidates) + ")."};
+  std::string others;
+  for (const auto& [name, candidate] : candidates) {
+    if (candidate.available) others += (others.empty() ? "" : ", ") + name;
+  }
+  return {
+      Errc::kUnsupported,
+      "The setting backend=" + setting + " (--backend, DISTRUN_BACKEND) cannot be met (" + backend + ": " + reason +
+          "); " +
+          (others.empty() ? "mend that: no other backend is available to all these ranks (" + listed(candidates) + ")."
+                          : "remove it, or choose a backend that is available to all these ranks (" + others + ").")};
 }
 
 }  // namespace
@@ -191,11 +213,12 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     if (found == candidates.end()) return impossible(candidates, forced, choice.backend, "no such backend here");
     if (found->second.available) return won(candidates, found->second, true, forced);
     // A bare name binds only the device types that it supports; the others are selected normally.
-    const bool other_device = ((found->second.devices >> static_cast<unsigned>(device)) & 1U) == 0;
+    const std::uint32_t devices = devices_of(offers, choice.backend);
+    const bool other_device = !has(devices, device);
     // One rank alone has nobody to talk to: what is asked for counts once there are more.
     const bool alone = members.size() == 1 && !other_device;
     const bool idle = found->second.idle && !whole_job;
-    if (!alone && !idle && (choice.named_for_device || !other_device || found->second.devices == 0)) {
+    if (!alone && !idle && (choice.named_for_device || !other_device || devices == 0)) {
       return impossible(candidates, forced, choice.backend, found->second.reason + found->second.told);
     }
   }
@@ -219,11 +242,7 @@ bool asks_for(DeviceType device, const std::vector<std::vector<Offer>>& offers, 
   const Choice choice = choice_for(device, forced);
   if (choice.backend.empty()) return false;
   if (choice.named_for_device) return true;
-  for (const std::vector<Offer>& member : offers) {
-    const Offer* offer = find_offer(member, choice.backend);
-    if (offer != nullptr && ((offer->capabilities.devices >> static_cast<unsigned>(device)) & 1U) != 0) return true;
-  }
-  return false;
+  return has(devices_of(offers, choice.backend), device);
 }
 
 }  // namespace distrun::backend

@@ -21,11 +21,11 @@ struct Selection {
 };
 
 // `offers[i]` are member i's offers; `forced` is the backend setting ("auto", "tcp", "cpu:tcp,cuda:nccl"; a bare name
-// binds only the device types that it supports). `hosts[i]` names member i's host for the texts.
-// Members must have the same of the flags that decide what all of them do alike (scatter_gather, exclusive); they may
-// move data each in their own way.
-// An impossible choice is kUnsupported with every backend's reason. A choice with nothing to do (Offer) is one for the
-// `whole_job` only: its process sets may lie as they like, and are selected for as without the setting.
+// binds only the device types that it supports on all members that have it). `hosts[i]` names member i's host for the
+// texts. Members must have the same of the flags that decide what all of them do alike (scatter_gather, exclusive);
+// they may move data each in their own way. An impossible choice is kUnsupported with its reason and the backends that
+// all have. A choice with nothing to do (Offer) is one for the `whole_job` only: its process sets may lie as they like,
+// and are selected for as without the setting.
 Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
                          const std::vector<int>& members, const std::vector<std::string>& hosts,
                          const std::string& forced, bool whole_job);

@@ -149,6 +149,21 @@ TEST_CASE("select: a bare name binds only the device types that it supports") {
   CHECK(choose(group_of({offers}), "tcp", DeviceType::kCuda)->backend == "nccl");
 }
 
+TEST_CASE("select: a bare name does not bind a device type that a member's build of the backend lacks") {
+  const std::vector<Offer> aware = {offer("mpi", 20, kCpuOnly | kCudaOnly), offer("nccl", 90, kCudaOnly)};
+  const std::vector<Offer> plain = {offer("mpi", 20), offer("nccl", 90, kCudaOnly)};
+  for (const auto& group : {group_of({aware, plain}), group_of({plain, aware})}) {
+    CHECK(choose(group, "mpi")->backend == "mpi");
+    CHECK(choose(group, "mpi", DeviceType::kCuda)->backend == "nccl");
+    CHECK_FALSE(asks_for(DeviceType::kCuda, group.offers, "mpi"));
+    CHECK_FALSE(choose(group, "cuda:mpi", DeviceType::kCuda).ok());
+  }
+  // One that lacks the backend itself is in the way all the same.
+  const Group absent = group_of({aware, {refused("mpi", "libmpi.so.40 not found", 0), offer("nccl", 90, kCudaOnly)}});
+  CHECK(contains(choose(absent, "mpi", DeviceType::kCuda).status().message(), "libmpi.so.40 not found"));
+  CHECK(asks_for(DeviceType::kCuda, absent.offers, "mpi"));
+}
+
 TEST_CASE("select: one name per device") {
   const std::vector<Offer> offers = {offer("shm", 80), offer("tcp", 50), offer("nccl", 90, kCudaOnly)};
   const Group group = group_of({offers, offers});
@@ -171,7 +186,14 @@ TEST_CASE("select: an impossible choice says why and what to do") {
   const std::string& text = refused_choice.status().message();
   CHECK(contains(text, "backend=shm (--backend, DISTRUN_BACKEND) cannot be met"));
   CHECK(contains(text, "rank 4 (node4): not available: ranks 3 and 4 are on different hosts"));
-  CHECK(contains(text, "tcp: available"));
+  CHECK(text.ends_with("; remove it, or choose a backend that is available to all these ranks (tcp)."));
+
+  const std::vector<Offer> none = {refused("shm", "memfd refused"), refused("tcp", "no route")};
+  const auto no_other = choose(group_of({none, none}), "tcp");
+  REQUIRE_FALSE(no_other.ok());
+  CHECK(contains(no_other.status().message(),
+                 "; mend that: no other backend is available to all these ranks (shm: rank 3 (node3): not available: "
+                 "memfd refused; tcp: "));
 
   const auto unknown = choose(group, "warp");
   REQUIRE_FALSE(unknown.ok());
