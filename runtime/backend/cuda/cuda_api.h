@@ -19,6 +19,7 @@ using CuPointer = unsigned long long;
 using CuHostFunction = void(void* data);
 
 inline constexpr CuResult kCuSuccess = 0;
+inline constexpr CuResult kCuOutOfMemory = 2;
 inline constexpr CuResult kCuNotReady = 600;
 inline constexpr unsigned kCuStreamNonBlocking = 1;  // does not wait for the legacy default stream
 inline constexpr unsigned kCuEventDisableTiming = 2;

@@ -94,6 +94,13 @@ Status Gpu::check(CuResult code, const char* call) const {
                              (text == nullptr ? std::string() : " (" + std::string(text) + ")")};
 }
 
+Status Gpu::check_memory(CuResult code, const char* call, std::size_t bytes, const char* for_what) const {
+  const Status status = check(code, call);
+  if (code != kCuOutOfMemory) return status;
+  return {Errc::kOutOfMemory,
+          "no memory for " + std::to_string(bytes) + " bytes " + for_what + ": " + status.message()};
+}
+
 Result<CuEvent> Gpu::take_event() {
   {
     const MutexLock lock(mutex_);
@@ -139,10 +146,8 @@ Result<void*> Gpu::allocate(std::size_t bytes, std::span<const std::byte> elemen
   if (bytes == 0) return nullptr;
   const Current scope = current();
   CuPointer memory = 0;
-  const Status status = check(cuda_.allocate(&memory, bytes, stream_), "cuMemAllocAsync");
-  if (!status.ok()) {
-    return Status(Errc::kOutOfMemory, "no memory for " + std::to_string(bytes) + " bytes: " + status.message());
-  }
+  const CuResult code = cuda_.allocate(&memory, bytes, stream_);
+  DISTRUN_RETURN_IF_ERROR(check_memory(code, "cuMemAllocAsync", bytes, "on the GPU"));
   if (const Status filled = fill(memory, bytes, element); !filled.ok()) {
     cuda_.release(memory, stream_);
     return filled;
@@ -178,10 +183,9 @@ Result<void*> Gpu::stage(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const Current scope = current();
   void* memory = nullptr;
-  const Status status = check(cuda_.host_allocate(&memory, bytes, kCuHostAllocPortable), "cuMemHostAlloc");
-  if (status.ok()) return memory;
-  return Status(Errc::kOutOfMemory,
-                "no page-locked memory for " + std::to_string(bytes) + " bytes: " + status.message());
+  const CuResult code = cuda_.host_allocate(&memory, bytes, kCuHostAllocPortable);
+  DISTRUN_RETURN_IF_ERROR(check_memory(code, "cuMemHostAlloc", bytes, "in page-locked memory"));
+  return memory;
 }
 
 void Gpu::unstage(void* memory) {
@@ -203,7 +207,8 @@ Result<std::byte*> Gpu::buffer(std::size_t bytes) {
   buffer_ = nullptr;
   buffer_bytes_ = 0;
   CuPointer memory = 0;
-  DISTRUN_RETURN_IF_ERROR(check(cuda_.allocate(&memory, bytes, stream_), "cuMemAllocAsync (the fusion buffer)"));
+  const CuResult code = cuda_.allocate(&memory, bytes, stream_);
+  DISTRUN_RETURN_IF_ERROR(check_memory(code, "cuMemAllocAsync", bytes, "of the fusion buffer"));
   buffer_ = reinterpret_cast<std::byte*>(memory);
   buffer_bytes_ = bytes;
   return buffer_;
@@ -219,16 +224,15 @@ Result<Gpu::Block> Gpu::take_block(std::size_t bytes) {
     return found;
   }
   CuPointer memory = 0;
-  if (cuda_.allocate_plain(&memory, size) == kCuSuccess) {
+  const CuResult code = cuda_.allocate_plain(&memory, size);
+  if (code != kCuOutOfMemory) {
+    DISTRUN_RETURN_IF_ERROR(check(code, "cuMemAlloc"));
     return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = size};
   }
   // The last resort.
   for (const Block& one : std::exchange(blocks_, {})) cuda_.release_plain(device_address(one.memory));
-  const Status again = check(cuda_.allocate_plain(&memory, bytes), "cuMemAlloc");
-  if (!again.ok()) {
-    return Status(Errc::kOutOfMemory,
-                  "no memory for " + std::to_string(bytes) + " bytes on their way: " + again.message());
-  }
+  const CuResult again = cuda_.allocate_plain(&memory, bytes);
+  DISTRUN_RETURN_IF_ERROR(check_memory(again, "cuMemAlloc", bytes, "on their way"));
   return Block{.memory = reinterpret_cast<std::byte*>(memory), .bytes = bytes};
 }
 

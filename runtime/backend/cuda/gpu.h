@@ -113,6 +113,8 @@ class Gpu {
   Result<CuEvent> take_event();
   Status launch(const char* kind, const WireType& wire, const Batch& like, std::span<const Piece> pieces);
   [[nodiscard]] Status check(CuResult code, const char* call) const;
+  // The same of a call for `bytes` of memory `for_what`; kOutOfMemory where there are none.
+  [[nodiscard]] Status check_memory(CuResult code, const char* call, std::size_t bytes, const char* for_what) const;
 
   const CudaApi& cuda_;
   const int index_;

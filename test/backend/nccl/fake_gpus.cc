@@ -87,11 +87,11 @@ void lag(int times) {
   world().lag = times;
 }
 
-void fail(const std::string& symbol, int code, int skip) {
+void fail(const std::string& symbol, int code, int skip, int times) {
   const Lock lock(world().mutex);
   auto& codes = world().failures[symbol];
   codes.assign(static_cast<std::size_t>(skip), 0);
-  codes.push_back(code);
+  codes.insert(codes.end(), static_cast<std::size_t>(times), code);
 }
 
 void break_communicators(int code) {

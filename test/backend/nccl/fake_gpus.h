@@ -25,8 +25,8 @@ void hold(bool held);
 void run();
 // NCCL says "in progress" this often after each call before it takes it. 0: taken at once.
 void lag(int times);
-// The call of this symbol after `skip` others returns `code`, once.
-void fail(const std::string& symbol, int code, int skip = 0);
+// The call of this symbol after `skip` others returns `code`, so many times.
+void fail(const std::string& symbol, int code, int skip = 0, int times = 1);
 // What ncclCommGetAsyncError has to say of every communicator from now on.
 void break_communicators(int code);
 // Whether every caller's stream is being captured into a graph.

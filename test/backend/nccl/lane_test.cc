@@ -7,7 +7,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <vector>
 
 #include "runtime/backend/nccl/group.h"
 #include "runtime/backend/plugin/host_group.h"
@@ -528,10 +530,34 @@ TEST_CASE("nccl: device memory comes filled, in the order of our stream", "[nccl
     }
     gpu.release(*memory);
   }
-  fake::fail("cuMemAllocAsync", 2);
-  const auto none = gpu.allocate(1000, {});
-  REQUIRE_FALSE(none.ok());
-  CHECK(none.status().code() == Errc::kOutOfMemory);
+}
+
+TEST_CASE("nccl: only what the driver calls out of memory is, and any other failure keeps its own error", "[nccl]") {
+  Rig rig(1);
+  Gpu& gpu = rig.lanes[0]->gpu();
+  const auto scope = gpu.current();
+  struct Way {
+    const char* symbol;
+    const char* for_what;
+    std::function<Status()> take;
+  };
+  const std::vector<Way> ways = {
+      {"cuMemAllocAsync", "on the GPU", [&] { return gpu.allocate(3 << 20, {}).status(); }},
+      {"cuMemAllocAsync", "of the fusion buffer", [&] { return gpu.buffer(3 << 20).status(); }},
+      {"cuMemHostAlloc", "in page-locked memory", [&] { return gpu.stage(3 << 20).status(); }},
+      {"cuMemAlloc", "on their way", [&] { return gpu.take_block(3 << 20).status(); }}};
+  for (const Way& way : ways) {
+    INFO(way.for_what);
+    const bool tries_again = way.symbol == std::string("cuMemAlloc");  // with less
+    fake::fail(way.symbol, 2, 0, tries_again ? 2 : 1);
+    const Status none = way.take();
+    CHECK(none.code() == Errc::kOutOfMemory);
+    CHECK(none.message().starts_with("no memory for 3145728 bytes " + std::string(way.for_what) + ": cuda:0: "));
+    fake::fail(way.symbol, 700);
+    const Status broken = way.take();
+    CHECK(broken.code() == Errc::kSystem);
+    CHECK(broken.message().starts_with("cuda:0: " + std::string(way.symbol)));
+  }
 }
 
 TEST_CASE("nccl: a lane with its thread sleeps until it is rung", "[nccl]") {
