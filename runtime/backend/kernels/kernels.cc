@@ -1,6 +1,6 @@
 #include "runtime/backend/kernels/kernels.h"
 
-#include <cstring>
+#include <cstdint>
 #include <initializer_list>
 
 #if defined(__x86_64__)
@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/backend/kernels/copy.h"
 #include "runtime/backend/kernels/table.h"
 #include "runtime/base/status.h"
 
@@ -107,7 +108,7 @@ void run(const Table& table, const Reduction& what, Sources sources, std::byte* 
   FinishArgs finish = args_of(what.finish);
   finish.stream = lines;
   if (sources.count == 1 && finish.identity && what.dtype != DType::kBool) {
-    if (count > 0 && out != sources.at[0]) std::memcpy(out, sources.at[0], count * size_of(what.dtype));
+    if (out != sources.at[0]) copy(out, sources.at[0], count * size_of(what.dtype));
     return;
   }
   table.reduce[static_cast<int>(what.dtype)][column_of(what.op)](sources, out, count, finish);
@@ -116,7 +117,6 @@ void run(const Table& table, const Reduction& what, Sources sources, std::byte* 
 // The lines that `out` covers whole leave past the caches, what is before and after them does not.
 void reduce_with(const Table& table, const Reduction& what, Sources sources, std::byte* out, std::size_t count,
                  bool stream) {
-  constexpr std::size_t kLine = 64;
   const std::size_t size = size_of(what.dtype);
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(out) % kLine;
   const std::size_t head = misaligned == 0 ? 0 : (kLine - misaligned) / size;

@@ -36,7 +36,7 @@ struct Reduction {
   Finish finish;
 };
 
-// At least one source. `stream`: past the caches (kernels/stream_copy.h) where that pays, which is with two sources.
+// At least one source. `stream`: past the caches (kernels/copy.h) where that pays, which is with two sources.
 void reduce(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
             bool stream = false);
 // out[i] = in[i] * factor; a plain copy when factor is 1 (nothing at all when in == out as well).

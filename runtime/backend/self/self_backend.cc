@@ -1,10 +1,10 @@
 #include "runtime/backend/self/self_backend.h"
 
-#include <cstring>
 #include <deque>
 #include <utility>
 
 #include "runtime/backend/abort_state.h"
+#include "runtime/backend/kernels/copy.h"
 #include "runtime/backend/kernels/kernels.h"
 
 namespace distrun::backend {
@@ -28,7 +28,7 @@ void reduce(const Operation& operation, const Segment& segment) {
 
 void copy(const Operation& operation, const Segment& segment) {
   const std::size_t bytes = segment.count * size_of(operation.dtype);
-  if (bytes > 0 && segment.in != segment.out) std::memcpy(segment.out, segment.in, bytes);
+  if (segment.in != segment.out) kernels::copy(segment.out, segment.in, bytes);
 }
 
 class SelfBackend final : public Backend {

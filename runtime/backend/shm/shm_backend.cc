@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <utility>
 
+#include "runtime/backend/kernels/copy.h"
 #include "runtime/backend/kernels/kernels.h"
-#include "runtime/backend/kernels/stream_copy.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::backend::shm {
@@ -37,7 +36,7 @@ kernels::Reduction reduction_of(const Operation& operation, std::size_t members)
 }
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  if (to != from) kernels::copy(to, from, bytes);
 }
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/backend/kernels/stream_copy.h"
+#include "runtime/backend/kernels/copy.h"
 #include "runtime/backend/shm/job.h"
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/backend/shm/store_choice.h"
@@ -196,18 +196,20 @@ TEST_CASE("shm stores: the cheaper kind is found, again when the machine changes
   CHECK(choice.streams(n + StoreChoice::kGroup));
 }
 
-TEST_CASE("stream_copy: copies every size at every offset, and nothing else") {
+TEST_CASE("copies, past the caches or not: every size at every offset, and nothing else") {
   std::vector<std::byte> from(5000), to(5000 + 128);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
   for (const std::size_t bytes : {0UL, 1UL, 63UL, 1023UL, 1024UL, 1025UL, 4096UL, 4999UL}) {
     for (const std::size_t offset : {0UL, 1UL, 16UL, 63UL}) {
-      std::fill(to.begin(), to.end(), std::byte{0xee});
-      kernels::stream_copy(to.data() + offset, from.data(), bytes);
-      CHECK(std::equal(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes), to.data() + offset));
-      CHECK(std::count(to.data(), to.data() + offset, std::byte{0xee}) == static_cast<std::ptrdiff_t>(offset));
-      const auto rest = to.size() - offset - bytes;
-      CHECK(std::count(to.data() + offset + bytes, to.data() + to.size(), std::byte{0xee}) ==
-            static_cast<std::ptrdiff_t>(rest));
+      for (const auto copy : {kernels::copy, kernels::stream_copy}) {
+        std::fill(to.begin(), to.end(), std::byte{0xee});
+        copy(to.data() + offset, from.data(), bytes);
+        CHECK(std::equal(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes), to.data() + offset));
+        CHECK(std::count(to.data(), to.data() + offset, std::byte{0xee}) == static_cast<std::ptrdiff_t>(offset));
+        const auto rest = to.size() - offset - bytes;
+        CHECK(std::count(to.data() + offset + bytes, to.data() + to.size(), std::byte{0xee}) ==
+              static_cast<std::ptrdiff_t>(rest));
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "runtime/backend/kernels/stream_copy.h"
+#include "runtime/backend/kernels/copy.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,19 +9,29 @@
 #endif
 
 namespace distrun::backend::kernels {
+namespace {
+
+// Bytes in front of the first whole line of the destination, at most `bytes`.
+std::size_t head_of(const std::byte* to, std::size_t bytes) {
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLine;
+  return std::min(misaligned == 0 ? 0 : kLine - misaligned, bytes);
+}
+
+}  // namespace
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const std::size_t head = head_of(to, bytes);
+  if (head > 0) std::memcpy(to, from, head);
+  if (bytes > head) std::memcpy(to + head, from + head, bytes - head);
+}
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   // Whole lines only: a partly written line costs a read of the rest from memory. The fence waits for the lines to
   // leave, so a few of them are not worth it.
-  constexpr std::size_t kLine = 64;
   constexpr std::size_t kWorthIt = 1024;
-  if (bytes < kWorthIt) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
-  }
-  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % kLine;
-  const std::size_t head = std::min(misaligned == 0 ? 0 : kLine - misaligned, bytes);
+  if (bytes < kWorthIt) return copy(to, from, bytes);
+  const std::size_t head = head_of(to, bytes);
   if (head > 0) std::memcpy(to, from, head);
   std::size_t at = head;
   for (; at + kLine <= bytes; at += kLine) {
@@ -32,7 +42,7 @@ void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
   _mm_sfence();
 #else
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  copy(to, from, bytes);
 #endif
 }
 
