@@ -65,7 +65,8 @@ def check_name(wheel: Path, _: Path) -> None:
 
 def check_contents(_: Path, folder: Path) -> None:
     names = {path.name for path in folder.rglob("*")}
-    wanted = {"libdistrun.so", "distrun", "distrun.h", "distrun.hpp", "distrun-config.cmake", "__init__.py", "py.typed"}
+    wanted = {"libdistrun.so", "distrun", "distrun.h", "distrun-config.cmake", "__init__.py", "py.typed"}
+    wanted |= {path.name for path in (ROOT / "bindings/cpp/include/distrun").iterdir()}
     wanted |= {f"libdistrun_{name}.so" for name in ("backend_gloo", "backend_mpi", "backend_nccl", "jax", "tensorflow")}
     wanted |= {"LICENSE", "CLI11.txt", "libsodium.txt"}
     assert wanted <= names, f"missing from the wheel: {sorted(wanted - names)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,12 @@ def launcher_path() -> str:
     if found is None:
         pytest.exit("distrun is not built: run scripts/test", returncode=1)
     return found
+
+
+def build_flags() -> list[str]:
+    """Of a compiler, for programs of C and C++."""
+    out = subprocess.run([launcher_path(), "--cflags", "--libs"], capture_output=True, text=True, check=True).stdout
+    return shlex.split(out)
 
 
 @cache

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT, StartJob, launcher_path
+from .conftest import ROOT, StartJob, build_flags
 
 EXAMPLES = ROOT / "examples"
 
@@ -78,16 +77,11 @@ def test_without_the_launcher_an_example_is_a_world_of_one(python: str) -> None:
     assert "1 ranks" in done.stdout and "integral: 3.14159265" in done.stdout, done.stdout
 
 
-def flags() -> list[str]:
-    out = subprocess.run([launcher_path(), "--cflags", "--libs"], capture_output=True, text=True, check=True).stdout
-    return shlex.split(out)
-
-
 @pytest.mark.parametrize(("compiler", "source"), [("cc", "c_allreduce.c"), ("c++", "cpp_allreduce.cc")])
 def test_c_and_cpp_build_with_our_flags(start_job: StartJob, tmp_path: Path, compiler: str, source: str) -> None:
     program = tmp_path / "program"
     assert shutil.which(compiler), f"{compiler} is not installed; scripts/test installs it"
-    subprocess.run([compiler, str(EXAMPLES / source), *flags(), "-o", str(program)], check=True)
+    subprocess.run([compiler, str(EXAMPLES / source), *build_flags(), "-o", str(program)], check=True)
     job = start_job("-np", "4", "--oversubscribe", program)
     assert job.finish() == 0, job.text
     expected = "the sum of all ranks is 6" if source.endswith(".c") else "squares: 0 1 4 9"
@@ -114,14 +108,14 @@ def test_the_c_example_goes_on_when_it_is_interrupted(start_job: StartJob, tmp_p
     wrapper, program = tmp_path / "interrupted.c", tmp_path / "program"
     wrapper.write_text(INTERRUPTED)
     wrapped = "-Wl,--wrap=distrun_wait,--wrap=distrun_shutdown"
-    subprocess.run(["cc", EXAMPLES / "c_allreduce.c", wrapper, *flags(), wrapped, "-o", program], check=True)
+    subprocess.run(["cc", EXAMPLES / "c_allreduce.c", wrapper, *build_flags(), wrapped, "-o", program], check=True)
     job = start_job("-np", "2", program)
     assert job.finish() == 0, job.text
     assert "the sum of all ranks is 1" in job.text, job.text
 
 
 def test_an_older_c_plus_plus_is_named() -> None:
-    compile_it = ["c++", "-std=c++14", "-fsyntax-only", EXAMPLES / "cpp_allreduce.cc", *flags()]
+    compile_it = ["c++", "-std=c++14", "-fsyntax-only", EXAMPLES / "cpp_allreduce.cc", *build_flags()]
     done = subprocess.run(compile_it, capture_output=True, text=True)
     assert done.returncode != 0 and "distrun.hpp needs C++17" in done.stderr, done.stderr
 
@@ -134,7 +128,7 @@ def test_cmake_package(start_job: StartJob, tmp_path: Path) -> None:
         f'add_executable(program "{EXAMPLES}/cpp_allreduce.cc")\n'
         "target_link_libraries(program PRIVATE distrun::distrun)\n"
     )
-    include = next(flag for flag in flags() if flag.startswith("-I"))[2:]
+    include = next(flag for flag in build_flags() if flag.startswith("-I"))[2:]
     package = Path(include).parent
     build = tmp_path / "build"
     subprocess.run(["cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={package}"], check=True)

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <distrun/distrun.hpp>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,23 @@ TEST_CASE("c api: a device that there cannot be is refused") {
   distrun_handle* handle = nullptr;
   CHECK(distrun_enqueue(session.raw, &op, 1, &handle) == DISTRUN_INVALID_ARGUMENT);
   CHECK(last_error().find("there is no device number 1048576") != std::string::npos);
+}
+
+TEST_CASE("C++: a request names its GPU, and the output of an allgather is there") {
+  distrun::Session session({"plugins=" DISTRUN_NCCL_PLUGIN});
+  std::vector<float> data = {1, 2, 3, 4};
+  auto reduce = distrun::Request::allreduce("a", data.data(), {2, 2}, DISTRUN_SUM);
+  auto gather = distrun::Request::allgather("b", data.data(), {4});
+  reduce.device = gather.device = distrun::cuda(0);
+  session.submit(reduce).wait();
+  distrun::Operation gathered = session.submit(gather);
+  gathered.wait();
+  CHECK(session.query("why").find("cuda: nccl") != std::string::npos);
+  CHECK(gathered.bytes() == 4 * sizeof(float));
+  CHECK(std::memcmp(gathered.data(), data.data(), gathered.bytes()) == 0);  // the fake's GPU is the host
+  CHECK_THROWS_AS(gathered.values<float>(), distrun::Error);
+  gather.device.index = 1 << 20;
+  CHECK_THROWS_AS(session.submit(gather), distrun::Error);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
-// Operation's waits of the C++ header above a fake of the C API: what they make of each code.
+// The waits of the C++ headers above a fake of the C API: what they make of each code.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
 #include <distrun/distrun.hpp>
+#include <exception>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,8 +21,11 @@ int g_aborts = 0;  // after the first one the operation is done at the next wait
 int session_memory = 0;
 distrun_session* const session = reinterpret_cast<distrun_session*>(&session_memory);
 
-int handle_memory = 0;
-distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory);
+int handle_memory[2] = {};
+distrun_handle* const handle = reinterpret_cast<distrun_handle*>(&handle_memory[0]);
+// Another operation: a wait for it gives this code, and it is done unless that is the limit's.
+distrun_handle* const apart = reinterpret_cast<distrun_handle*>(&handle_memory[1]);
+std::int32_t g_apart_code = DISTRUN_TIMEOUT;
 
 // The code that wait() throws, 0 if it returns.
 int waited(std::vector<std::int32_t> codes, std::size_t done_after, double seconds = -1.0) {
@@ -39,7 +45,16 @@ int waited(std::vector<std::int32_t> codes, std::size_t done_after, double secon
 
 extern "C" {
 
-int32_t distrun_wait(distrun_handle*, double) { return g_codes.at(g_waits++); }
+int32_t distrun_wait(distrun_handle* of, double) { return of == apart ? g_apart_code : g_codes.at(g_waits++); }
+int32_t distrun_wait_all(distrun_handle* const*, uint64_t, double, uint64_t*) { return g_codes.at(g_waits++); }
+int32_t distrun_wait_any(distrun_handle* const* handles, uint64_t count, double, uint64_t* index) {
+  const int32_t code = g_codes.at(g_waits++);
+  *index = count;
+  for (uint64_t i = 0; i < count && g_waits >= g_done_after; ++i) {
+    if (handles[i] != nullptr) *index = i;
+  }
+  return code;
+}
 distrun_session* distrun_current(void) { return session; }
 int32_t distrun_abort(distrun_session* of, const char*) {
   CHECK(of == session);
@@ -48,11 +63,13 @@ int32_t distrun_abort(distrun_session* of, const char*) {
   g_done_after = g_waits + 1;
   return DISTRUN_OK;
 }
-int32_t distrun_poll(distrun_handle*) { return g_waits >= g_done_after ? 1 : 0; }
+int32_t distrun_poll(distrun_handle* of) {
+  return (of == apart ? g_apart_code != DISTRUN_TIMEOUT : g_waits >= g_done_after) ? 1 : 0;
+}
 void distrun_release(distrun_handle*) { g_waits_at_release = g_waits; }
 void distrun_last_error(distrun_error* error) {
   *error = {};
-  error->code = g_codes.at(g_waits - 1);
+  error->code = g_waits == 0 ? g_apart_code : g_codes.at(g_waits - 1);
   error->message = error->tensor = error->host = error->cause = "";
 }
 
@@ -165,6 +182,198 @@ TEST_CASE("who catches that error within the scope, or waits on, aborts nothing"
     CHECK_THROWS_AS(operation.wait(1.0), distrun::Error);
   }
   CHECK(g_waits == 3);
+  CHECK(g_aborts == 0);
+}
+
+namespace {
+
+void begin(std::vector<std::int32_t> codes, std::size_t done_after) {
+  g_codes = std::move(codes);
+  g_waits = g_waits_at_release = 0;
+  g_done_after = done_after;
+  g_aborts = 0;
+}
+
+// What wait(1.0) throws on another thread.
+std::exception_ptr waited_elsewhere(distrun::Operation& operation) {
+  std::exception_ptr thrown;
+  std::thread([&] {
+    try {
+      operation.wait(1.0);
+    } catch (const distrun::Error&) {
+      thrown = std::current_exception();
+    }
+  }).join();
+  return thrown;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the error of a wait on another thread, thrown here: an operation that nobody has waited for does not hold it") {
+  begin({DISTRUN_TIMEOUT}, 100);
+  const bool in_other_words = GENERATE(false, true);
+  CHECK_THROWS_AS(
+      [&] {
+        distrun::Operation first(handle);
+        const distrun::Operation second(handle);
+        const std::exception_ptr thrown = waited_elsewhere(first);
+        if (in_other_words) throw std::runtime_error("of the program");
+        std::rethrow_exception(thrown);
+      }(),
+      std::runtime_error);
+  CHECK(g_aborts == 1);
+  CHECK(g_waits_at_release == 2);
+}
+
+TEST_CASE("an operation that two other threads have submitted and given up does not hold an exception either") {
+  begin({DISTRUN_TIMEOUT}, 100);
+  CHECK_THROWS_AS(
+      [] {
+        distrun::Operation operation;
+        std::thread([&] { operation = distrun::Operation(handle); }).join();
+        std::rethrow_exception(waited_elsewhere(operation));
+      }(),
+      distrun::Error);
+  CHECK(g_aborts == 1);
+}
+
+TEST_CASE("what another thread submits and gives up is no reason to abort for an exception of this one's") {
+  begin({DISTRUN_TIMEOUT, DISTRUN_OK}, 2);
+  distrun::Operation theirs;
+  std::thread([&] {
+    theirs = distrun::Operation(handle);
+    CHECK_THROWS_AS(theirs.wait(1.0), distrun::Error);
+  }).join();
+  const auto passes = [] {
+    const distrun::Operation own(handle);
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
+  CHECK(g_waits == 2);
+  CHECK(g_aborts == 0);
+}
+
+TEST_CASE("what was given up here and has ended on another thread counts no more") {
+  begin({DISTRUN_TIMEOUT, DISTRUN_TIMEOUT, DISTRUN_OK, DISTRUN_OK}, 100);
+  {
+    distrun::Operation first(handle);
+    CHECK_THROWS_AS(first.wait(1.0), distrun::Error);
+    distrun::Operation second(handle);
+    CHECK_THROWS_AS(second.wait(1.0), distrun::Error);
+    g_done_after = 3;
+    std::thread([moved = std::move(first)]() mutable { moved = distrun::Operation(); }).join();
+    std::thread([moved = std::move(second)] {}).join();
+  }
+  g_done_after = 4;
+  const auto passes = [] {
+    const distrun::Operation later(handle);
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
+  CHECK(g_waits == 4);
+  CHECK(g_aborts == 0);
+}
+
+TEST_CASE("what was given up and has come all the same is no reason to abort") {
+  begin({DISTRUN_OK}, 1);
+  g_apart_code = DISTRUN_TIMEOUT;
+  const auto passes = [] {
+    distrun::Operation late(apart);
+    CHECK_THROWS_AS(late.wait(1.0), distrun::Error);
+    g_apart_code = DISTRUN_OK;
+    const distrun::Operation other(handle);
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
+  CHECK(g_waits == 1);
+  CHECK(g_aborts == 0);
+}
+
+TEST_CASE("who asks again and again gives up nothing") {
+  begin({DISTRUN_TIMEOUT, DISTRUN_TIMEOUT, DISTRUN_OK}, 3);
+  const auto passes = [] {
+    distrun::Operation operation(handle);
+    CHECK_FALSE(operation.wait_for(0.0));
+    CHECK_FALSE(operation.wait_for(1.0));
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
+  CHECK(g_waits == 3);
+  CHECK(g_aborts == 0);
+}
+
+TEST_CASE("an operation that is done at the end of the limit is told as it is") {
+  begin({DISTRUN_TIMEOUT, DISTRUN_OK, DISTRUN_TIMEOUT, DISTRUN_MISMATCH, DISTRUN_TIMEOUT, DISTRUN_TIMEOUT}, 1);
+  distrun::Operation operation(handle);
+  CHECK(operation.wait_for(0.0));
+  CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);
+  CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);  // the operation's own: stall_shutdown_time
+  CHECK(g_waits == 6);
+}
+
+TEST_CASE("a wait for all that is over its limit gives up each, and its error leaves their scope") {
+  begin({DISTRUN_INTERRUPTED, DISTRUN_TIMEOUT}, 100);
+  CHECK_THROWS_AS(
+      [] {
+        std::vector<distrun::Operation> operations(1);
+        operations.emplace_back(handle);
+        operations.emplace_back(handle);
+        distrun::wait_all(operations, 1.0);
+      }(),
+      distrun::Error);
+  CHECK(g_aborts == 1);
+  CHECK(g_waits_at_release == 3);
+  begin({DISTRUN_OUT_OF_MEMORY, DISTRUN_MISMATCH}, 2);
+  std::vector<distrun::Operation> operations(1);
+  operations.emplace_back(handle);
+  CHECK_THROWS_AS(distrun::wait_all(operations), distrun::Error);
+  CHECK(g_waits == 2);
+}
+
+TEST_CASE("a wait for any gives the place of one that is done, whatever its result, or gives up all") {
+  begin({DISTRUN_INTERNAL, DISTRUN_MISMATCH}, 2);
+  {
+    std::vector<distrun::Operation> operations(2);
+    operations[1] = distrun::Operation(handle);
+    CHECK(distrun::wait_any(operations, 60.0) == 1);
+    CHECK(g_waits == 2);
+  }
+  begin({DISTRUN_TIMEOUT}, 100);
+  CHECK_THROWS_AS(
+      [] {
+        std::vector<distrun::Operation> operations;
+        operations.emplace_back(handle);
+        operations.emplace_back(handle);
+        (void)distrun::wait_any(operations, 1.0);
+      }(),
+      distrun::Error);
+  CHECK(g_aborts == 1);
+}
+
+TEST_CASE("threads that give up, move and let go at once keep one list") {
+  g_apart_code = DISTRUN_TIMEOUT;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 2000; ++i) {
+        distrun::detail::GivenUp first;
+        first.mark(apart);
+        distrun::detail::GivenUp second(std::move(first));
+        second.mark(apart);
+        distrun::detail::GivenUp third;
+        third = std::move(second);
+        if (i % 2 == 0) third.clear();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  begin({DISTRUN_OK}, 1);
+  const auto passes = [] {
+    const distrun::Operation operation(handle);
+    throw std::runtime_error("of the program");
+  };
+  CHECK_THROWS_AS(passes(), std::runtime_error);
   CHECK(g_aborts == 0);
 }
 

@@ -150,8 +150,9 @@ typedef struct distrun_result {
   uint32_t struct_size;
   uint32_t ndim;
   const int64_t* shape; /* allgather, alltoall: dimension 0 is the sum of first_dims. reducescatter: of the share */
-  const void* data;     /* allgather, alltoall: owned by the handle, valid until release; else the op's output */
-  uint64_t bytes;
+  const void* data;     /* allgather, alltoall: owned by the handle, on the device of the input, valid until release,
+                         * before which what reads it on a GPU has ended; else the op's output */
+  uint64_t bytes;       /* of all of the output */
   const int64_t* first_dims; /* allgather: dimension 0 of each member, in member order. alltoall: rows received from
                               * each. join: one value, the world rank that joined last */
   uint32_t num_members;

@@ -1,0 +1,99 @@
+// Operations that were given up: the last wait was over its limit, and they are in flight still. No part of the API.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+
+#include "distrun/distrun.h"
+
+namespace distrun::detail {
+
+// A member of every Operation. Those that are marked form a list over all threads, under its mutex; it takes no memory,
+// for lack of which the wait may have failed. mark() and clear() on any thread; to move or destroy one takes its owner,
+// alone.
+class GivenUp {
+ public:
+  GivenUp() noexcept = default;
+  GivenUp(GivenUp&& other) noexcept { take_place_of(other); }
+  GivenUp& operator=(GivenUp&& other) noexcept {
+    clear();
+    take_place_of(other);
+    return *this;
+  }
+  ~GivenUp() { clear(); }
+
+  // By the thread that waited. An exception that passes there already is not the wait's. The handle stays valid until
+  // clear().
+  void mark(distrun_handle* handle) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    handle_ = handle;
+    waiter_ = this_thread();
+    passing_ = std::uncaught_exceptions();
+    link();
+  }
+  void clear() noexcept {
+    if (!marked_.load(std::memory_order_acquire)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unlink();
+  }
+
+  // Whether what passes through this thread can come from a wait that was given up: an exception, and this operation
+  // was, or one that this thread has waited for or submitted (which another thread then waited for, and its Error came
+  // here).
+  [[nodiscard]] bool may_be_what_passes() const noexcept {
+    const int passing = std::uncaught_exceptions();
+    if (passing == 0) return false;
+    const std::uint64_t here = this_thread();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const GivenUp* one = first_; one != nullptr; one = one->next_) {
+      const bool counts_here = one->waiter_ == here ? passing > one->passing_ : one == this || one->submitter_ == here;
+      if (counts_here && distrun_poll(one->handle_) == 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  // Other than a std::thread::id, never that of a later thread.
+  static std::uint64_t this_thread() noexcept {
+    static std::atomic<std::uint64_t> threads{0};
+    static thread_local const std::uint64_t mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+    return mine;
+  }
+  void take_place_of(GivenUp& other) noexcept {
+    submitter_ = other.submitter_;
+    if (!other.marked_.load(std::memory_order_acquire)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    handle_ = other.handle_;
+    waiter_ = other.waiter_;
+    passing_ = other.passing_;
+    other.unlink();
+    link();
+  }
+  void link() noexcept {
+    if (marked_.exchange(true, std::memory_order_acq_rel)) return;
+    next_ = first_;
+    link_ = &first_;
+    if (next_ != nullptr) next_->link_ = &next_;
+    first_ = this;
+  }
+  void unlink() noexcept {
+    if (!marked_.exchange(false, std::memory_order_acq_rel)) return;
+    *link_ = next_;
+    if (next_ != nullptr) next_->link_ = link_;
+  }
+
+  static inline std::mutex mutex_;
+  static inline GivenUp* first_ = nullptr;  // under mutex_, as all that follows but for submitter_
+
+  std::uint64_t submitter_ = this_thread();
+  distrun_handle* handle_ = nullptr;
+  std::uint64_t waiter_ = 0;
+  int passing_ = 0;  // exceptions, in the waiter, when it gave up
+  GivenUp* next_ = nullptr;
+  GivenUp** link_ = nullptr;  // what points to this one
+  std::atomic<bool> marked_{false};
+};
+
+}  // namespace distrun::detail
