@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from distrun import _session
+from distrun import _arguments, _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import share
 from distrun.process_sets import ProcessSet, registered_id
@@ -20,6 +20,7 @@ from ._execute import Spec, execute, is_traced, run_now
 def make_spec(kind: Kind, name: str | None, process_set: ProcessSet, arrays: Sequence[Any], **arguments: Any) -> Spec:
     """The common part of a call that the program makes now."""
     registered_id(process_set)
+    _arguments.name(name)
     operation = kind.name.lower()
     traced = ""
     if is_traced(arrays):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from distrun import _arguments
 from distrun._objects import broadcast_object
 from distrun.process_sets import ProcessSet, global_process_set
 
@@ -24,6 +25,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     must have the same structure on all ranks. What is a number or a bool of Python's on the root is one everywhere;
     other leaves that are no arrays (strings, functions) stay as they are.
     """
+    root_rank = _arguments.root_rank(root_rank)
     leaves, structure = jax.tree_util.tree_flatten(params)
     numbers: dict[int, float] = {}
     if leaves and not is_traced(leaves):  # by the root's, as another rank may have an array there

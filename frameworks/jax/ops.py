@@ -14,9 +14,9 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
-from distrun import _collectives
+from distrun import _arguments, _collectives, _compression
 from distrun._abi import Kind
-from distrun._collectives import reduce_op, split_rows
+from distrun._collectives import reduction, split_rows
 from distrun.process_sets import ProcessSet, global_process_set
 
 from ._calls import make_spec, run
@@ -51,6 +51,7 @@ def _on_tree(kind: Kind, tree: Any, name: str | None, process_set: ProcessSet, *
 def _reduced(
     kind: Kind, tree: Any, name: str | None, compression: type[Compressor], process_set: ProcessSet, **arguments: Any
 ) -> Any:
+    _compression.check(compression)
     arrays, structure = _arrays(tree)
     small = [compression.compress(array) for array in arrays]
     reduced = _on_tree(kind, [array for array, _ in small], name, process_set, **arguments)
@@ -75,9 +76,7 @@ def allreduce(
         name,
         compression,
         process_set,
-        reduce=reduce_op(op, average),
-        prescale=float(prescale_factor),
-        postscale=float(postscale_factor),
+        **reduction(op, prescale_factor, postscale_factor, average),
     )
 
 
@@ -96,7 +95,7 @@ def broadcast(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Rank `root_rank`'s arrays, on every rank."""
-    return _on_tree(Kind.BROADCAST, tensor, name, process_set, root=int(root_rank))
+    return _on_tree(Kind.BROADCAST, tensor, name, process_set, root=_arguments.root_rank(root_rank))
 
 
 def alltoall(
@@ -129,9 +128,7 @@ def reducescatter(
         name,
         compression,
         process_set,
-        reduce=reduce_op(op),
-        prescale=float(prescale_factor),
-        postscale=float(postscale_factor),
+        **reduction(op, prescale_factor, postscale_factor),
     )
 
 

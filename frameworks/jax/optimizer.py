@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Mapping
 from typing import Any
 
+from distrun import _arguments, _compression
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, checked, global_process_set
 
 from .compression import Compression, Compressor
 from .ops import allreduce
@@ -37,7 +39,13 @@ def distribute_gradients(
     divides by f before the sum and by size / f after it; only with op=Average.
     """
     optax = _optax()
+    checked(process_set)
+    _arguments.name(name)
+    _compression.check(compression)
     reduction = reduce_op(op)
+    gradient_predivide_factor = _arguments.number("gradient_predivide_factor", gradient_predivide_factor)
+    if gradient_predivide_factor == 0.0:
+        raise ValueError("gradient_predivide_factor divides the gradients, so it is not 0.")
     before = after = 1.0
     if gradient_predivide_factor != 1.0:
         if reduction != ReduceOp.AVERAGE:
@@ -73,8 +81,14 @@ def DistributedOptimizer(  # Horovod's name
     backward_passes_per_step: so many updates are averaged on this rank, as optax.MultiSteps does it, before they are
     reduced and make a step. Start with the same parameters everywhere: `params = hvd.broadcast_parameters(params)`.
     """
-    if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step is at least 1, not {backward_passes_per_step!r}.")
+    try:
+        passes = operator.index(backward_passes_per_step)
+    except TypeError:
+        raise TypeError(f"backward_passes_per_step is a whole number, not {backward_passes_per_step!r}.") from None
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is at least 1, not {passes}.")
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise TypeError(f"optimizer is one of optax, as optax.adam(1e-3) makes, not {optimizer!r}.")
     optax = _optax()
     optimizer = optax.with_extra_args_support(optimizer)
     small = distribute_gradients(compression, op, gradient_predivide_factor, process_set)
@@ -90,9 +104,9 @@ def DistributedOptimizer(  # Horovod's name
         return updates, (first, second)
 
     whole = optax.GradientTransformationExtraArgs(optax.chain(small, optimizer).init, update)
-    if backward_passes_per_step == 1:
+    if passes == 1:
         return whole
-    return optax.MultiSteps(whole, backward_passes_per_step).gradient_transformation()
+    return optax.MultiSteps(whole, passes).gradient_transformation()
 
 
 def _refuse_value_fn(arguments: Mapping[str, Any], process_set: ProcessSet) -> None:

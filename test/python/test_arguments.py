@@ -109,6 +109,7 @@ def test_a_predivide_factor_of_a_wrong_type(world: None, value: Any, kind: type[
         (b"five", TypeError, "name is a str.*, not b'five'"),
         (hvd.Sum, TypeError, "name is a str.*, not <ReduceOp"),
         ("a\0b", ValueError, r"name has no NUL, unlike 'a\\x00b'"),
+        ("\udc80", ValueError, r"name is text that UTF-8 has, unlike '\\udc80'"),
     ],
 )
 def test_names_of_a_wrong_type(world: None, front: Any, name: Any, kind: type[Exception], text: str) -> None:
@@ -130,6 +131,15 @@ def test_names_of_a_wrong_type(world: None, front: Any, name: Any, kind: type[Ex
         with pytest.raises(kind, match=text):
             hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), name, hvd.Sum)
     assert front.allreduce(one, name="five", op=front.Sum).tolist() == [1, 1]
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("root", "kind"), [("0", TypeError), (0.0, TypeError), (None, TypeError), (1 << 32, ValueError)]
+)
+def test_roots_of_objects(world: None, front: Any, root: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^root_rank is a rank of the job, .*, not "):
+        front.broadcast_object({}, root)
 
 
 def test_a_name_of_a_wrong_type_in_a_compiled_program(world: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Mapping
 
 
@@ -44,7 +45,24 @@ def name(given: object) -> str | None:
         raise TypeError(f"name is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it.")
     if "\0" in given:  # C would take what comes before it
         raise ValueError(f"name has no NUL, unlike {_shown(given)}.")
+    if not given.isascii():
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"name is text that UTF-8 has, unlike {_shown(given)}.") from None
     return given
+
+
+def root_rank(given: object) -> int:
+    """A world rank; whether there is such a one the ranks find out together. int() would read texts and cut fractions,
+    C take the lowest 32 bits."""
+    try:
+        rank = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"root_rank is a rank of the job, a whole number, not {_shown(given)}.") from None
+    if not -1 << 31 <= rank < 1 << 31:
+        raise ValueError(f"root_rank is a rank of the job, from 0 to its size - 1, not {_shown(given)}.")
+    return rank
 
 
 def settings(given: object) -> list[bytes]:

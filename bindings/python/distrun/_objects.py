@@ -84,7 +84,7 @@ def broadcast_object(
 
     See codec for what can be sent.
     """
-    members = registered_id(process_set)
+    members, root_rank = registered_id(process_set), _arguments.root_rank(root_rank)
     session = _session.current()
     name = _name(name, session.number("object", members))
     is_root = session.world.rank == root_rank

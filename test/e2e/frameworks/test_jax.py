@@ -75,6 +75,17 @@ def test_optimizers(run_jax: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
+@pytest.mark.parametrize(
+    ("ranks", "version"), [(1, "jax"), (2, "jax"), pytest.param(2, "jax-0.6", marks=pytest.mark.full)]
+)
+def test_plain_mistakes(run_jax: RunFramework, ranks: int, version: str) -> None:
+    """Refused with argument and value."""
+    program, python = str(ROOT / "test/python/programs/jax_mistakes.py"), environment_python(version)
+    done = run_jax("-np", str(ranks), "--oversubscribe", program=program, python=python, env=COMPILE_FAST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == ranks
+
+
 @pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
 def test_programs_that_are_scheduled_differently(run_jax: RunFramework, version: str) -> None:
     """Without the order of the program the ranks wait for each other in different operations."""

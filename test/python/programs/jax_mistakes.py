@@ -1,0 +1,124 @@
+"""Plain mistakes with distrun.jax, on any number of ranks: refused where they are made, with argument, value and what
+is allowed, at once and while a program is traced; nothing has been submitted, so all ranks go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from checks import raises, run
+from jax_ops import WAYS, same
+
+import distrun.jax as hvd
+
+REDUCTIONS: tuple[Callable[..., Any], ...] = (hvd.allreduce, hvd.grouped_allreduce, hvd.reducescatter)
+WITHOUT_ROOT: tuple[Callable[..., Any], ...] = (*REDUCTIONS, hvd.allgather, hvd.alltoall)
+
+
+def each(calls: tuple[Callable[..., Any], ...], kind: type[Exception], *texts: str, **arguments: Any) -> None:
+    """All of `calls`, with `arguments`, in every way."""
+    rows = jnp.ones(2 * hvd.size())
+    for call in calls:
+        for way in WAYS.values():
+            with raises(kind, *texts):
+                way(functools.partial(call, **arguments))(rows)
+
+
+def check_compression() -> None:
+    for given in ("fp16", None, 5):
+        each(REDUCTIONS, ValueError, "compression is a class", "hvd.Compression.fp16", repr(given), compression=given)
+        for make in (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0))):
+            with raises(ValueError, "hvd.Compression.fp16", repr(given)):
+                make(compression=given)
+
+
+def check_names() -> None:
+    broadcast = functools.partial(hvd.broadcast, root_rank=0)
+    for given, kind, text in (
+        (5, TypeError, "name is a str, the same one on all ranks, or None, not 5"),
+        (b"x", TypeError, "not b'x'"),
+        ("a\0b", ValueError, r"name has no NUL, unlike 'a\x00b'"),
+        ("\udc80", ValueError, r"name is text that UTF-8 has, unlike '\udc80'"),
+    ):
+        each((*WITHOUT_ROOT, broadcast), kind, text, name=given)
+        with raises(kind, text):
+            hvd.distribute_gradients(name=given)
+        for call in (hvd.broadcast_object, hvd.allgather_object):
+            with raises(kind, text):
+                call({}, name=given)
+    for name in ("two\nlines", 'a "quoted" \\ one', "ü"):  # as everywhere else
+        for way in WAYS.values():
+            same(way(functools.partial(hvd.allreduce, name=name))(jnp.ones(2)), jnp.ones(2))
+            if hvd.size() > 1:
+                with raises(Exception, f"tensor 'allreduce.{name}'") as caught:
+                    odd = jnp.ones(2 + (hvd.rank() == 1))
+                    way(functools.partial(hvd.allreduce, name=name))(odd).block_until_ready()
+                assert isinstance(error := hvd.error_of(caught[0]), hvd.Mismatch)
+                assert error.tensor == f"allreduce.{name}"
+
+
+def check_process_sets() -> None:
+    broadcast = functools.partial(hvd.broadcast, root_rank=0)
+    makes = (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0)))
+    for given in (None, 0, [0], "all"):
+        text = f"process_set is a ProcessSet, as add_process_set returns it, or left out for all ranks, not {given!r}"
+        each((*WITHOUT_ROOT, broadcast, hvd.broadcast_parameters), TypeError, text, process_set=given)
+        for call in (*makes, hvd.barrier, hvd.join, functools.partial(hvd.broadcast_object, 1)):
+            with raises(TypeError, text):
+                call(process_set=given)
+    each((*WITHOUT_ROOT, broadcast), ValueError, "is not registered", process_set=hvd.ProcessSet([0]))
+
+
+def check_factors() -> None:
+    for argument in ("prescale_factor", "postscale_factor"):
+        for given in ("2", None, 1j, np.ones(2), jnp.ones(2)):
+            each(REDUCTIONS, TypeError, f"{argument} is one number, not ", **{argument: given})
+        each(REDUCTIONS, ValueError, f"{argument} is a number that fits float64", **{argument: 10**400})
+    for given in (2, np.int8(2), np.array(2.0), jnp.float32(2)):
+        for way in WAYS.values():
+            found = way(functools.partial(hvd.allreduce, op=hvd.Sum, prescale_factor=given))(jnp.ones(2))
+            same(found, jnp.full(2, 2.0 * hvd.size()))
+
+
+def check_roots() -> None:
+    calls = (hvd.broadcast, hvd.broadcast_parameters)
+    for given in ("0", 0.0, 0.7, None, np.ones(2)):
+        each(calls, TypeError, "root_rank is a rank of the job, a whole number, not ", root_rank=given)
+        with raises(TypeError, "root_rank is a rank of the job"):
+            hvd.broadcast_object({}, given)
+    for given in (2**31, 2**32, 2**70, -(2**40)):
+        each(calls, ValueError, f"root_rank is a rank of the job, from 0 to its size - 1, not {given}", root_rank=given)
+        with raises(ValueError, f"not {given}"):
+            hvd.broadcast_object({}, given)
+    with raises(TypeError, "root_rank is a rank of the job", "Trace"):  # of a compiled program it is a part
+        jax.jit(lambda root: hvd.broadcast(jnp.ones(2), root))(0)
+    for given in (0, np.int64(0), jnp.int32(0)):
+        for way in WAYS.values():
+            same(way(functools.partial(hvd.broadcast, root_rank=given))(jnp.ones(2)), jnp.ones(2))
+
+
+def check_optimizers() -> None:
+    for make in (hvd.distribute_gradients, functools.partial(hvd.DistributedOptimizer, optax.sgd(1.0))):
+        for given in (0, 0.0, np.float32(0)):
+            with raises(ValueError, "gradient_predivide_factor divides the gradients, so it is not 0"):
+                make(gradient_predivide_factor=given)
+        for given in ("2", None, np.ones(2)):
+            with raises(TypeError, "gradient_predivide_factor is one number, not "):
+                make(gradient_predivide_factor=given)
+    for given in ("2", 1.5, None):
+        with raises(TypeError, f"backward_passes_per_step is a whole number, not {given!r}"):
+            hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=given)
+    with raises(ValueError, "backward_passes_per_step is at least 1, not 0"):
+        hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=0)
+    for given in ("adam", optax.sgd):
+        with raises(TypeError, "optimizer is one of optax", "optax.adam(1e-3)", repr(given)):
+            hvd.DistributedOptimizer(given)
+
+
+if __name__ == "__main__":
+    run(globals())
