@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distrun import basics
-from distrun._objects import allgather_object, broadcast_object
 from distrun.basics import *  # noqa: F403
 from distrun.process_sets import ProcessSet
 
@@ -14,7 +13,7 @@ from . import _devices, _native
 from ._native import error_of
 from .compression import Compression
 from .distributed import initialize_distributed
-from .functions import broadcast_optimizer_state, broadcast_parameters
+from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .ops import (
     allgather,
     allreduce,

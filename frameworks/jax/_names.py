@@ -42,6 +42,16 @@ def functions() -> list[Any]:
         return []
 
 
+def refuse_inside_programs(call: str) -> None:
+    """RuntimeError for what is no operation of a program: JAX would make it while it traces, and never again."""
+    if functions():
+        raise RuntimeError(
+            f"{call}() was called in a function that JAX compiles (jax.jit, or a body of lax.scan, cond or "
+            "checkpoint): it would be done once, while the function is traced, on the ranks that trace it, and not "
+            "when the program runs. Call it outside, before or after the compiled function."
+        )
+
+
 def _function(trace: Any) -> str:
     for owner in (trace.frame, trace):
         place = getattr(getattr(owner, "debug_info", None), "func_src_info", None)

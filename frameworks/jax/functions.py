@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from distrun import _arguments
-from distrun._objects import broadcast_object
+from distrun import _arguments, _objects
 from distrun.process_sets import ProcessSet, global_process_set
 
+from . import _names
 from ._execute import is_traced
 from .ops import broadcast
 
@@ -30,7 +30,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     numbers: dict[int, float] = {}
     if leaves and not is_traced(leaves):  # by the root's, as another rank may have an array there
         numbers = {index: leaf for index, leaf in enumerate(leaves) if _is_number(leaf)}
-        numbers = broadcast_object(numbers, root_rank, "parameters", process_set)
+        numbers = _objects.broadcast_object(numbers, root_rank, "parameters", process_set)
         leaves = [numbers.get(index, leaf) for index, leaf in enumerate(leaves)]
     travels = [index for index, leaf in enumerate(leaves) if index not in numbers and _travels(leaf)]
     keys = {index: jax.random.key_impl(leaves[index]) for index in travels if _is_key(leaves[index])}
@@ -49,3 +49,26 @@ def _travels(leaf: object) -> bool:
 
 
 broadcast_optimizer_state = broadcast_parameters
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    allow_pickle: bool = False,
+) -> Any:
+    """The object of rank `root_rank`, on every member: itself there, elsewhere equal ones. Collective. Not inside
+    jax.jit. See distrun.codec for what can be sent."""
+    _names.refuse_inside_programs("broadcast_object")
+    return _objects.broadcast_object(obj, root_rank, name, process_set, allow_pickle=allow_pickle)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
+) -> list[Any]:
+    """The objects of all members, in rank order, on every member. Collective. Not inside jax.jit. See distrun.codec for
+    what can be sent. Who has joined has none: the list is shorter then."""
+    _names.refuse_inside_programs("allgather_object")
+    return _objects.allgather_object(obj, name, process_set, allow_pickle=allow_pickle)

@@ -19,6 +19,7 @@ from distrun._abi import Kind
 from distrun._collectives import reduction, split_rows
 from distrun.process_sets import ProcessSet, global_process_set
 
+from . import _names
 from ._calls import make_spec, run
 from .compression import Compression, Compressor
 
@@ -143,9 +144,11 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     also what is of other process sets. Returns the rank that joined last. `device` is Horovod's and has no effect.
     """
     del device
+    _names.refuse_inside_programs("join")
     return _collectives.join(process_set)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every member has called it. Not inside jax.jit."""
+    _names.refuse_inside_programs("barrier")
     _collectives.barrier(process_set)

@@ -79,7 +79,7 @@ def test_optimizers(run_jax: RunFramework, ranks: int) -> None:
     ("ranks", "version"), [(1, "jax"), (2, "jax"), pytest.param(2, "jax-0.6", marks=pytest.mark.full)]
 )
 def test_plain_mistakes(run_jax: RunFramework, ranks: int, version: str) -> None:
-    """Refused with argument and value."""
+    """Refused with argument and value; barriers, join and objects in compiled functions too."""
     program, python = str(ROOT / "test/python/programs/jax_mistakes.py"), environment_python(version)
     done = run_jax("-np", str(ranks), "--oversubscribe", program=program, python=python, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr

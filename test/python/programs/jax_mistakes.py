@@ -120,5 +120,33 @@ def check_optimizers() -> None:
             hvd.DistributedOptimizer(given)
 
 
+def check_what_is_no_operation_of_a_program() -> None:
+    """JAX would do it once, when it traces, on the ranks that trace."""
+    calls: dict[str, Callable[[], Any]] = {
+        "barrier": hvd.barrier,
+        "join": hvd.join,
+        "broadcast_object": lambda: hvd.broadcast_object(1),
+        "allgather_object": lambda: hvd.allgather_object(1),
+    }
+    rows = jnp.ones((2, 2))
+    for name, call in calls.items():
+
+        def calling(x: jax.Array, call: Callable[[], Any] = call) -> jax.Array:
+            call()
+            return x.sum()
+
+        programs = (
+            *(jax.jit(calling), jax.jit(jax.grad(calling)), jax.jit(jax.vmap(calling)), jax.grad(jax.jit(calling))),
+            lambda x, f=calling: jax.lax.scan(lambda carry, row: (carry + f(row), None), 0.0, x),
+            lambda x, f=calling: jax.lax.cond(x[0, 0] > 0, f, lambda x: x.sum(), x),
+        )
+        for program in programs:
+            with raises(RuntimeError, f"{name}() was called in a function that JAX compiles", "Call it outside"):
+                program(rows)
+        # What is not compiled makes its calls whenever it is called.
+        same(jax.grad(calling)(rows), rows)
+        same(jax.vmap(calling)(rows), jnp.full(2, 2.0))
+
+
 if __name__ == "__main__":
     run(globals())
