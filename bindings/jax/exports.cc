@@ -1,4 +1,4 @@
-// What Python calls by ctypes (frameworks/jax/_native.py), and the handler that XLA calls.
+// What Python calls by ctypes (frameworks/jax/_native.py), and the handlers that XLA calls.
 #include <cstdint>
 #include <string>
 
@@ -13,8 +13,13 @@ using distrun::bridge::attachment;
 
 #define DISTRUN_JAX_EXPORT extern "C" __attribute__((visibility("default")))
 
-// XLA_FFI_Handler for the host. Asked for its metadata, it says which version it was written for.
-DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective(xla::CallFrame* frame) {
+namespace {
+
+using distrun::jax::Flight;
+
+// XLA_FFI_Handler. Asked for its metadata, it says which version it was written for, and has no traits: it must not be
+// part of what XLA records once and repeats (a command buffer, which is a CUDA graph).
+xla::Error* handle(xla::CallFrame* frame, Flight::Place place) {
   for (xla::Extension* one = frame->extension; one != nullptr; one = one->next) {
     if (one->type != xla::kMetadataExtension) continue;
     xla::Metadata* metadata = reinterpret_cast<xla::MetadataExtension*>(one)->metadata;
@@ -23,7 +28,17 @@ DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective(xla::CallFrame* frame) {
     metadata->traits = 0;
     return nullptr;
   }
-  return distrun::jax::Flight::start(*frame);
+  return Flight::start(*frame, place);
+}
+
+}  // namespace
+
+DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective(xla::CallFrame* frame) {
+  return handle(frame, Flight::Place::kHost);
+}
+
+DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective_cuda(xla::CallFrame* frame) {
+  return handle(frame, Flight::Place::kCuda);
 }
 
 // Texts stay valid until the next call on this thread. Empty: all is well.

@@ -58,6 +58,8 @@ std::int64_t run_of(const xla::CallFrame& frame) {
   return frame.api->run_id_get(&get) == nullptr ? get.run_id : 0;
 }
 
+std::string at_tensor(const std::string& name, const std::string& wrong) { return "tensor '" + name + "': " + wrong; }
+
 }  // namespace
 
 Flight::~Flight() {
@@ -75,19 +77,24 @@ Flight::Outcome Flight::guarded(const Body& body) noexcept {
   }
 }
 
-xla::Error* Flight::start(xla::CallFrame& frame) noexcept {
+xla::Error* Flight::start(xla::CallFrame& frame, Place place) noexcept {
   using Claim = Names<Flight>::Claim;
   std::unique_ptr<Flight> flight;
+  std::future<Outcome> told;
   auto claim = Claim::kMine;
   const Outcome wrong = guarded([&]() -> Outcome {
-    flight = std::make_unique<Flight>(frame.api);
+    flight = std::make_unique<Flight>(frame.api, place);
+    if (place == Place::kCuda) told = flight->outcome_.emplace().get_future();
     if (Outcome refused = flight->prepare(frame); refused.code != 0) return refused;
     const auto give_future = [&frame](Flight& later) { later.give_future(frame); };
     claim = names_in_flight().claim(flight->request_.name, flight->run_, flight, give_future);
     return claim == Claim::kTwiceInOneRun ? flight->in_flight_already() : Outcome{};
   });
   if (wrong.code != 0) return make_error(frame.api, wrong);
-  return claim == Claim::kMine ? begin(std::move(flight), frame) : nullptr;
+  if (claim == Claim::kMine) {
+    if (const auto outcome = begin(std::move(flight), frame)) return make_error(frame.api, *outcome);
+  }
+  return told.valid() ? make_error(frame.api, told.get()) : nullptr;
 }
 
 Flight::Outcome Flight::in_flight_already() const {
@@ -101,25 +108,27 @@ Flight::Outcome Flight::in_flight_already() const {
                   "program, by a function and one inside it: give each a name of its own."};
 }
 
-// The name is this flight's.
-xla::Error* Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame) {
+// The name is this flight's. None: the outcome comes later.
+std::optional<Flight::Outcome> Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame) {
   Outcome outcome;
   {
     const auto lease = bridge::attachment().lease();
     const std::vector<distrun_handle*>& handles = flight->handles_;
     outcome = flight->submit(lease);
     if (outcome.code == 0 && !flight->done()) {
-      core.distrun_wait_all(handles.data(), handles.size(), kInlineSeconds, nullptr);
+      // On a GPU there is no reason to wait on another thread than this one, unless a signal ends the wait.
+      const double seconds = flight->place_ == Place::kCuda ? -1.0 : kInlineSeconds;
+      core.distrun_wait_all(handles.data(), handles.size(), seconds, nullptr);
     }
     if (outcome.code == 0 && !flight->done()) {
       flight->give_future(frame);
       lease->watch(handles, flight.release());
-      return nullptr;
+      return std::nullopt;
     }
     if (outcome.code == 0) outcome = flight->take_results();
   }
   hand_on(flight->request_.name);
-  return make_error(flight->api_, outcome);
+  return outcome;
 }
 
 // Frees the name, and starts who has waited for it.
@@ -132,21 +141,24 @@ void Flight::hand_on(const std::string& name) {
       outcome = next->submit(lease);
       if (outcome.code == 0) return lease->watch(handles, next.release());
     }
-    next->tell(outcome);
+    next->tell(std::move(outcome));
   }
 }
 
 void Flight::complete() noexcept {
   const std::unique_ptr<Flight> own(this);
-  const Outcome outcome = take_results();
+  Outcome outcome = take_results();
   hand_on(request_.name);
-  tell(outcome);
+  tell(std::move(outcome));
 }
 
 Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
   std::string wrong = read_attributes(frame.attributes, request_);
   if (wrong.empty()) wrong = make_operations(request_, frame, names_, operations_);
   if (!wrong.empty()) return {.code = xla::kInvalidArgument, .text = wrong + "."};
+  if (place_ == Place::kCuda) {
+    if (Outcome refused = open_stream(frame); refused.code != 0) return refused;
+  }
   run_ = run_of(frame);
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     distrun_op& op = operations_[i];
@@ -154,6 +166,20 @@ Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
     op.shape = shapes_.back().data();
     const auto& buffer = *static_cast<const xla::Buffer*>(frame.results.values[i]);
     results_.push_back({.data = buffer.data, .bytes = bytes_of(buffer, op.dtype)});
+  }
+  return {};
+}
+
+Flight::Outcome Flight::open_stream(const xla::CallFrame& frame) {
+  xla::StreamGet get{.struct_size = sizeof get, .extension = nullptr, .context = frame.context, .stream = nullptr};
+  if (xla::Error* error = api_->stream_get(&get); error != nullptr) return {.code = xla::kInternal, .theirs = error};
+  if (const std::string wrong = stream_.open(get.stream); !wrong.empty()) {
+    return {.code = xla::kInternal, .text = at_tensor(names_[0], "the stream that XLA runs it on is no use: " + wrong)};
+  }
+  for (distrun_op& op : operations_) {
+    op.device_type = 1;
+    op.device_index = stream_.device();
+    op.stream = stream_.raw();
   }
   return {};
 }
@@ -173,6 +199,7 @@ Flight::Outcome Flight::submit(const std::optional<bridge::Attachment::Lease>& l
 }
 
 void Flight::give_future(xla::CallFrame& frame) {
+  if (outcome_) return;  // the handler waits for it
   xla::FutureCreate create{.struct_size = sizeof create, .extension = nullptr, .future = nullptr};
   api_->future_create(&create);
   frame.future = future_ = create.future;
@@ -213,12 +240,18 @@ Flight::Outcome Flight::take_gathered(std::size_t index, const distrun_result& r
   }
   if (!even) {
     return {.code = xla::kInvalidArgument,
-            .text = "tensor '" + names_[index] + "': the ranks sent " + rows +
-                    " rows. Inside jax.jit every rank must send as many, since XLA fixes the size of the result; call "
-                    "it outside jax.jit, or pad."};
+            .text = at_tensor(names_[index], "the ranks sent " + rows +
+                                                 " rows. Inside jax.jit every rank must send as many, since XLA fixes "
+                                                 "the size of the result; call it outside jax.jit, or pad.")};
   }
-  if (result.bytes > 0) std::memcpy(results_[index].data, result.data, result.bytes);
-  return {};
+  if (result.bytes == 0) return {};
+  if (place_ == Place::kHost) {
+    std::memcpy(results_[index].data, result.data, result.bytes);
+    return {};
+  }
+  const std::string wrong = stream_.copy(result.data, results_[index].data, result.bytes);
+  if (wrong.empty()) return {};
+  return {.code = xla::kInternal, .text = at_tensor(names_[index], "its result cannot be copied: " + wrong)};
 }
 
 Flight::Outcome Flight::outcome_of(const distrun_error& error) {
@@ -228,7 +261,7 @@ Flight::Outcome Flight::outcome_of(const distrun_error& error) {
 
 // Null for success.
 xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
-  if (outcome.code == 0) return nullptr;
+  if (outcome.code == 0 || outcome.theirs != nullptr) return outcome.theirs;
   xla::ErrorCreate create{.struct_size = sizeof create,
                           .extension = nullptr,
                           .message = outcome.fixed != nullptr ? outcome.fixed : outcome.text.c_str(),
@@ -236,7 +269,8 @@ xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
   return api->error_create(&create);
 }
 
-void Flight::tell(const Outcome& outcome) {
+void Flight::tell(Outcome outcome) {
+  if (outcome_) return outcome_->set_value(std::move(outcome));
   if (xla::Error* error = make_error(api_, outcome); error != nullptr) {
     xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};
     api_->future_set_error(&set);

@@ -4,16 +4,23 @@
 // what describes them (shapes) only until the handler has returned. A name can be in flight once, so a call whose name
 // is taken waits for the other one, as happens when a compiled function is run twice at once. In one run of one program
 // that is refused: which of the two comes first could differ between the ranks.
+//
+// On a GPU the handler is called on the thread that puts the program on XLA's stream, piece by piece. It hands that
+// stream over with the tensors (the operation starts on the device when what is on it by then is done) and returns when
+// the operation is complete, so whatever XLA puts on the stream next finds the results. No stream is made to wait for
+// the host, and nothing else on the device is waited for. docs/threads.md says why that is sound.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/bridge/core.h"
+#include "bindings/jax/cuda.h"
 #include "bindings/jax/request.h"
 #include "bindings/jax/xla_ffi.h"
 
@@ -21,10 +28,13 @@ namespace distrun::jax {
 
 class Flight final : public bridge::Flight {
  public:
-  // The handler: null, with a future in the frame unless the operation is complete; or an error.
-  static xla::Error* start(xla::CallFrame& frame) noexcept;
+  enum class Place { kHost, kCuda };
 
-  explicit Flight(const xla::Api* api) : api_(api) {}
+  // The handler: null, with a future in the frame unless the operation is complete, as it always is on a GPU; or an
+  // error.
+  static xla::Error* start(xla::CallFrame& frame, Place place) noexcept;
+
+  Flight(const xla::Api* api, Place place) : api_(api), place_(place) {}
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight() override;
@@ -35,7 +45,8 @@ class Flight final : public bridge::Flight {
   struct Outcome {
     int code = 0;  // XLA's; 0: success
     std::string text;
-    const char* fixed = nullptr;  // instead of it, where there may be no memory
+    const char* fixed = nullptr;   // instead of it, where there may be no memory
+    xla::Error* theirs = nullptr;  // instead of both: XLA's own
   };
   struct Result {
     void* data;
@@ -45,21 +56,25 @@ class Flight final : public bridge::Flight {
   // What `body`, which fails or throws before anything has been handed over, comes to.
   template <class Body>
   static Outcome guarded(const Body& body) noexcept;
-  static xla::Error* begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame);
+  static std::optional<Outcome> begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame);
   static void hand_on(const std::string& name);
   static Outcome outcome_of(const distrun_error& error);
   static xla::Error* make_error(const xla::Api* api, const Outcome& outcome);
 
   Outcome prepare(const xla::CallFrame& frame);
+  Outcome open_stream(const xla::CallFrame& frame);
   [[nodiscard]] Outcome in_flight_already() const;
   Outcome submit(const std::optional<bridge::Attachment::Lease>& lease);
   void give_future(xla::CallFrame& frame);
   [[nodiscard]] bool done() const;
   Outcome take_results() noexcept;
   [[nodiscard]] Outcome take_gathered(std::size_t index, const distrun_result& result) const;
-  void tell(const Outcome& outcome);
+  void tell(Outcome outcome);
 
   const xla::Api* api_;
+  const Place place_;
+  CudaStream stream_;                             // on a GPU
+  std::optional<std::promise<Outcome>> outcome_;  // for the handler, where it waits for it itself: on a GPU
   Request request_;
   std::int64_t run_ = 0;
   std::vector<std::string> names_;

@@ -48,6 +48,12 @@ struct FutureSetError {
   Future* future;
   Error* error;  // XLA takes it
 };
+struct StreamGet {
+  std::size_t struct_size;
+  Extension* extension;
+  Context* context;
+  void* stream;  // out: a CUstream on an NVIDIA GPU
+};
 struct RunIdGet {
   std::size_t struct_size;
   Extension* extension;
@@ -109,14 +115,17 @@ struct Api {
   ApiVersion version;
   const void* internal;
   Error* (*error_create)(ErrorCreate*);
-  void* unused_1[12];  // of errors, registration, streams, types, states, memory and threads
+  void* unused_1[3];  // of errors and registration
+  Error* (*stream_get)(StreamGet*);
+  void* unused_2[8];  // of types, states, memory and threads
   Error* (*future_create)(FutureCreate*);
   Error* (*future_set_available)(FutureSetAvailable*);
   Error* (*future_set_error)(FutureSetError*);
   Error* (*run_id_get)(RunIdGet*);
-  void* unused_2;
+  void* unused_3;
 };
-static_assert(offsetof(Api, error_create) == 48 && offsetof(Api, future_create) == 152 && sizeof(Api) == 192);
+static_assert(offsetof(Api, error_create) == 48 && offsetof(Api, stream_get) == 80);
+static_assert(offsetof(Api, future_create) == 152 && sizeof(Api) == 192);
 
 struct CallFrame {
   std::size_t struct_size;

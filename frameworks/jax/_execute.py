@@ -118,7 +118,7 @@ def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array])
     # Elementwise operations take a batch as they take any other dimension; the others run once for each example.
     elementwise = spec.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
     shapes = [jax.ShapeDtypeStruct(_shape(spec, array), array.dtype) for array in carried]
-    call = _foreign_call if _native.ready() else _callback
+    call = _foreign_call if _native.ready(spec.process_set) else _callback
     arguments = carried if turn is None else [*carried, turn]
     results = call(spec, arguments, shapes, "broadcast_all" if elementwise else "sequential")
     return [
@@ -169,7 +169,8 @@ def _foreign_call(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_m
 
 
 def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_method: str) -> Sequence[jax.Array]:
-    """Where the handler cannot be used, as on GPUs: by way of the host's memory and Python."""
+    """Where the handler cannot be used, as on GPUs whose tensors the job does not move: by way of the host's memory and
+    Python."""
     count = len(shapes)
     # As place_in_group of bindings/jax/request.cc, which says why.
     names = [spec.traced_name if count == 1 else f"{spec.traced_name}_{index + 1}of0" for index in range(count)]

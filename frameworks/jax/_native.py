@@ -1,4 +1,8 @@
-"""The handler that XLA calls in the middle of a compiled program: libdistrun_jax.so, next to libdistrun.so."""
+"""The handlers that XLA calls in the middle of a compiled program: libdistrun_jax.so, next to libdistrun.so.
+
+One for programs on CPUs and one for programs on NVIDIA's GPUs, under one name: XLA takes that of the platform for which
+it compiles.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ import pathlib
 import warnings
 
 import jax
-from distrun import _abi, _session, errors
+from distrun import _abi, _session, errors, features
 from distrun._library import library
+from distrun.process_sets import ProcessSet, registered_id
 
 TARGET = "distrun_collective"
 
@@ -76,9 +81,41 @@ def attach() -> bool:
     return True
 
 
-def ready() -> bool:
-    """True if the program that is compiled now can call the handler, which knows the memory of the host only."""
-    return attach() and jax.default_backend() == "cpu"
+def ready(process_set: ProcessSet) -> bool:
+    """True if the program that is compiled now can call a handler: on CPUs, and on NVIDIA's GPUs where the members of
+    the set move tensors on them."""
+    return attach() and (jax.default_backend() == "cpu" or gpu(process_set) >= 0)
+
+
+def gpu(process_set: ProcessSet) -> int:
+    """CUDA's number of the GPU that programs run on and that the handler takes; -1: none."""
+    if jax.default_backend() != "gpu" or not features.moves_cuda(registered_id(process_set)):
+        return -1
+    if not _registered_for_cuda():
+        return -1
+    number: int = jax.local_devices(backend="cuda")[0].local_hardware_id
+    return number
+
+
+@functools.cache
+def _registered_for_cuda() -> bool:
+    """Registers the handler for GPUs, once; False where they are not NVIDIA's or, after a warning, where this JAX
+    cannot take it."""
+    try:
+        jax.local_devices(backend="cuda")
+    except RuntimeError:
+        return False
+    try:
+        capsule = jax.ffi.pycapsule(_load().distrun_jax_collective_cuda)
+        jax.ffi.register_ffi_target(TARGET, capsule, platform="CUDA")
+    except Exception as reason:  # whatever a JAX that nobody has seen yet raises
+        warnings.warn(
+            f"JAX {jax.__version__} does not take distrun's native handler for GPUs ({reason}); operations inside "
+            "jax.jit go through Python callbacks and the host's memory, which is slower.",
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def error_of(failure: BaseException) -> errors.DistrunError | None:

@@ -19,7 +19,7 @@ from distrun._abi import Kind
 from distrun._collectives import reduction, split_rows
 from distrun.process_sets import ProcessSet, global_process_set
 
-from . import _names
+from . import _names, _native
 from ._calls import make_spec, run
 from .compression import Compression, Compressor
 
@@ -145,7 +145,7 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     """
     del device
     _names.refuse_inside_programs("join")
-    return _collectives.join(process_set)
+    return _collectives.join(process_set, _native.gpu(process_set))
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

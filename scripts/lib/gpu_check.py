@@ -3,10 +3,11 @@
     scripts/gpu_check WHEEL [--python PYTHON] [--nccl-tests FOLDER] [--np N]
 
 PYTHON is one that has torch for CUDA, numpy, pytest and hypothesis; the wheel is unpacked beside it and nothing is
-installed into it. FOLDER holds NVIDIA's nccl-tests: built ones (build/all_reduce_perf), or sources, which are built
-with `make` where nvcc and NCCL's headers are found. Where mpirun belongs to a GPU-aware Open MPI the device tests run
-by it too (--backend cuda:mpi); else a line says why they do not. Exit codes: 0 all passed; 1 something failed; 2 wrong
-usage; 77 no GPU or no torch for it here (nothing was tested).
+installed into it. Where it has JAX for CUDA too, compiled programs of JAX are among the tests. FOLDER holds NVIDIA's
+nccl-tests: built ones (build/all_reduce_perf), or sources, which are built with `make` where nvcc and NCCL's headers
+are found. Where mpirun belongs to a GPU-aware Open MPI the device tests run by it too (--backend cuda:mpi); else a line
+says why they do not. Exit codes: 0 all passed; 1 something failed; 2 wrong usage; 77 no GPU or no torch for it here
+(nothing was tested).
 """
 
 from __future__ import annotations

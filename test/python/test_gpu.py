@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -53,6 +55,23 @@ def test_operations_between_ranks(run_ranks: RunRanks) -> None:
     if ranks() == 1:
         pytest.skip("one GPU, and ranks can share it from NCCL 2.30 on")
     text = run_ranks(ranks(), "gpu_ops.py", timeout=OPERATIONS_SECONDS).stdout
+    assert text.count("all checks passed") == ranks()
+
+
+def why_not_jax() -> str:
+    """What keeps JAX from a GPU here; empty if nothing does."""
+    program = "import jax; jax.devices('cuda')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    lines = done.stderr.strip().splitlines() or ["no reason was given"]
+    return "" if done.returncode == 0 else f"needs a JAX for CUDA in this Python: {lines[-1]}"
+
+
+@pytest.mark.timeout(OPERATIONS_SECONDS + 180)
+def test_compiled_programs_of_jax(run_ranks: RunRanks, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := why_not_jax():
+        pytest.skip(why)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # ranks may share a GPU
+    text = run_ranks(ranks(), "jax_gpu_ops.py", timeout=OPERATIONS_SECONDS).stdout
     assert text.count("all checks passed") == ranks()
 
 

@@ -103,6 +103,13 @@ def tcp_enabled() -> bool:
     return _enabled("tcp")
 
 
+def moves_cuda(process_set: int) -> bool:
+    """Whether the members of the set move tensors on CUDA devices where they lie, by whichever backend. They know it
+    alike: all of them must be able to."""
+    _session.world()
+    return re.search(rf"^process set {process_set}: cuda: ", _session.query("why"), re.MULTILINE) is not None
+
+
 def mpi_threads_supported() -> bool:
     """Whether MPI may be called from several threads of this process: it has been initialised so by the program (as by
     mpi4py), or is the backend, which is used only with such an MPI. Where MPI has started the job and nobody has

@@ -102,6 +102,18 @@ def test_several_devices_of_a_rank(run_jax: RunFramework) -> None:
     assert "all checks passed" in done.stdout
 
 
+@pytest.mark.parametrize("version", ["jax", pytest.param("jax-0.6", marks=pytest.mark.full)])
+def test_the_way_of_programs_on_gpus(run_jax: RunFramework, version: str) -> None:
+    """By the native handler where the job moves CUDA tensors, else by way of the host."""
+    plugin = ROOT / "build/dev/test/backend/plugins/fake/libdistrun_backend_nccl.so"
+    if not plugin.exists():
+        pytest.skip("the plug-in nccl above a fake of CUDA is not built: scripts/test does that")
+    program, python = str(ROOT / "test/python/programs/jax_fake_gpu.py"), environment_python(version)
+    done = run_jax("-np", "1", program=program, python=python, env={"DISTRUN_PLUGINS": str(plugin)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all checks passed" in done.stdout
+
+
 @pytest.mark.full
 @pytest.mark.timeout(TWO_JOBS)
 def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> None:

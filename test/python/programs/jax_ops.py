@@ -569,7 +569,7 @@ def check_by_callbacks() -> None:
     """The way that is taken where the native handler cannot be, as on a GPU."""
     from distrun.jax import _native
 
-    ready, _native.ready = _native.ready, lambda: False
+    ready, _native.ready = _native.ready, lambda _: False
     try:
         x = of(hvd.rank(), (3,))
         same(

@@ -94,8 +94,8 @@ bool two_calls_with(long allocations, bool complete_at_once) {
   Call second;
   fake_core.complete = complete_at_once;
   allocations_left = allocations;
-  const bool first_failed = Flight::start(first.frame) != nullptr;
-  const bool second_failed = Flight::start(second.frame) != nullptr;
+  const bool first_failed = Flight::start(first.frame, Flight::Place::kHost) != nullptr;
+  const bool second_failed = Flight::start(second.frame, Flight::Place::kHost) != nullptr;
   fake_core.complete = true;
   test::complete_watched();
   allocations_left = -1;
