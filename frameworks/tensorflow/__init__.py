@@ -10,7 +10,7 @@ from distrun import basics
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
 
-from . import _gradients, _native
+from . import _gradients, _native, _rows
 from ._native import distrun_error
 from ._start import init, no_autograph
 from .compression import Compression
@@ -81,6 +81,7 @@ __all__ = [
 
 _native.extend()
 _gradients.register()
+_rows.register()
 no_autograph()
 
 # Horovod's name of the module that has the operations.

@@ -127,7 +127,9 @@ def run(what: Call, *inputs: Any) -> list[Any]:
         return outcome if what.kind in _LISTS else _flat(outcome)
     graph = tf.compat.v1.get_default_graph()
     _warn_of_overlap(graph, what.kind)
-    what = what._replace(names=_names.once(what.kind, what.process_set, what.names, graph))
+    # The gradient of an eager operation that had no name, in a graph: in a Jacobian.
+    names = what.names or (_names.place(what.kind, what.process_set, graph),)
+    what = what._replace(names=_names.once(what.kind, what.process_set, names, graph))
     if native is None:
         return _fallback.run(what, *inputs)
     name = f"distrun_{what.kind.name.lower()}"

@@ -6,7 +6,8 @@ A graph runs each of them as one node that holds a thread of TensorFlow's and ta
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,20 +94,28 @@ def _in_graph(what: Call, arrays: Sequence[Any]) -> list[Any]:
         raise
 
 
+def _python_op(what: Call, function: Callable[..., Any], tensors: list[Any], types: list[Any]) -> list[Any]:
+    from . import _rows
+
+    outputs = list(tf.numpy_function(function, tensors, types))
+    outputs[0].op.pfor_converter = functools.partial(_rows.convert, what)  # where vectorized_map looks first
+    return outputs
+
+
 def _forward(what: Call, tensors: list[Any]) -> list[Any]:
     extra = [tf.int32] if what.kind in (Kind.ALLGATHER, Kind.ALLTOALL) else []
     kept = tensors[:1] if what.kind == Kind.ALLTOALL else tensors
     types = [tensor.dtype for tensor in kept] + extra
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(array) for array in _arrays(what, [np.asarray(one.numpy()) for one in tensors])]
-    outputs = tf.numpy_function(lambda *arrays: _in_graph(what, arrays), tensors, types)
+    outputs = _python_op(what, lambda *arrays: _in_graph(what, arrays), tensors, types)
     for output, tensor in zip(outputs, kept, strict=False):
         same = what.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
         if same:
             output.set_shape(tensor.shape)
         elif tensor.shape.rank:
             output.set_shape([None, *tensor.shape[1:]])
-    return list(outputs)
+    return outputs
 
 
 def _without_tensors(what: Call) -> list[Any]:
@@ -116,4 +125,6 @@ def _without_tensors(what: Call) -> list[Any]:
         _collectives.barrier(_set_of(what))
         return np.int32(0)
 
-    return [tf.numpy_function(work, [], tf.int32)]
+    if tf.executing_eagerly():
+        return [tf.convert_to_tensor(work())]
+    return _python_op(what, work, [], [tf.int32])

@@ -99,7 +99,8 @@ def _attribute(op: Any, name: str) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _call_of(kind: Kind, op: Any) -> Call:
+def call_of(kind: Kind, op: Any) -> Call:
+    """What a native op was made for."""
     name = _attribute(op, "tensor_name")
     what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
     what = what._replace(grouped=bool(_attribute(op, "grouped")))
@@ -111,23 +112,23 @@ def _call_of(kind: Kind, op: Any) -> Call:
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:
-    return allreduce(_call_of(Kind.ALLREDUCE, op), gradients)
+    return allreduce(call_of(Kind.ALLREDUCE, op), gradients)
 
 
 def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
-    return allgather(_call_of(Kind.ALLGATHER, op), gradients[:-1], op.outputs[-1])
+    return allgather(call_of(Kind.ALLGATHER, op), gradients[:-1], op.outputs[-1])
 
 
 def _of_broadcast(op: Any, *gradients: Any) -> list[Any]:
-    return broadcast(_call_of(Kind.BROADCAST, op), gradients)
+    return broadcast(call_of(Kind.BROADCAST, op), gradients)
 
 
 def _of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
-    return [alltoall(_call_of(Kind.ALLTOALL, op), gradient, op.outputs[1], tf.shape(op.inputs[0])[0]), None]
+    return [alltoall(call_of(Kind.ALLTOALL, op), gradient, op.outputs[1], tf.shape(op.inputs[0])[0]), None]
 
 
 def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
-    return reducescatter(_call_of(Kind.REDUCESCATTER, op), gradients)
+    return reducescatter(call_of(Kind.REDUCESCATTER, op), gradients)
 
 
 def register() -> None:

@@ -34,9 +34,17 @@ def test_operations_where_the_library_does_not_fit(run_framework: RunFramework) 
     assert_passed(run_framework("-np", "3", "--oversubscribe", program="tf_ops.py", words=("slower",)), 3)
 
 
+@pytest.mark.parametrize(("ranks", "words"), [(1, ()), (2, ()), (3, ()), (2, ("slower",))])
+def test_vectorized_map_and_jacobians(
+    run_framework: RunFramework, ranks: int, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    given = (str(tmp_path / "timeline.json"), *words)
+    assert_passed(run_framework("-np", str(ranks), "--oversubscribe", program="tf_rows.py", words=given), ranks)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("version", ["2.15", "2.18", "2.20"])
-def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str) -> None:
+def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str, tmp_path: Path) -> None:
     """The newest TensorFlow's is the one that is hashed here: there is no other."""
     python = str(environment_python(f"tensorflow-{version}"))
     done = run_framework("-np", "2", program="tf_ops.py", python=python)
@@ -44,6 +52,8 @@ def test_the_same_native_file_with_other_versions(run_framework: RunFramework, v
     file = library_file().resolve().with_name("libdistrun_tensorflow.so")
     found = re.findall(r"TensorFlow (\d+\.\d+)\.\d+ uses (\w+)", done.stdout)
     assert found == [(version, hashlib.sha256(file.read_bytes()).hexdigest())] * 2, done.stdout
+    rows = run_framework("-np", "2", program="tf_rows.py", words=(str(tmp_path / "timeline.json"),), python=python)
+    assert_passed(rows, 2)
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ from tf_every_operation import check_operations, equal, every_operation, raises
 
 import distrun.tensorflow as hvd
 
+tf.get_logger().setLevel("CRITICAL")  # TensorFlow logs what is refused in vectorized_map as an error with its traces
 tf1 = tf.compat.v1
 tf1.disable_eager_execution()
 hvd.init()
@@ -100,6 +101,23 @@ def loops() -> None:
         assert sum("parallel_iterations=1" in str(one.message) for one in caught) == 2
         equal(session.run(of_each_other), SIZE**5)
     tf1.enable_control_flow_v2()
+
+
+def rows() -> None:
+    """As tf_rows.py has it: a graph's vectorized_map and its Jacobian."""
+    from tensorflow.python.ops.parallel_for.gradients import jacobian
+
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [3, 2])
+        summed = tf.vectorized_map(lambda row: hvd.allreduce(row, op=hvd.Sum, name="row"), x)
+        start = tf1.placeholder(tf.float32, [2])
+        of_sum = jacobian(hvd.allreduce(start * start, op=hvd.Sum), start)
+        for step in range(2):
+            feed = {x: np.arange(6.0).reshape(3, 2) * (RANK + 1 + step), start: [1.0, 2.0]}
+            found = session.run([summed, of_sum], feed)
+            equal(found[0], np.arange(6.0).reshape(3, 2) * (MEAN + step) * SIZE)
+            equal(found[1], np.diag([2.0, 4.0]) * SIZE)
+        raises(NotImplementedError, "once for all rows", tf.vectorized_map, hvd.allgather, x)
 
 
 def hook_and_optimizer(wrap, gradient: float) -> None:  # type: ignore[no-untyped-def]
@@ -270,6 +288,7 @@ the_other_operations()
 gradients()
 uneven_batches_and_join()
 loops()
+rows()
 hook_and_optimizer(hvd.DistributedOptimizer, MEAN)
 hook_and_optimizer(lambda optimizer: hvd.DistributedOptimizer(optimizer, sparse_as_dense=True), MEAN)
 local_aggregation(average=False)
