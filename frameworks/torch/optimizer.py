@@ -286,9 +286,7 @@ def DistributedOptimizer(
         raise ValueError("the optimizer is distributed already.")
     active = has_peers(process_set)
     reduce = _collectives.reduce_op(op)
-    gradient_predivide_factor = _arguments.number("gradient_predivide_factor", gradient_predivide_factor)
-    if gradient_predivide_factor == 0.0:
-        raise ValueError("gradient_predivide_factor divides the gradients, so it is not 0.")
+    gradient_predivide_factor = _arguments.predivide(gradient_predivide_factor)
     if gradient_predivide_factor != 1.0 and reduce != ReduceOp.AVERAGE:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:

@@ -94,7 +94,9 @@ def test_a_factor_in_a_compiled_program(world: None) -> None:
     assert scaled(torch.ones(2), 2).tolist() == [2, 2]
 
 
-@pytest.mark.parametrize(("value", "kind"), [*WRONG_NUMBERS, (0, ValueError), (0.0, ValueError)])
+@pytest.mark.parametrize(
+    ("value", "kind"), [*WRONG_NUMBERS, *((value, ValueError) for value in (0, 0.0, float("nan"), float("inf")))]
+)
 def test_a_predivide_factor_of_a_wrong_type(world: None, value: Any, kind: type[Exception]) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     with pytest.raises(kind, match=r"^gradient_predivide_factor"):
@@ -110,6 +112,8 @@ def test_a_predivide_factor_of_a_wrong_type(world: None, value: Any, kind: type[
         (hvd.Sum, TypeError, "name is a str.*, not <ReduceOp"),
         ("a\0b", ValueError, r"name has no NUL, unlike 'a\\x00b'"),
         ("\udc80", ValueError, r"name is text that UTF-8 has, unlike '\\udc80'"),
+        ("a\nb", ValueError, r"name is one line of text, unlike 'a\\nb'"),
+        ("a\r", ValueError, r"name is one line of text, unlike 'a\\r'"),
     ],
 )
 def test_names_of_a_wrong_type(world: None, front: Any, name: Any, kind: type[Exception], text: str) -> None:
@@ -140,6 +144,21 @@ def test_names_of_a_wrong_type(world: None, front: Any, name: Any, kind: type[Ex
 def test_roots_of_objects(world: None, front: Any, root: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"^root_rank is a rank of the job, .*, not "):
         front.broadcast_object({}, root)
+
+
+@FRONTS
+@pytest.mark.parametrize("root", ["0", 0.0, None, [0]])
+def test_roots_of_a_wrong_type(world: None, front: Any, root: Any) -> None:
+    one = ones(front)
+    for call in (
+        lambda: front.broadcast(one, root),
+        lambda: front.broadcast_(one, root),
+        lambda: front.broadcast_object(1, root),
+        lambda: front.broadcast_parameters({"one": one}, root),
+    ):
+        with pytest.raises(TypeError, match=r"^root_rank is a rank of the job, .* not "):
+            call()
+    assert front.broadcast(one, np.int64(0)).tolist() == [1, 1]
 
 
 def test_a_name_of_a_wrong_type_in_a_compiled_program(world: None) -> None:

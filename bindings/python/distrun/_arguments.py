@@ -36,20 +36,24 @@ def seconds(argument: str, given: object) -> float | None:
     return limit
 
 
-def name(given: object) -> str | None:
+def name(given: object, argument: str = "name") -> str | None:
     """An operation's name as a caller gives it; None: it gets one. What he passes in its place by mistake, a count or a
     root, would name it without a word."""
     if given is None:
         return None
     if not isinstance(given, str):
-        raise TypeError(f"name is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it.")
+        raise TypeError(
+            f"{argument} is a str, the same one on all ranks, or None, not {_shown(given)}; pass str() of it."
+        )
     if "\0" in given:  # C would take what comes before it
-        raise ValueError(f"name has no NUL, unlike {_shown(given)}.")
+        raise ValueError(f"{argument} has no NUL, unlike {_shown(given)}.")
+    if "\n" in given or "\r" in given:  # reports name operations in the middle of a line
+        raise ValueError(f"{argument} is one line of text, unlike {_shown(given)}.")
     if not given.isascii():
         try:
             given.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"name is text that UTF-8 has, unlike {_shown(given)}.") from None
+            raise ValueError(f"{argument} is text that UTF-8 has, unlike {_shown(given)}.") from None
     return given
 
 
@@ -63,6 +67,25 @@ def root_rank(given: object) -> int:
     if not -1 << 31 <= rank < 1 << 31:
         raise ValueError(f"root_rank is a rank of the job, from 0 to its size - 1, not {_shown(given)}.")
     return rank
+
+
+def count(argument: str, given: object, least: int = 0) -> int:
+    """A whole number of Python or NumPy that is not below `least`."""
+    try:
+        found = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{argument} is a whole number, not {_shown(given)}.") from None
+    if found < least:
+        raise ValueError(f"{argument} is at least {least}, not {_shown(given)}.")
+    return found
+
+
+def predivide(given: object) -> float:
+    """The gradient_predivide_factor of optimizers."""
+    factor = number("gradient_predivide_factor", given)
+    if factor == 0.0 or not math.isfinite(factor):
+        raise ValueError(f"gradient_predivide_factor divides the gradients, so it is not {factor:g}.")
+    return factor
 
 
 def settings(given: object) -> list[bytes]:

@@ -80,8 +80,9 @@ def fill(struct: _abi.OpStruct, op: Op) -> object:
     """Writes `op` into the C struct. Gives what the struct points to: whoever uses it after this call keeps that too,
     or the memory goes when other shapes have come."""
     # ctypes and C would take another one: the lowest 32 bits, and what comes before the NUL.
-    if not -1 << 31 <= op.root < 1 << 31:
-        raise ValueError(f"the root of '{op.name}' is a rank of the job, not {op.root}.")
+    root = op.root if type(op.root) is int else _arguments.root_rank(op.root)
+    if not -1 << 31 <= root < 1 << 31:
+        raise ValueError(f"the root of '{op.name}' is a rank of the job, not {root}.")
     if "\0" in op.name:
         raise ValueError(f"the name of an operation has no NUL, unlike {op.name!r}.")
     shape, struct.shape = _shape_array(op.shape)
@@ -94,7 +95,7 @@ def fill(struct: _abi.OpStruct, op: Op) -> object:
     struct.device_type = op.device_type
     struct.device_index = op.device_index
     struct.ndim = len(op.shape)
-    struct.root = op.root
+    struct.root = root
     struct.input = op.input
     struct.output = op.output
     struct.prescale = op.prescale
