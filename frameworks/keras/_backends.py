@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from distrun._abi import Kind, ReduceOp
@@ -29,6 +29,10 @@ class Reduction:
     scale_local: bool = True
     # Variables that are this rank's own business, by id(), which is theirs while they are held.
     local: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+    def keep_local(self, variable: Any) -> None:
+        """The gradient of `variable` is this rank's own business."""
+        self.local[id(variable)] = checked_variable("register_local_var", variable)
 
     def active(self) -> bool:
         """True where there is somebody to reduce with."""
@@ -77,6 +81,26 @@ class Reduction:
     @property
     def _largest(self) -> Reduction:
         return dataclasses.replace(self, op=ReduceOp.MAX, prescale=1.0, postscale=1.0, compression="none")
+
+
+def checked_variables(argument: str, given: Any) -> list[Any]:
+    """`given` as a list, if it is one of variables; a variable by itself would give its rows."""
+    if not isinstance(given, Iterable) or hasattr(given, "assign"):
+        raise TypeError(
+            f"{argument} is a list of Keras variables, such as model.weights, not {given!r:.60} of type "
+            f"{type(given).__name__}."
+        )
+    return [checked_variable(argument, one) for one in given]
+
+
+def checked_variable(argument: str, given: Any) -> Any:
+    """`given`, if it is a variable of Keras or TensorFlow."""
+    if not hasattr(given, "assign"):
+        raise TypeError(
+            f"{argument} takes Keras variables, such as those of model.weights, not {given!r:.60} of type "
+            f"{type(given).__name__}."
+        )
+    return given
 
 
 def path_of(variable: Any, shortened: Callable[[str], str] = layer_path) -> str:

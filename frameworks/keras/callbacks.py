@@ -5,6 +5,8 @@ Give them on every rank, in the same order.
 
 from __future__ import annotations
 
+import inspect
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +14,17 @@ from typing import Any
 import numpy as np
 
 import distrun.numpy as arrays
-from distrun import basics
-from distrun._abi import ReduceOp
+from distrun import _arguments, basics
+from distrun._abi import Kind, ReduceOp
+from distrun._collectives import batch_call
 from distrun._objects import allgather_object
+from distrun.numpy._adapter import collective
+from distrun.process_sets import global_process_set
 
+from ._backends import checked_variable, checked_variables
 from ._keras import keras
 from .functions import as_array, broadcast_model, has_its_variables
+from .optimizer import SCALING
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -31,13 +38,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
-        self.root_rank, self.device = root_rank, device
-        self._local = {id(one): one for one in local_variables or ()}  # an id is theirs while they are held
+        self.root_rank, self.device = _arguments.root_rank(root_rank), device
+        local = [] if local_variables is None else checked_variables("local_variables", local_variables)
+        self._local = {id(one): one for one in local}  # an id is theirs while they are held
         self.broadcast_done = False
 
     def register_local_var(self, variable: Any) -> None:
         """Leaves `variable` alone."""
-        self._local[id(variable)] = variable
+        self._local[id(variable)] = checked_variable("register_local_var", variable)
 
     @property
     def async_safe(self) -> bool:
@@ -52,7 +60,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             return
         # One rank may have built its model to load weights, and the others not: all broadcast at one time.
         own = np.array([has_its_variables(self.model)], np.uint8)
-        if arrays.allreduce(own, name="keras.built", op=ReduceOp.MIN)[0]:
+        if arrays.allreduce(own, name="BroadcastGlobalVariablesCallback", op=ReduceOp.MIN)[0]:
             self._broadcast()
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -82,15 +90,14 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             logs = {}
         values = {name: _numbers(logs[name]) for name in sorted(logs)}
         shapes = {name: None if value is None else list(value.shape) for name, value in values.items()}
-        told = allgather_object((basics.rank(), epoch, shapes))  # not by ranks that have joined
+        # Not by ranks that have joined. Under one name for every epoch: ranks in different ones meet, and are told.
+        told = allgather_object((basics.rank(), epoch, shapes), "MetricAverageCallback")
         _refuse_other_epochs({rank: its for rank, its, _ in told})
         averaged = _averaged({rank: its for rank, _, its in told})
-        if averaged:
-            flat = np.concatenate([values[name].ravel() for name in averaged])
-            averages = iter(arrays.allreduce(flat, name=f"metrics.{epoch}", op=ReduceOp.SUM) / len(told))
-            for name in averaged:
-                own = np.fromiter(averages, np.float64, values[name].size).reshape(values[name].shape)
-                logs[name] = own if own.ndim else float(own)
+        what = batch_call(Kind.ALLREDUCE, [f"MetricAverageCallback.{name}" for name in averaged], global_process_set)
+        sums = collective.same_size([values[name] for name in averaged], what, in_place=False).wait()
+        for name, one in zip(averaged, sums, strict=True):
+            logs[name] = one / len(told) if one.ndim else float(one) / len(told)
 
 
 def _refuse_other_epochs(everybodys: dict[int, Any]) -> None:
@@ -165,6 +172,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             )
         if multiplier is None:
             raise ValueError(f"{type(self).__name__} needs multiplier=, a number or a function of the epoch.")
+        _check_multiplier(multiplier)
+        given = {"start_epoch": start_epoch, "end_epoch": end_epoch, "steps_per_epoch": steps_per_epoch}
+        for argument, value in given.items():
+            if value is not None:
+                _arguments.number(argument, value)
         self.initial_lr = initial_lr
         self.start_epoch, self.end_epoch = start_epoch, end_epoch
         self.staircase = staircase if callable(multiplier) else True
@@ -174,6 +186,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Looks for what would fail in the middle of training."""
+        adjust = getattr(self._adjust_learning_rate, "__func__", None)
+        if adjust is LearningRateScheduleCallback._adjust_learning_rate:
+            self._refuse_schedule()
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
@@ -203,12 +218,37 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def _adjust_learning_rate(self, epoch: float) -> None:
         # Horovod's name, which programs override.
-        try:
-            self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
-        except TypeError as error:
+        self._refuse_schedule()
+        factor = _arguments.number(f"what multiplier gives for epoch {epoch:g}", self.multiplier(epoch))
+        self.model.optimizer.learning_rate = _arguments.number("initial_lr", self.initial_lr) * factor
+
+    def _refuse_schedule(self) -> None:
+        optimizer = self.model.optimizer
+        inner = optimizer.inner_optimizer if isinstance(optimizer, SCALING) else optimizer
+        rate = getattr(inner, "_learning_rate", None)
+        if callable(rate):
             raise TypeError(
-                f"{type(self).__name__} needs an optimizer with a number as learning rate, not a schedule ({error})."
-            ) from None
+                f"{type(self).__name__} needs an optimizer with a number as learning rate, not a schedule or function, "
+                f"which {rate!r:.60} is: give it the number that initial_lr is, or leave out the callback."
+            )
+
+
+def _check_multiplier(multiplier: Any) -> None:
+    """What is no number of Python's, and cannot be called with an epoch, would be told in the first batch."""
+    if not callable(multiplier):
+        _arguments.number("multiplier", multiplier)
+        return
+    try:  # by what is called, not by what a decorator has around: that may pass more than it is given
+        signature = inspect.signature(multiplier, follow_wrapped=False)
+    except (TypeError, ValueError):  # of C code, which does not tell
+        return
+    try:
+        signature.bind(0.0)
+    except TypeError as error:
+        raise TypeError(
+            f"multiplier is a number or a function of the epoch, not {multiplier!r:.60}, which cannot be called with "
+            f"one argument: {error}."
+        ) from None
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -222,6 +262,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
+        epochs = _arguments.number("warmup_epochs", warmup_epochs)
+        if not math.isfinite(epochs) or epochs < 0:
+            raise ValueError(f"warmup_epochs is a number of epochs, 0 for none, not {epochs:g}.")
+
         def multiplier(epoch: float) -> float:
             # At the end of an epoch's last batch the epoch is full.
             epoch += 1.0 / (self.steps_per_epoch or 1)

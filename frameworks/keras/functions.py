@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 import distrun.numpy as arrays
-from distrun import basics
+from distrun import _arguments, basics
 from distrun._abi import Kind
 from distrun._collectives import batch_call
 from distrun._objects import allgather_object
@@ -18,7 +18,7 @@ from distrun._parameters import slot_path
 from distrun.numpy._adapter import collective
 from distrun.process_sets import ProcessSet, global_process_set
 
-from ._backends import path_of
+from ._backends import checked_variables, path_of
 from ._keras import LEGACY, keras
 from .optimizer import (
     Compression,
@@ -80,11 +80,13 @@ def reducescatter(
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int = 0) -> None:
     """Overwrites Keras variables with those of rank `root_rank`, all in one batch."""
-    _broadcast([(one, path_of(one, slot_path)) for one in variables], root_rank)
+    given = checked_variables("broadcast_variables", variables)
+    _broadcast([(one, path_of(one, slot_path)) for one in given], root_rank)
 
 
 def _broadcast(given: Sequence[tuple[Any, str]], root_rank: int) -> None:
     """Of variables, each with its path."""
+    root_rank = _arguments.root_rank(root_rank)
     contents = [np.array(as_array(variable)) for variable, _ in given]
     # Counters of random numbers are unsigned, which does not travel as such.
     views = [one.view(f"int{one.itemsize * 8}") if one.dtype.kind == "u" else one for one in contents]
@@ -123,6 +125,11 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
 
     local: ids (of id()) of variables that each rank keeps.
     """
+    if not hasattr(model, "weights"):
+        raise TypeError(
+            f"broadcast_model takes a Keras model, not one of type {type(model).__name__}; for variables by themselves "
+            "use broadcast_variables."
+        )
     if not has_its_variables(model):
         raise ValueError(
             "the model has no weights yet: give it an input shape (keras.Input), build it, or call it on a batch "
@@ -150,7 +157,7 @@ def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:
     found = distributed_optimizers(model)
     others = {path: one for path, one in found.items() if one is not optimizer and with_all_ranks(one)}
     # A rank that has none takes part: it may be the only one.
-    everybodys = allgather_object({path: len(one.variables) for path, one in others.items()})
+    everybodys = allgather_object({path: len(one.variables) for path, one in others.items()}, "broadcast_model")
     first = everybodys[0]
     for rank, its in enumerate(everybodys):
         if its != first:
@@ -176,11 +183,12 @@ def load_model(
     custom_optimizers: optimizer classes of your own that the file names. legacy_opts is Horovod's and has no effect.
     """
     del legacy_opts
-    known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})
+    compression = compression_name(compression)
+    known = _known(custom_optimizers, custom_objects)
     if LEGACY or keras.config.backend() == "tensorflow":
         importlib.import_module("distrun.tensorflow._sync_batch_norm")  # which tells Keras of its class
     model = keras.saving.load_model(filepath, custom_objects=known)
-    old = model.optimizer
+    old = getattr(model, "optimizer", None)  # Keras 3 has none before compile()
     if old is None or is_distributed(old):
         return model
     with keras.saving.custom_object_scope(known):
@@ -193,6 +201,15 @@ def load_model(
                 old = _built_from_h5(old, model.trainable_variables, filepath)
             model.optimizer = DistributedOptimizer(old, compression=compression)
     return model
+
+
+def _known(optimizers: Any, objects: Any) -> dict[str, Any]:
+    if objects is not None and not isinstance(objects, Mapping):
+        raise TypeError(f"custom_objects is a dict of names and classes or functions, not {objects!r:.60}.")
+    try:
+        return {one.__name__: one for one in optimizers or ()} | dict(objects or {})
+    except (TypeError, AttributeError):
+        raise TypeError(f"custom_optimizers is a list of optimizers' classes, not {optimizers!r:.60}.") from None
 
 
 def _built_from_h5(optimizer: Any, variables: Sequence[Any], filepath: Any) -> Any:

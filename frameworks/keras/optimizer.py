@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from distrun import _arguments
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
 from distrun._parameters import local_variables
-from distrun.process_sets import ProcessSet, global_process_set
+from distrun.process_sets import ProcessSet, checked, global_process_set
 
-from ._backends import Reduction
+from ._backends import Reduction, checked_variables
 from ._keras import LEGACY, keras
 
 MULTI: Any = () if LEGACY else getattr(keras.optimizers, "MultiOptimizer", ())  # of Keras 3.15 and newer
@@ -56,37 +57,61 @@ def DistributedOptimizer(  # Horovod's name
     average (average_aggregated_gradients). All gradients travel in one operation, so groups change nothing;
     device_dense and device_sparse are Horovod's and have no effect.
     """
-    del device_dense, device_sparse, num_groups, groups
+    del device_dense, device_sparse
     _refuse_sessions()
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        module = type(optimizer).__module__
-        cure = "for those of TensorFlow itself use distrun.tensorflow"
-        if not LEGACY and module.split(".")[0] == "tf_keras":
-            cure = "for those of tf_keras set TF_USE_LEGACY_KERAS=1 before TensorFlow and distrun.keras are imported"
-        raise ValueError(
-            f"{module}.{type(optimizer).__name__} is no optimizer of "
-            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; {cure}."
-        )
-    if is_distributed(optimizer):
-        raise ValueError("this optimizer is distributed already.")
+    _refuse_other_than_optimizers(optimizer)
+    _check_groups(num_groups, groups)
+    passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     reduction = _reduction(op, gradient_predivide_factor)
     reduction.compression = compression_name(compression)
     reduction.sparse_as_dense = sparse_as_dense
-    reduction.process_set = process_set
+    reduction.process_set = checked(process_set)
     reduction.scale_local = scale_local_gradients
     config = config_of(optimizer)
-    if name is not None:
+    if _arguments.name(name) is not None:
         config["name"] = name
-    if backward_passes_per_step != 1:
-        _accumulate(config, backward_passes_per_step)
+    if passes != 1:
+        _accumulate(config, passes)
         if not average_aggregated_gradients:
-            reduction.postscale *= backward_passes_per_step
+            reduction.postscale *= passes
     if LEGACY:
         return _legacy(optimizer, config, reduction)
     scales = isinstance(optimizer, SCALING)
     if scales or keras.config.dtype_policy().name != "mixed_float16":
         return _of_class(type(optimizer), config, reduction, optimizer)
     return _with_scaled_loss(optimizer, config, reduction)
+
+
+def _refuse_other_than_optimizers(given: Any) -> None:
+    if not isinstance(given, keras.optimizers.Optimizer):
+        module, what = type(given).__module__, f"{type(given).__module__}.{type(given).__name__}"
+        cure = "for those of TensorFlow itself use distrun.tensorflow"
+        if isinstance(given, str | type):
+            what, made = repr(given), "keras.optimizers.get(name)" if isinstance(given, str) else given.__name__ + "()"
+            cure = f"make one of it: {made}"
+        elif not LEGACY and module.split(".")[0] == "tf_keras":
+            cure = "for those of tf_keras set TF_USE_LEGACY_KERAS=1 before TensorFlow and distrun.keras are imported"
+        raise ValueError(
+            f"{what} is no optimizer of "
+            f"{'tf_keras (tf_keras.optimizers without .legacy)' if LEGACY else 'Keras 3 (keras.optimizers)'}; {cure}."
+        )
+    if is_distributed(given):
+        raise ValueError("this optimizer is distributed already.")
+
+
+def _check_groups(number: Any, groups: Any) -> None:
+    """That they may be what they are: they have no effect, and a value that was meant for its neighbour would pass."""
+    _arguments.count("num_groups", number)
+    if isinstance(groups, list | tuple):
+        for index, group in enumerate(groups):
+            checked_variables(f"groups[{index}]", group)
+    elif groups is not None:
+        try:
+            _arguments.count("groups", groups)
+        except TypeError:
+            raise TypeError(
+                f"groups is a number of groups or a list of lists of Keras variables, not {groups!r:.60}."
+            ) from None
 
 
 def _refuse_sessions() -> None:
@@ -247,7 +272,7 @@ def compression_name(given: Any) -> str:
 
 
 def _reduction(op: int | None, predivide: float) -> Reduction:
-    reduce = reduce_op(op)
+    reduce, predivide = reduce_op(op), _arguments.predivide(predivide)
     if reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
         raise ValueError("op is hvd.Average or hvd.Sum: gradients are nothing to take the minimum of.")
     if predivide != 1.0 and reduce != ReduceOp.AVERAGE:
@@ -263,8 +288,6 @@ def _accumulate(config: dict[str, Any], passes: int) -> None:
             "a MultiOptimizer adds up no gradients itself: leave out backward_passes_per_step, and make each of its "
             f"optimizers with gradient_accumulation_steps={passes}."
         )
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step is at least 1, not {passes!r}.")
     if config.get("gradient_accumulation_steps"):
         raise ValueError("pass either backward_passes_per_step or the optimizer's gradient_accumulation_steps.")
     config["gradient_accumulation_steps"] = passes
@@ -319,7 +342,7 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
 
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
-            reduction.local[id(variable)] = variable
+            reduction.keep_local(variable)
 
     made = _named_as(type(optimizer), Distributed).from_config(config)
     _exclude_alike(optimizer, made)
@@ -362,7 +385,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
-            reduction.local[id(variable)] = variable
+            reduction.keep_local(variable)
 
     if issubclass(base, keras.optimizers.LossScaleOptimizer):
 

@@ -37,6 +37,7 @@ CLASSES = ROOT / "test/python/programs/keras_classes.py"
 CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
 SEVERAL = ROOT / "test/python/programs/keras_several.py"
 GRADIENTS = ROOT / "test/python/programs/keras_gradients.py"
+MISTAKES = ROOT / "test/python/programs/keras_mistakes.py"
 
 
 @pytest.fixture(params=["tensorflow", "torch", "jax"])
@@ -67,7 +68,7 @@ def test_fit(run_keras: RunFramework, ranks: int) -> None:
     assert done.stdout.count("all checks passed") == ranks
 
 
-@pytest.mark.parametrize("program, ranks", [(CLASSES, 2), (CALLBACKS, 2), (SEVERAL, 2), (GRADIENTS, 3)])
+@pytest.mark.parametrize("program, ranks", [(CLASSES, 2), (CALLBACKS, 2), (SEVERAL, 2), (GRADIENTS, 3), (MISTAKES, 2)])
 def test_what_programs_make_of_it(run_keras: RunFramework, program: Path, ranks: int) -> None:
     done = run_keras("-np", str(ranks), "--oversubscribe", program=program, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,7 +77,7 @@ def test_what_programs_make_of_it(run_keras: RunFramework, program: Path, ranks:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ()), (GRADIENTS, ())]
+    "program, checks", [(FIT, LEGACY), (CLASSES, ()), (CALLBACKS, ()), (SEVERAL, ()), (GRADIENTS, ()), (MISTAKES, ())]
 )
 def test_legacy_keras(program: Path, checks: tuple[str, ...]) -> None:
     run = run_with(environment_python("tf-keras"))
@@ -107,7 +108,7 @@ def test_a_rank_killed_in_fit(start_job: StartJob, keras_python: str) -> None:
     assert "RankLost ranks=(1,)" in told[2] and "SIGKILL" in told[2], job.text
 
 
-@pytest.mark.parametrize("lacks", ["variable", "batch"])
+@pytest.mark.parametrize("lacks", ["variable", "batch", "callback"])
 def test_a_rank_that_lacks_something(
     start_job: StartJob, backend: str, keras_python: str, lacks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,4 +123,4 @@ def test_a_rank_that_lacks_something(
         return
     left, told = re.search(r"leaves (\S+)", job.text), re.search(r"told (\S+) RankLeft ranks=\(0,\) (.*)", job.text)
     assert left and told and float(told[1]) - float(left[1]) < 5, job.text
-    assert "odd/kernel" in told[2] if lacks == "variable" else "can never run" in told[2], job.text
+    assert {"variable": "odd/kernel", "batch": "can never run", "callback": "MetricAverageCallback"}[lacks] in told[2]

@@ -162,6 +162,26 @@ def check_metrics_are_those_of_the_ranks_that_go_on() -> None:
         assert logs["loss"] == 1.0 + hvd.rank(), logs
 
 
+def check_operations_say_which_callback_they_are_of() -> None:
+    """By their names, which the report of a rank without the callback has. Here the others have other arrays there."""
+    if hvd.size() == 1:
+        return
+    made, first = model(), hvd.rank() == 0
+    start, average = Start(0), hvd.callbacks.MetricAverageCallback()
+    start.set_model(made)
+    with raises(hvd.Mismatch, "'allreduce.BroadcastGlobalVariablesCallback'"):
+        if first:
+            start.on_train_begin()
+        else:
+            hvd.allreduce(np.ones(2, np.uint8), "BroadcastGlobalVariablesCallback", op=hvd.Min)
+    with raises(hvd.Mismatch, "'allreduce.MetricAverageCallback.loss'"):
+        if first:
+            average.on_epoch_end(0, {"loss": 1.0})
+        else:
+            hvd.allgather_object((hvd.rank(), 0, {"loss": []}), "MetricAverageCallback")
+            hvd.allreduce(np.ones(2), "MetricAverageCallback.loss", op=hvd.Sum)
+
+
 def check_rank_0_says_that_the_rate_is_reached() -> None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):

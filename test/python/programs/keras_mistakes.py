@@ -1,0 +1,209 @@
+"""What programs get wrong with distrun.keras is told where they did it, by argument, value and what may be there."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from checks import raises, run
+from keras_callbacks import fit, model
+
+import distrun.keras as hvd
+from distrun.keras._keras import LEGACY, keras
+
+Schedule = hvd.callbacks.LearningRateScheduleCallback
+Warmup = hvd.callbacks.LearningRateWarmupCallback
+sgd = keras.optimizers.SGD
+
+
+def told(make: Callable[[], Any], kind: type[Exception], *texts: str) -> BaseException:
+    with raises(kind, *texts) as caught:
+        make()
+    return caught[0]
+
+
+def measured(epoch: float) -> int:
+    """A multiplier with a mistake of its own."""
+    return len(epoch)  # type: ignore[arg-type]
+
+
+def check_an_error_of_the_multiplier_is_its_own() -> None:
+    error = told(lambda: fit(model(), Schedule(0.5, measured)), TypeError, "has no len()")
+    assert any(frame.name == "measured" for frame in traceback.extract_tb(error.__traceback__))
+    told(lambda: fit(model(), Schedule(0.5, lambda epoch: None)), TypeError, "multiplier gives for epoch 0", "not None")
+    told(lambda: fit(model(), Schedule("0.5", lambda epoch: 1.0)), TypeError, "initial_lr is one number, not '0.5'")
+
+
+def with_an_argument_more(function: Callable[[float, float], float]) -> Callable[..., float]:
+    """Of which the program's decorator gives one."""
+
+    @functools.wraps(function)
+    def inner(*arguments: float) -> float:
+        return function(*arguments, 0.1)
+
+    return inner
+
+
+def check_a_multiplier_is_called_with_the_epoch() -> None:
+    for wrong in (lambda: 1.0, lambda epoch, rate: rate, (5).bit_length):
+        told(lambda wrong=wrong: Schedule(0.5, wrong), TypeError, "function of the epoch", "with one argument")
+    told(lambda: Schedule(0.5, "x"), TypeError, "multiplier is one number, not 'x'")
+    for right in (with_an_argument_more(lambda epoch, rate: rate), functools.partial(pow, 1), np.float32(0.1), abs):
+        fit(model(), Schedule(0.5, right))
+
+
+def check_an_optimizer_that_has_a_schedule() -> None:
+    """Before the first step, though the callback begins later, and also where it scales the loss."""
+    falling = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    scaling = (keras.mixed_precision if LEGACY else keras.optimizers).LossScaleOptimizer
+    for rate in (falling, *(() if LEGACY else (lambda: 0.1,))):
+        for optimizer in (sgd(rate), scaling(sgd(rate))):
+            made = model()
+            made.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
+            for callback in (Schedule(0.5, 1.0, start_epoch=3), Warmup(0.5, steps_per_epoch=2)):
+                told(lambda made=made, callback=callback: fit(made, callback), TypeError, "a number as learning rate")
+            assert int(made.optimizer.iterations) == 0
+
+
+def check_numbers_of_the_callbacks() -> None:
+    for value in ("5", 1j):
+        told(
+            lambda value=value: Warmup(0.5, warmup_epochs=value), TypeError, "warmup_epochs is one number", repr(value)
+        )
+        for argument in ("start_epoch", "end_epoch", "steps_per_epoch"):
+            given = {argument: value}
+            told(lambda given=given: Schedule(0.5, 1.0, **given), TypeError, f"{argument} is one number", repr(value))
+    for value in (float("nan"), float("inf"), -1):
+        told(lambda value=value: Warmup(0.5, warmup_epochs=value), ValueError, "warmup_epochs is", f"not {value:g}.")
+    fit(model(), Warmup(0.5, warmup_epochs=np.float32(0.5), steps_per_epoch=2.0), Warmup(0.5, warmup_epochs=0))
+
+
+def check_options_of_the_optimizer() -> None:
+    for kind, text, options in (
+        (TypeError, "gradient_predivide_factor is one number, not '2'", {"gradient_predivide_factor": "2"}),
+        (ValueError, "gradient_predivide_factor divides the gradients, so", {"gradient_predivide_factor": 0}),
+        (ValueError, "it is not nan", {"gradient_predivide_factor": float("nan")}),
+        (TypeError, "backward_passes_per_step is a whole number, not '2'", {"backward_passes_per_step": "2"}),
+        (ValueError, "backward_passes_per_step is at least 1, not 0", {"backward_passes_per_step": 0}),
+        (TypeError, "name is a str", {"name": 5}),
+        (ValueError, r"name has no NUL, unlike 'a\x00b'", {"name": "a\0b"}),
+        (ValueError, r"name is one line of text, unlike 'a\nb'", {"name": "a\nb"}),
+        (TypeError, "process_set is a ProcessSet", {"process_set": [0]}),
+        (TypeError, "process_set is a ProcessSet", {"process_set": None}),
+        (TypeError, "list of lists of Keras variables, not 'abc'", {"groups": "abc"}),
+        (ValueError, "groups is at least 0, not -1", {"groups": -1}),
+        (TypeError, "groups[0] is a list of Keras variables", {"groups": [model().weights[0]]}),
+        (TypeError, "groups[0] takes Keras variables", {"groups": [[1]]}),
+        (TypeError, "num_groups is a whole number", {"num_groups": "abc"}),
+        (ValueError, "compression is Compression.none, fp16 or bf16, not 'zip'", {"compression": "zip"}),
+    ):
+        told(lambda options=options: hvd.DistributedOptimizer(sgd(), **options), kind, text)
+    made = hvd.DistributedOptimizer(
+        *(sgd(), "own", "/cpu:0"),
+        groups=[model().weights],
+        num_groups=np.int64(2),
+        gradient_predivide_factor=np.ones(()),
+    )
+    assert "own" in made.name
+    told(lambda: made.register_local_var(model()), TypeError, "register_local_var takes Keras variables", "Sequential")
+
+
+def check_what_is_no_optimizer() -> None:
+    told(lambda: hvd.DistributedOptimizer("sgd"), ValueError, "'sgd' is no optimizer", "keras.optimizers.get(name)")
+    told(lambda: hvd.DistributedOptimizer(sgd), ValueError, "is no optimizer", "make one of it: SGD()")
+
+
+def check_roots() -> None:
+    ones, made = np.ones(2), model()
+    for wrong, kind in (("0", TypeError), (0.0, TypeError), (None, TypeError), (1 << 40, ValueError)):
+        for attempt in (
+            lambda wrong=wrong: hvd.broadcast(ones, wrong),
+            lambda wrong=wrong: hvd.broadcast_object(1, wrong),
+            lambda wrong=wrong: hvd.broadcast_variables(made.weights, wrong),
+            lambda wrong=wrong: hvd.broadcast_model(made, wrong),
+            lambda wrong=wrong: hvd.callbacks.BroadcastGlobalVariablesCallback(wrong),
+        ):
+            told(attempt, kind, "is a rank of the job", f"not {wrong!r}")
+    hvd.broadcast_model(made, np.int64(hvd.size() - 1))
+
+
+def check_what_is_no_variable_or_model() -> None:
+    made = model()
+    told(lambda: hvd.broadcast_variables(made), TypeError, "broadcast_variables is a list", "Sequential")
+    told(lambda: hvd.broadcast_variables(made.weights[0]), TypeError, "is a list of Keras variables")
+    told(lambda: hvd.broadcast_variables(made.get_weights()), TypeError, "takes Keras variables", "ndarray")
+    told(lambda: hvd.broadcast_model(made.weights), TypeError, "takes a Keras model, not one of type list")
+    start = hvd.callbacks.BroadcastGlobalVariablesCallback
+    told(lambda: start(0, local_variables=made.weights[0]), TypeError, "local_variables is a list of Keras variables")
+    told(lambda: start(0, local_variables=made.layers), TypeError, "local_variables takes Keras variables", "Dense")
+    told(lambda: start(0).register_local_var(made.layers[0]), TypeError, "register_local_var takes", "Dense")
+    start(0, local_variables=iter(made.weights)).register_local_var(made.weights[0])
+
+
+def check_values_and_names() -> None:
+    ones = np.ones((hvd.size(), 1))
+    for name, text in (("a\0b", "no NUL"), ("a\nb", "one line"), ("a\rb", "one line")):
+        for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, hvd.allgather_object):
+            told(
+                lambda call=call, name=name: call(ones, name=name),
+                ValueError,
+                f"name {'has' if text[0] == 'n' else 'is'} {text}",
+            )
+        told(lambda name=name: hvd.broadcast(ones, 0, name), ValueError, text)
+    for argument in ("prescale_factor", "postscale_factor"):
+        given = {argument: "2"}
+        told(lambda given=given: hvd.allreduce(ones, **given), TypeError, f"{argument} is one number, not '2'")
+    for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter):
+        told(lambda call=call: call(ones, process_set=[0]), TypeError, "as add_process_set returns it")
+
+
+def check_files() -> None:
+    """A model that was never compiled has no optimizer that could be distributed: it is loaded as Keras loads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("model.keras", "model.h5"):
+            file = Path(folder) / name
+            plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+            plain.save(file)
+            again = hvd.load_model(file)
+            assert getattr(again, "optimizer", None) is None
+            assert all(map(np.array_equal, again.get_weights(), plain.get_weights()))
+            again.compile(optimizer=hvd.DistributedOptimizer(sgd(0.0)), loss="mse")
+            fit(again)
+        told(lambda: hvd.load_model(file, compression="zip"), ValueError, "compression is Compression.none")
+        told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers is a list of optimizers' classes")
+        told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers is a list of optimizers' classes")
+        told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects is a dict")
+
+
+def check_legacy_keras_is_not_compiled_with_xla() -> None:
+    """In whose steps the reduction has no kernel; Keras 3's has a check in keras_fit.py."""
+    if not LEGACY or hvd.size() == 1:
+        return
+    for policy in ("float32", "mixed_float16"):
+        keras.mixed_precision.set_global_policy(policy)
+        try:
+            told(
+                lambda: model().compile(optimizer=hvd.DistributedOptimizer(sgd()), loss="mse", jit_compile=True),
+                ValueError,
+                "cannot be compiled with XLA on TensorFlow",
+                "pass jit_compile=False to compile()",
+            )
+        finally:
+            keras.mixed_precision.set_global_policy("float32")
+    later = model()
+    later.compile(optimizer=sgd(), loss="mse", jit_compile=True)
+    assert later.jit_compile
+    later.optimizer = hvd.DistributedOptimizer(sgd(0.0))
+    fit(later)
+    with raises(ValueError, "pass jit_compile=False"):
+        later.jit_compile = True
+
+
+if __name__ == "__main__":
+    hvd.init()
+    run(globals())
