@@ -27,7 +27,7 @@ class GivenUp {
   // By the thread that waited. An exception that passes there already is not the wait's. The handle stays valid until
   // clear().
   void mark(distrun_handle* handle) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(list_mutex);
     handle_ = handle;
     waiter_ = this_thread();
     passing_ = std::uncaught_exceptions();
@@ -35,7 +35,7 @@ class GivenUp {
   }
   void clear() noexcept {
     if (!marked_.load(std::memory_order_acquire)) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(list_mutex);
     unlink();
   }
 
@@ -46,8 +46,8 @@ class GivenUp {
     const int passing = std::uncaught_exceptions();
     if (passing == 0) return false;
     const std::uint64_t here = this_thread();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const GivenUp* one = first_; one != nullptr; one = one->next_) {
+    const std::lock_guard<std::mutex> lock(list_mutex);
+    for (const GivenUp* one = list_first; one != nullptr; one = one->next_) {
       const bool counts_here = one->waiter_ == here ? passing > one->passing_ : one == this || one->submitter_ == here;
       if (counts_here && distrun_poll(one->handle_) == 0) return true;
     }
@@ -64,7 +64,7 @@ class GivenUp {
   void take_place_of(GivenUp& other) noexcept {
     submitter_ = other.submitter_;
     if (!other.marked_.load(std::memory_order_acquire)) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(list_mutex);
     handle_ = other.handle_;
     waiter_ = other.waiter_;
     passing_ = other.passing_;
@@ -73,10 +73,10 @@ class GivenUp {
   }
   void link() noexcept {
     if (marked_.exchange(true, std::memory_order_acq_rel)) return;
-    next_ = first_;
-    link_ = &first_;
+    next_ = list_first;
+    link_ = &list_first;
     if (next_ != nullptr) next_->link_ = &next_;
-    first_ = this;
+    list_first = this;
   }
   void unlink() noexcept {
     if (!marked_.exchange(false, std::memory_order_acq_rel)) return;
@@ -84,8 +84,8 @@ class GivenUp {
     if (next_ != nullptr) next_->link_ = link_;
   }
 
-  static inline std::mutex mutex_;
-  static inline GivenUp* first_ = nullptr;  // under mutex_, as all that follows but for submitter_
+  static inline std::mutex list_mutex;
+  static inline GivenUp* list_first = nullptr;  // under list_mutex, as all that follows but for submitter_
 
   std::uint64_t submitter_ = this_thread();
   distrun_handle* handle_ = nullptr;

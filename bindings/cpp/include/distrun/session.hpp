@@ -29,11 +29,13 @@ inline std::string query(const std::string& what, distrun_session* session = nul
   return text;
 }
 
-// Use one from any thread. Operations end before it does: declare them after it.
+// Use one from any thread, several at once. Operations end before it does: declare them after it. What fails throws
+// Error: a wrong argument on this rank at once, what ranks disagree about on each of them, when it waits.
 //
 // Each operation has a method that waits and one that does not (..._async). They take `count` elements in the memory of
 // the host, as one dimension; for shapes, scale, groups and tensors on GPUs make a Request and submit() it. `name` is
-// as in Request. `process_set` is 0 for all ranks, or an id that add_process_set() gave.
+// as in Request. `process_set` is 0 for all ranks, or an id that add_process_set() gave: a member's rank is its place
+// there in ascending order, but roots are world ranks.
 class Session {
  public:
   // Joins the job, or makes a world of one (distrun_init). `settings` are "name=value", as in docs/settings.md.
