@@ -80,13 +80,12 @@ Flight::Outcome Flight::guarded(const Body& body) noexcept {
 xla::Error* Flight::start(xla::CallFrame& frame, Place place) noexcept {
   using Claim = Names<Flight>::Claim;
   std::unique_ptr<Flight> flight;
-  std::future<Outcome> told;
+  Later later;
   auto claim = Claim::kMine;
   const Outcome wrong = guarded([&]() -> Outcome {
-    flight = std::make_unique<Flight>(frame.api, place);
-    if (place == Place::kCuda) told = flight->outcome_.emplace().get_future();
+    flight = std::make_unique<Flight>(frame.api, place == Place::kCuda ? &later : nullptr);
     if (Outcome refused = flight->prepare(frame); refused.code != 0) return refused;
-    const auto give_future = [&frame](Flight& later) { later.give_future(frame); };
+    const auto give_future = [&frame](Flight& waiting) { waiting.give_future(frame); };
     claim = names_in_flight().claim(flight->request_.name, flight->run_, flight, give_future);
     return claim == Claim::kTwiceInOneRun ? flight->in_flight_already() : Outcome{};
   });
@@ -94,7 +93,7 @@ xla::Error* Flight::start(xla::CallFrame& frame, Place place) noexcept {
   if (claim == Claim::kMine) {
     if (const auto outcome = begin(std::move(flight), frame)) return make_error(frame.api, *outcome);
   }
-  return told.valid() ? make_error(frame.api, told.get()) : nullptr;
+  return place == Place::kCuda ? make_error(frame.api, later.wait()) : nullptr;
 }
 
 Flight::Outcome Flight::in_flight_already() const {
@@ -117,7 +116,7 @@ std::optional<Flight::Outcome> Flight::begin(std::unique_ptr<Flight> flight, xla
     outcome = flight->submit(lease);
     if (outcome.code == 0 && !flight->done()) {
       // On a GPU there is no reason to wait on another thread than this one, unless a signal ends the wait.
-      const double seconds = flight->place_ == Place::kCuda ? -1.0 : kInlineSeconds;
+      const double seconds = flight->later_ != nullptr ? -1.0 : kInlineSeconds;
       core.distrun_wait_all(handles.data(), handles.size(), seconds, nullptr);
     }
     if (outcome.code == 0 && !flight->done()) {
@@ -156,7 +155,7 @@ Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
   std::string wrong = read_attributes(frame.attributes, request_);
   if (wrong.empty()) wrong = make_operations(request_, frame, names_, operations_);
   if (!wrong.empty()) return {.code = xla::kInvalidArgument, .text = wrong + "."};
-  if (place_ == Place::kCuda) {
+  if (later_ != nullptr) {
     if (Outcome refused = open_stream(frame); refused.code != 0) return refused;
   }
   run_ = run_of(frame);
@@ -199,7 +198,7 @@ Flight::Outcome Flight::submit(const std::optional<bridge::Attachment::Lease>& l
 }
 
 void Flight::give_future(xla::CallFrame& frame) {
-  if (outcome_) return;  // the handler waits for it
+  if (later_ != nullptr) return;
   xla::FutureCreate create{.struct_size = sizeof create, .extension = nullptr, .future = nullptr};
   api_->future_create(&create);
   frame.future = future_ = create.future;
@@ -245,7 +244,7 @@ Flight::Outcome Flight::take_gathered(std::size_t index, const distrun_result& r
                                                  "the size of the result; call it outside jax.jit, or pad.")};
   }
   if (result.bytes == 0) return {};
-  if (place_ == Place::kHost) {
+  if (later_ == nullptr) {
     std::memcpy(results_[index].data, result.data, result.bytes);
     return {};
   }
@@ -270,7 +269,7 @@ xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
 }
 
 void Flight::tell(Outcome outcome) {
-  if (outcome_) return outcome_->set_value(std::move(outcome));
+  if (later_ != nullptr) return later_->tell(std::move(outcome));
   if (xla::Error* error = make_error(api_, outcome); error != nullptr) {
     xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};
     api_->future_set_error(&set);

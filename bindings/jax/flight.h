@@ -11,12 +11,14 @@
 // the host, and nothing else on the device is waited for. docs/threads.md says why that is sound.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bridge/core.h"
@@ -34,7 +36,8 @@ class Flight final : public bridge::Flight {
   // error.
   static xla::Error* start(xla::CallFrame& frame, Place place) noexcept;
 
-  Flight(const xla::Api* api, Place place) : api_(api), place_(place) {}
+  class Later;
+  Flight(const xla::Api* api, Later* later) : api_(api), later_(later) {}
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight() override;
@@ -72,9 +75,8 @@ class Flight final : public bridge::Flight {
   void tell(Outcome outcome);
 
   const xla::Api* api_;
-  const Place place_;
-  CudaStream stream_;                             // on a GPU
-  std::optional<std::promise<Outcome>> outcome_;  // for the handler, where it waits for it itself: on a GPU
+  CudaStream stream_;   // on a GPU
+  Later* const later_;  // on a GPU; the handler's, which waits for it
   Request request_;
   std::int64_t run_ = 0;
   std::vector<std::string> names_;
@@ -83,6 +85,26 @@ class Flight final : public bridge::Flight {
   std::vector<Result> results_;
   std::vector<distrun_handle*> handles_;
   xla::Future* future_ = nullptr;
+};
+
+// An outcome for a handler that waits for it. Needs no memory, as std::promise does when it is given up.
+class Flight::Later {
+ public:
+  void tell(Outcome outcome) {
+    const std::lock_guard lock(mutex_);  // until it is over: who waits frees this
+    outcome_ = std::move(outcome);
+    told_.notify_one();
+  }
+  Outcome wait() {
+    std::unique_lock lock(mutex_);
+    told_.wait(lock, [this] { return outcome_.has_value(); });
+    return *std::move(outcome_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::optional<Outcome> outcome_;
 };
 
 }  // namespace distrun::jax

@@ -1,11 +1,13 @@
-// Calls of the JAX handler where memory ends, above fakes of XLA and of the C API.
+// Calls of the JAX handlers where memory ends, above fakes of XLA, of CUDA's driver and of the C API.
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "bindings/bridge/failures.h"
+#include "bindings/jax/cuda.h"
 #include "bindings/jax/flight.h"
 #include "bindings/jax/xla_ffi.h"
 #include "test/support/little_memory.h"
@@ -76,6 +78,10 @@ struct Call {
   Call() {
     api.struct_size = sizeof api;
     api.error_create = create_error;
+    api.stream_get = [](xla::StreamGet* get) -> xla::Error* {
+      get->stream = &told;
+      return nullptr;
+    };
     api.future_create = create_future;
     api.future_set_available = set_available;
     api.future_set_error = set_error;
@@ -88,14 +94,14 @@ struct Call {
 
 // Two calls with one name, of which the second waits for the first if that is not complete at once, with memory for so
 // many allocations. True if they were enough.
-bool two_calls_with(long allocations, bool complete_at_once) {
+bool two_calls_with(long allocations, bool complete_at_once, Flight::Place place) {
   told = {};
   Call first;
   Call second;
   fake_core.complete = complete_at_once;
   allocations_left = allocations;
-  const bool first_failed = Flight::start(first.frame, Flight::Place::kHost) != nullptr;
-  const bool second_failed = Flight::start(second.frame, Flight::Place::kHost) != nullptr;
+  const bool first_failed = Flight::start(first.frame, place) != nullptr;
+  const bool second_failed = Flight::start(second.frame, place) != nullptr;
   fake_core.complete = true;
   test::complete_watched();
   allocations_left = -1;
@@ -113,13 +119,39 @@ bool two_calls_with(long allocations, bool complete_at_once) {
 
 }  // namespace
 
+// In place of bindings/jax/cuda_library.cc: one GPU, whose memory is the process's.
+const Cuda& cuda() {
+  static const Cuda one = [] {
+    Cuda made;
+    made.context_of = [](void* stream, void** context) {
+      *context = stream;
+      return 0;
+    };
+    made.push_context = [](void*) { return 0; };
+    made.pop_context = [](void**) { return 0; };
+    made.current_device = [](int* device) { return *device = 0; };
+    made.copy = [](unsigned long long to, unsigned long long from, std::size_t bytes, void*) {
+      std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+      return 0;
+    };
+    made.synchronize = [](void*) { return 0; };
+    return made;
+  }();
+  return one;
+}
+
 TEST_CASE("jax: a call without memory fails once, wherever memory ends, and frees its name") {
+  using Place = Flight::Place;
+  struct Way {
+    bool at_once;  // a call on a GPU that is not complete blocks
+    Place place;
+  };
   test::attach_fake_core();
-  for (const bool at_once : {true, false}) {
-    REQUIRE(two_calls_with(-1, at_once));
+  for (const auto& [at_once, place] : {Way{true, Place::kHost}, Way{false, Place::kHost}, Way{true, Place::kCuda}}) {
+    REQUIRE(two_calls_with(-1, at_once, place));
     CHECK(told.futures == (at_once ? 0 : 2));
     long enough = 0;
-    while (!two_calls_with(enough, at_once)) ++enough;
+    while (!two_calls_with(enough, at_once, place)) ++enough;
     CHECK(enough > 5);
     CHECK(told.futures == (at_once ? 0 : 2));
   }
