@@ -45,8 +45,19 @@ def _new(like: Array, shape: Sequence[int]) -> Array:
 
 
 def to_array(value: Any) -> Array:
-    """An array of MXNet for anything that it can make one of."""
-    return value if isinstance(value, NDArray) else mx.nd.array(value)
+    """An array of MXNet for anything that it can make one of, of float32 as everything that is none of its own."""
+    if isinstance(value, NDArray):
+        return value
+    given = np.asarray(value)
+    if given.dtype.kind not in "biuf":  # MXNet makes NaN of None
+        raise TypeError(f"an array, or numbers that MXNet can make one of, can travel, not {value!r:.60}.")
+    made = mx.nd.array(given)
+    if given.dtype.kind in "iu" and not np.array_equal(made.asnumpy().astype(given.dtype), given):
+        raise ValueError(
+            f"the integers of {value!r:.60} do not fit into float32, which MXNet makes of them; tell it their dtype, "
+            "as in mx.nd.array(value, dtype='int64')."
+        )
+    return made
 
 
 class MxnetAdapter:

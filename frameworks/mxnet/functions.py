@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
+from distrun import _arguments
 from distrun._abi import Kind
 from distrun._collectives import batch_call
 from distrun.process_sets import global_process_set
+from mxnet.ndarray import NDArray
 
 from ._adapter import Array, collective
 
@@ -42,9 +44,17 @@ def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0, prefix: 
         raise ValueError(
             f"parameters are a dict of arrays or what collect_params() gives, not {type(params).__name__}."
         )
+    root_rank, prefix = _arguments.root_rank(root_rank), _arguments.name(prefix, "prefix")
+    named = sorted(((f"{prefix or ''}{key}", value) for key, value in params.items()), key=lambda item: item[0])
+    for name, value in named:  # all, before what any of them does
+        _arguments.name(name, "the name of a parameter")
+        if not isinstance(value, mx.gluon.Parameter | NDArray):
+            raise TypeError(
+                f"parameter {name!r:.60} is of type {type(value).__name__}, not an array of MXNet or a Parameter of "
+                "gluon; send other values with broadcast_object."
+            )
     pairs = []
-    for key, value in sorted(params.items()):
-        name = f"{prefix or ''}{key}"
+    for name, value in named:
         if isinstance(value, mx.gluon.Parameter):
             try:
                 pairs += [(name, array) for array in value.list_data()]

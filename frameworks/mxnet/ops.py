@@ -7,30 +7,12 @@ from typing import Any
 
 import mxnet as mx
 from distrun._abi import Kind
-from distrun._collectives import Call, call, grouped_call, reduce_op, split_rows
+from distrun._collectives import call, grouped_call, reduction, split_rows
 from distrun._operations import Handle
 from distrun.process_sets import ProcessSet, global_process_set
 from mxnet.ndarray import NDArray
 
 from ._adapter import Array, collective, to_array
-
-
-def _reduction(
-    kind: Kind,
-    name: str | None,
-    process_set: ProcessSet,
-    group: int | None,
-    average: bool | None,
-    op: int | None,
-    prescale: float,
-    postscale: float,
-) -> Call:
-    """group: how many arrays run all or none; None for one by itself."""
-    factors = {"prescale": prescale, "postscale": postscale}
-    reduce = reduce_op(op, average)
-    if group is None:
-        return call(kind, name, process_set, reduce=reduce, **factors)
-    return grouped_call(kind, name, process_set, group, reduce=reduce, **factors)
 
 
 def allreduce_async(
@@ -45,7 +27,7 @@ def allreduce_async(
 ) -> Handle[Array]:
     """Starts a reduction over the ranks into a new array; synchronize() gives it."""
     del priority
-    what = _reduction(Kind.ALLREDUCE, name, process_set, None, average, op, prescale_factor, postscale_factor)
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([to_array(tensor)], what, in_place=False)
 
 
@@ -61,7 +43,7 @@ def allreduce_async_(
 ) -> Handle[Array]:
     """Like allreduce_async, but overwrites the array."""
     del priority
-    what = _reduction(Kind.ALLREDUCE, name, process_set, None, average, op, prescale_factor, postscale_factor)
+    what = call(Kind.ALLREDUCE, name, process_set, **reduction(op, prescale_factor, postscale_factor, average))
     return collective.same_size([tensor], what, in_place=True)
 
 
@@ -107,8 +89,8 @@ def grouped_allreduce(
 ) -> list[Array]:
     """The reductions of several arrays, which run all or none."""
     del priority
-    group = len(tensors)
-    what = _reduction(Kind.ALLREDUCE, name, process_set, group, average, op, prescale_factor, postscale_factor)
+    factors = reduction(op, prescale_factor, postscale_factor, average)
+    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors), **factors)
     found: list[Array] = collective.same_size([to_array(one) for one in tensors], what, in_place=False).wait()
     return found
 
@@ -125,8 +107,8 @@ def grouped_allreduce_(
 ) -> list[Array]:
     """Like grouped_allreduce, but overwrites the arrays."""
     del priority
-    group = len(tensors)
-    what = _reduction(Kind.ALLREDUCE, name, process_set, group, average, op, prescale_factor, postscale_factor)
+    factors = reduction(op, prescale_factor, postscale_factor, average)
+    what = grouped_call(Kind.ALLREDUCE, name, process_set, len(tensors), **factors)
     found: list[Array] = collective.same_size(list(tensors), what, in_place=True).wait()
     return found
 
@@ -256,7 +238,7 @@ def reducescatter_async(
 ) -> Handle[Array]:
     """Starts a reducescatter; synchronize() gives this rank's share as a new array."""
     del priority
-    what = _reduction(Kind.REDUCESCATTER, name, process_set, None, None, op, prescale_factor, postscale_factor)
+    what = call(Kind.REDUCESCATTER, name, process_set, **reduction(op, prescale_factor, postscale_factor))
     return collective.reducescatter(_shareable([tensor], process_set), what, process_set)
 
 
@@ -284,7 +266,7 @@ def grouped_reducescatter(
 ) -> list[Array]:
     """The reducescatters of several arrays, which run all or none."""
     del priority
-    group = len(tensors)
-    what = _reduction(Kind.REDUCESCATTER, name, process_set, group, None, op, prescale_factor, postscale_factor)
+    factors = reduction(op, prescale_factor, postscale_factor)
+    what = grouped_call(Kind.REDUCESCATTER, name, process_set, len(tensors), **factors)
     found: list[Array] = collective.reducescatter(_shareable(tensors, process_set), what, process_set).wait()
     return found

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
-from distrun import _compression
+from distrun import _arguments, _compression
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, batch_call
 from distrun._compression import Compressor
-from distrun.process_sets import ProcessSet, global_process_set, has_peers, registered_id
+from distrun.process_sets import ProcessSet, checked, global_process_set, has_peers, registered_id
 
 from ._adapter import Array, collective
 from .compression import Compression
@@ -39,10 +39,17 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        del num_groups
+        _arguments.count("num_groups", num_groups)
+        if isinstance(optimizer, DistributedOptimizer):
+            raise ValueError("the optimizer is distributed already.")
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            name = optimizer if isinstance(optimizer, str) else "sgd"
+            raise TypeError(
+                f"optimizer is one of mx.optimizer, as mx.optimizer.create({name!r}) makes it, not {optimizer!r:.60}."
+            )
         self._optimizer = optimizer
-        self._predivide = gradient_predivide_factor
-        self._process_set = process_set
+        self._predivide = _arguments.predivide(gradient_predivide_factor)
+        self._process_set = checked(process_set)
 
     def __getattr__(self, item: str) -> Any:
         return getattr(self.__dict__["_optimizer"], item)
@@ -105,22 +112,28 @@ class DistributedTrainer(mx.gluon.Trainer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        del num_groups
+        _arguments.count("num_groups", num_groups)
+        predivide = _arguments.predivide(gradient_predivide_factor)
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(
                 "DistributedTrainer averages the gradients itself, so it uses the optimizer inside of this one.",
                 stacklevel=2,
             )
             optimizer = optimizer._optimizer
+        if not isinstance(optimizer, str | mx.optimizer.Optimizer):
+            raise TypeError(
+                f"optimizer is the name of one or one of mx.optimizer, as mx.optimizer.SGD() makes it, not "
+                f"{optimizer!r:.60}."
+            )
         registered_id(process_set)
         _compression.check(compression)
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._compression = compression
-        self._predivide = gradient_predivide_factor
-        self._prefix = prefix or ""
+        self._predivide = predivide
+        self._prefix = _arguments.name(prefix, "prefix") or ""
         self._process_set = process_set
         if process_set.included():
-            self._scale *= gradient_predivide_factor / (process_set.size() or 1)
+            self._scale *= predivide / (process_set.size() or 1)
 
     def _allreduce_grads(self) -> None:
         if not self._process_set.included():

@@ -255,6 +255,35 @@ def check_trainer_takes_what_is_inside_a_distributed_optimizer() -> None:
     assert ["inside of this one" in str(one.message) for one in told] == [True]
 
 
+def check_options_of_optimizers_and_trainers() -> None:
+    sgd, params = mx.optimizer.SGD, network(0).collect_params()
+    for wrong in ("sgd", sgd, None, 5):
+        with raises(TypeError, "optimizer is one of mx.optimizer", "mx.optimizer.create('sgd')", repr(wrong)[:60]):
+            hvd.DistributedOptimizer(wrong)
+    for wrong in (sgd, None, 5):
+        with raises(TypeError, "optimizer is the name of one", repr(wrong)[:60]):
+            hvd.DistributedTrainer(params, wrong)
+    with raises(ValueError, "distributed already"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd()))
+    for kind, text, options in (
+        (TypeError, "gradient_predivide_factor is one number, not '2'", {"gradient_predivide_factor": "2"}),
+        (ValueError, "gradient_predivide_factor divides the gradients, so", {"gradient_predivide_factor": 0}),
+        (TypeError, "num_groups is a whole number, not 'x'", {"num_groups": "x"}),
+        (ValueError, "num_groups is at least 0, not -1", {"num_groups": -1}),
+        (TypeError, "as add_process_set returns it", {"process_set": [0]}),
+    ):
+        with raises(kind, text):
+            hvd.DistributedOptimizer(sgd(), **options)
+        with raises(kind, text):
+            hvd.DistributedTrainer(params, "sgd", **options)
+    for prefix, kind, text in ((5, TypeError, "prefix is a str"), ("a\nb", ValueError, "prefix is one line of text")):
+        with raises(kind, text):
+            hvd.DistributedTrainer(params, "sgd", prefix=prefix)
+    for wrong in ("fp16", None, hvd.Compression):
+        with raises(ValueError, "such as hvd.Compression.fp16", repr(wrong)):
+            hvd.DistributedTrainer(params, "sgd", compression=wrong)
+
+
 def check_optimizer() -> None:
     optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))
     updater = mx.optimizer.get_updater(optimizer)
@@ -293,6 +322,71 @@ def check_parameters_in_a_dict() -> None:
     equal(arrays["a"], mine((3, 1), rank=hvd.size() - 1).asnumpy())
     with raises(ValueError, "dict"):
         hvd.broadcast_parameters([mine((2,))])
+    by_number = {1: mine((2,)), "a": mine((1,))}
+    hvd.broadcast_parameters(by_number)
+    equal(by_number[1], mine((2,), rank=0).asnumpy())
+
+
+def check_what_is_no_parameter() -> None:
+    """Before anything is sent, whatever else is in the dict."""
+    array = mine((2,))
+    for wrong in (5, "x", np.ones(2), {"b": array}, None):
+        with raises(
+            TypeError, "parameter 'own.b' is of type", "not an array of MXNet or a Parameter", "broadcast_object"
+        ):
+            hvd.broadcast_parameters({"a": array, "b": wrong}, prefix="own.")
+    for prefix, kind, text in ((5, TypeError, "prefix is a str"), ("a\nb", ValueError, "prefix is one line of text")):
+        with raises(kind, text):
+            hvd.broadcast_parameters({"a": array}, prefix=prefix)
+    with raises(ValueError, "the name of a parameter has no NUL"):
+        hvd.broadcast_parameters({"a\0b": array})
+    for wrong, kind in (("0", TypeError), (0.0, TypeError), (1 << 32, ValueError)):
+        for given in ({"a": array}, network(0).collect_params()):
+            with raises(kind, "root_rank is a rank of the job", f"not {wrong!r}"):
+                hvd.broadcast_parameters(given, wrong)
+    equal(array, mine((2,)).asnumpy())
+
+
+def check_arguments_of_operations() -> None:
+    array = mine((hvd.size(),))
+    reductions = (hvd.allreduce, hvd.allreduce_, hvd.reducescatter)
+    for name, kind, text in (
+        (5, TypeError, "name is a str"),
+        ("a\0b", ValueError, "name has no NUL"),
+        ("a\nb", ValueError, "name is one line of text"),
+    ):
+        for call in (*reductions, hvd.allgather, hvd.alltoall):
+            with raises(kind, text):
+                call(array, name=name)
+        for call in (hvd.grouped_allreduce, hvd.grouped_allreduce_, hvd.grouped_allgather, hvd.grouped_reducescatter):
+            with raises(kind, text):
+                call([array], name=name)
+        with raises(kind, text):
+            hvd.broadcast(array, 0, name=name)
+    for call in (*reductions, hvd.allgather, hvd.alltoall):
+        with raises(TypeError, "as add_process_set returns it", "[0]"):
+            call(array, process_set=[0])
+    for call in reductions:
+        for argument in ("prescale_factor", "postscale_factor"):
+            with raises(TypeError, f"{argument} is one number, not '2'"):
+                call(array, **{argument: "2"})
+    with raises(TypeError, "postscale_factor is one number, not '2'"):
+        hvd.grouped_reducescatter([array], postscale_factor="2")
+    with raises(TypeError, "root_rank is a rank of the job", "'0'"):
+        hvd.broadcast(array, "0")
+    factor = mx.np.array(0.5)
+    equal(hvd.allreduce(array, op=hvd.Sum, prescale_factor=factor), everyone(array.shape).sum(axis=0) / 2)
+
+
+def check_what_mxnet_makes_no_array_of() -> None:
+    for wrong in (None, "text", object(), {"a": 1}, 1j):
+        with raises(TypeError, "can travel, not", repr(wrong)):
+            hvd.allreduce(wrong)
+    for wrong in (2**24 + 1, np.array([1, 2**53 + 1]), 2**63 - 1):
+        with raises(ValueError, "do not fit into float32", "dtype='int64'"):
+            hvd.allreduce(wrong)
+    for right in (3, True, 2.5, [1, 2], np.ones(2, np.uint16), np.float64(1), 2**40):
+        equal(hvd.allreduce(right), np.asarray(right, np.float32))
 
 
 if __name__ == "__main__":
