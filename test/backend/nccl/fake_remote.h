@@ -16,7 +16,7 @@ struct FakeRemote {
   int (*current_device)(int* device);
   int (*synchronize)(void* stream);
   // fake_gpus.h
-  void (*fail)(const std::string& symbol, int code, int skip);
+  void (*fail)(const std::string& symbol, int code, int skip, int times);
   void (*capture_streams)(bool capturing);
   std::string (*calls_of)(const std::vector<std::string>& symbols);
   void (*forget_calls)();

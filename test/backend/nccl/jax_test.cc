@@ -259,7 +259,7 @@ TEST_CASE("jax on a gpu: what the runtime has allocated is copied on XLA's strea
     const std::string copy = "cuMemcpyDtoDAsync " + gpu.name + " " + bytes + "; cuStreamSynchronize " + gpu.name;
     CHECK(fake().calls_of({"cuMemcpyDtoDAsync", "cuStreamSynchronize"}).ends_with(copy));
   }
-  fake().fail("cuMemcpyDtoDAsync", 719, 0);
+  fake().fail("cuMemcpyDtoDAsync", 719, 0, 1);
   Call call(DISTRUN_ALLGATHER);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   CHECK(told.message == "tensor '" + call.name + "': its result cannot be copied: cuMemcpyDtoDAsync: CUDA_ERROR_FAKE");
@@ -313,7 +313,7 @@ TEST_CASE("jax on a gpu: what NCCL refuses is the call's error", "[nccl]") {
   const Session session;
   const Gpu gpu(0);
   told.stream = gpu.stream;
-  fake().fail("ncclAllReduce", 1, 0);
+  fake().fail("ncclAllReduce", 1, 0, 1);
   Call call(DISTRUN_ALLREDUCE);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   CHECK(told.message.find("unhandled cuda error") != std::string::npos);
@@ -346,7 +346,7 @@ TEST_CASE("jax on a gpu: without a stream or a driver it says so, and submits no
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   driver().missing.clear();
   CHECK(told.message.find("is not found: libcuda.so.1") != std::string::npos);
-  fake().fail("cuStreamGetCtx", 400, 0);
+  fake().fail("cuStreamGetCtx", 400, 0, 1);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
   CHECK(told.message.ends_with("cuStreamGetCtx: CUDA_ERROR_FAKE"));
   CHECK(fake().calls_of({"cuEventRecord"}).empty());
