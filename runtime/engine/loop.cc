@@ -171,9 +171,9 @@ Status EngineLoop::drive(ProgressToken::Holder who, const std::function<bool()>&
     try {
       return turn_until(who, satisfied, deadline);
     } catch (const std::bad_alloc&) {
-      fail_by_exception(Errc::kOutOfMemory, "has no memory left for its part in the job; run fewer ranks on its host");
+      fail_by_exception(Errc::kOutOfMemory, "no memory is left for its part in the job");
     } catch (const std::exception& error) {
-      fail_by_exception(Errc::kInternal, std::string("found a bug in distrun, please report it: ") + error.what());
+      fail_by_exception(Errc::kInternal, std::string("a bug in distrun, please report it: ") + error.what());
     }
   }
 }

@@ -142,6 +142,7 @@ class EngineLoop {
   void suspect_peer(int rank, const std::string& sign, TimePoint now);
   void on_launcher(std::uint32_t epoll_events);
   void fail(const Status& why, bool tell);
+  void fail_here(ErrorInfo info);
   void fail_by_exception(Errc code, const std::string& what);
   void end_all(const Status& why);
   void tell_launcher(const Status& why);

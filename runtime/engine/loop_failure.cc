@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <set>
 #include <span>
 #include <string>
@@ -19,18 +20,6 @@ namespace {
 
 // How long a dying rank tries to tell the others why.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
-
-// What ends the job on all is told with the rank whose memory it is; peers' deaths have theirs already.
-Status with_rank_without_memory(const Status& failure, int rank, const std::vector<std::string>& hosts) {
-  ErrorInfo info = failure.info();
-  if (failure.code() != Errc::kOutOfMemory || !info.ranks.empty()) return failure;
-  info.message = describe_ranks(std::span(&rank, 1), hosts) + ": " + info.message +
-                 "; run fewer ranks on its host, or allow them more memory";
-  info.ranks = {rank};
-  info.host = hosts.at(static_cast<std::size_t>(rank));
-  info.cause = "out of memory";
-  return Status(std::move(info));
-}
 
 }  // namespace
 
@@ -97,7 +86,9 @@ bool EngineLoop::check_health() {
   if (!detector_.deadline()) return false;
   const auto verdict = detector_.verdict(Clock::now());
   if (!verdict) return false;
-  fail(Status(*verdict), true);
+  // An operation of this rank's had no memory, and no peer's end is the reason.
+  const bool own = verdict->code == Errc::kOutOfMemory && verdict->ranks.empty();
+  own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
 }
 
@@ -123,10 +114,7 @@ void EngineLoop::suspect_lost_peers(TimePoint now) {
   for (const int rank : gone) {
     if (!missed.contains(rank)) detector_.forgive(rank);
   }
-  if (!executor_.failure().ok()) {
-    detector_.suspect_operation(with_rank_without_memory(executor_.failure(), options_.world.rank, options_.hosts),
-                                now);
-  }
+  if (!executor_.failure().ok()) detector_.suspect_operation(executor_.failure(), now);
 }
 
 // Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
@@ -157,17 +145,32 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (options_.log != nullptr) options_.log->debug("the job ends: " + failed_.message());
 }
 
+// This rank's own failure. The launcher hears of it first: it takes who ends because of this one for the cause, if that
+// one is quicker.
+void EngineLoop::fail_here(ErrorInfo info) {
+  const int rank = options_.world.rank;
+  const bool memory = info.code == Errc::kOutOfMemory;
+  if (memory) info.message += "; run fewer ranks on its host, or allow them more memory";
+  info.cause = memory ? "out of memory" : "internal error";
+  const std::string what = info.cause + ": " + info.message;
+  info.message = describe_ranks(std::span(&rank, 1), options_.hosts) + ": " + info.message;
+  info.ranks = {rank};
+  info.host = options_.hosts.at(static_cast<std::size_t>(rank));
+  try {
+    const Status told = options_.job_channel == nullptr ? Status() : options_.job_channel->report_failure(what);
+    if (!told.ok() && options_.log != nullptr) {
+      options_.log->debug("the launcher could not be told: " + told.message());
+    }
+  } catch (const std::bad_alloc&) {
+    // There is no memory for that; the others are told all the same.
+  }
+  fail(Status(std::move(info)), true);
+}
+
 // In a handler. What is half done stays so: the job ends, and nothing is built on it any more.
 void EngineLoop::fail_by_exception(Errc code, const std::string& what) {
   if (!failed_.ok() || over()) throw;
-  const int rank = options_.world.rank;
-  fail(Status(ErrorInfo{.code = code,
-                        .message = describe_ranks(std::span(&rank, 1), options_.hosts) + " " + what,
-                        .tensor = {},
-                        .ranks = {rank},
-                        .host = options_.hosts.at(static_cast<std::size_t>(rank)),
-                        .cause = code == Errc::kOutOfMemory ? "out of memory" : "internal error"}),
-       true);
+  fail_here({.code = code, .message = what});
 }
 
 // Of a rank that has left: nothing that it submitted or called is in flight, nor what it stands in for after a join; so

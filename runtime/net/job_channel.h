@@ -34,7 +34,7 @@ class JobChannel {
   virtual Result<std::vector<JobEvent>> receive() = 0;
   // This rank leaves in good order: its exit with code 0 is no failure.
   virtual Status leave() = 0;
-  // This rank ends because of an uncaught exception; peers see `cause` at once.
+  // This rank ends, because of an uncaught exception or for want of memory; peers see `cause` at once.
   virtual Status report_failure(const std::string& cause) = 0;
   // The leader: `rank` left in good order while others still need it, and the job ends because of that.
   virtual Status report_early_leave(int rank, const std::string& cause) = 0;

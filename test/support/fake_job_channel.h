@@ -40,7 +40,11 @@ class FakeJobChannel final : public net::JobChannel {
     return std::exchange(events_, {});
   }
   Status leave() override { return {}; }
-  Status report_failure(const std::string&) override { return {}; }
+  Status report_failure(const std::string& cause) override {
+    const MutexLock lock(mutex_);
+    failures_.push_back(cause);
+    return {};
+  }
   Status report_early_leave(int, const std::string&) override { return {}; }
   Status report_stall(int rank, const std::string&) override {
     const MutexLock lock(mutex_);
@@ -56,6 +60,11 @@ class FakeJobChannel final : public net::JobChannel {
     const MutexLock lock(mutex_);
     return stops_;
   }
+  // What this rank has said of its own failures.
+  [[nodiscard]] std::vector<std::string> failures() const {
+    const MutexLock lock(mutex_);
+    return failures_;
+  }
   // Whom this rank has reported.
   [[nodiscard]] std::vector<int> stalled() const {
     const MutexLock lock(mutex_);
@@ -70,6 +79,7 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<std::string> failures_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::string> stops_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;

@@ -33,6 +33,14 @@ def test_exception_is_what_the_user_sees_first(faults) -> None:  # type: ignore[
     assert "RankLost" not in job.text[:first], job.text
 
 
+def test_a_rank_without_memory_is_the_first_cause_though_the_others_end_before_it(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("starved", size=3)
+    assert job.finish() == 7, job.text
+    said = r"out of memory: the output of allgather .*: no memory for \d+ bytes; run fewer ranks on its host"
+    assert re.search(rf"distrun: rank 1 on host \S+ \(pid \d+\) failed: {said}", job.text), job.text
+    assert set(re.findall(r"raised ([012]) \w+ ranks=\[1\]", job.text)) == set("012"), job.text
+
+
 def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("leaves", "-x", "DISTRUN_SHUTDOWN_TIMEOUT=300", size=3)  # nobody waits for that
     assert job.finish(60) == 76, job.text

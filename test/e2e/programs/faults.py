@@ -171,6 +171,22 @@ def sigterm() -> None:
     print(f"done {hvd.rank()} {handled.is_set()}", flush=True)
 
 
+def starved() -> None:
+    """Rank 1 has no memory for what it is to get. The others end before it does."""
+    hvd.init()
+    hvd.allreduce(np.ones(4, np.float32), name="x")  # all that distrun needs itself is there
+    block = np.ones(64 << 20, np.uint8)
+    if hvd.rank() == 1:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
+    try:
+        hvd.allgather(block, name="gathered")
+    except distrun.DistrunError as error:
+        report(error)
+        time.sleep(3 if hvd.rank() == 1 else 0)
+        sys.exit(7 if hvd.rank() == 1 else 8)
+
+
 def limited() -> None:
     """No file of this process may grow beyond 64 KiB, unless CGROUP has another limit: shared memory is refused, and
     training goes on."""
@@ -369,8 +385,8 @@ def crashes() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, limited,
-        no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads, crashes,
+        raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, starved,
+        limited, no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads, crashes,
     )
 }  # fmt: skip
 

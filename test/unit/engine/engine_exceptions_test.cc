@@ -4,7 +4,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "test/support/engine_ranks.h"
 
@@ -35,13 +37,21 @@ void run_with(const Fault& fault) {
     throw std::logic_error("a contract that was broken");
   };
   EngineJob job({.ranks = 3, .backend = {.hangs = fault.rank, .meddle = meddle}, .shut_down = false});
-  job.run([&](int, Engine& engine) {
+  const std::string said =
+      fault.code == Errc::kOutOfMemory
+          ? "out of memory: no memory is left for its part in the job; run fewer ranks on its host, or "
+            "allow them more memory"
+          : "internal error: a bug in distrun, please report it: a contract that was broken";
+  job.run([&](int rank, Engine& engine) {
     std::vector<float> memory(4, 1);
     const Submission one = allreduce("x", memory);
     const auto handles = engine.submit(std::span(&one, 1));
     EXPECT_OK(handles);
     while (fault.polled && !handles->front()->done()) std::this_thread::yield();
     EXPECT_OK(engine.wait_all(*handles, deadline_after(40)));
+    // The launcher knows before anybody else does.
+    EXPECT_EQ(job.channel(fault.rank).failures(), std::vector<std::string>{said});
+    if (rank != fault.rank) EXPECT(job.channel(rank).failures().empty());
     expect_told(fault, handles->front()->status());
     EXPECT_EQ(engine.submit(std::span(&one, 1)).status().code(), fault.code);
     expect_told(fault, engine.shutdown(deadline_after(40)));
