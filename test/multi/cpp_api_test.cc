@@ -142,6 +142,26 @@ TEST_CASE("every operation in flight at once, in a process set and in the global
   if (set != 0) g_session->drop_process_set(set);
 }
 
+TEST_CASE("a share that no memory has room for is an error that names the tensor and its size") {
+  const double one = 1;
+  const std::size_t count = std::size_t{1} << 59;
+  std::string said;
+  std::string tensor;
+  CHECK(code_of([&] {
+          try {
+            (void)g_session->reducescatter("huge", &one, count, DISTRUN_SUM);
+          } catch (const distrun::Error& error) {
+            said = error.what();
+            tensor = error.tensor;
+            throw;
+          }
+        }) == DISTRUN_OUT_OF_MEMORY);
+  CHECK(tensor == "huge");
+  CHECK(said == "reducescatter 'huge': no memory for this rank's share, " +
+                    std::to_string(g_session->share_of(static_cast<std::int64_t>(count))) + " of " +
+                    std::to_string(count) + " elements of 8 bytes");
+}
+
 TEST_CASE("of a group all run or none") {
   float first = 1;
   float second = 1;

@@ -48,10 +48,11 @@ inline void check(std::int32_t code) {
 }
 
 // For what the C API is not asked.
-[[noreturn]] inline void refuse(const std::string& message, const std::string& tensor) {
+[[noreturn]] inline void refuse(const std::string& message, const std::string& tensor,
+                                std::int32_t code = DISTRUN_INVALID_ARGUMENT) {
   distrun_error error = {};
   error.struct_size = sizeof(error);
-  error.code = DISTRUN_INVALID_ARGUMENT;
+  error.code = code;
   error.message = message.c_str();
   error.tensor = tensor.c_str();
   error.host = error.cause = "";

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -210,9 +211,15 @@ class Session {
   std::vector<T> reducescatter(const std::string& name, const T* data, std::size_t count,
                                distrun_reduce reduce = DISTRUN_AVERAGE, int process_set = 0) {
     const auto mine = static_cast<std::size_t>(share_of(static_cast<std::int64_t>(count), process_set));
-    const std::unique_ptr<T[]> share(new T[mine]);  // a vector of bool has no elements to point at
-    reducescatter_async(name, data, count, share.get(), reduce, process_set).wait();
-    return std::vector<T>(share.get(), share.get() + mine);  // no braces: two pointers are a list of two bools
+    try {
+      const std::unique_ptr<T[]> share(new T[mine]);  // a vector of bool has no elements to point at
+      reducescatter_async(name, data, count, share.get(), reduce, process_set).wait();
+      return std::vector<T>(share.get(), share.get() + mine);  // no braces: two pointers are a list of two bools
+    } catch (const std::bad_alloc&) {
+      detail::refuse("reducescatter '" + name + "': no memory for this rank's share, " + std::to_string(mine) + " of " +
+                         std::to_string(count) + " elements of " + std::to_string(sizeof(T)) + " bytes",
+                     name, DISTRUN_OUT_OF_MEMORY);
+    }
   }
   // For a rank that has run out of data (distrun_op in distrun.h). The rank that joined last; of the one in flight:
   // rows().
