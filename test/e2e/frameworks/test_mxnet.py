@@ -36,7 +36,7 @@ def test_a_rank_killed_in_mid_step(run_mxnet: RunFramework) -> None:
     died = re.search(r"dies (\S+)", done.stdout)
     told = re.findall(r"told (\S+) ranks=\(1,\)", done.stdout)
     assert died is not None and len(told) == 2, done.stdout + done.stderr
-    assert all(float(when) - float(died[1]) < 5.0 for when in told), done.stdout
+    assert all(float(when) - float(died[1]) < 2.0 for when in told), done.stdout
 
 
 def test_a_rank_with_fewer_batches_leaves(run_mxnet: RunFramework) -> None:

@@ -27,7 +27,7 @@ def killed(run) -> None:  # type: ignore[no-untyped-def]
         run(x)
     hvd.barrier()
     if hvd.rank() == 1:
-        print(f"dies {time.time()}", flush=True)
+        print(f"dies {time.monotonic()}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         run(x)
@@ -35,7 +35,21 @@ def killed(run) -> None:  # type: ignore[no-untyped-def]
         ours = hvd.distrun_error(failure)
         assert isinstance(ours, hvd.RankLost) and ours.ranks == (1,) and not ours.usable, failure
         assert "rank 1" in str(failure)
-        print(f"told {time.time()} {type(failure).__name__}", flush=True)
+        print(f"told {time.monotonic()} {type(failure).__name__}", flush=True)
+
+
+def lacks(wrap) -> None:  # type: ignore[no-untyped-def]
+    """Rank 0 has a variable less, and ends: the others hear which one, and for whom they waited."""
+    names = ["a", "b"] if hvd.rank() == 0 else ["a", "b", "odd"]
+    variables = [tf.Variable(float(hvd.rank()), name=name) for name in names]
+    try:
+        wrap(lambda: hvd.broadcast_(variables, 0))()
+    except Exception as failure:
+        ours = hvd.distrun_error(failure)
+        assert isinstance(ours, hvd.RankLeft) and ours.ranks == (0,) and not ours.usable, failure
+        assert ours.tensor == "broadcast.variable.odd", ours.tensor
+        assert "rank 0" in str(failure) and "variable.odd" in str(failure), failure
+        print(f"told {type(failure).__name__}", flush=True)
 
 
 class Stopped(Exception):
@@ -106,6 +120,8 @@ def main() -> None:
         killed(step)
     elif HOW == "graph":
         killed(tf.function(step))
+    elif HOW.startswith("lacks"):
+        lacks(tf.function if "graph" in HOW else lambda function: function)
     elif HOW == "interrupted":
         interrupted()
         print("all checks passed", flush=True)
