@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from distrun import _arguments
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import reduce_op
+from distrun._collectives import check_group, reduce_op
 from distrun.process_sets import ProcessSet, registered_id
 
 from . import _fallback, _names, _native
@@ -40,15 +42,30 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
             () if executing_eagerly() else (_names.place(kind, members, tf.compat.v1.get_default_graph()),)
         )
     else:
-        given = _checked((names,) if isinstance(names, str) else tuple(names))
+        given = checked_names(names)
+    if "root" in options:  # the op would take its lowest 32 bits
+        options["root"] = _arguments.root_rank(options["root"])
     return Call(kind, given, members, **options)
 
 
-def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if not name or "\n" in name:
-            raise ValueError(f"the name of an operation is one line of text, not {name!r}.")
-    return names
+def checked_names(names: object) -> tuple[str, ...]:
+    """One name or several, each of which the op library can tell from the next."""
+    given = tuple(names) if isinstance(names, list | tuple) else (names,)
+    for name in given:
+        text = _arguments.name(name)
+        if text is None or text.splitlines() != [text]:
+            raise ValueError(f"name is one line of text, not {name!r:.60}.")
+    return given
+
+
+def factor_of(argument: str, value: Any) -> float:
+    """What tensors are multiplied by. A tensor would be a number of the operation in eager mode only."""
+    if tf.is_tensor(value):
+        raise TypeError(
+            f"{argument} is a number, which an operation has for good, not {value!r:.60}: multiply what is reduced, or "
+            "the result, by a tensor."
+        )
+    return _arguments.number(argument, value)
 
 
 def _in_loop(graph: Any) -> bool:
@@ -119,6 +136,9 @@ def _attributes(what: Call, eager: bool) -> dict[str, Any]:
 
 def run(what: Call, *inputs: Any) -> list[Any]:
     """All outputs. inputs: the list of tensors; for alltoall the tensor and the splits (int64)."""
+    if what.grouped:
+        name = f"'{what.names[0]}'" if what.names else "without a name"
+        check_group(f"the grouped {what.kind.name.lower()} {name}", len(inputs[0]))
     native = _native.native()
     if executing_eagerly():
         if native is None:
@@ -152,8 +172,9 @@ _LISTS = frozenset({Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCESCATTER})
 def _allreduce_attributes(
     name: str | None, op: int | None, prescale: float, postscale: float, process_set: int
 ) -> tuple[Any, ...]:
-    names = () if name is None else _checked((name,))
-    return _eager_attributes(Call(Kind.ALLREDUCE, names, process_set, False, reduce_op(op), prescale, postscale))
+    names = () if name is None else checked_names(name)
+    reduce, factors = reduce_op(op), (factor_of("prescale_factor", prescale), factor_of("postscale_factor", postscale))
+    return _eager_attributes(Call(Kind.ALLREDUCE, names, process_set, False, reduce, *factors))
 
 
 def is_native_eager(tensor: Any) -> bool:
@@ -168,7 +189,12 @@ def eager_allreduce(
     read them takes a quarter of the time of a small operation."""
     native = _native.native()
     assert native is not None
-    attributes = _allreduce_attributes(name, op, prescale, postscale, registered_id(process_set))
+    given = name, op, prescale, postscale, registered_id(process_set)
+    attributes = None
+    with contextlib.suppress(TypeError):  # also of what cannot be looked up: a tensor, an array
+        attributes = _allreduce_attributes(*given)
+    if attributes is None:
+        attributes = _allreduce_attributes.__wrapped__(*given)
     return _eagerly(native.eager[Kind.ALLREDUCE], ([tensor],), attributes)[0]
 
 

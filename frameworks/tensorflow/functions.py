@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,7 +41,7 @@ def broadcast_variables(
     All travel together. `inplace` is Horovod's and has no effect: the variables are always assigned to.
     """
     del inplace
-    made = _assigned(list(variables), root_rank, None, process_set)
+    made = _assigned(_listed(variables), root_rank, None, process_set)
     return None if tf.executing_eagerly() else tf.group(*made)
 
 
@@ -49,9 +49,28 @@ def broadcast_(
     variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Like broadcast_variables, under one name, and gives the variables; in a graph, their new values."""
-    given = list(variables)
+    given = _listed(variables)
     made = _assigned(given, root_rank, name, process_set)
     return given if tf.executing_eagerly() else made
+
+
+def _listed(variables: object) -> list[Any]:
+    """TypeError for a model or an optimizer in their place, a single variable, a dict, or what is no variable."""
+    if not isinstance(variables, Iterable) or isinstance(variables, str | bytes | Mapping) or _is_one(variables):
+        raise TypeError(f"variables is a list of variables, such as model.variables, not {type(variables).__name__}.")
+    given = list(variables)
+    for index, one in enumerate(given):
+        if not _is_one(one):
+            raise TypeError(
+                f"variables is a list of variables, such as model.variables, but number {index} of it is "
+                f"{type(one).__name__}; send other values with broadcast_object."
+            )
+    return given
+
+
+def _is_one(variable: object) -> bool:
+    """Of TensorFlow or of Keras, which has a class of its own."""
+    return hasattr(variable, "assign") and hasattr(variable, "dtype")
 
 
 def _assigned(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> list[Any]:

@@ -13,10 +13,11 @@ from typing import Any
 import tensorflow as tf
 from distrun import _session
 from distrun._abi import Kind, ReduceOp
-from distrun._collectives import reduce_op
+from distrun._collectives import reduction
+from distrun._compression import check
 from distrun.process_sets import ProcessSet, global_process_set
 
-from ._call import call, eager_allreduce, is_native_eager, run
+from ._call import call, checked_names, eager_allreduce, factor_of, is_native_eager, run
 from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
@@ -25,6 +26,15 @@ _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking the
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
     return [value if isinstance(value, _Tensor) else tf.convert_to_tensor(value) for value in values]
+
+
+def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
+    return factor_of("prescale_factor", prescale), factor_of("postscale_factor", postscale)
+
+
+def _whole(how: dict[str, Any]) -> float:
+    scale: float = how["prescale"] * how["postscale"]
+    return scale
 
 
 def allreduce(
@@ -44,12 +54,12 @@ def allreduce(
     del device_dense, device_sparse, ignore_name_scope
     if average is None and compression is NoneCompressor and is_native_eager(tensor):
         return eager_allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
-    reduce = reduce_op(op, average)
+    check(compression)
+    how = reduction(op, *_factors(prescale_factor, postscale_factor), average)
     if isinstance(tensor, _IndexedSlices):
-        factor = prescale_factor * postscale_factor
-        return allreduce_slices([tensor], reduce, name, process_set, compression, factor)[0]
+        return allreduce_slices([tensor], how["reduce"], name, process_set, compression, _whole(how))[0]
     small, context = compression.compress(tensor if isinstance(tensor, _Tensor) else tf.convert_to_tensor(tensor))
-    what = call(Kind.ALLREDUCE, name, process_set, reduce=reduce, prescale=prescale_factor, postscale=postscale_factor)
+    what = call(Kind.ALLREDUCE, name, process_set, **how)
     return compression.decompress(run(what, [small])[0], context)
 
 
@@ -89,18 +99,20 @@ def grouped_allreduce(
 ) -> list[Any]:
     """The reductions of several tensors, which run all or none. tf.IndexedSlices among them are gathered."""
     del device_dense, device_sparse, ignore_name_scope
-    reduce = reduce_op(op, average)
-    options = {"prescale": prescale_factor, "postscale": postscale_factor}
+    check(compression)
+    how = reduction(op, *_factors(prescale_factor, postscale_factor), average)
     sparse = [index for index, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
     dense = [index for index in range(len(tensors)) if index not in set(sparse)]
     results: dict[int, Any] = {}
     if dense:
         given = [tensors[index] for index in dense]
-        reduced = allreduce_dense(given, reduce, name, process_set, compression, grouped=True, **options)
+        reduced = allreduce_dense(
+            given, names=name, process_set=process_set, compression=compression, grouped=True, **how
+        )
         results |= zip(dense, reduced, strict=True)
     if sparse:
-        given, factor = [tensors[index] for index in sparse], prescale_factor * postscale_factor
-        gathered = allreduce_slices(given, reduce, name, process_set, compression, factor)
+        given = [tensors[index] for index in sparse]
+        gathered = allreduce_slices(given, how["reduce"], name, process_set, compression, _whole(how))
         results |= zip(sparse, gathered, strict=True)
     return [results[index] for index in range(len(tensors))]
 
@@ -137,7 +149,7 @@ def allreduce_slices(
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"tf.IndexedSlices are reduced with Sum or Average, not {reduce.name.title()}.")
     if names is not None:
-        each = [names] if isinstance(names, str) else list(names)
+        each = list(checked_names(names))
         if len(each) != len(slices):
             each = [f"{each[0]}_{index + 1}of{len(slices)}" for index in range(len(slices))]
         names = [f"{name}.{part}" for name in each for part in ("values", "indices")]
@@ -269,13 +281,12 @@ def _reducescatter(
     prescale: float,
     postscale: float,
 ) -> list[Any]:
-    reduce = reduce_op(op)
+    check(compression)
+    how = reduction(op, *_factors(prescale, postscale))
     if not tensors:
         return []
     small = [compression.compress(tensor) for tensor in _tensors(tensors)]
-    what = call(
-        Kind.REDUCESCATTER, name, process_set, grouped=grouped, reduce=reduce, prescale=prescale, postscale=postscale
-    )
+    what = call(Kind.REDUCESCATTER, name, process_set, grouped=grouped, **how)
     outputs = run(what, [tensor for tensor, _ in small])
     return [compression.decompress(output, ctx) for output, (_, ctx) in zip(outputs, small, strict=True)]
 

@@ -84,6 +84,14 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         return self._optimizer.variables(*arguments, **options)
 
 
+def _refuse_if_distributed(optimizer: Any) -> None:
+    """ValueError also for one that another wraps, as TensorFlow's for mixed precision does."""
+    while optimizer is not None:
+        if isinstance(optimizer, _DistributedOptimizer):
+            raise ValueError("the optimizer is distributed already, and its gradients would be reduced twice.")
+        optimizer = getattr(optimizer, "_optimizer", None)
+
+
 def _keras_optimizer(optimizer: Any) -> bool:
     return any(kind.__module__.split(".")[0] in ("keras", "tf_keras") for kind in type(optimizer).__mro__)
 
@@ -125,6 +133,7 @@ def DistributedOptimizer(
         "process_set": process_set,
     }
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        _refuse_if_distributed(optimizer)
         if backward_passes_per_step > 1 and tf.executing_eagerly():
             raise ValueError(
                 "backward_passes_per_step > 1 with a tf.compat.v1 optimizer works in graph mode only; add the "

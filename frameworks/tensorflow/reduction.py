@@ -9,11 +9,30 @@ from typing import Any
 import tensorflow as tf
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
-from distrun.process_sets import ProcessSet, global_process_set, has_peers
+from distrun._compression import check
+from distrun.process_sets import ProcessSet, checked, global_process_set, has_peers
 
+from ._call import factor_of
 from .compression import Compression, Compressor
 from .functions import variable_names
 from .ops import allreduce_dense, allreduce_slices
+
+
+def _check_groups(groups: Any) -> None:
+    lists = groups if isinstance(groups, list | tuple) else []
+    if not all(isinstance(group, list | tuple) for group in lists) or not (
+        groups is None or groups is lists or (isinstance(groups, int) and groups >= 0)
+    ):
+        raise ValueError(
+            f"groups should be a non-negative integer or a list of lists of tf.Variable, not {groups!r:.60}."
+        )
+    seen: set[int] = set()
+    for variable in (one for group in lists for one in group):
+        if not hasattr(variable, "dtype"):  # a variable of TensorFlow's or Keras's, or a tensor that a tape watches
+            raise ValueError(f"groups must consist of lists of tf.Variable, not of {type(variable).__name__}.")
+        if id(variable) in seen:
+            raise ValueError("a variable appears in more than one of the groups.")
+        seen.add(id(variable))
 
 
 @dataclasses.dataclass
@@ -35,11 +54,15 @@ class Reduction:
     local: dict[int, Any] = dataclasses.field(default_factory=dict)  # by id(), which is theirs while they are held
 
     def __post_init__(self) -> None:
+        check(self.compression)
+        checked(self.process_set)
         self.op = reduce_op(self.op)
+        self.predivide = factor_of("gradient_predivide_factor", self.predivide)
+        if self.predivide == 0.0:
+            raise ValueError("gradient_predivide_factor divides the gradients, so it is not 0.")
         if self.predivide != 1.0 and self.op != ReduceOp.AVERAGE:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
-        if isinstance(self.groups, int) and self.groups < 0:
-            raise ValueError("groups should be a non-negative integer or a list of lists of tf.Variable.")
+        _check_groups(self.groups)
 
     def keep_local(self, variable: Any) -> None:
         """The gradient of `variable` is this rank's own business."""

@@ -86,6 +86,8 @@ def DistributedGradientTape(
     del device_dense, device_sparse
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}.")
+    if isinstance(gradtape, _DistributedGradientTape):
+        raise ValueError("the tape is distributed already, and its gradients would be reduced twice.")
     kind = type(gradtape)
     reduction = Reduction(
         compression,

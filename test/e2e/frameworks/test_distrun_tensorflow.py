@@ -64,6 +64,11 @@ def test_operations_beside_legacy_keras(run_framework: RunFramework) -> None:
     assert_passed(done, 2)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_mistakes_are_refused(run_framework: RunFramework, ranks: int) -> None:
+    assert_passed(run_framework("-np", str(ranks), program="tf_mistakes.py"), ranks)
+
+
 def test_v1_graphs(run_framework: RunFramework) -> None:
     assert_passed(run_framework("-np", "2", program="tf_v1.py"), 2)
 

@@ -1,0 +1,130 @@
+"""Arguments that are none, and what is distributed twice: refused by argument and value, eagerly and in graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from tf_every_operation import equal, raises
+
+import distrun.tensorflow as hvd
+
+hvd.init()
+SIZE = hvd.size()
+X = tf.ones([SIZE, 2])
+SLICES = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([2, 2]))
+REDUCTIONS = [
+    lambda **options: hvd.allreduce(X, **options),
+    lambda **options: hvd.allreduce(X, compression=hvd.Compression.bf16, **options),
+    lambda **options: hvd.allreduce(SLICES, **options),
+    lambda **options: hvd.grouped_allreduce([X, X], **options),
+    lambda **options: hvd.grouped_allreduce([SLICES, X], **options),
+    lambda **options: hvd.reducescatter(X, **options),
+    lambda **options: hvd.grouped_reducescatter([X, X], **options),
+]
+ALL = [
+    *REDUCTIONS,
+    lambda **options: hvd.allgather(X, **options),
+    lambda **options: hvd.grouped_allgather([X, X], **options),
+    lambda **options: hvd.broadcast(X, 0, **options),
+    lambda **options: hvd.alltoall(X, **options),
+    lambda **options: hvd.broadcast_([tf.Variable(X)], 0, **options),
+]
+
+
+def refused(kind, texts, operation, **options) -> None:  # type: ignore[no-untyped-def]
+    for wrap in (lambda function: function, tf.function):
+        error = raises(kind, texts[0], wrap(lambda: operation(**options) and None))
+        for text in texts[1:]:
+            assert text in str(error), f"{text!r} is not in {error}"
+
+
+def names_and_sets() -> None:
+    for operation in ALL:
+        refused(TypeError, ("name is a str", "not 5"), operation, name=5)
+        refused(TypeError, ("name is a str", "not b'x'"), operation, name=b"x")
+        refused(ValueError, ("name has no NUL", r"'a\x00b'"), operation, name="a\0b")
+        for name in ("two\nlines", "two\rlines", ""):
+            refused(ValueError, ("name is one line of text", repr(name)), operation, name=name)
+        refused(TypeError, ("process_set is a ProcessSet", "not [0]"), operation, process_set=[0])
+    raises(TypeError, "process_set is a ProcessSet", hvd.join, [0])
+    raises(TypeError, "process_set is a ProcessSet", hvd.barrier, "all")
+
+
+def factors_and_compression() -> None:
+    for operation in REDUCTIONS:
+        for argument in ("prescale_factor", "postscale_factor"):
+            refused(TypeError, (f"{argument} is one number", "not '2'"), operation, **{argument: "2"})
+            refused(TypeError, (f"{argument} is one number", "not None"), operation, **{argument: None})
+            refused(TypeError, (f"{argument} is a number", "tf.Tensor"), operation, **{argument: tf.constant(2.0)})
+        if operation is not REDUCTIONS[1]:
+            words = ("compression is a class with compress", "not 'fp16'")
+            refused(ValueError, words, operation, compression="fp16")
+        refused(ValueError, ("op is one of Sum", "'sum'"), operation, op="sum")
+    for factor in (np.array(2.0), np.float32(2.0)):  # numbers, of which the first cannot be looked up
+        equal(hvd.allreduce(X, prescale_factor=factor), X * 2)
+
+
+def roots_and_variables() -> None:
+    one = tf.Variable(X)
+    for root, kind, text in ((1 << 32, ValueError, "not 4294967296"), ("0", TypeError, "'0'"), (0.5, TypeError, "0.5")):
+        for broadcast in (
+            lambda root_rank: hvd.broadcast(X, root_rank),
+            lambda root_rank: hvd.broadcast_variables([one], root_rank),
+            lambda root_rank: hvd.broadcast_([one], root_rank),
+        ):
+            refused(kind, ("root_rank is a rank of the job", text), broadcast, root_rank=root)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    for given, text in (
+        (model, "such as model.variables, not Sequential"),
+        (one, "not ResourceVariable"),
+        ({"one": one}, "not dict"),
+        ("one", "not str"),
+        ([one, X], "number 1 of it is EagerTensor"),
+        ([one, "x"], "number 1 of it is str"),
+    ):
+        raises(TypeError, text, hvd.broadcast_variables, given, 0)
+        raises(TypeError, text, hvd.broadcast_, given, 0)
+
+
+def gradients() -> None:
+    """Where the tape and the optimizer are made, not in a step later."""
+    one = tf.Variable(1.0)
+    plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    for make in (
+        lambda **options: hvd.DistributedGradientTape(tf.GradientTape(), **options),
+        lambda **options: hvd.PartialDistributedGradientTape(tf.GradientTape(), **options),
+        lambda **options: hvd.DistributedOptimizer(plain, **options),
+    ):
+        raises(ValueError, "such as hvd.Compression.fp16, not 'fp16'", make, compression="fp16")
+        raises(ValueError, "gradient_predivide_factor divides", make, gradient_predivide_factor=0)
+        raises(TypeError, "gradient_predivide_factor is one number, not '2'", make, gradient_predivide_factor="2")
+        raises(TypeError, "process_set is a ProcessSet", make, process_set=[0])
+        for groups in ("abc", -1, 1.5, [one], [[one], "ab"]):
+            raises(ValueError, "list of lists of tf.Variable, not", make, groups=groups)
+        raises(ValueError, "lists of tf.Variable, not of str", make, groups=[["a"]])
+        raises(ValueError, "more than one of the groups", make, groups=[[one], [one]])
+        make(groups=[[one]])
+        make(groups=2)
+
+
+def twice() -> None:
+    """What would reduce twice."""
+    v1 = tf.compat.v1.train
+    optimizer = hvd.DistributedOptimizer(v1.GradientDescentOptimizer(1.0))
+    around = v1.experimental.MixedPrecisionLossScaleOptimizer(optimizer, 2.0)
+    for one in (optimizer, around):
+        raises(ValueError, "optimizer is distributed already", hvd.DistributedOptimizer, one)
+    tape = hvd.DistributedGradientTape(tf.GradientTape())
+    for again in (hvd.DistributedGradientTape, hvd.PartialDistributedGradientTape):
+        raises(ValueError, "tape is distributed already", again, tape)
+
+
+names_and_sets()
+factors_and_compression()
+roots_and_variables()
+gradients()
+twice()
+many = [tf.zeros([])] * 4097
+raises(hvd.InvalidArgument, "'many' has 4097 tensors, and at most 4096", hvd.grouped_allreduce, many, name="many")
+equal(hvd.allreduce(X, op=hvd.Sum), X * SIZE)  # all ranks have refused the same
+print("all checks passed", flush=True)
