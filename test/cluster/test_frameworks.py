@@ -14,7 +14,8 @@ from .jobs import EXAMPLES, assert_nothing_left, package_folders, run
 from .rig import ROOT, Cluster
 
 PROGRAMS = ROOT / "test/e2e/programs"
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
+# TensorFlow imports what it makes of functions from files in /tmp, which it removes, but not Python's bytecode of them.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
 TWO_EPOCHS = ("--epochs", "2")
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
