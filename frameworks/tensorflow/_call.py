@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import warnings
 from collections.abc import Sequence
@@ -190,9 +189,10 @@ def eager_allreduce(
     native = _native.native()
     assert native is not None
     given = name, op, prescale, postscale, registered_id(process_set)
-    attributes = None
-    with contextlib.suppress(TypeError):  # also of what cannot be looked up: a tensor, an array
+    try:
         attributes = _allreduce_attributes(*given)
+    except TypeError:  # also of what cannot be looked up: a tensor, an array
+        attributes = None
     if attributes is None:
         attributes = _allreduce_attributes.__wrapped__(*given)
     return _eagerly(native.eager[Kind.ALLREDUCE], ([tensor],), attributes)[0]

@@ -111,6 +111,13 @@ def jacobians() -> None:
     for wrap in (eager, tf.function):
         equal(of_allreduce(wrap), wanted)
         equal(of_allreduce(wrap, parallel_iterations=2), wanted)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            y = hvd.allreduce(x * x * own, op=hvd.Sum)
+        first = inner.jacobian(y, x)
+    second = np.zeros([3, 3, 3])
+    second[range(3), range(3), range(3)] = 2 * own * SIZE
+    equal(outer.jacobian(first, x), second)
     with tf.GradientTape(persistent=True) as tape:
         of_rows = hvd.allreduce(matrix * own, op=hvd.Sum) ** 2
         gathered = hvd.allgather(x * own)
@@ -147,6 +154,10 @@ def refused() -> None:
         return hvd.allreduce(row, op=hvd.Sum) if row[0] > 4.0 else row
 
     raises(NotImplementedError, "only some rows run", lambda: tf.vectorized_map(some_rows, MINE))
+    if SIZE > 1:  # other numbers of rows
+        more = MINE[: 2 + (RANK == 0)]
+        kind = tf.errors.UnknownError if SLOWER else tf.errors.FailedPreconditionError
+        raises(kind, "rank 0 (localhost) has (3, 3)", lambda: tf.vectorized_map(lambda row: hvd.allreduce(row), more))
     equal(tf.map_fn(lambda row: hvd.allgather(row)[:3], MINE), ONE)
 
 
