@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,9 +42,7 @@ def distribute_gradients(
     _arguments.name(name)
     _compression.check(compression)
     reduction = reduce_op(op)
-    gradient_predivide_factor = _arguments.number("gradient_predivide_factor", gradient_predivide_factor)
-    if gradient_predivide_factor == 0.0:
-        raise ValueError("gradient_predivide_factor divides the gradients, so it is not 0.")
+    gradient_predivide_factor = _arguments.predivide(gradient_predivide_factor)
     before = after = 1.0
     if gradient_predivide_factor != 1.0:
         if reduction != ReduceOp.AVERAGE:
@@ -81,12 +78,7 @@ def DistributedOptimizer(  # Horovod's name
     backward_passes_per_step: so many updates are averaged on this rank, as optax.MultiSteps does it, before they are
     reduced and make a step. Start with the same parameters everywhere: `params = hvd.broadcast_parameters(params)`.
     """
-    try:
-        passes = operator.index(backward_passes_per_step)
-    except TypeError:
-        raise TypeError(f"backward_passes_per_step is a whole number, not {backward_passes_per_step!r}.") from None
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step is at least 1, not {passes}.")
+    passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise TypeError(f"optimizer is one of optax, as optax.adam(1e-3) makes, not {optimizer!r}.")
     optax = _optax()
