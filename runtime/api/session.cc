@@ -24,7 +24,8 @@
 namespace distrun::api {
 namespace {
 
-// How long a rank that keeps the store stays for the sake of the others' last words.
+// How long a rank that keeps the store stays for the sake of the others' last words, and a rank whose init() was
+// refused for the others to hear that too.
 constexpr Duration kGoodbyes = std::chrono::seconds(2);
 
 std::vector<int> all_ranks(const net::World& world) {
@@ -82,7 +83,23 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
     const Status told = session->channel_->report_stall(missing.front(), started.message());
     if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
   }
+  session->part_refused(started);
   return ended_by(started);
+}
+
+// Where another launcher started the ranks, the first one that ends after an error of them all takes the store with it,
+// or is lost to those that are about to hear that error, and that launcher ends them. So all stay until each has heard
+// it; where some have not been refused, they hear why this one goes.
+void Session::part_refused(const Status& why) {
+  const bool of_others = why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft;
+  if (!spawner_ || !store_ || of_others) return;
+  const auto heard = store_->add("refused", 1);
+  bool by_all = heard.ok() && *heard == world_.size;
+  if (by_all) (void)store_->set("refused by all", "");
+  if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
+  (void)(by_all ? channel_->leave() : channel_->report_failure(why.message()));
+  if (keeper_ == nullptr) return;
+  by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_told(Clock::now() + kGoodbyes);
 }
 
 Status Session::find_world(const Environment& environment, TimePoint deadline) {

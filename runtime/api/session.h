@@ -62,6 +62,7 @@ class Session {
 
   Status find_world(const Environment& environment, TimePoint deadline);
   Status start(const Environment& environment, TimePoint deadline);
+  void part_refused(const Status& why);
   Status connect(TimePoint deadline);
   Status join_job(TimePoint deadline);
   Result<std::vector<std::string>> answers_of_all(const std::string& topic, const std::string& mine,

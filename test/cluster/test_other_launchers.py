@@ -117,6 +117,16 @@ def test_ranks_that_do_not_come_are_an_error(pair: Cluster, way: list[str], who:
     assert "did not come" in told or 'did not call "init" before exiting' in told, told
 
 
+def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None:
+    """Not the loss of a rank that has heard it before. mpirun and mpiexec may end a rank before it has said so."""
+    done = run(pair.head, *way, *WORLD, "refused")
+    assert done.returncode != 0
+    heard = [line for line in done.stdout.splitlines() if line.startswith("heard ")]
+    assert heard and all("foo: no such backend here" in line for line in heard), done.stdout + done.stderr
+    assert not any("RankLost" in line for line in heard), done.stdout
+    assert_nothing_left(*pair.hosts, seconds=15)
+
+
 def test_srun_without_pmi_is_refused(pair: Cluster) -> None:
     if why_no_slurm():
         pytest.skip(why_no_slurm())

@@ -1,9 +1,10 @@
-"""Tells this rank's world and a sum over it, in two sessions; or fails on rank 3, as the first argument says."""
+"""Tells this rank's world and a sum over it, in two sessions; or fails as the first argument says, mostly on rank 3."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -49,7 +50,25 @@ def absent(rank: str) -> None:
         raise SystemExit(4) from None
 
 
+# For the process $0 a millisecond now and then.
+SLOWLY = "for i in $(seq 60); do kill -STOP $0; sleep 0.05; kill -CONT $0; sleep 0.001; done"
+
+
+def refused() -> None:
+    """All ranks hear why, a slow one too."""
+    if own_rank() == "3":
+        words = ["/bin/sh", "-c", SLOWLY, str(os.getpid())]
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        hvd.init(settings={"backend": "foo"})
+    except distrun.DistrunError as error:
+        print(f"heard {type(error).__name__}: {error}", flush=True)
+        raise SystemExit(4) from None
+
+
 def main() -> None:
+    if sys.argv[1:] == ["refused"]:
+        return refused()
     if sys.argv[1:] and sys.argv[1].startswith("absent"):
         return absent("0" if sys.argv[1] == "absent-first" else "3")
     if sys.argv[1:]:
