@@ -61,7 +61,7 @@ extern "C" __attribute__((visibility("default"))) const distrun::test::FakeRemot
       .context_of = context_of,
       .current_device = current_device,
       .synchronize = synchronize,
-      .fail = [](const std::string& symbol, int code, int skip) { fail(symbol, code, skip); },
+      .fail = fail,
       .capture_streams = capture_streams,
       .calls_of = calls_of,
       .forget_calls = forget_calls,
