@@ -24,6 +24,7 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
     def __init__(
         self, optimizer: Any, name: str | None, use_locking: bool, reduction: Reduction, passes: int, average: bool
     ) -> None:
+        _refuse_if_distributed(optimizer)
         super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
         self._optimizer = optimizer
         self._reduction = reduction
@@ -133,7 +134,6 @@ def DistributedOptimizer(
         "process_set": process_set,
     }
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        _refuse_if_distributed(optimizer)
         if backward_passes_per_step > 1 and tf.executing_eagerly():
             raise ValueError(
                 "backward_passes_per_step > 1 with a tf.compat.v1 optimizer works in graph mode only; add the "
