@@ -283,11 +283,15 @@ def _reduction(op: int | None, predivide: float) -> Reduction:
 def _accumulate(config: dict[str, Any], passes: int) -> None:
     if LEGACY:
         raise ValueError("legacy Keras does not accumulate gradients: leave out backward_passes_per_step.")
-    if "optimizer_map" in config:
-        raise ValueError(
-            "a MultiOptimizer adds up no gradients itself: leave out backward_passes_per_step, and make each of its "
-            f"optimizers with gradient_accumulation_steps={passes}."
-        )
+    for key, around, inside in (
+        ("optimizer_map", "MultiOptimizer", "each of its optimizers"),
+        ("inner_optimizer", "LossScaleOptimizer", "the optimizer in it"),
+    ):
+        if key in config:
+            raise ValueError(
+                f"a {around} adds up no gradients itself: leave out backward_passes_per_step, and make {inside} with "
+                f"gradient_accumulation_steps={passes}."
+            )
     if config.get("gradient_accumulation_steps"):
         raise ValueError("pass either backward_passes_per_step or the optimizer's gradient_accumulation_steps.")
     config["gradient_accumulation_steps"] = passes

@@ -103,6 +103,14 @@ def check_options_of_the_optimizer() -> None:
         (ValueError, "compression is Compression.none, fp16 or bf16, not 'zip'", {"compression": "zip"}),
     ):
         told(lambda options=options: hvd.DistributedOptimizer(sgd(), **options), kind, text)
+    if not LEGACY:
+        scaled = keras.optimizers.LossScaleOptimizer(sgd())
+        told(
+            lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2),
+            ValueError,
+            "a LossScaleOptimizer adds up no gradients itself: leave out backward_passes_per_step",
+            "make the optimizer in it with gradient_accumulation_steps=2",
+        )
     made = hvd.DistributedOptimizer(
         *(sgd(), "own", "/cpu:0"),
         groups=[model().weights],
