@@ -195,6 +195,8 @@ def load_model(
         if LEGACY:  # whose optimizers do not know their variables
             model.optimizer = DistributedOptimizer(copy_of(old), compression=compression)
             model.optimizer.build(model.trainable_variables)
+            if len(old.variables) < len(model.optimizer.variables):  # of a SavedModel, of whose state Keras reads none
+                old.build(model.trainable_variables)
             copy_state(old, model.optimizer)
         else:
             if not old._trainable_variables and str(filepath).endswith((".h5", ".hdf5")):

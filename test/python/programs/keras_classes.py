@@ -152,6 +152,21 @@ def check_h5_files_without_the_optimizers_state() -> None:
         assert [str(file) in str(one.message) for one in told if "begin anew" in str(one.message)] == [True]
 
 
+def check_saved_models_of_legacy_keras() -> None:
+    """Of whose optimizer Keras itself has the configuration only."""
+    if not LEGACY:
+        return
+    made = distributed(keras.optimizers.Adam(0.25))
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder) / "model")
+        again = hvd.load_model(str(Path(folder) / "model"))
+    same(again, made)
+    assert hasattr(again.optimizer, "distrun_reduction") and float(again.optimizer.learning_rate) == 0.25
+    assert len(again.optimizer.variables) == len(made.optimizer.variables)
+    fit(again, *data(), BATCH, epochs=1)
+    assert int(again.optimizer.iterations) == 4
+
+
 def check_a_class_decides_what_makes_one_like_it() -> None:
     for kind in (FromPeak, NamedRate):
         made = hvd.DistributedOptimizer(kind(0.25, momentum=0.5))
