@@ -51,9 +51,8 @@ def checked_names(names: object) -> tuple[str, ...]:
     """One name or several, each of which the op library can tell from the next."""
     given = tuple(names) if isinstance(names, list | tuple) else (names,)
     for name in given:
-        text = _arguments.name(name)
-        if text is None or text.splitlines() != [text]:
-            raise ValueError(f"name is one line of text, not {name!r:.60}.")
+        if not _arguments.name(name):
+            raise ValueError(f"name is one line of text, not {name!r}.")
     return given
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from distrun import _arguments
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
 from distrun._compression import check
@@ -57,9 +58,7 @@ class Reduction:
         check(self.compression)
         checked(self.process_set)
         self.op = reduce_op(self.op)
-        self.predivide = factor_of("gradient_predivide_factor", self.predivide)
-        if self.predivide == 0.0:
-            raise ValueError("gradient_predivide_factor divides the gradients, so it is not 0.")
+        self.predivide = _arguments.predivide(factor_of("gradient_predivide_factor", self.predivide))
         if self.predivide != 1.0 and self.op != ReduceOp.AVERAGE:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         _check_groups(self.groups)

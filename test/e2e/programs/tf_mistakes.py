@@ -96,7 +96,8 @@ def gradients() -> None:
         lambda **options: hvd.DistributedOptimizer(plain, **options),
     ):
         raises(ValueError, "such as hvd.Compression.fp16, not 'fp16'", make, compression="fp16")
-        raises(ValueError, "gradient_predivide_factor divides", make, gradient_predivide_factor=0)
+        for factor in (0, float("nan")):
+            raises(ValueError, "gradient_predivide_factor divides", make, gradient_predivide_factor=factor)
         raises(TypeError, "gradient_predivide_factor is one number, not '2'", make, gradient_predivide_factor="2")
         raises(TypeError, "process_set is a ProcessSet", make, process_set=[0])
         for groups in ("abc", -1, 1.5, [one], [[one], "ab"]):
