@@ -24,7 +24,7 @@ from distrun.process_sets import global_process_set
 from ._backends import checked_variable, checked_variables
 from ._keras import keras
 from .functions import as_array, broadcast_model, has_its_variables
-from .optimizer import SCALING
+from .optimizer import SCALING, distributed_optimizers
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -56,6 +56,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Once, in the first fit()."""
+        if not self.broadcast_done:
+            _warn_of_undistributed(self.model)
         if self.broadcast_done or not self._broadcasts_itself():
             return
         # One rank may have built its model to load weights, and the others not: all broadcast at one time.
@@ -74,6 +76,20 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def _broadcast(self) -> None:
         broadcast_model(self.model, self.root_rank, self._local)
         self.broadcast_done = True
+
+
+def _warn_of_undistributed(model: Any) -> None:
+    """Whose ranks begin alike and then train alone, without a word: as of a copy of a model. What a train_step of the
+    program's own does nobody can tell."""
+    optimizer = getattr(model, "optimizer", None)
+    own_step = getattr(type(model), "train_step", None) is not keras.Model.train_step
+    if basics.size() > 1 and optimizer is not None and not own_step and not distributed_optimizers(model):
+        warnings.warn(
+            f"the model's optimizer {optimizer.name} is not distributed, so each rank trains alone: compile the model "
+            "with hvd.DistributedOptimizer(optimizer). Keras's copies of models and optimizers (clone_model, deepcopy, "
+            "keras.saving.load_model) have an optimizer without it.",
+            stacklevel=3,
+        )
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,20 @@ def check_files() -> None:
         told(lambda: hvd.load_model(file, sgd), TypeError, "custom_optimizers is a list of optimizers' classes")
         told(lambda: hvd.load_model(file, [sgd()]), TypeError, "custom_optimizers is a list of optimizers' classes")
         told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects is a dict")
+
+
+def check_an_optimizer_that_is_not_distributed() -> None:
+    """As Keras's copy of one is."""
+    made, plain = model(), model()
+    plain.compile(optimizer=type(plain.optimizer).__mro__[1](0.0), loss="mse")
+    for one, wanted in ((made, False), (plain, hvd.size() > 1)):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            fit(one, hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+        texts = [
+            str(each.message) for each in heard if "is not distributed, so each rank trains alone" in str(each.message)
+        ]
+        assert len(texts) == wanted, texts
 
 
 def check_legacy_keras_is_not_compiled_with_xla() -> None:
