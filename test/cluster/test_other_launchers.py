@@ -127,6 +127,17 @@ def test_a_refusal_is_heard_by_every_rank(pair: Cluster, way: list[str]) -> None
     assert_nothing_left(*pair.hosts, seconds=15)
 
 
+def test_a_refusal_of_one_rank_is_told_to_the_others(pair: Cluster) -> None:
+    """With PMI: PMIx needs a thread too, and so the rank would not come at all."""
+    need("mpiexec.hydra", "mpich")
+    done = run(pair.head, *WAYS["hydra"], *WORLD, "refused-one")
+    assert done.returncode != 0
+    heard = [line for line in done.stdout.splitlines() if line.startswith("heard ")]
+    assert any(line.startswith("heard RankLost: rank 3 ") for line in heard), done.stdout + done.stderr
+    assert all("the thread distrun-engine cannot be started" in line for line in heard), done.stdout
+    assert_nothing_left(*pair.hosts, seconds=15)
+
+
 def test_srun_without_pmi_is_refused(pair: Cluster) -> None:
     if why_no_slurm():
         pytest.skip(why_no_slurm())
