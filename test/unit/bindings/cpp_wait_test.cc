@@ -15,6 +15,7 @@ namespace {
 std::vector<std::int32_t> g_codes;  // what distrun_wait returns, in turn
 std::size_t g_waits = 0;
 std::size_t g_done_after = 0;  // so many waits
+int g_done_after_polls = -1;   // or so many looks in vain; -1: however many
 std::size_t g_waits_at_release = 0;
 int g_aborts = 0;  // after the first one the operation is done at the next wait
 
@@ -64,6 +65,8 @@ int32_t distrun_abort(distrun_session* of, const char*) {
   return DISTRUN_OK;
 }
 int32_t distrun_poll(distrun_handle* of) {
+  if (of == handle && g_done_after_polls == 0) return 1;
+  if (of == handle && g_done_after_polls > 0) --g_done_after_polls;
   return (of == apart ? g_apart_code != DISTRUN_TIMEOUT : g_waits >= g_done_after) ? 1 : 0;
 }
 void distrun_release(distrun_handle*) { g_waits_at_release = g_waits; }
@@ -304,12 +307,28 @@ TEST_CASE("who asks again and again gives up nothing") {
 }
 
 TEST_CASE("an operation that is done at the end of the limit is told as it is") {
-  begin({DISTRUN_TIMEOUT, DISTRUN_OK, DISTRUN_TIMEOUT, DISTRUN_MISMATCH, DISTRUN_TIMEOUT, DISTRUN_TIMEOUT}, 1);
+  begin({DISTRUN_TIMEOUT, DISTRUN_OK, DISTRUN_TIMEOUT, DISTRUN_MISMATCH, DISTRUN_TIMEOUT, DISTRUN_TIMEOUT,
+         DISTRUN_TIMEOUT},
+        1);
   distrun::Operation operation(handle);
   CHECK(operation.wait_for(0.0));
   CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);
   CHECK_THROWS_AS(operation.wait_for(0.0), distrun::Error);  // the operation's own: stall_shutdown_time
-  CHECK(g_waits == 6);
+  CHECK(g_waits == g_codes.size());
+}
+
+TEST_CASE("an operation that is done in any moment after the limit is told as it is to who asks again and again") {
+  for (const int looks : {0, 1, 2}) {
+    CAPTURE(looks);
+    begin({DISTRUN_TIMEOUT, DISTRUN_OK}, 100);
+    distrun::Operation operation(handle);
+    g_done_after_polls = looks;
+    bool done = false;
+    CHECK_NOTHROW(done = operation.wait_for(0.0));
+    CHECK(done == (looks < 2));
+    g_done_after_polls = 0;
+  }
+  g_done_after_polls = -1;
 }
 
 TEST_CASE("a wait for all that is over its limit gives up each, and its error leaves their scope") {

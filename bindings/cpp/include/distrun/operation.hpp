@@ -90,8 +90,11 @@ class Operation {
   void wait(double seconds = -1.0) { give_up_after(code_of_wait(seconds)); }
   // The same for who asks again and again: false where the limit is over, which gives up nothing.
   [[nodiscard]] bool wait_for(double seconds) {
-    const std::int32_t code = code_of_wait(seconds);
-    if (code == DISTRUN_TIMEOUT && in_flight()) return false;
+    std::int32_t code = code_of_wait(seconds);
+    if (code == DISTRUN_TIMEOUT) {
+      if (in_flight()) return false;
+      code = distrun_wait(handle_, 0.0);  // done since the wait was over, or that is its own failure
+    }
     give_up_after(code);
     return true;
   }
