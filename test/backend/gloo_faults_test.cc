@@ -1,6 +1,7 @@
 // What Gloo does when whoever comes to its port is no member of the job, and to the program around it.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +26,14 @@ constexpr int kTries = 3;
 
 std::string key_of(int attempt, int index) {
   return "gloo/0/cpu:" + std::to_string(attempt) + "/" + std::to_string(index);
+}
+
+// What a member of a group of two tells of the address at which it listens.
+std::string told_of(const sockaddr_in& address) {
+  std::string told(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
+  told[0] = '+';
+  std::memcpy(told.data() + 1, &address, sizeof(address));
+  return told;
 }
 
 Fd new_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
@@ -153,16 +162,36 @@ TEST_CASE("gloo faults: a connection on which nothing comes costs its part of th
     REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
     REQUIRE(::listen(listener.get(), 1) == 0);
     REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    std::string told(1 + sizeof(sockaddr_storage) + sizeof(std::int64_t), '\0');
-    told[0] = '+';
-    std::memcpy(told.data() + 1, &address, sizeof(address));
-    REQUIRE(group.store().set(key_of(attempt, 1), told).ok());
+    REQUIRE(group.store().set(key_of(attempt, 1), told_of(address)).ok());
   }
   const std::string outcome = join(group, 2, 0, 3);
   CAPTURE(outcome);
   CHECK(contains(outcome, "in 3 tries, each at other ports"));
   CHECK(contains(outcome, "with rank 1 ([127.0.0.1]:"));
   CHECK(contains(outcome, "nothing has come over it in"));
+}
+
+TEST_CASE("gloo faults: who waits for a member's proof hears that it has died") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  // Member 1 is the test, which connects, since its address is the greater one, and says nothing.
+  sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(0x7ffffffe)}, .sin_zero = {}};
+  REQUIRE(group.store().set(key_of(1, 1), told_of(own)).ok());
+  Status end;
+  std::thread member([&] { end = group.create(0, deadline_after(600)).status(); });
+  const auto told = group.store().get(key_of(1, 0), deadline_after(kStarted));
+  sockaddr_in address{};
+  if (told.ok()) std::memcpy(&address, told->data() + 1, sizeof(address));
+  const Fd fd = new_socket();
+  const bool connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  pollfd heard{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  const bool proves = connected && ::poll(&heard, 1, static_cast<int>(1000 * kStarted)) == 1;
+  const TimePoint before = Clock::now();
+  group.store().fail({Errc::kRankLost, "rank 1 was lost"});
+  member.join();
+  CHECK(proves);
+  CHECK(Clock::now() - before < duration_of(kStarted));
+  CHECK(end.code() == Errc::kRankLost);
 }
 
 TEST_CASE("gloo faults: a member that cannot listen tells the others why") {
