@@ -10,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -35,6 +36,10 @@ std::string told_of(const sockaddr_in& address) {
   std::memcpy(told.data() + 1, &address, sizeof(address));
   return told;
 }
+
+// Greater than any address of a member, which waits for a connection from there.
+const sockaddr_in kNobody = {
+    .sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(0xfffffffe)}, .sin_zero = {}};
 
 Fd new_socket() { return Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
@@ -174,9 +179,8 @@ TEST_CASE("gloo faults: a connection on which nothing comes costs its part of th
 TEST_CASE("gloo faults: who waits for a member's proof hears that it has died") {
   const auto fixture = subject().make(2);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
-  // Member 1 is the test, which connects, since its address is the greater one, and says nothing.
-  sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(0x7ffffffe)}, .sin_zero = {}};
-  REQUIRE(group.store().set(key_of(1, 1), told_of(own)).ok());
+  // Member 1 is the test, which connects and says nothing.
+  REQUIRE(group.store().set(key_of(1, 1), told_of(kNobody)).ok());
   Status end;
   std::thread member([&] { end = group.create(0, deadline_after(600)).status(); });
   const auto told = group.store().get(key_of(1, 0), deadline_after(kStarted));
@@ -199,6 +203,23 @@ TEST_CASE("gloo faults: a member that cannot listen tells the others why") {
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
   REQUIRE(group.store().set(key_of(1, 1), "-no more files").ok());
   CHECK(join(group, 2, 0) == "gloo did not connect the ranks: rank 1: no more files");
+}
+
+TEST_CASE("gloo faults: a member whose addresses are of another form is named") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  REQUIRE(group.store().set(key_of(1, 1), "+short").ok());
+  CHECK(contains(join(group, 2, 0), "rank 1 tells addresses of another form: is its libgloo of another version?"));
+}
+
+TEST_CASE("gloo faults: a lack of memory for the verdict is an error and no more") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  REQUIRE(group.store().set(key_of(1, 1), told_of(kNobody)).ok());
+  group.store().before_set([](const std::string& key, const std::string&) {
+    if (key.ends_with("/verdict")) throw std::bad_alloc();
+  });
+  CHECK(join(group, 2, 0, 1) == "gloo: out of memory");
 }
 
 TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member that is late") {

@@ -60,6 +60,7 @@ class Try {
   Status meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Result<std::string> listen(std::shared_ptr<::gloo::transport::Device>& device);
   void watch(Duration share);
+  Attempt::Verdict hear(Duration share);
   Status connect_all();
   Status make();
   // `what` of the connection with the member that this one is busy with.
@@ -73,7 +74,9 @@ class Try {
   std::vector<std::string> mine_;    // [i]: where this one listens for member i
   std::vector<std::string> theirs_;  // [i]: where member i listens for this one
   std::atomic<int> busy_with_{-1};   // the member that is waited for, or -1
-  Attempt::Verdict verdict_;         // the watching thread's, until it has ended
+  // The watching thread's, until it has ended: the verdict, or what kept it from one.
+  Attempt::Verdict verdict_;
+  std::exception_ptr broken_;
 };
 
 // Members come to a group when they come; from when all have, its connections are a matter of a moment.
@@ -85,6 +88,7 @@ Attempt::Verdict Try::run(std::shared_ptr<::gloo::transport::Device>& device, Ti
   const bool final = !watcher.ok() || here.code() == Errc::kOutOfMemory;
   here.ok() ? attempt_.well() : attempt_.fail(here, !final);
   watcher.ok() ? watcher->join() : void(verdict_ = attempt_.wait(deadline));
+  if (broken_) std::rethrow_exception(broken_);
   if (final) verdict_.outcome = here;
   return std::move(verdict_);
 }
@@ -120,7 +124,12 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
   for (std::size_t member = 0; member < told->size(); ++member) {
     if (member == index) continue;
     const std::string& all = (*told)[member];  // of equal length, and none for the member itself
-    const std::size_t length = all.size() / (spec_.num_members - 1);
+    const std::size_t length = mine_[member].size();
+    if (all.size() != length * (spec_.num_members - 1)) {
+      return {Errc::kUnsupported, "rank " + std::to_string(spec_.members[member]) +
+                                      " tells addresses of another form: is its libgloo of another version? Install "
+                                      "the same one on all hosts, or choose another backend with --backend"};
+    }
     theirs_[member] = all.substr(length * (index < member ? index : index - 1), length);
   }
   return {};
@@ -128,16 +137,23 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
 
 // A thread of its own: ends what this member waits for, when another one has failed or the try has taken too long.
 void Try::watch(Duration share) {
-  verdict_ = attempt_.wait(Clock::now() + share);
-  const auto late = [this] { return !verdict_.outcome.ok() && verdict_.outcome.code() == Errc::kTimeout; };
-  if (late() && busy_with_ < 0) verdict_ = attempt_.wait(Clock::now() + kForTheOthers);
-  if (late()) {
-    attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members were connected in " + seconds_text(share))
-                                 : about_member("nothing has come over it in " + seconds_text(share)),
-                  true);
-    verdict_ = attempt_.wait(Clock::now() + kForTheOthers);
+  try {
+    verdict_ = hear(share);
+  } catch (const std::exception&) {  // no memory, say
+    broken_ = std::current_exception();
   }
-  if (!verdict_.outcome.ok()) made_.mesh->end();
+  if (broken_ || !verdict_.outcome.ok()) made_.mesh->end();
+}
+
+Attempt::Verdict Try::hear(Duration share) {
+  Attempt::Verdict verdict = attempt_.wait(Clock::now() + share);
+  const auto late = [&verdict] { return !verdict.outcome.ok() && verdict.outcome.code() == Errc::kTimeout; };
+  if (late() && busy_with_ < 0) verdict = attempt_.wait(Clock::now() + kForTheOthers);
+  if (!late()) return verdict;
+  attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members were connected in " + seconds_text(share))
+                               : about_member("nothing has come over it in " + seconds_text(share)),
+                true);
+  return attempt_.wait(Clock::now() + kForTheOthers);
 }
 
 Status Try::connect_all() {
