@@ -58,6 +58,8 @@ def checked_names(names: object) -> tuple[str, ...]:
 
 def factor_of(argument: str, value: Any) -> float:
     """What tensors are multiplied by. A tensor would be a number of the operation in eager mode only."""
+    if type(value) is float:  # nearly all: TensorFlow takes as long to say what is a tensor as a small operation takes
+        return value
     if tf.is_tensor(value):
         raise TypeError(
             f"{argument} is a number, which an operation has for good, not {value!r:.60}: multiply what is reduced, or "

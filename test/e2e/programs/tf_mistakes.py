@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unittest.mock
+
 import numpy as np
 import tensorflow as tf
 from tf_every_operation import equal, raises
@@ -64,6 +66,14 @@ def factors_and_compression() -> None:
         equal(hvd.allreduce(X, prescale_factor=factor), X * 2)
 
 
+def plain_factors_are_cheap() -> None:
+    """TensorFlow takes as long to say whether something is a tensor as a small operation takes."""
+    with unittest.mock.patch.object(tf, "is_tensor", wraps=tf.is_tensor) as asked:
+        for operation in REDUCTIONS:
+            operation()
+    assert not asked.called
+
+
 def roots_and_variables() -> None:
     one = tf.Variable(X)
     for root, kind, text in ((1 << 32, ValueError, "not 4294967296"), ("0", TypeError, "'0'"), (0.5, TypeError, "0.5")):
@@ -122,6 +132,7 @@ def twice() -> None:
 
 names_and_sets()
 factors_and_compression()
+plain_factors_are_cheap()
 roots_and_variables()
 gradients()
 twice()
