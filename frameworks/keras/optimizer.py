@@ -101,7 +101,8 @@ def _refuse_other_than_optimizers(given: Any) -> None:
 
 def _check_groups(number: Any, groups: Any) -> None:
     """That they may be what they are: they have no effect, and a value that was meant for its neighbour would pass."""
-    _arguments.count("num_groups", number)
+    if number is not None:  # programs pass an option of theirs on, which nobody has set
+        _arguments.count("num_groups", number)
     if isinstance(groups, list | tuple):
         for index, group in enumerate(groups):
             checked_variables(f"groups[{index}]", group)

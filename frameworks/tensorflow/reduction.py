@@ -61,6 +61,7 @@ class Reduction:
         self.predivide = _arguments.predivide(factor_of("gradient_predivide_factor", self.predivide))
         if self.predivide != 1.0 and self.op != ReduceOp.AVERAGE:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
+        self.groups = _arguments.whole(self.groups)
         _check_groups(self.groups)
 
     def keep_local(self, variable: Any) -> None:

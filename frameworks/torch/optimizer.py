@@ -238,6 +238,7 @@ def _grouping(
     params: list[torch.Tensor], groups: int | Sequence[Sequence[torch.Tensor]] | None
 ) -> dict[torch.Tensor, int]:
     """The number of the group of each parameter that is in one."""
+    groups = _arguments.whole(groups)
     if groups is None or (isinstance(groups, int) and groups == 0):
         return {}
     if isinstance(groups, int):
@@ -291,7 +292,7 @@ def DistributedOptimizer(
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if num_groups != 0:
+    if num_groups not in (0, None):  # programs pass an option of theirs on, which nobody has set
         warnings.warn("num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=2)
         if num_groups < 0:
             raise ValueError("num_groups must be a non-negative integer.")

@@ -196,6 +196,12 @@ def test_a_group_of_an_optimizer_that_is_too_large(world: None) -> None:
     hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), groups=2)
 
 
+def test_numbers_of_groups_as_programs_have_them(world: None) -> None:
+    params = [torch.nn.Parameter(torch.ones(1)) for _ in range(4)]
+    for options in ({"groups": np.int64(2)}, {"num_groups": np.int32(2)}, {"num_groups": None}):
+        hvd.DistributedOptimizer(torch.optim.SGD(params, lr=0.1), **options)
+
+
 @FRONTS
 @pytest.mark.parametrize("wrong", [1, "x", [0], None])
 def test_what_is_no_process_set(world: None, front: Any, wrong: Any) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import math
 import operator
 from collections.abc import Mapping
+from typing import Any
 
 
 def _shown(value: object) -> str:
@@ -78,6 +79,14 @@ def count(argument: str, given: object, least: int = 0) -> int:
     if found < least:
         raise ValueError(f"{argument} is at least {least}, not {_shown(given)}.")
     return found
+
+
+def whole(given: Any) -> Any:
+    """As an int of Python's, where it is a whole number of NumPy's; anything else as it is."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        return given
 
 
 def predivide(given: object) -> float:

@@ -116,6 +116,8 @@ def gradients() -> None:
         raises(ValueError, "more than one of the groups", make, groups=[[one], [one]])
         make(groups=[[one]])
         make(groups=2)
+        make(groups=np.int64(2))
+        make(num_groups=None)
 
 
 def twice() -> None:

@@ -119,6 +119,7 @@ def check_options_of_the_optimizer() -> None:
         gradient_predivide_factor=np.ones(()),
     )
     assert "own" in made.name
+    hvd.DistributedOptimizer(sgd(), num_groups=None)
     told(lambda: made.register_local_var(model()), TypeError, "register_local_var takes Keras variables", "Sequential")
 
 
