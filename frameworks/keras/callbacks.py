@@ -84,8 +84,9 @@ def _warn_of_undistributed(model: Any) -> None:
     optimizer = getattr(model, "optimizer", None)
     own_step = getattr(type(model), "train_step", None) is not keras.Model.train_step
     if basics.size() > 1 and optimizer is not None and not own_step and not distributed_optimizers(model):
+        name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has none
         warnings.warn(
-            f"the model's optimizer {optimizer.name} is not distributed, so each rank trains alone: compile the model "
+            f"the model's optimizer {name} is not distributed, so each rank trains alone: compile the model "
             "with hvd.DistributedOptimizer(optimizer). Keras's copies of models and optimizers (clone_model, deepcopy, "
             "keras.saving.load_model) have an optimizer without it.",
             stacklevel=3,

@@ -194,7 +194,10 @@ def check_an_optimizer_that_is_not_distributed() -> None:
     """As Keras's copy of one is."""
     made, plain = model(), model()
     plain.compile(optimizer=type(plain.optimizer).__mro__[1](0.0), loss="mse")
-    for one, wanted in ((made, False), (plain, hvd.size() > 1)):
+    scaled = model()
+    scaling = keras.mixed_precision if LEGACY else keras.optimizers
+    scaled.compile(optimizer=scaling.LossScaleOptimizer(sgd(0.0)), loss="mse")
+    for one, wanted in ((made, False), (plain, hvd.size() > 1), (scaled, hvd.size() > 1)):
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             fit(one, hvd.callbacks.BroadcastGlobalVariablesCallback(0))
