@@ -83,7 +83,10 @@ def _warn_of_undistributed(model: Any) -> None:
     program's own does nobody can tell."""
     optimizer = getattr(model, "optimizer", None)
     own_step = getattr(type(model), "train_step", None) is not keras.Model.train_step
-    if basics.size() > 1 and optimizer is not None and not own_step and not distributed_optimizers(model):
+    # Keras's wrapper around one of TensorFlow 1, which distrun.tensorflow distributes.
+    older = hasattr(getattr(optimizer, "optimizer", None), "register_local_var")
+    some = older or bool(distributed_optimizers(model))
+    if basics.size() > 1 and optimizer is not None and not own_step and not some:
         name = getattr(optimizer, "name", type(optimizer).__name__)  # legacy Keras's LossScaleOptimizer has none
         warnings.warn(
             f"the model's optimizer {name} is not distributed, so each rank trains alone: compile the model "

@@ -137,7 +137,9 @@ def broadcast_model(model: Any, root_rank: int = 0, local: Collection[int] = ())
         )
     optimizer = getattr(model, "optimizer", None)
     state: list[Any] = []
-    if optimizer is not None:
+    if optimizer is not None and not hasattr(optimizer, "build"):
+        state = _state_of_older(optimizer)
+    elif optimizer is not None:
         if LEGACY or not optimizer.built:
             optimizer.build(model.trainable_variables)
         state = _state_of(optimizer)
@@ -151,6 +153,13 @@ def _state_of(optimizer: Any) -> list[Any]:
     rate = getattr(distributed_part(optimizer), "_learning_rate", None)
     # Legacy Keras does not count it.
     return [*optimizer.variables, *([rate] if LEGACY and hasattr(rate, "assign") else [])]
+
+
+def _state_of_older(optimizer: Any) -> list[Any]:
+    """Of one of TensorFlow 1, which Keras wraps, or of tf.keras.optimizers.legacy: what it has made by now. Before the
+    first step that is nothing, and alike on all ranks."""
+    variables = getattr(getattr(optimizer, "optimizer", optimizer), "variables", None)
+    return list(variables()) if callable(variables) else []
 
 
 def _others_built_alike(model: Any, optimizer: Any) -> list[Any]:

@@ -7,6 +7,7 @@ import io
 import sys
 import tempfile
 import types
+import warnings
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,36 @@ def check_rank_0_says_that_the_rate_is_reached() -> None:
     with contextlib.redirect_stdout(said):
         fit(model(), Start(0), hvd.callbacks.LearningRateWarmupCallback(0.5, warmup_epochs=1, verbose=1))
     assert ("finished gradual learning rate warmup to 0.5" in said.getvalue()) == (hvd.rank() == 0), said.getvalue()
+
+
+def check_older_optimizers_of_legacy_keras_begin_alike() -> None:
+    """They have no build(): the weights are broadcast, and what state they have."""
+    if not LEGACY or hvd.size() == 1:
+        return
+    import tensorflow as tf
+
+    import distrun.tensorflow
+
+    for optimizer in (keras.optimizers.legacy.SGD(0.0, momentum=0.9), tf.compat.v1.train.MomentumOptimizer(0.0, 0.9)):
+        made = model()
+        made.compile(optimizer=optimizer, loss="mse")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*is not distributed")
+            fit(made, Start(0))
+            assert all(of_rank_0(made))
+            fit(made)
+            made.set_weights([one + hvd.rank() for one in made.get_weights()])
+            fit(made, Start(0))
+        assert all(of_rank_0(made))
+    distributed = model()
+    distributed.compile(
+        optimizer=distrun.tensorflow.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.0)), loss="mse"
+    )
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        fit(distributed, Start(0))
+    assert all(of_rank_0(distributed))
+    assert not [one for one in heard if "is not distributed, so each rank" in str(one.message)]
 
 
 if __name__ == "__main__":
