@@ -75,6 +75,12 @@ def test_factors_of_a_wrong_type(world: None, front: Any, argument: str, value: 
             call(given, op=front.Sum, **{argument: value})
 
 
+def test_what_has_several_lines_is_shown_in_one(world: None) -> None:
+    with pytest.raises(TypeError) as caught:
+        hvd.allreduce(torch.ones(2), prescale_factor=np.ones((2, 2)))
+    assert str(caught.value) == "prescale_factor is one number, not array([[1., 1.], [1., 1.]])."
+
+
 @FRONTS
 @pytest.mark.parametrize(
     "value", [2, 2.0, np.float32(2), np.int8(2), np.array(2.0), torch.tensor(2), torch.tensor(2.0)]

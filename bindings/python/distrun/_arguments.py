@@ -10,8 +10,9 @@ from typing import Any
 
 
 def _shown(value: object) -> str:
+    """In one line, for reports quote the last line of an error."""
     try:
-        return f"{value!r:.60}"
+        return " ".join(repr(value).split())[:60]
     except Exception:  # Python does not print an int of more than 4300 digits
         return f"one of type {type(value).__name__} that cannot be shown"
 
