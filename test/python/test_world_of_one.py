@@ -146,7 +146,7 @@ def test_a_backend_for_several_ranks_does_not_keep_one_from_running() -> None:
     hvd.init(settings={"backend": "shm"})
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 1
     hvd.shutdown()
-    with pytest.raises(hvd.DistrunError, match=r"DISTRUN_BACKEND.*foo: no such backend here.*ranks \(self\)"):
+    with pytest.raises(hvd.DistrunError, match=r"DISTRUN_BACKEND.*foo: no such backend here.*ranks \(.*\bself\b.*\)"):
         hvd.init(settings={"backend": "foo"})
 
 
