@@ -11,6 +11,7 @@
 // the host, and nothing else on the device is waited for. docs/threads.md says why that is sound.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -97,7 +98,8 @@ class Flight::Later {
   }
   Outcome wait() {
     std::unique_lock lock(mutex_);
-    told_.wait(lock, [this] { return outcome_.has_value(); });
+    // condition_variable::wait needs GLIBCXX_3.4.30, more than the wheel may.
+    told_.wait_until(lock, std::chrono::steady_clock::time_point::max(), [this] { return outcome_.has_value(); });
     return *std::move(outcome_);
   }
 
