@@ -170,6 +170,16 @@ struct Call {
   xla::CallFrame frame = {};
 };
 
+// What every call needs: a job of one rank, and XLA's stream on a GPU.
+struct Job {
+  explicit Job(int index) : gpu(index) {
+    told = {};
+    told.stream = gpu.stream;
+  }
+  Session session;
+  Gpu gpu;
+};
+
 // A call on a thread as XLA's, until join().
 struct Running {
   explicit Running(Call& call)
@@ -206,21 +216,18 @@ const Cuda& cuda() { return driver(); }
 
 TEST_CASE("jax on a gpu: an operation comes after what made its inputs, and before what XLA puts on its stream next",
           "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   Call call(DISTRUN_ALLREDUCE);
-  const auto gate = fake().close_gate(gpu.stream);
-  gpu.fill(call.in[0].data(), 3);
+  const auto gate = fake().close_gate(job.gpu.stream);
+  job.gpu.fill(call.in[0].data(), 3);
   fake().forget_calls();
   Running running(call);
   REQUIRE(called("ncclAllReduce"));  // on our stream, which waits on the device
   CHECK_FALSE(running.done);
   CHECK(call.out[0][0] == 0);
   const std::string before = fake().calls_of({"cuEventRecord", "cuStreamWaitEvent", "ncclAllReduce"});
-  CHECK(before.starts_with("cuEventRecord " + gpu.name + "; cuStreamWaitEvent s"));
-  CHECK(before.find("cuStreamWaitEvent " + gpu.name) == std::string::npos);
+  CHECK(before.starts_with("cuEventRecord " + job.gpu.name + "; cuStreamWaitEvent s"));
+  CHECK(before.find("cuStreamWaitEvent " + job.gpu.name) == std::string::npos);
   fake().open_gate(gate);
   CHECK(running.join() == nullptr);
   CHECK(call.out[0] == std::array<float, kElements>{3, 3, 3, 3});
@@ -230,25 +237,19 @@ TEST_CASE("jax on a gpu: an operation comes after what made its inputs, and befo
 }
 
 TEST_CASE("jax on a gpu: the arrays of a call have one event, and are on the GPU of their stream", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(1);
-  told.stream = gpu.stream;
+  const Job job(1);
   Call call(DISTRUN_ALLREDUCE, 3);
   for (auto& one : call.in) one.fill(2);
   CHECK(call.make() == nullptr);
   for (const auto& one : call.out) CHECK(one[3] == 2);
-  CHECK(fake().calls_of({"cuEventRecord"}).find(gpu.name) == std::string("cuEventRecord ").size());
-  CHECK(fake().calls_of({"cuEventRecord"}).find(gpu.name, 20) == std::string::npos);
+  CHECK(fake().calls_of({"cuEventRecord"}).find(job.gpu.name) == std::string("cuEventRecord ").size());
+  CHECK(fake().calls_of({"cuEventRecord"}).find(job.gpu.name, 20) == std::string::npos);
   CHECK(fake().calls_of({"cuDeviceGet"}) == "cuDeviceGet 1");
 }
 
 TEST_CASE("jax on a gpu: what the runtime has allocated is copied on XLA's stream, which alone is waited for",
           "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   for (const std::int64_t kind : {DISTRUN_ALLGATHER, DISTRUN_ALLTOALL}) {
     fake().forget_calls();
     Call call(kind);
@@ -256,7 +257,8 @@ TEST_CASE("jax on a gpu: what the runtime has allocated is copied on XLA's strea
     CHECK(call.make() == nullptr);
     CHECK(call.out[0] == call.in[0]);
     const std::string bytes = std::to_string(sizeof call.out[0]);
-    const std::string copy = "cuMemcpyDtoDAsync " + gpu.name + " " + bytes + "; cuStreamSynchronize " + gpu.name;
+    const std::string copy =
+        "cuMemcpyDtoDAsync " + job.gpu.name + " " + bytes + "; cuStreamSynchronize " + job.gpu.name;
     CHECK(fake().calls_of({"cuMemcpyDtoDAsync", "cuStreamSynchronize"}).ends_with(copy));
   }
   fake().fail("cuMemcpyDtoDAsync", 719, 0, 1);
@@ -266,15 +268,12 @@ TEST_CASE("jax on a gpu: what the runtime has allocated is copied on XLA's strea
 }
 
 TEST_CASE("jax on a gpu: a second call of the name waits on its own thread", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   Call first(DISTRUN_ALLREDUCE);
   Call second(DISTRUN_ALLREDUCE);
   first.in[0].fill(1);
   second.in[0].fill(2);
-  const auto gate = fake().close_gate(gpu.stream);
+  const auto gate = fake().close_gate(job.gpu.stream);
   Running one(first);
   REQUIRE(called("ncclAllReduce"));
   Running two(second);
@@ -290,15 +289,12 @@ TEST_CASE("jax on a gpu: a second call of the name waits on its own thread", "[n
 }
 
 TEST_CASE("jax on a gpu: a job that ends ends the call, when the device no longer has its memory", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   Call call(DISTRUN_ALLREDUCE);
-  const auto gate = fake().close_gate(gpu.stream);
+  const auto gate = fake().close_gate(job.gpu.stream);
   Running running(call);
   REQUIRE(called("ncclAllReduce"));
-  REQUIRE(distrun_abort(session.raw, "the test ends it") == DISTRUN_OK);
+  REQUIRE(distrun_abort(job.session.raw, "the test ends it") == DISTRUN_OK);
   REQUIRE(called("ncclCommAbort"));
   CHECK_FALSE(running.done);
   fake().open_gate(gate);
@@ -309,10 +305,7 @@ TEST_CASE("jax on a gpu: a job that ends ends the call, when the device no longe
 }
 
 TEST_CASE("jax on a gpu: what NCCL refuses is the call's error", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   fake().fail("ncclAllReduce", 1, 0, 1);
   Call call(DISTRUN_ALLREDUCE);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
@@ -320,10 +313,7 @@ TEST_CASE("jax on a gpu: what NCCL refuses is the call's error", "[nccl]") {
 }
 
 TEST_CASE("jax on a gpu: a stream that is recorded into a graph is refused", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   Call call(DISTRUN_ALLREDUCE);
   fake().capture_streams(true);
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&an_error));
@@ -334,10 +324,7 @@ TEST_CASE("jax on a gpu: a stream that is recorded into a graph is refused", "[n
 }
 
 TEST_CASE("jax on a gpu: without a stream or a driver it says so, and submits nothing", "[nccl]") {
-  told = {};
-  const Session session;
-  const Gpu gpu(0);
-  told.stream = gpu.stream;
+  const Job job(0);
   Call call(DISTRUN_ALLREDUCE);
   told.has_no_stream = true;
   CHECK(call.make() == reinterpret_cast<xla::Error*>(&their_error));
