@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -222,7 +223,11 @@ TEST_CASE("gloo faults: a lack of memory for the verdict is an error and no more
   CHECK(join(group, 2, 0, 1) == "gloo: out of memory");
 }
 
-TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member that is late") {
+TEST_CASE("gloo: whoever starts an all-reduce that is tried at once does not wait for a member that is late") {
+  constexpr int kRounds = 200;
+  constexpr int kLate = 50;  // of each hundred
+  // Tiny ones, and those that go straight between members: of uneven blocks, and the largest.
+  const auto count = GENERATE(std::size_t{3}, std::size_t{5000}, std::size_t{262144});
   const auto fixture = subject().make(3);
   auto& group = dynamic_cast<ThreadGroup&>(*fixture);
   std::vector<std::string> outcomes(3);
@@ -231,17 +236,18 @@ TEST_CASE("gloo: whoever starts a tiny all-reduce does not wait for a member tha
     auto made = group.create(index, deadline_after(kStarted));
     if (!made.ok()) return made.status().message();
     Rank rank(index, 3, **made, group.wait_set(index));
-    for (int number = 0; number < 200; ++number) {
-      std::vector<std::int64_t> data(3, index + number);
+    for (int number = 0; number < kRounds; ++number) {
+      std::vector<std::int64_t> data(count, index + number);
       auto* bytes = reinterpret_cast<std::byte*>(data.data());
       const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
-      const bool late = index == 2 && number % 100 == 50;
+      const bool late = index == 2 && number % 100 == kLate;
       while (late && started < 2 * (number / 100 + 1)) std::this_thread::yield();
       rank.start({.dtype = DType::kI64, .segments = {&segment, 1}});
-      if (index != 2 && number % 100 == 50) ++started;
+      if (index != 2 && number % 100 == kLate) ++started;
       rank.finish();
-      if (data != std::vector<std::int64_t>(3, 3 * number + 3))
+      if (data != std::vector<std::int64_t>(count, 3 * number + 3)) {
         return "a wrong sum in number " + std::to_string(number);
+      }
     }
     return std::string();
   };

@@ -177,10 +177,10 @@ Status Try::make() {
   auto sockets = Sockets::of(*mesh);
   if (!sockets.ok()) return sockets.status();
   made_.sockets = *std::move(sockets);
-  made_.tiny = std::make_unique<Tiny>(mesh);
   const Status proven = verify_pairs(mesh, host_, busy_with_);
   if (!proven.ok()) return about_member(proven.message());
   busy_with_ = -1;
+  made_.direct = std::make_unique<Direct>(mesh);
   return {};
 }
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "runtime/backend/gloo/direct.h"
 #include "runtime/backend/gloo/mesh.h"
 #include "runtime/backend/gloo/sockets.h"
-#include "runtime/backend/gloo/tiny.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::gloo_plugin {
@@ -14,7 +14,7 @@ namespace distrun::backend::gloo_plugin {
 struct Connections {
   std::shared_ptr<Mesh> mesh;
   Sockets sockets;
-  std::unique_ptr<Tiny> tiny;  // null in a group of one
+  std::unique_ptr<Direct> direct;  // null in a group of one
 };
 
 // Collective over the members: all have the connections, or all an error, by about the spec's time. On the group's

@@ -12,7 +12,7 @@ namespace {
 
 // Where it does not do, the members are not in step, or far apart, and the thread that waits has better things to do
 // the next times.
-constexpr std::chrono::microseconds kPatience(500);
+constexpr std::chrono::microseconds kPatience(1000);
 constexpr int kRests = 64;
 constexpr std::size_t kMostTried = 32;  // members: each costs several calls of the kernel
 
@@ -33,18 +33,19 @@ Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& s
 }
 
 bool Group::try_now(const distrun_backend_operation& operation) {
-  const auto& tiny = connections_.tiny;
-  if (!tiny || members_.size() > kMostTried || !tiny->takes(operation) || !aborted_.why().ok()) return false;
+  Direct* const direct = connections_.direct.get();
+  if (direct == nullptr || members_.size() > kMostTried || !direct->takes(operation)) return false;
+  if (!aborted_.why().ok() || failed_) return false;
   if (rests_ > 0) {
     --rests_;
     return false;
   }
   try {
-    if (tiny->try_allreduce(operation, Clock::now() + kPatience)) return true;
-  } catch (const std::exception&) {
-    return false;  // start() meets it again, and may wait for the cause
+    if (direct->try_allreduce(operation, Clock::now() + kPatience)) return true;
+    rests_ = kRests;
+  } catch (...) {
+    failed_ = std::current_exception();  // start() tells it, and may wait for the cause
   }
-  rests_ = kRests;
   return false;
 }
 
@@ -55,16 +56,24 @@ void Group::start(const distrun_backend_operation& operation, std::uint64_t toke
 Status Group::outcome(const distrun_backend_operation& operation) {
   if (Status why = aborted_.why(); !why.ok()) return why;
   try {
-    if (const auto& tiny = connections_.tiny; tiny && tiny->takes(operation)) {
-      tiny->allreduce(operation);
-    } else {
-      gloo_plugin::run(connections_.mesh, operation);
-    }
+    if (failed_) std::rethrow_exception(failed_);
+    run(operation);
     return {};
   } catch (const std::bad_alloc&) {
     return {Errc::kOutOfMemory, "gloo: out of memory"};
   } catch (const std::exception& error) {
     return explain(error.what());
+  }
+}
+
+void Group::run(const distrun_backend_operation& operation) {
+  Direct* const direct = connections_.direct.get();
+  try {
+    if (direct != nullptr && direct->takes(operation)) return direct->allreduce(operation);
+    gloo_plugin::run(connections_.mesh, operation);
+  } catch (...) {
+    failed_ = std::current_exception();
+    throw;
   }
 }
 

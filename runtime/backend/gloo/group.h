@@ -2,6 +2,7 @@
 // the calls block.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,13 +25,15 @@ class Group {
  private:
   Group(std::vector<int> members, plugin::Host host, Connections connections)
       : members_(std::move(members)), host_(host), connections_(std::move(connections)) {}
+  void run(const distrun_backend_operation& operation);
   Status outcome(const distrun_backend_operation& operation);
   Status explain(const std::string& what);
 
   std::vector<int> members_;  // world ranks
   plugin::Host host_;
   Connections connections_;
-  int rests_ = 0;  // operations that try_now() leaves to start(), since the members are not in step
+  std::exception_ptr failed_;  // by an operation; there is no other after that
+  int rests_ = 0;              // operations that try_now() leaves to start(), since the members are not in step
   plugin::AbortGate aborted_;
 };
 

@@ -25,6 +25,11 @@ class Mesh final : public ::gloo::rendezvous::Context {
   std::vector<std::string> listen(std::shared_ptr<::gloo::transport::Device> device);
   // Waits until there is a connection. Which of the two listens is decided by their addresses.
   void connect(int member, const std::string& address);
+  // For each other member, beginning with the next one, so that not all begin with the same.
+  template <class Body>
+  void for_each_other(Body body) const {
+    for (int next = 1; next < size; ++next) body((rank + next) % size);
+  }
   // Ends every wait of a buffer, now and later, with an exception. Any thread, after listen().
   void end_waits();
   // Every wait of connect() too: the group has failed, and its members may look elsewhere. Any thread, after listen().

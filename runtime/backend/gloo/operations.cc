@@ -57,18 +57,7 @@ void reduce_what_comes(const ContextPtr& context, const distrun_backend_operatio
     parts.clear();
     for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * bytes);
   }
-  if (count > 0) reduce_parts(operation, parts, count);
-}
-
-// To everybody at once: one step, in which each member sends all of it n - 1 times.
-void allreduce_at_once(const ContextPtr& context, const distrun_backend_operation& operation, std::size_t bytes) {
-  const auto members = static_cast<std::size_t>(context->size);
-  const auto copies = std::make_unique_for_overwrite<std::byte[]>(members * bytes);
-  for (std::size_t member = 0; member < members; ++member) {
-    copy(operation.segments->input, copies.get() + member * bytes, bytes);
-  }
-  reduce_what_comes(context, operation, copies.get(),
-                    std::vector<std::int64_t>(members, static_cast<std::int64_t>(bytes)), operation.segments->count);
+  if (count > 0) reduce_parts(operation, parts, static_cast<std::byte*>(operation.segments->output), count);
 }
 
 // Gloo cuts a tensor between elements, so an element must be of its real size.
@@ -98,9 +87,6 @@ void allreduce(const ContextPtr& context, const distrun_backend_operation& opera
   const std::size_t bytes = segment.count * unit;
   if (bytes == 0) return;
   if (context->size == 1) return copy(segment.input, segment.output, bytes);
-  if (bytes * static_cast<std::size_t>(context->size - 1) <= kAtOnceBytes) {
-    return allreduce_at_once(context, operation, bytes);
-  }
   if (unit == 1) {
     allreduce_as<std::uint8_t>(context, operation);
   } else if (unit == 2) {
@@ -165,12 +151,12 @@ void barrier(const ContextPtr& context) {
 
 }  // namespace
 
-void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts,
+void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
                   std::size_t count) {
   const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
                                   .op = plugin::reduce_of(operation),
                                   .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, parts.size())};
-  kernels::reduce(how, parts, static_cast<std::byte*>(operation.segments->output), count);
+  kernels::reduce(how, parts, out, count);
 }
 
 void run(const ContextPtr& context, const distrun_backend_operation& operation) {

@@ -16,14 +16,11 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
-// All-reduces for which a member sends no more than this go to everybody at once: each step costs two changes of
-// threads.
-inline constexpr std::size_t kAtOnceBytes = 8 << 10;
-// Those of more bytes go around the ring; the others by halving and doubling, in fewer steps.
+// All-reduces of more bytes go around the ring; the others by halving and doubling, in fewer steps.
 inline constexpr std::size_t kRingBytes = 64 << 10;
 
-// Reduces `count` elements of each member, in member order, into the operation's output.
-void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts,
+// Reduces `count` elements of each member, in member order; an average is divided too.
+void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
                   std::size_t count);
 
 void run(const std::shared_ptr<::gloo::Context>& context, const distrun_backend_operation& operation);

@@ -1,7 +1,9 @@
 #include "runtime/backend/mpi/flight.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <span>
 
@@ -9,6 +11,12 @@
 
 namespace distrun::backend::mpi_plugin {
 namespace {
+
+// An all-reduce of no more bytes than this, among no more members, is exchanged: each sends what it has to each other
+// one and adds what comes. That takes one message's time; MPI_Iallreduce waits for a schedule of its own to be moved
+// from step to step, which over TCP costs microseconds each.
+constexpr std::uint64_t kExchangedBytes = 4096;
+constexpr int kMostExchanging = 8;
 
 bool fits(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) <= kLargestCount;
@@ -67,7 +75,9 @@ Status Flight::test() {
 void Flight::finish() {
   const auto members = static_cast<std::size_t>(channel_.members);
   const bool scatters = operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
-  if (!ring_ && count_ > 0 && (scatters || operation_.kind == DISTRUN_BACKEND_ALLREDUCE)) {
+  if (exchanged_) {
+    add_exchanged();
+  } else if (!ring_ && count_ > 0 && (scatters || operation_.kind == DISTRUN_BACKEND_ALLREDUCE)) {
     plugin::finish_average(operation_, members, output_, scatters ? operation_.counts[channel_.index] : count_);
   }
   own_.give_back();
@@ -91,6 +101,10 @@ const Flight::Layout& Flight::layout(const std::uint64_t* counts) {
 }
 
 Status Flight::allreduce() {
+  if (channel_.members > 1 && channel_.members <= kMostExchanging && count_ > 0 && count_ * unit_ <= kExchangedBytes &&
+      count_ <= kLargestCount) {
+    return exchange();
+  }
   auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
   if (!op.ok()) return op.status();
   return in_pieces(count_, [&](std::uint64_t at, int count) {
@@ -98,6 +112,39 @@ Status Flight::allreduce() {
     return check(call_.Iallreduce(in, output_ + at * unit_, count, type(), *op, channel_.comm, next_request()),
                  "MPI_Iallreduce");
   });
+}
+
+Status Flight::exchange() {
+  const std::size_t bytes = count_ * unit_;
+  const auto count = static_cast<int>(count_);
+  exchanged_.reset(new (std::nothrow) std::byte[bytes * static_cast<std::size_t>(channel_.members)]);
+  if (!exchanged_) return {Errc::kOutOfMemory, "no memory for what the other members send"};
+  requests_.reserve(2 * static_cast<std::size_t>(channel_.members));
+  for (int member = 0; member < channel_.members; ++member) {
+    if (member == channel_.index) continue;
+    std::byte* const to = exchanged_.get() + static_cast<std::size_t>(member) * bytes;
+    DISTRUN_RETURN_IF_ERROR(
+        check(call_.Irecv(to, count, type(), member, kMessageTag, channel_.comm, next_request()), "MPI_Irecv"));
+  }
+  for (int member = 0; member < channel_.members; ++member) {
+    if (member == channel_.index) continue;
+    DISTRUN_RETURN_IF_ERROR(
+        check(call_.Isend(input_, count, type(), member, kMessageTag, channel_.comm, next_request()), "MPI_Isend"));
+  }
+  return {};
+}
+
+// In the order of members, so that all have the same bits.
+void Flight::add_exchanged() {
+  const auto members = static_cast<std::size_t>(channel_.members);
+  std::array<const std::byte*, kMostExchanging> sources{};
+  for (std::size_t member = 0; member < members; ++member) {
+    const bool own = member == static_cast<std::size_t>(channel_.index);
+    sources[member] = own ? input_ : exchanged_.get() + member * count_ * unit_;
+  }
+  const ReduceOp op = plugin::reduce_of(operation_);
+  kernels::reduce({.dtype = plugin::dtype_of(operation_), .op = op, .finish = kernels::finish_of(op, 1.0, members)},
+                  std::span(sources).first(members), output_, count_);
 }
 
 Status Flight::allgather() {

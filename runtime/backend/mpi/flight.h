@@ -2,6 +2,7 @@
 // several calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -34,6 +35,8 @@ class Flight {
 
  private:
   Status allreduce();
+  Status exchange();
+  void add_exchanged();
   Status allgather();
   Status allgather_in_pieces();
   Status broadcast(std::byte* data, std::uint64_t count, int root);
@@ -61,7 +64,8 @@ class Flight {
   std::byte* output_ = nullptr;
   const std::byte* input_ = nullptr;
   std::uint64_t count_ = 0;
-  std::unique_ptr<HostRing> ring_;  // instead of the rest
+  std::unique_ptr<HostRing> ring_;          // instead of the rest
+  std::unique_ptr<std::byte[]> exchanged_;  // what each member has sent, one after the other
   std::vector<Handle> requests_;
   std::size_t first_open_ = 0;
   std::vector<std::unique_ptr<Layout>> layouts_;

@@ -25,6 +25,7 @@ def main() -> int:
         time.sleep(3600)
     print(f"ready {rank} {os.getpid()}", flush=True)
     small = np.ones(1, np.float32)
+    middle = np.ones(1 << 17, np.float32)  # of a way of its own on some backends
     large = np.ones(1 << 20, np.float32)
     last = time.monotonic()
     try:
@@ -33,6 +34,8 @@ def main() -> int:
             hvd.allreduce(small, name="small", op=hvd.Sum)
             if step % 8 == 0:
                 hvd.allreduce(large, name="large", op=hvd.Sum)
+            if step % 8 == 4:
+                hvd.allreduce(middle, name="middle", op=hvd.Sum)
             time.sleep(pause)
         hvd.shutdown()
     except distrun.DistrunError as error:

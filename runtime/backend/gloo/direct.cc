@@ -1,0 +1,173 @@
+#include "runtime/backend/gloo/direct.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/backend/gloo/operations.h"
+#include "runtime/base/types.h"
+
+namespace distrun::backend::gloo_plugin {
+namespace {
+
+// A member sends no more than this at once: each step costs changes of threads.
+constexpr std::size_t kAtOnceBytes = 8 << 10;
+// Of a tensor that takes two steps, and of members for each of which they take several messages. The rest is left to
+// Gloo's ring, which moves as many bytes and adds while it waits for others.
+constexpr std::size_t kTwoStepBytes = 2 << 20;
+constexpr int kTwoStepMembers = 8;
+
+constexpr std::uint64_t kSlots = 0x646972ULL << 32;  // outside of those of Gloo's collectives and of verify.cc
+
+std::size_t unit_of(const distrun_backend_operation& operation) { return size_of(plugin::dtype_of(operation)); }
+
+std::size_t bytes_of(const distrun_backend_operation& operation) {
+  return operation.segments->count * unit_of(operation);
+}
+
+const std::byte* input_of(const distrun_backend_operation& operation) {
+  return static_cast<const std::byte*>(operation.segments->input);
+}
+
+std::byte* output_of(const distrun_backend_operation& operation) {
+  return static_cast<std::byte*>(operation.segments->output);
+}
+
+}  // namespace
+
+Direct::Direct(const std::shared_ptr<Mesh>& mesh) : mesh_(mesh) {
+  const auto members = static_cast<std::size_t>(mesh->size);
+  std::uint64_t slot = kSlots;
+  for (Half& half : halves_) {
+    half.tensors.emplace(mesh, slot++, kAtOnceBytes / (members - 1), true);
+    if (mesh->size > kTwoStepMembers) continue;
+    const std::size_t block = kTwoStepBytes / members + sizeof(std::uint64_t);  // or an element more than another
+    half.parts.emplace(mesh, slot++, block, false);
+    half.sums.emplace(mesh, slot++, block, true);
+  }
+}
+
+bool Direct::at_once(const distrun_backend_operation& operation) const {
+  return bytes_of(operation) <= kAtOnceBytes / static_cast<std::size_t>(mesh_->size - 1);
+}
+
+bool Direct::takes(const distrun_backend_operation& operation) const {
+  if (operation.kind != DISTRUN_BACKEND_ALLREDUCE || operation.num_segments == 0) return false;
+  if (bytes_of(operation) == 0) return false;
+  return at_once(operation) || (mesh_->size <= kTwoStepMembers && bytes_of(operation) <= kTwoStepBytes);
+}
+
+bool Direct::try_allreduce(const distrun_backend_operation& operation, TimePoint deadline) {
+  return run(operation, &deadline);
+}
+
+void Direct::allreduce(const distrun_backend_operation& operation) { run(operation, nullptr); }
+
+bool Direct::run(const distrun_backend_operation& operation, const TimePoint* deadline) {
+  if (step_ == Step::kNone) begin(operation);
+  while (step_ != Step::kNone) {
+    while (deadline != nullptr && !have_come(operation)) {
+      if (Clock::now() >= *deadline) return false;
+      ::sched_yield();  // Gloo's thread, which receives, may need this core
+    }
+    awaited().receive();
+    go_on(operation);
+  }
+  return true;
+}
+
+Direct::Block Direct::block_of(const distrun_backend_operation& operation, int member) const {
+  const std::size_t unit = unit_of(operation);
+  const auto members = static_cast<std::size_t>(mesh_->size);
+  const auto index = static_cast<std::size_t>(member);
+  const std::size_t count = operation.segments->count;
+  const std::size_t first = count * index / members;
+  const std::size_t mine = count * (index + 1) / members - first;
+  return {.at = first * unit, .bytes = mine * unit, .count = mine};
+}
+
+std::vector<std::size_t> Direct::sizes_of_blocks(const distrun_backend_operation& operation) const {
+  std::vector<std::size_t> sizes;
+  for (int member = 0; member < mesh_->size; ++member) sizes.push_back(block_of(operation, member).bytes);
+  return sizes;
+}
+
+// Unlike what a tensor holds, and what has been left by earlier ones.
+std::uint64_t Direct::mark() const { return number_ * 0x9e3779b97f4a7c15ULL; }
+
+Mailbox& Direct::awaited() {
+  auto& box = step_ == Step::kTensors ? half().tensors : step_ == Step::kParts ? half().parts : half().sums;
+  return *box;
+}
+
+void Direct::begin(const distrun_backend_operation& operation) {
+  step_ = at_once(operation) ? Step::kTensors : Step::kParts;
+  Mailbox& box = awaited();
+  box.clear();
+  if (step_ == Step::kTensors) {
+    const std::size_t bytes = bytes_of(operation);
+    std::memcpy(box.to(mesh_->rank), input_of(operation), bytes);
+    return box.send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), bytes), mark());
+  }
+  mesh_->for_each_other([&](int member) {
+    const Block block = block_of(operation, member);
+    std::memcpy(box.to(member), input_of(operation) + block.at, block.bytes);
+  });
+  box.send(sizes_of_blocks(operation), mark());
+}
+
+bool Direct::have_come(const distrun_backend_operation& operation) {
+  const Mailbox& box = awaited();
+  const auto size_from = [&](int member) {
+    if (step_ == Step::kTensors) return bytes_of(operation);
+    return block_of(operation, step_ == Step::kParts ? mesh_->rank : member).bytes;
+  };
+  bool all = true;
+  mesh_->for_each_other([&](int member) { all = all && box.has_come(member, size_from(member), mark()); });
+  return all;
+}
+
+// With what was awaited.
+void Direct::go_on(const distrun_backend_operation& operation) {
+  if (step_ == Step::kParts) return send_sum(operation);
+  if (step_ == Step::kTensors) {
+    add(operation, awaited(), {.at = 0, .bytes = bytes_of(operation), .count = operation.segments->count},
+        output_of(operation));
+  } else {
+    take_sums(operation);
+    half().parts->offer_again();
+  }
+  awaited().offer_again();
+  ++number_;
+  step_ = Step::kNone;
+}
+
+void Direct::add(const distrun_backend_operation& operation, const Mailbox& from, const Block& own,
+                 std::byte* out) const {
+  std::vector<const std::byte*> parts;
+  for (int member = 0; member < mesh_->size; ++member) {
+    parts.push_back(member == mesh_->rank ? input_of(operation) + own.at : from.from(member));
+  }
+  reduce_parts(operation, parts, out, own.count);
+}
+
+void Direct::send_sum(const distrun_backend_operation& operation) {
+  const Block own = block_of(operation, mesh_->rank);
+  Mailbox& sums = *half().sums;
+  sums.clear();
+  std::byte* const sum = sums.to(mesh_->rank);
+  add(operation, awaited(), own, sum);
+  sums.send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), own.bytes), mark());
+  std::memcpy(output_of(operation) + own.at, sum, own.bytes);
+  step_ = Step::kSums;
+}
+
+void Direct::take_sums(const distrun_backend_operation& operation) {
+  mesh_->for_each_other([&](int member) {
+    const Block block = block_of(operation, member);
+    std::memcpy(output_of(operation) + block.at, awaited().from(member), block.bytes);
+  });
+}
+
+}  // namespace distrun::backend::gloo_plugin

@@ -1,0 +1,71 @@
+// All-reduces straight between members, who add in member order. Those of few bytes at once: each member sends its
+// tensor to each other one. Larger ones among few members in two steps: each adds the block of the tensor that is its
+// own, and sends the sum to each other one (a reduce-scatter and an all-gather by direct exchange).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/backend/gloo/mailbox.h"
+#include "runtime/backend/gloo/mesh.h"
+#include "runtime/backend/plugin/guest.h"
+#include "runtime/base/clock.h"
+
+namespace distrun::backend::gloo_plugin {
+
+class Direct {
+ public:
+  // Offers memory to every member. Throws what Gloo throws, as all here do; nothing may be called after that.
+  explicit Direct(const std::shared_ptr<Mesh>& mesh);
+
+  // The same answer on every member.
+  [[nodiscard]] bool takes(const distrun_backend_operation& operation) const;
+  // Both begin the operation, or go on with it. The first one looks until `deadline` whether it can be ended: if not it
+  // is false, and the operation is to be given to the second one, which waits.
+  bool try_allreduce(const distrun_backend_operation& operation, TimePoint deadline);
+  void allreduce(const distrun_backend_operation& operation);
+
+ private:
+  // What the all-reduce under way waits for: nothing, everybody's tensor, everybody's part of this member's block,
+  // everybody's sum.
+  enum class Step { kNone, kTensors, kParts, kSums };
+
+  // What every second all-reduce uses: a member that has all of one may begin with the next while this member still
+  // waits for others.
+  struct Half {
+    std::optional<Mailbox> tensors;
+    std::optional<Mailbox> parts;
+    std::optional<Mailbox> sums;
+  };
+
+  struct Block {
+    std::size_t at = 0;  // bytes
+    std::size_t bytes = 0;
+    std::size_t count = 0;
+  };
+
+  [[nodiscard]] bool at_once(const distrun_backend_operation& operation) const;
+  [[nodiscard]] Block block_of(const distrun_backend_operation& operation, int member) const;
+  [[nodiscard]] std::vector<std::size_t> sizes_of_blocks(const distrun_backend_operation& operation) const;
+  [[nodiscard]] std::uint64_t mark() const;
+  Mailbox& awaited();
+  bool run(const distrun_backend_operation& operation, const TimePoint* deadline);
+  void begin(const distrun_backend_operation& operation);
+  [[nodiscard]] bool have_come(const distrun_backend_operation& operation);
+  void go_on(const distrun_backend_operation& operation);
+  void add(const distrun_backend_operation& operation, const Mailbox& from, const Block& own, std::byte* out) const;
+  void send_sum(const distrun_backend_operation& operation);
+  void take_sums(const distrun_backend_operation& operation);
+  Half& half() { return halves_[number_ % 2]; }
+
+  const std::shared_ptr<Mesh> mesh_;
+  std::array<Half, 2> halves_;
+  std::uint64_t number_ = 1;  // of the all-reduce that is under way, or is next
+  Step step_ = Step::kNone;
+};
+
+}  // namespace distrun::backend::gloo_plugin
