@@ -40,20 +40,27 @@ class _Extension(_session.Extension):
 @functools.cache
 def _extension() -> _Extension | None:
     """Loads and registers the handler, once; None, after a warning, where this JAX cannot take it."""
+    if not _registered("distrun_jax_collective", "cpu", "", "Python callbacks"):
+        return None
+    return _Extension(_load())
+
+
+def _registered(function: str, platform: str, what_for: str, other_way: str) -> bool:
+    """Loads and registers a handler; False, after a warning, where this JAX cannot take it."""
     try:
-        native = _load()
         # By its API version 0.1, which every jaxlib from 0.6 on accepts.
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(native.distrun_jax_collective), platform="cpu")
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(getattr(_load(), function)), platform=platform)
     except Exception as reason:  # whatever a JAX that nobody has seen yet raises
         warnings.warn(
-            f"JAX {jax.__version__} does not take distrun's native handler ({reason}); operations inside jax.jit go "
-            "through Python callbacks, which is slower.",
-            stacklevel=2,
+            f"JAX {jax.__version__} does not take distrun's native handler{what_for} ({reason}); operations inside "
+            f"jax.jit go through {other_way}, which is slower.",
+            stacklevel=3,
         )
-        return None
-    return _Extension(native)
+        return False
+    return True
 
 
+@functools.cache
 def _load() -> ctypes.CDLL:
     core = library()
     native = ctypes.CDLL(str(pathlib.Path(core._name).resolve().parent / "libdistrun_jax.so"))
@@ -105,17 +112,8 @@ def _registered_for_cuda() -> bool:
         jax.local_devices(backend="cuda")
     except RuntimeError:
         return False
-    try:
-        capsule = jax.ffi.pycapsule(_load().distrun_jax_collective_cuda)
-        jax.ffi.register_ffi_target(TARGET, capsule, platform="CUDA")
-    except Exception as reason:  # whatever a JAX that nobody has seen yet raises
-        warnings.warn(
-            f"JAX {jax.__version__} does not take distrun's native handler for GPUs ({reason}); operations inside "
-            "jax.jit go through Python callbacks and the host's memory, which is slower.",
-            stacklevel=2,
-        )
-        return False
-    return True
+    other_way = "Python callbacks and the host's memory"
+    return _registered("distrun_jax_collective_cuda", "CUDA", " for GPUs", other_way)
 
 
 def error_of(failure: BaseException) -> errors.DistrunError | None:
