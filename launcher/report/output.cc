@@ -417,16 +417,15 @@ void Output::tick(TimePoint now) {
   for (int i = 0; i < (shared_ ? 1 : 2); ++i) {
     tell_lost(i, now);
     tell_gone(i, now);
-    tell_stuck(i, now);
   }
-  if (files_) {
-    tell_log_fault(now);
-    tell_stuck(kFiles, now);
-  }
+  if (files_) tell_log_fault(now);
   show_bars(now);
   show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
   if (files_) write_merged(merged_order_.take(now), now);
+  // Last: with what has just been added there may be so much that agents get no credit, and nothing else wakes us then.
+  for (int i = 0; i < (shared_ ? 1 : 2); ++i) tell_stuck(i, now);
+  if (files_) tell_stuck(kFiles, now);
 }
 
 void Output::finish_files() {

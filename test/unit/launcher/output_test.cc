@@ -120,6 +120,22 @@ std::string text_of(const StreamBytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size()};
 }
 
+TEST_CASE("a stuck disk is told of where only the merged lines made it so much that agents get no credit") {
+  Pipes pipes;
+  StuckLogs logs;
+  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  Output& output = *made;
+  const TimePoint start = Clock::now();
+  output.begin();
+  output.write(lines_of(200 << 10), start);
+  flush(output);
+  logs.disk().wait_until_full();
+  output.tick(start);
+  CHECK(output.take_credits().empty());
+  REQUIRE(output.deadline());
+  CHECK(*output.deadline() <= start + std::chrono::seconds(5));
+}
+
 TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everything arrives in order") {
   Pipes pipes;
   StuckLogs logs;
