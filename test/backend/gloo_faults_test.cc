@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <thread>
@@ -97,12 +99,24 @@ std::string all_of(const Fd& fd) {
   return all;
 }
 
+// Every TCP socket of the process.
+void take_little_at_a_time() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    const int least = 1;
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.ss_family != AF_INET) continue;
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least));
+  }
+}
+
 // "" for a member that has a group in which a sum is right.
-std::string join(ThreadGroup& group, int members, int index, double patience = kStarted) {
+std::string join(ThreadGroup& group, int members, int index, double patience = kStarted, std::size_t count = 100) {
   auto made = group.create(index, deadline_after(patience));
   if (!made.ok()) return made.status().message();
   Rank rank(index, members, **made, group.wait_set(index));
-  std::vector<float> data(100, 1.0F);
+  std::vector<float> data(count, 1.0F);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
   const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
   rank.run({.segments = {&segment, 1}}, "allreduce");
@@ -110,11 +124,12 @@ std::string join(ThreadGroup& group, int members, int index, double patience = k
   return data.back() == static_cast<float>(members) ? "" : "a wrong sum";
 }
 
-std::vector<std::string> join_all(ThreadGroup& group, int members) {
+std::vector<std::string> join_all(ThreadGroup& group, int members, std::size_t count = 100) {
   std::vector<std::string> outcomes(static_cast<std::size_t>(members));
   std::vector<std::thread> threads;
   for (int index = 0; index < members; ++index) {
-    threads.emplace_back([&, index] { outcomes[static_cast<std::size_t>(index)] = join(group, members, index); });
+    threads.emplace_back(
+        [&, index] { outcomes[static_cast<std::size_t>(index)] = join(group, members, index, kStarted, count); });
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
@@ -257,6 +272,49 @@ TEST_CASE("gloo: whoever starts an all-reduce that is tried at once does not wai
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(outcomes == std::vector<std::string>(3));
+}
+
+TEST_CASE("gloo: what an earlier group has left in memory is no message of this one") {
+  const auto fixture = subject().make(2);
+  auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> begun{false};
+    std::array<std::string, 2> outcomes;
+    const auto run = [&](int index) {
+      auto made = group.create(index, deadline_after(kStarted));
+      if (!made.ok()) return made.status().message();
+      Rank rank(index, 2, **made, group.wait_set(index));
+      std::vector<float> data(300, 1.0F);
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      const backend::Segment segment = {.in = bytes, .out = bytes, .count = data.size()};
+      const TimePoint patience = deadline_after(kStarted / 2);
+      while (index == 1 && !begun && Clock::now() < patience) std::this_thread::yield();
+      const bool waited = index == 1 && !begun;
+      rank.start({.segments = {&segment, 1}});
+      if (index == 0) begun = true;
+      rank.finish();
+      if (waited) return std::string("the first member has waited for this one");
+      return data.back() == 2.0F ? std::string() : std::string("a wrong sum");
+    };
+    std::thread other([&] { outcomes[1] = run(1); });
+    outcomes[0] = run(0);
+    other.join();
+    REQUIRE(outcomes == std::array<std::string, 2>());
+  }
+}
+
+TEST_CASE("gloo: all that a member has sent arrives, though it closes the group at once") {
+  constexpr int kMembers = 3;
+  for (int round = 0; round < 20; ++round) {
+    const auto fixture = subject().make(kMembers);
+    auto& group = dynamic_cast<ThreadGroup&>(*fixture);
+    // By a verdict all members are connected; nothing of a tensor fits into what the system holds for them from then
+    // on.
+    group.store().before_set([](const std::string& key, const std::string&) {
+      if (key.ends_with("/verdict")) take_little_at_a_time();
+    });
+    REQUIRE(join_all(group, kMembers, 524288) == std::vector<std::string>(kMembers));
+  }
 }
 
 TEST_CASE("gloo: the program keeps its locks on files") {

@@ -64,6 +64,14 @@ bool Direct::try_allreduce(const distrun_backend_operation& operation, TimePoint
 
 void Direct::allreduce(const distrun_backend_operation& operation) { run(operation, nullptr); }
 
+void Direct::clear(std::chrono::milliseconds timeout) {
+  for (Half& half : halves_) {
+    for (std::optional<Mailbox>* box : {&half.tensors, &half.parts, &half.sums}) {
+      if (*box) (*box)->clear(timeout);
+    }
+  }
+}
+
 bool Direct::run(const distrun_backend_operation& operation, const TimePoint* deadline) {
   if (step_ == Step::kNone) begin(operation);
   while (step_ != Step::kNone) {
@@ -93,8 +101,8 @@ std::vector<std::size_t> Direct::sizes_of_blocks(const distrun_backend_operation
   return sizes;
 }
 
-// Unlike what a tensor holds, and what has been left by earlier ones.
-std::uint64_t Direct::mark() const { return number_ * 0x9e3779b97f4a7c15ULL; }
+// Unlike numbers that tensors are made of.
+std::uint64_t Direct::mark() const { return (number_ * 0x9e3779b97f4a7c15ULL) ^ 0x6d61726b62656869ULL; }
 
 Mailbox& Direct::awaited() {
   auto& box = step_ == Step::kTensors ? half().tensors : step_ == Step::kParts ? half().parts : half().sums;

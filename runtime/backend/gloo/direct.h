@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,9 @@ class Direct {
   // is false, and the operation is to be given to the second one, which waits.
   bool try_allreduce(const distrun_backend_operation& operation, TimePoint deadline);
   void allreduce(const distrun_backend_operation& operation);
+  // Between operations: what this member has sent, which others may still need, has left. An exception if it takes
+  // longer.
+  void clear(std::chrono::milliseconds timeout);
 
  private:
   // What the all-reduce under way waits for: nothing, everybody's tensor, everybody's part of this member's block,

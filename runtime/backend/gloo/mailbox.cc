@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <new>
 
 namespace distrun::backend::gloo_plugin {
 namespace {
@@ -20,16 +21,23 @@ Mailbox::Mailbox(const std::shared_ptr<Mesh>& mesh, std::uint64_t slot, std::siz
     : mesh_(mesh), slot_(slot), stride_((mark_behind(most) + kMark + kLine - 1) / kLine * kLine), alike_(alike) {
   const std::size_t all = static_cast<std::size_t>(mesh->size) * stride_;
   const std::size_t out = alike ? stride_ : all;
-  // Pages that nobody touches cost nothing.
-  sent_ = std::make_unique_for_overwrite<std::byte[]>(out);
-  received_ = std::make_unique_for_overwrite<std::byte[]>(all);
+  sent_ = allocate(out);
+  received_ = allocate(all);
   sends_ = mesh->createUnboundBuffer(sent_.get(), out);
   receives_ = mesh->createUnboundBuffer(received_.get(), all);
   mesh->for_each_other([this](int member) { offer(member); });
 }
 
-void Mailbox::clear() {
-  for (; leaving_ > 0; --leaving_) sends_->waitSend(kForever);
+// Zeros: what an earlier group has left there has marks in it. From calloc, whose large memory costs nothing until it
+// is touched.
+Mailbox::Memory Mailbox::allocate(std::size_t bytes) {
+  Memory memory(static_cast<std::byte*>(std::calloc(bytes, 1)));
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+void Mailbox::clear(std::chrono::milliseconds timeout) {
+  for (; leaving_ > 0; --leaving_) sends_->waitSend(timeout);
 }
 
 void Mailbox::send(const std::vector<std::size_t>& sizes, std::uint64_t mark) {

@@ -4,8 +4,10 @@
 // thread later.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -21,10 +23,11 @@ class Mailbox {
 
   // In this order, again and again:
   // The last messages have left. Not long where every other member has answered them.
-  void clear();
+  void clear(std::chrono::milliseconds timeout = kForever);
   // Where the message to that member is written.
   std::byte* to(int member) { return sent_.get() + (alike_ ? 0 : place(member)); }
-  // One to every other member, of sizes[member] bytes. A mark comes once, and is nothing that a message holds.
+  // One to every other member, of sizes[member] bytes. A mark comes once. Where a tensor holds the very same bits, a
+  // later message is taken for one that has come, and waited for.
   void send(const std::vector<std::size_t>& sizes, std::uint64_t mark);
   // Only a look; what Gloo's thread has done is seen after receive().
   [[nodiscard]] bool has_come(int member, std::size_t bytes, std::uint64_t mark) const;
@@ -33,6 +36,12 @@ class Mailbox {
   void offer_again();
 
  private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte, Free>;
+
+  static Memory allocate(std::size_t bytes);
   [[nodiscard]] std::size_t place(int member) const { return static_cast<std::size_t>(member) * stride_; }
   void offer(int member);
 
@@ -40,8 +49,8 @@ class Mailbox {
   const std::uint64_t slot_;
   const std::size_t stride_;
   const bool alike_;
-  std::unique_ptr<std::byte[]> sent_;
-  std::unique_ptr<std::byte[]> received_;
+  Memory sent_;
+  Memory received_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> sends_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> receives_;
   int leaving_ = 0;  // messages that Gloo may still be reading

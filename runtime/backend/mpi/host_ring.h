@@ -6,7 +6,7 @@
 
 namespace distrun::backend::mpi_plugin {
 
-inline constexpr std::uint64_t kRingBytes = 64 << 10;  // less than this is MPI's
+inline constexpr std::uint64_t kRingBytes = 64 << 10;  // what is smaller goes another way (flight.h)
 
 class HostRing final : private RingSide {
  public:
