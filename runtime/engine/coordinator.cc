@@ -82,11 +82,16 @@ void Coordinator::add(int rank, SubmissionEvent event) {
   if (!member || left_[static_cast<std::size_t>(rank)]) {
     return protocol_error(rank, "tensor '" + std::string(event.name) + "' of a process set that it is not in");
   }
+  // A join that could fail as a tensor does would go while it is looked at.
+  const bool joins = event.signature->kind == OpKind::kJoin;
+  if (joins != (event.name == kJoinName) || (joins && event.signature->group.size != 0)) {
+    return protocol_error(rank, "tensor '" + std::string(event.name) + "' as a join, or a join as a tensor");
+  }
   event.member = *member;
   event.members = &sets_[event.set];
   PendingTensor* tensor = pending_.add(event);
   if (tensor == nullptr) return protocol_error(rank, "tensor '" + std::string(event.name) + "' twice");
-  if (event.signature->kind == OpKind::kJoin) {
+  if (joins) {
     join(rank, event.set, event.now);
   } else if (tensor->is_new()) {
     excuse_joined(*tensor, event.now);

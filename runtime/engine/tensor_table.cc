@@ -154,6 +154,9 @@ Status TensorTable::check(const Submission& submission) const {
   if (submission.kind == OpKind::kJoin && submission.name != kJoinName) {
     return refuse(submission, "a join is named '" + std::string(kJoinName) + "' on every rank");
   }
+  if (submission.kind != OpKind::kJoin && submission.name == kJoinName) {
+    return refuse(submission, "this is the name of every join; choose another one");
+  }
   if (submission.splits.size() > kMaxSplits) return refuse(submission, "more splits than a job has ranks");
   DISTRUN_RETURN_IF_ERROR(check_shape(submission));
   DISTRUN_RETURN_IF_ERROR(check_set(submission));
@@ -178,7 +181,10 @@ Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> s
   handles.reserve(submissions.size());
   for (const Submission& one : submissions) {
     Signature signature = signature_of(one);
-    if (const auto tag = tags->find({one.process_set, one.group}); tag != tags->end()) signature.group = tag->second;
+    if (const auto tag = tags->find({one.process_set, one.group}); tag != tags->end()) {
+      if (one.kind == OpKind::kJoin) return refuse(one, "a join stands alone; submit it without a group");
+      signature.group = tag->second;
+    }
     tensors.push_back(std::make_shared<Tensor>(one, std::move(signature), now));
     handles.push_back(tensors.back());
   }

@@ -74,6 +74,9 @@ std::vector<Bytes> engine_seeds() {
   const message::Submitted g{.name = "g", .signature = {.kind = OpKind::kAllgather, .shape = {2, 3}}};
   const message::Submitted a{.name = "a", .signature = {.kind = OpKind::kAlltoall, .shape = {4, 3}, .splits = {1, 3}}};
   const message::Submitted join{.name = "distrun.join", .signature = {.kind = OpKind::kJoin}};
+  message::Submitted join_of_a_group = join;
+  join_of_a_group.signature.group = {.digest = 7, .size = 2, .first = "a"};
+  const message::Submitted no_join{.name = "distrun.join", .signature = {.shape = {4}}};
   const entry::Run stand_in{.tensors = {{.name = "x", .signature = x.signature}}};
   const Signature tied{.shape = {1}, .group = {.digest = 7, .size = 2, .first = "a"}};
   const message::Submitted grouped{.name = "a", .signature = tied};
@@ -93,6 +96,8 @@ std::vector<Bytes> engine_seeds() {
           seed(1, {grouped, refused, other, other}),
           seed(1, {a, a, message::Ready{.ids = {1, 1}}, join, join}),
           seed(2, {join, x, g, a, join, x, join, message::Append{.entries = {stand_in}}}),
+          seed(1, {grouped, join_of_a_group, other, join_of_a_group, x}),
+          seed(1, {no_join, join, x, x}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(1, {alone, alone, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(1, {apart, add, apart, message::SetMade{.set = 1}, message::SetMade{.set = 1}, drop, drop}),

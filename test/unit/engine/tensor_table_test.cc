@@ -52,6 +52,23 @@ TEST_CASE_METHOD(Fixture, "all or none: one refusal leaves nothing behind") {
   CHECK(submit(tensor("b")).ok());
 }
 
+TEST_CASE_METHOD(Fixture, "a join has a name that nothing else has, and stands alone") {
+  const auto refused = [&](const std::vector<Submission>& all, const char* text) {
+    const auto result = table.submit(all, {});
+    REQUIRE_FALSE(result.ok());
+    INFO(result.status().message());
+    CHECK(result.status().code() == Errc::kInvalidArgument);
+    CHECK(result.status().message().find(text) != std::string::npos);
+    CHECK(table.in_flight() == 0);
+  };
+  refused({tensor(std::string(kJoinName))},
+          "tensor 'distrun.join': this is the name of every join; choose another one");
+  refused({{.kind = OpKind::kJoin, .name = "j"}}, "a join is named 'distrun.join' on every rank");
+  std::vector<Submission> grouped{tensor("a"), {.kind = OpKind::kJoin, .name = std::string(kJoinName)}};
+  for (Submission& one : grouped) one.group = 1;
+  refused(grouped, "a join stands alone; submit it without a group");
+}
+
 TEST_CASE_METHOD(Fixture, "bad arguments are refused by name") {
   const auto refused = [&](auto change, const char* text) {
     Submission one = tensor("bad");
