@@ -13,6 +13,9 @@ namespace {
 
 // A member sends no more than this at once: each step costs changes of threads.
 constexpr std::size_t kAtOnceBytes = 8 << 10;
+// A message of a tiny tensor goes into a connection whatever is in it: a member has at most two that may be on their
+// way.
+constexpr std::size_t kTinyBytes = 256;
 // Of a tensor that takes two steps, and of members for each of which they take several messages. The rest is left to
 // Gloo's ring, which moves as many bytes and adds while it waits for others.
 constexpr std::size_t kTwoStepBytes = 2 << 20;
@@ -41,6 +44,7 @@ Direct::Direct(const std::shared_ptr<Mesh>& mesh) : mesh_(mesh) {
   std::uint64_t slot = kSlots;
   for (Half& half : halves_) {
     half.tensors.emplace(mesh, slot++, kAtOnceBytes / (members - 1), true);
+    half.receipts.emplace(mesh, slot++, 0, true);
     if (mesh->size > kTwoStepMembers) continue;
     const std::size_t block = kTwoStepBytes / members + sizeof(std::uint64_t);  // or an element more than another
     half.parts.emplace(mesh, slot++, block, false);
@@ -63,14 +67,6 @@ bool Direct::try_allreduce(const distrun_backend_operation& operation, TimePoint
 }
 
 void Direct::allreduce(const distrun_backend_operation& operation) { run(operation, nullptr); }
-
-void Direct::clear(std::chrono::milliseconds timeout) {
-  for (Half& half : halves_) {
-    for (std::optional<Mailbox>* box : {&half.tensors, &half.parts, &half.sums}) {
-      if (*box) (*box)->clear(timeout);
-    }
-  }
-}
 
 bool Direct::run(const distrun_backend_operation& operation, const TimePoint* deadline) {
   if (step_ == Step::kNone) begin(operation);
@@ -105,8 +101,16 @@ std::vector<std::size_t> Direct::sizes_of_blocks(const distrun_backend_operation
 std::uint64_t Direct::mark() const { return (number_ * 0x9e3779b97f4a7c15ULL) ^ 0x6d61726b62656869ULL; }
 
 Mailbox& Direct::awaited() {
-  auto& box = step_ == Step::kTensors ? half().tensors : step_ == Step::kParts ? half().parts : half().sums;
-  return *box;
+  switch (step_) {
+    case Step::kTensors:
+      return *half().tensors;
+    case Step::kParts:
+      return *half().parts;
+    case Step::kSums:
+      return *half().sums;
+    default:
+      return *half().receipts;
+  }
 }
 
 void Direct::begin(const distrun_backend_operation& operation) {
@@ -125,30 +129,37 @@ void Direct::begin(const distrun_backend_operation& operation) {
   box.send(sizes_of_blocks(operation), mark());
 }
 
+std::size_t Direct::size_from(const distrun_backend_operation& operation, int member) const {
+  if (step_ == Step::kReceipts) return 0;
+  if (step_ == Step::kTensors) return bytes_of(operation);
+  return block_of(operation, step_ == Step::kParts ? mesh_->rank : member).bytes;
+}
+
 bool Direct::have_come(const distrun_backend_operation& operation) {
   const Mailbox& box = awaited();
-  const auto size_from = [&](int member) {
-    if (step_ == Step::kTensors) return bytes_of(operation);
-    return block_of(operation, step_ == Step::kParts ? mesh_->rank : member).bytes;
-  };
   bool all = true;
-  mesh_->for_each_other([&](int member) { all = all && box.has_come(member, size_from(member), mark()); });
+  mesh_->for_each_other([&](int member) { all = all && box.has_come(member, size_from(operation, member), mark()); });
   return all;
 }
 
 // With what was awaited.
 void Direct::go_on(const distrun_backend_operation& operation) {
-  if (step_ == Step::kParts) return send_sum(operation);
-  if (step_ == Step::kTensors) {
-    add(operation, awaited(), {.at = 0, .bytes = bytes_of(operation), .count = operation.segments->count},
-        output_of(operation));
-  } else {
-    take_sums(operation);
-    half().parts->offer_again();
+  switch (step_) {
+    case Step::kTensors:
+      add(operation, awaited(), {.at = 0, .bytes = bytes_of(operation), .count = operation.segments->count},
+          output_of(operation));
+      awaited().offer_again();
+      return bytes_of(operation) <= kTinyBytes ? end() : send_receipts();
+    case Step::kParts:
+      return send_sum(operation);
+    case Step::kSums:
+      take_sums(operation);
+      awaited().offer_again();
+      return send_receipts();
+    default:
+      awaited().offer_again();
+      return end();
   }
-  awaited().offer_again();
-  ++number_;
-  step_ = Step::kNone;
 }
 
 void Direct::add(const distrun_backend_operation& operation, const Mailbox& from, const Block& own,
@@ -167,6 +178,7 @@ void Direct::send_sum(const distrun_backend_operation& operation) {
   std::byte* const sum = sums.to(mesh_->rank);
   add(operation, awaited(), own, sum);
   sums.send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), own.bytes), mark());
+  half().parts->offer_again();
   std::memcpy(output_of(operation) + own.at, sum, own.bytes);
   step_ = Step::kSums;
 }
@@ -176,6 +188,19 @@ void Direct::take_sums(const distrun_backend_operation& operation) {
     const Block block = block_of(operation, member);
     std::memcpy(output_of(operation) + block.at, awaited().from(member), block.bytes);
   });
+}
+
+// Whoever has all of them can close its connections: they hold nothing that another member still needs, but its own
+// receipt, for which there is room then.
+void Direct::send_receipts() {
+  step_ = Step::kReceipts;
+  awaited().clear();
+  awaited().send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), 0), mark());
+}
+
+void Direct::end() {
+  ++number_;
+  step_ = Step::kNone;
 }
 
 }  // namespace distrun::backend::gloo_plugin

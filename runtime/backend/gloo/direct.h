@@ -1,10 +1,10 @@
 // All-reduces straight between members, who add in member order. Those of few bytes at once: each member sends its
 // tensor to each other one. Larger ones among few members in two steps: each adds the block of the tensor that is its
-// own, and sends the sum to each other one (a reduce-scatter and an all-gather by direct exchange).
+// own, and sends the sum to each other one (a reduce-scatter and an all-gather by direct exchange). All but tiny ones
+// end with receipts: what a member has sent may still be in Gloo's hands, which forgets it when the group is closed.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,14 +29,11 @@ class Direct {
   // is false, and the operation is to be given to the second one, which waits.
   bool try_allreduce(const distrun_backend_operation& operation, TimePoint deadline);
   void allreduce(const distrun_backend_operation& operation);
-  // Between operations: what this member has sent, which others may still need, has left. An exception if it takes
-  // longer.
-  void clear(std::chrono::milliseconds timeout);
 
  private:
   // What the all-reduce under way waits for: nothing, everybody's tensor, everybody's part of this member's block,
-  // everybody's sum.
-  enum class Step { kNone, kTensors, kParts, kSums };
+  // everybody's sum, everybody's word that all has come.
+  enum class Step { kNone, kTensors, kParts, kSums, kReceipts };
 
   // What every second all-reduce uses: a member that has all of one may begin with the next while this member still
   // waits for others.
@@ -44,6 +41,7 @@ class Direct {
     std::optional<Mailbox> tensors;
     std::optional<Mailbox> parts;
     std::optional<Mailbox> sums;
+    std::optional<Mailbox> receipts;
   };
 
   struct Block {
@@ -56,6 +54,7 @@ class Direct {
   [[nodiscard]] Block block_of(const distrun_backend_operation& operation, int member) const;
   [[nodiscard]] std::vector<std::size_t> sizes_of_blocks(const distrun_backend_operation& operation) const;
   [[nodiscard]] std::uint64_t mark() const;
+  [[nodiscard]] std::size_t size_from(const distrun_backend_operation& operation, int member) const;
   Mailbox& awaited();
   bool run(const distrun_backend_operation& operation, const TimePoint* deadline);
   void begin(const distrun_backend_operation& operation);
@@ -64,6 +63,8 @@ class Direct {
   void add(const distrun_backend_operation& operation, const Mailbox& from, const Block& own, std::byte* out) const;
   void send_sum(const distrun_backend_operation& operation);
   void take_sums(const distrun_backend_operation& operation);
+  void send_receipts();
+  void end();
   Half& half() { return halves_[number_ % 2]; }
 
   const std::shared_ptr<Mesh> mesh_;

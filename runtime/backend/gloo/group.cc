@@ -14,8 +14,6 @@ namespace {
 // the next times.
 constexpr std::chrono::microseconds kPatience(1000);
 constexpr int kRests = 64;
-// The engine waits for a group that it closes.
-constexpr std::chrono::seconds kLastMessages(5);
 constexpr std::size_t kMostTried = 32;  // members: each costs several calls of the kernel
 
 }  // namespace
@@ -31,16 +29,6 @@ Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& s
     return Status(Errc::kOutOfMemory, "gloo: out of memory");
   } catch (const std::exception& error) {
     return Status(Errc::kSystem, std::string("gloo did not connect the ranks: ") + error.what());
-  }
-}
-
-// An all-reduce has ended here when others' messages have come; Gloo would forget what is left of its own.
-Group::~Group() {
-  if (!connections_.direct || failed_ || !aborted_.why().ok()) return;
-  try {
-    connections_.direct->clear(kLastMessages);
-  } catch (const std::exception&) {
-    // A member that has been stopped takes nothing. When it goes on it hears that this one has left.
   }
 }
 

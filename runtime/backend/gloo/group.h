@@ -16,10 +16,6 @@ class Group {
  public:
   static Result<std::unique_ptr<Group>> create(const distrun_backend_group_spec& spec, plugin::Host host);
 
-  // On the group's thread.
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
   // Runs the operation to its end and completes the token. On the group's thread.
   void start(const distrun_backend_operation& operation, std::uint64_t token);
   // True if the operation has ended well, after a millisecond of waiting at most; otherwise start() goes on with it. On

@@ -36,8 +36,8 @@ Mailbox::Memory Mailbox::allocate(std::size_t bytes) {
   return memory;
 }
 
-void Mailbox::clear(std::chrono::milliseconds timeout) {
-  for (; leaving_ > 0; --leaving_) sends_->waitSend(timeout);
+void Mailbox::clear() {
+  for (; leaving_ > 0; --leaving_) sends_->waitSend(kForever);
 }
 
 void Mailbox::send(const std::vector<std::size_t>& sizes, std::uint64_t mark) {

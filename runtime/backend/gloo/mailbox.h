@@ -4,7 +4,6 @@
 // thread later.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +22,7 @@ class Mailbox {
 
   // In this order, again and again:
   // The last messages have left. Not long where every other member has answered them.
-  void clear(std::chrono::milliseconds timeout = kForever);
+  void clear();
   // Where the message to that member is written.
   std::byte* to(int member) { return sent_.get() + (alike_ ? 0 : place(member)); }
   // One to every other member, of sizes[member] bytes. A mark comes once. Where a tensor holds the very same bits, a
