@@ -18,7 +18,7 @@ class Group {
 
   // Runs the operation to its end and completes the token. On the group's thread.
   void start(const distrun_backend_operation& operation, std::uint64_t token);
-  // True if the operation has ended well, after a millisecond of waiting at most; otherwise start() goes on with it. On
+  // True if the operation has ended well, after a few milliseconds at most; otherwise start() goes on with it. On
   // any thread.
   bool try_now(const distrun_backend_operation& operation);
   void abort(std::int32_t code, const char* cause);  // any thread
@@ -34,7 +34,8 @@ class Group {
   plugin::Host host_;
   Connections connections_;
   std::exception_ptr failed_;  // by an operation; there is no other after that
-  int rests_ = 0;              // operations that try_now() leaves to start(), since the members are not in step
+  int next_rests_ = 1;
+  int rests_ = 0;  // operations that try_now() leaves to start(), since the members are not in step
   plugin::AbortGate aborted_;
 };
 

@@ -235,7 +235,7 @@ typedef struct distrun_backend_table {
   void (*destroy)(distrun_backend_group* group);
   const distrun_backend_device* device; /* NULL: tensors on the cpu only */
   /* Instead of start(), where a group has a thread of its own and nothing is in flight: the whole operation on the
-   * caller's thread, which saves two changes of threads, if it takes no longer than about a millisecond. 0: it has
+   * caller's thread, which saves two changes of threads, if it takes no longer than a few milliseconds. 0: it has
    * ended (complete() is not called). DISTRUN_BACKEND_TIMEOUT: start() is called with the same operation, and goes on
    * with what was begun here. SIGPIPE is held back meanwhile. May be NULL. */
   int32_t (*try_now)(distrun_backend_group* group, const distrun_backend_operation* operation);
