@@ -85,6 +85,11 @@ def test_the_world_is_found(pair: Cluster, way: list[str]) -> None:
     assert told(done.stdout) == ALL_FOUR
 
 
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(one, marks=() if one == "mpirun" else (pytest.mark.slow, pytest.mark.full)) for one in WAYS],
+    indirect=True,
+)
 def test_an_example_trains(pair: Cluster, way: list[str]) -> None:
     done = run(pair.head, *way, *DIGITS)
     assert done.returncode == 0, done.stderr

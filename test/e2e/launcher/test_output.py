@@ -93,7 +93,7 @@ ELSEWHERE = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
 
 @pytest.mark.parametrize(
     ("seconds", "size"),
-    [(4, 200_000), pytest.param(20, 1_000_000, marks=pytest.mark.slow)],
+    [(4, 200_000), pytest.param(20, 1_000_000, marks=(pytest.mark.slow, pytest.mark.full))],
     ids=["a host's silence", "the agents' lease"],
 )
 def test_a_disk_that_takes_nothing_for_a_while_ends_no_job(tmp_path: Path, seconds: int, size: int) -> None:
