@@ -2,10 +2,9 @@
 
 #include <sched.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cstring>
 
-#include "runtime/backend/gloo/operations.h"
 #include "runtime/base/types.h"
 
 namespace distrun::backend::gloo_plugin {
@@ -20,6 +19,9 @@ constexpr std::size_t kTinyBytes = 256;
 // Gloo's ring, which moves as many bytes and adds while it waits for others.
 constexpr std::size_t kTwoStepBytes = 2 << 20;
 constexpr int kTwoStepMembers = 8;
+
+// Of a try with a tensor of few bytes; a microsecond more for each KiB.
+constexpr std::chrono::microseconds kPatience(500);
 
 constexpr std::uint64_t kSlots = 0x646972ULL << 32;  // outside of those of Gloo's collectives and of verify.cc
 
@@ -62,7 +64,8 @@ bool Direct::takes(const distrun_backend_operation& operation) const {
   return at_once(operation) || (mesh_->size <= kTwoStepMembers && bytes_of(operation) <= kTwoStepBytes);
 }
 
-bool Direct::try_allreduce(const distrun_backend_operation& operation, TimePoint deadline) {
+bool Direct::try_allreduce(const distrun_backend_operation& operation) {
+  const TimePoint deadline = Clock::now() + kPatience + std::chrono::microseconds(bytes_of(operation) >> 10);
   return run(operation, &deadline);
 }
 
@@ -91,12 +94,6 @@ Direct::Block Direct::block_of(const distrun_backend_operation& operation, int m
   return {.at = first * unit, .bytes = mine * unit, .count = mine};
 }
 
-std::vector<std::size_t> Direct::sizes_of_blocks(const distrun_backend_operation& operation) const {
-  std::vector<std::size_t> sizes;
-  for (int member = 0; member < mesh_->size; ++member) sizes.push_back(block_of(operation, member).bytes);
-  return sizes;
-}
-
 // Unlike numbers that tensors are made of.
 std::uint64_t Direct::mark() const { return (number_ * 0x9e3779b97f4a7c15ULL) ^ 0x6d61726b62656869ULL; }
 
@@ -120,13 +117,13 @@ void Direct::begin(const distrun_backend_operation& operation) {
   if (step_ == Step::kTensors) {
     const std::size_t bytes = bytes_of(operation);
     std::memcpy(box.to(mesh_->rank), input_of(operation), bytes);
-    return box.send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), bytes), mark());
+    return box.send([bytes](int) { return bytes; }, mark());
   }
   mesh_->for_each_other([&](int member) {
     const Block block = block_of(operation, member);
     std::memcpy(box.to(member), input_of(operation) + block.at, block.bytes);
   });
-  box.send(sizes_of_blocks(operation), mark());
+  box.send([&](int member) { return block_of(operation, member).bytes; }, mark());
 }
 
 std::size_t Direct::size_from(const distrun_backend_operation& operation, int member) const {
@@ -168,7 +165,7 @@ void Direct::add(const distrun_backend_operation& operation, const Mailbox& from
   for (int member = 0; member < mesh_->size; ++member) {
     parts.push_back(member == mesh_->rank ? input_of(operation) + own.at : from.from(member));
   }
-  reduce_parts(operation, parts, out, own.count);
+  plugin::reduce_parts(operation, parts, out, own.count);
 }
 
 void Direct::send_sum(const distrun_backend_operation& operation) {
@@ -177,7 +174,7 @@ void Direct::send_sum(const distrun_backend_operation& operation) {
   sums.clear();
   std::byte* const sum = sums.to(mesh_->rank);
   add(operation, awaited(), own, sum);
-  sums.send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), own.bytes), mark());
+  sums.send([&](int) { return own.bytes; }, mark());
   half().parts->offer_again();
   std::memcpy(output_of(operation) + own.at, sum, own.bytes);
   step_ = Step::kSums;
@@ -195,7 +192,7 @@ void Direct::take_sums(const distrun_backend_operation& operation) {
 void Direct::send_receipts() {
   step_ = Step::kReceipts;
   awaited().clear();
-  awaited().send(std::vector<std::size_t>(static_cast<std::size_t>(mesh_->size), 0), mark());
+  awaited().send([](int) { return std::size_t{0}; }, mark());
 }
 
 void Direct::end() {

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "runtime/backend/gloo/mailbox.h"
 #include "runtime/backend/gloo/mesh.h"
@@ -25,9 +24,9 @@ class Direct {
 
   // The same answer on every member.
   [[nodiscard]] bool takes(const distrun_backend_operation& operation) const;
-  // Both begin the operation, or go on with it. The first one looks until `deadline` whether it can be ended: if not it
-  // is false, and the operation is to be given to the second one, which waits.
-  bool try_allreduce(const distrun_backend_operation& operation, TimePoint deadline);
+  // Both begin the operation, or go on with it. The first one looks for a few milliseconds whether it can be ended: if
+  // not it is false, and the operation is to be given to the second one, which waits.
+  bool try_allreduce(const distrun_backend_operation& operation);
   void allreduce(const distrun_backend_operation& operation);
 
  private:
@@ -52,7 +51,6 @@ class Direct {
 
   [[nodiscard]] bool at_once(const distrun_backend_operation& operation) const;
   [[nodiscard]] Block block_of(const distrun_backend_operation& operation, int member) const;
-  [[nodiscard]] std::vector<std::size_t> sizes_of_blocks(const distrun_backend_operation& operation) const;
   [[nodiscard]] std::uint64_t mark() const;
   [[nodiscard]] std::size_t size_from(const distrun_backend_operation& operation, int member) const;
   Mailbox& awaited();

@@ -1,19 +1,15 @@
 #include "runtime/backend/gloo/group.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "runtime/backend/gloo/operations.h"
-#include "runtime/base/types.h"
 
 namespace distrun::backend::gloo_plugin {
 namespace {
 
-// Of a tensor of few bytes; a microsecond more for each KiB.
-constexpr std::chrono::microseconds kPatience(500);
 // Where it does not do, the members are not in step, or far apart, and the thread that waits has better things to do
 // the next times: once, then twice as often whenever it does not do again.
 constexpr int kMostRests = 64;
@@ -43,9 +39,8 @@ bool Group::try_now(const distrun_backend_operation& operation) {
     --rests_;
     return false;
   }
-  const std::size_t bytes = operation.segments->count * size_of(plugin::dtype_of(operation));
   try {
-    if (direct->try_allreduce(operation, Clock::now() + kPatience + std::chrono::microseconds(bytes >> 10))) {
+    if (direct->try_allreduce(operation)) {
       next_rests_ = 1;
       return true;
     }

@@ -40,13 +40,13 @@ void Mailbox::clear() {
   for (; leaving_ > 0; --leaving_) sends_->waitSend(kForever);
 }
 
-void Mailbox::send(const std::vector<std::size_t>& sizes, std::uint64_t mark) {
-  const auto bytes_for = [&](int member) { return mark_behind(sizes[static_cast<std::size_t>(member)]); };
+void Mailbox::send(const std::function<std::size_t(int)>& bytes_for, std::uint64_t mark) {
   // Before the first one goes: from then on Gloo's thread may read them.
-  mesh_->for_each_other([&](int member) { std::memcpy(to(member) + bytes_for(member), &mark, kMark); });
+  mesh_->for_each_other([&](int member) { std::memcpy(to(member) + mark_behind(bytes_for(member)), &mark, kMark); });
   leaving_ = mesh_->size - 1;
-  mesh_->for_each_other(
-      [&](int member) { sends_->send(member, slot_, alike_ ? 0 : place(member), bytes_for(member) + kMark); });
+  mesh_->for_each_other([&](int member) {
+    sends_->send(member, slot_, alike_ ? 0 : place(member), mark_behind(bytes_for(member)) + kMark);
+  });
 }
 
 bool Mailbox::has_come(int member, std::size_t bytes, std::uint64_t mark) const {

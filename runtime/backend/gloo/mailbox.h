@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
-#include <vector>
 
 #include "runtime/backend/gloo/mesh.h"
 
@@ -25,9 +25,9 @@ class Mailbox {
   void clear();
   // Where the message to that member is written.
   std::byte* to(int member) { return sent_.get() + (alike_ ? 0 : place(member)); }
-  // One to every other member, of sizes[member] bytes. A mark comes once. Where a tensor holds the very same bits, a
+  // One to every other member, of bytes_for(member). A mark comes once. Where a tensor holds the very same bits, a
   // later message is taken for one that has come, and waited for.
-  void send(const std::vector<std::size_t>& sizes, std::uint64_t mark);
+  void send(const std::function<std::size_t(int)>& bytes_for, std::uint64_t mark);
   // Only a look; what Gloo's thread has done is seen after receive().
   [[nodiscard]] bool has_come(int member, std::size_t bytes, std::uint64_t mark) const;
   void receive();  // waits for one from every other member

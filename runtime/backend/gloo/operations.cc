@@ -57,7 +57,7 @@ void reduce_what_comes(const ContextPtr& context, const distrun_backend_operatio
     parts.clear();
     for (std::size_t member = 0; member < members; ++member) parts.push_back(received.get() + member * bytes);
   }
-  if (count > 0) reduce_parts(operation, parts, static_cast<std::byte*>(operation.segments->output), count);
+  if (count > 0) plugin::reduce_parts(operation, parts, static_cast<std::byte*>(operation.segments->output), count);
 }
 
 // Gloo cuts a tensor between elements, so an element must be of its real size.
@@ -150,14 +150,6 @@ void barrier(const ContextPtr& context) {
 }
 
 }  // namespace
-
-void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
-                  std::size_t count) {
-  const kernels::Reduction how = {.dtype = plugin::dtype_of(operation),
-                                  .op = plugin::reduce_of(operation),
-                                  .finish = kernels::finish_of(plugin::reduce_of(operation), 1.0, parts.size())};
-  kernels::reduce(how, parts, out, count);
-}
 
 void run(const ContextPtr& context, const distrun_backend_operation& operation) {
   if (operation.num_segments == 0 && operation.kind != DISTRUN_BACKEND_BARRIER) return;

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "runtime/backend/plugin/guest.h"
 
@@ -18,10 +17,6 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
 
 // All-reduces of more bytes go around the ring; the others by halving and doubling, in fewer steps.
 inline constexpr std::size_t kRingBytes = 64 << 10;
-
-// Reduces `count` elements of each member, in member order; an average is divided too.
-void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
-                  std::size_t count);
 
 void run(const std::shared_ptr<::gloo::Context>& context, const distrun_backend_operation& operation);
 

@@ -60,7 +60,7 @@ std::optional<Ends> ends_of(int fd) {
 // A number of this process under which there was a connected socket when it was looked at.
 struct Connection {
   int number = -1;
-  sockaddr_storage self{};
+  Ends ends;
 };
 
 Result<std::vector<Connection>> connections() {
@@ -70,7 +70,7 @@ Result<std::vector<Connection>> connections() {
     const std::string name = entry.path().filename();
     int number = -1;
     std::from_chars(name.data(), name.data() + name.size(), number);
-    if (const auto ends = ends_of(number)) found.push_back({.number = number, .self = ends->self});
+    if (const auto ends = ends_of(number)) found.push_back({.number = number, .ends = *ends});
   }
   if (error) return Status(Errc::kSystem, "/proc/self/fd cannot be read: " + error.message());
   return found;
@@ -81,11 +81,7 @@ Result<std::vector<Connection>> connections() {
 Fd duplicate(const Connection& one) {
   Fd fd(::fcntl(one.number, F_DUPFD_CLOEXEC, 3));
   const auto ends = ends_of(fd.get());
-  if (!ends || !same_end(ends->self, one.self)) return {};
-  if (same_host(ends->self, ends->peer)) {
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kHeldWithinHost, sizeof(kHeldWithinHost));
-  }
-  return fd;
+  return ends && same_end(ends->self, one.ends.self) ? std::move(fd) : Fd();
 }
 
 }  // namespace
@@ -101,7 +97,10 @@ Result<Sockets> Sockets::of(::gloo::Context& context) {
     GuardedFd& mine = sockets.members_[static_cast<std::size_t>(member)];
     for (const Connection& one : *open) {
       if (address == nullptr || mine.valid()) break;
-      if (same_end(one.self, address->getSockaddr())) mine = GuardedFd(duplicate(one));
+      if (!same_end(one.ends.self, address->getSockaddr())) continue;
+      mine = GuardedFd(duplicate(one));
+      if (!mine.valid() || !same_host(one.ends.self, one.ends.peer)) continue;
+      ::setsockopt(mine.get(), SOL_SOCKET, SO_SNDBUF, &kHeldWithinHost, sizeof(kHeldWithinHost));
     }
     if (mine.valid()) continue;
     return Status(Errc::kSystem, "the connection of Gloo's pair with member " + std::to_string(member) +

@@ -142,9 +142,7 @@ void Flight::add_exchanged() {
     const bool own = member == static_cast<std::size_t>(channel_.index);
     sources[member] = own ? input_ : exchanged_.get() + member * count_ * unit_;
   }
-  const ReduceOp op = plugin::reduce_of(operation_);
-  kernels::reduce({.dtype = plugin::dtype_of(operation_), .op = op, .finish = kernels::finish_of(op, 1.0, members)},
-                  std::span(sources).first(members), output_, count_);
+  plugin::reduce_parts(operation_, std::span(sources).first(members), output_, count_);
 }
 
 Status Flight::allgather() {

@@ -43,6 +43,13 @@ void finish_average(const distrun_backend_operation& operation, std::size_t memb
                   source, data, count);
 }
 
+void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
+                  std::size_t count) {
+  const ReduceOp op = reduce_of(operation);
+  kernels::reduce({.dtype = dtype_of(operation), .op = op, .finish = kernels::finish_of(op, 1.0, parts.size())}, parts,
+                  out, count);
+}
+
 void put_text(const std::string& text, char* buffer, std::uint64_t size) {
   if (size == 0) return;
   const std::size_t length = std::min<std::size_t>(text.size(), size - 1);

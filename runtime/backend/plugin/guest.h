@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "runtime/backend/kernels/kernels.h"
@@ -46,6 +48,10 @@ class Host {
 // average, in place. Nothing for the other reductions.
 void finish_average(const distrun_backend_operation& operation, std::size_t members, std::byte* data,
                     std::size_t count);
+
+// Reduces `count` elements of each member's part, in member order; an average is divided too. `out` may be one of them.
+void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
+                  std::size_t count);
 
 inline DType dtype_of(const distrun_backend_operation& operation) { return static_cast<DType>(operation.dtype); }
 inline ReduceOp reduce_of(const distrun_backend_operation& operation) {

@@ -116,15 +116,19 @@ class StuckLogs {
   char path_[64] = "/tmp/distrun-test-XXXXXX";
 };
 
+struct OverStuckDisk {
+  Pipes pipes;
+  StuckLogs logs;
+  std::unique_ptr<Output> made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  Output& output = *made;
+};
+
 std::string text_of(const StreamBytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size()};
 }
 
-TEST_CASE("a stuck disk is told of where only the merged lines made it so much that agents get no credit") {
-  Pipes pipes;
-  StuckLogs logs;
-  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
-  Output& output = *made;
+TEST_CASE_METHOD(OverStuckDisk,
+                 "a stuck disk is told of where only the merged lines made it so much that agents get no credit") {
   const TimePoint start = Clock::now();
   output.begin();
   output.write(lines_of(200 << 10), start);
@@ -136,11 +140,8 @@ TEST_CASE("a stuck disk is told of where only the merged lines made it so much t
   CHECK(*output.deadline() <= start + std::chrono::seconds(5));
 }
 
-TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everything arrives in order") {
-  Pipes pipes;
-  StuckLogs logs;
-  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
-  Output& output = *made;
+TEST_CASE_METHOD(OverStuckDisk,
+                 "ranks wait for a disk that is stuck, the loop does not, and everything arrives in order") {
   const TimePoint start = Clock::now();
   output.begin();
   std::string expected;
@@ -183,11 +184,7 @@ TEST_CASE("ranks wait for a disk that is stuck, the loop does not, and everythin
   CHECK(text == expected);
 }
 
-TEST_CASE("a dead disk is given up a second after the user insists") {
-  Pipes pipes;
-  StuckLogs logs;
-  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
-  Output& output = *made;
+TEST_CASE_METHOD(OverStuckDisk, "a dead disk is given up a second after the user insists") {
   output.begin();
   const TimePoint start = Clock::now();
   output.write(lines_of(64 << 10), start);
@@ -208,11 +205,7 @@ TEST_CASE("a dead disk is given up a second after the user insists") {
   CHECK(output.lost());
 }
 
-TEST_CASE("a disk that does not even empty its files is given up too") {
-  Pipes pipes;
-  StuckLogs logs;
-  auto made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
-  Output& output = *made;
+TEST_CASE_METHOD(OverStuckDisk, "a disk that does not even empty its files is given up too") {
   output.begin();
   output.finish_all();
   output.hurry();
