@@ -8,8 +8,13 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/backend/kernels/table.h"
+
 namespace distrun::backend::kernels {
 namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLikelyByString = 1024;  // bytes of which memcpy() may make a `rep movsb`
 
 // Bytes in front of the first whole line of the destination, at most `bytes`.
 std::size_t head_of(const std::byte* to, std::size_t bytes) {
@@ -17,12 +22,24 @@ std::size_t head_of(const std::byte* to, std::size_t bytes) {
   return std::min(misaligned == 0 ? 0 : kLine - misaligned, bytes);
 }
 
+// By their places within pages, by which processors guess whether a load meets an earlier store.
+bool follows_closely(const std::byte* to, const std::byte* from) {
+  const std::size_t behind = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % kPage;
+  return behind > 0 && behind < kLine;
+}
+
 }  // namespace
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t head = head_of(to, bytes);
   if (head > 0) std::memcpy(to, from, head);
-  if (bytes > head) std::memcpy(to + head, from + head, bytes - head);
+  std::size_t at = head;
+  if (bytes - head >= kLikelyByString && follows_closely(to, from)) {
+    const std::size_t blocks = (bytes - head) / kCopyBlock * kCopyBlock;
+    best_table().copy(to + head, from + head, blocks);
+    at += blocks;
+  }
+  if (bytes > at) std::memcpy(to + at, from + at, bytes - at);
 }
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {

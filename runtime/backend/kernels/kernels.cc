@@ -70,11 +70,6 @@ bool processor_has(Level level) {
   return level == Level::kPortable;
 }
 
-const Table& best_table() {
-  static const Table& table = *table_of(best_level());
-  return table;
-}
-
 int column_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
@@ -138,6 +133,11 @@ void reduce_with(const Table& table, const Reduction& what, Sources sources, std
 }
 
 }  // namespace
+
+const Table& best_table() {
+  static const Table& table = *table_of(best_level());
+  return table;
+}
 
 std::string_view name_of(Level level) {
   switch (level) {

@@ -24,17 +24,23 @@ struct Sources {
   std::size_t count = 0;
 };
 
+inline constexpr std::size_t kCopyBlock = 256;  // bytes
+
+// Whole blocks; nothing overlaps.
+using CopyFn = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
 using ReduceFn = void (*)(Sources sources, std::byte* out, std::size_t count, const FinishArgs& finish);
 
 inline constexpr int kNumTableOps = 4;  // sum, min, max, product
 
 struct Table {
   ReduceFn reduce[kNumDTypes][kNumTableOps];  // indexed by DType; scaling is a reduction of one source
+  CopyFn copy = nullptr;
 };
 
 const Table& portable_table();
 // Null where the compiler does not target x86-64.
 const Table* avx2_table();
 const Table* avx512_table();
+const Table& best_table();  // of this processor
 
 }  // namespace distrun::backend::kernels
