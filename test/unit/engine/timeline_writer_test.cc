@@ -49,7 +49,9 @@ long sleeps() {
     const std::string folder = std::string("/proc/self/task/") + task->d_name;
     if (slurp(folder + "/comm") != "distrun-trace\n") continue;
     const std::string status = slurp(folder + "/status");
-    total = std::max(total, 0L) + std::stol(status.substr(status.find("\nvoluntary_ctxt_switches:") + 25));
+    const std::size_t line = status.find("\nvoluntary_ctxt_switches:");
+    if (line == std::string::npos) continue;  // it has gone since its name was read
+    total = std::max(total, 0L) + std::stol(status.substr(line + 25));
   }
   ::closedir(tasks);
   return total;
