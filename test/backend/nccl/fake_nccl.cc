@@ -176,6 +176,10 @@ void fill_ends(NcclApi& api) {
     if (comm->aborted) it.fault("ncclCommAbort twice");
     comm->aborted = true;
     comm->untaken.clear();
+    // What has not met will not: the member's memory is its owner's again.
+    for (auto& [number, round] : comm->fabric->rounds) {
+      if (!round.done) round.parts.erase(comm->index);
+    }
     it.moved();
     return it.note("ncclCommAbort", "");
   };
@@ -265,6 +269,7 @@ void fill_moves(NcclApi& api) {
     // Before all receiving of the group, which could wait for each other otherwise.
     comm->untaken.insert(comm->untaken.begin(),
                          {static_cast<Stream*>(stream), [comm, data, bytes = count * bytes_of(type), peer] {
+                            if (comm->aborted) return true;
                             comm->fabric->sent[{comm->index, peer}].emplace_back(data, data + bytes);
                             return true;
                           }});
