@@ -1,4 +1,5 @@
-"""Adds up JUnit files: lists each failure and each skip with its reason, then the one closing line.
+"""Adds up JUnit files: lists each skip with its reason and each failure with the end of what it said, then the one
+closing line.
 
 tally.py FOLDER [SUITE=STATUS ...]     SUITE=passed and SUITE=failed count as one test; SUITE=CODE is how a suite ended
                                        whose tests FOLDER/SUITE.xml has: a failure of its own where that is missing, or
@@ -15,11 +16,16 @@ from pathlib import Path
 # Where a case of a Catch2 executable skips. Of the executable ctest's report has one test, with all it has printed.
 SKIPPED_INSIDE = re.compile(r"^(\S.*:\d+): SKIPPED:\n(?:explicitly with messages?:\n((?:  .*\n)+))?", re.MULTILINE)
 
+# Of what a failed test said. A run's closing lines are often all that is kept of it.
+LINES_OF_A_FAILURE = 12
+CHARACTERS_OF_A_LINE = 300
+
 
 class Tally:
     def __init__(self) -> None:
         self.passed = 0
         self.failures: list[str] = []
+        self.ends: dict[str, list[str]] = {}  # by failure
         self.skips: list[str] = []
 
     def add_report(self, report: Path) -> None:
@@ -36,6 +42,7 @@ class Tally:
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             self.failures.append(name)
+            self.ends[name] = end_of(case)
         elif skipped is None and case.get("status") not in ("notrun", "disabled"):
             self.passed += 1
         elif not inside:
@@ -56,6 +63,14 @@ def reason_of(element: ElementTree.Element) -> str:
     return (element.get("message") or (element.text or "").strip() or "no reason given").splitlines()[0]
 
 
+def end_of(case: ElementTree.Element) -> list[str]:
+    """pytest has the assertion in the message; ctest has an empty one, and all output."""
+    said = next((one for one in (case.find("failure"), case.find("error")) if one is not None), case)
+    text = said.get("message") or case.findtext("system-out") or said.text or ""
+    lines = [line.rstrip()[:CHARACTERS_OF_A_LINE] for line in text.splitlines() if line.strip()]
+    return lines[-LINES_OF_A_FAILURE:]
+
+
 def main(arguments: list[str]) -> int:
     folder, tally = Path(arguments[0]), Tally()
     for report in sorted(folder.glob("*.xml")):
@@ -70,6 +85,8 @@ def main(arguments: list[str]) -> int:
         print(f"skipped  {skip}")
     for failure in tally.failures:
         print(f"FAILED   {failure}")
+        for line in tally.ends.get(failure, []):
+            print(f"         | {line}")
     print(f"{tally.passed} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped")
     return 1 if tally.failures else 0
 

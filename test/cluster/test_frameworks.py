@@ -17,9 +17,13 @@ PROGRAMS = ROOT / "test/e2e/programs"
 # TensorFlow imports what it makes of functions from files in /tmp, which it removes, but not Python's bytecode of them.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
 TWO_EPOCHS = ("--epochs", "2")
+# Of a job and of the launcher, in seconds: only a hang reaches them. The parameter servers' job takes 30 s alone on two
+# slow cores, of which most is four imports of TensorFlow, and 85 s beside three others.
+PATIENCE = ("--timeout", "300")
+LONGEST = 330
 SUMS = ["[0] process 0 of 2: 3.0", "[1] process 1 of 2: 3.0"]
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(LONGEST + 60)]
 
 
 def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] = ()) -> list[str]:
@@ -28,7 +32,7 @@ def lines(cluster: Cluster, *options: str, program: str, words: tuple[str, ...] 
         PROGRAMS / program,
         *words,
     )
-    done = run(cluster.head, *options, "--timeout", "120", *command, env=QUIET, timeout=150)
+    done = run(cluster.head, *options, *PATIENCE, *command, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     # Gloo, which JAX uses between CPUs, says that it is connected.
     return sorted(line for line in done.stdout.splitlines() if "[Gloo]" not in line)
@@ -41,7 +45,7 @@ def test_workers_of_a_mirrored_strategy(cluster: Cluster) -> None:
 
 def learned(cluster: Cluster, *options: str | Path) -> None:
     """A short training on two hosts, of one job: alone, each rank would report."""
-    done = run(cluster.head, "--timeout", "120", *options, env=QUIET, timeout=150)
+    done = run(cluster.head, *PATIENCE, *options, env=QUIET, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\[0\] epoch 2: loss \d\.\d+, \d+ samples/s$", done.stdout, re.MULTILINE), done.stdout
     accuracies = re.findall(r"^\[\d+\] accuracy: (\d\.\d+)$", done.stdout, re.MULTILINE)

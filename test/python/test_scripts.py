@@ -139,6 +139,35 @@ def test_the_tally_counts_skips_inside_catch2_executables(tmp_path: Path, capsys
     ]
 
 
+FAILED_REPORT = """\
+<testsuite>
+<testcase classname="t" name="asserts"><failure message="AssertionError: [0] begins&#10;&#10;assert 124 == 0">
+def test_asserts(): ...</failure></testcase>
+<testcase classname="t" name="errs"><error message="fixture">E</error></testcase>
+<testcase name="races" classname="races" status="fail"><failure message=""/><system-out>first
+MANY
+SUMMARY: data race
+</system-out></testcase>
+</testsuite>"""
+
+
+def test_the_tally_tells_how_each_failure_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e2e.xml").write_text(FAILED_REPORT.replace("MANY", "more\n" * 20 + "x" * 1000))
+    assert load("lib/tally.py").main([str(tmp_path), "e2e=1"]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "FAILED   e2e: t.asserts",
+        "         | AssertionError: [0] begins",
+        "         | assert 124 == 0",
+        "FAILED   e2e: t.errs",
+        "         | fixture",
+        "FAILED   e2e: races.races",
+        *["         | more"] * 10,
+        "         | " + "x" * 300,
+        "         | SUMMARY: data race",
+        "0 passed, 3 failed, 0 skipped",
+    ]
+
+
 GOOD = '<testsuite><testcase name="good"/></testsuite>'
 BAD = '<testsuite><testcase name="good"/><testcase name="bad"><error message="x"/></testcase></testsuite>'
 
