@@ -349,9 +349,10 @@ def enqueue(ops: Sequence[Op], keep: object, finish: Callable[[Handle[R]], R]) -
         return _nothing_to_do(finish)
     array = _scratch.take(len(ops))
     try:
-        for struct, op in zip(array, ops, strict=False):
-            fill(struct, op)
-        return enqueue_array(array, len(ops), keep, finish, ops)
+        shapes = [fill(struct, op) for struct, op in zip(array, ops, strict=False)]
+        handle = enqueue_array(array, len(ops), keep, finish, ops)
+        del shapes  # the runtime has read them
+        return handle
     finally:
         _scratch.ops = array
 

@@ -203,6 +203,13 @@ def check_broadcast_parameters() -> None:
         hvd.broadcast_parameters({"lr": 0.1}, root_rank=0)
 
 
+def check_more_shapes_at_once_than_are_kept() -> None:
+    """Each operation's shape lives until the runtime has read it."""
+    params = [np.full(length, float(hvd.rank())) for length in range(1, 6001)]
+    hvd.broadcast_parameters(params, root_rank=hvd.size() - 1)
+    assert all((one == hvd.size() - 1).all() for one in params)
+
+
 def check_repeated_names_with_changing_shapes() -> None:
     for step in range(20):
         shape = (3,) if step % 3 else (2, 2)
