@@ -26,6 +26,10 @@ def _averaging(names: Sequence[str], process_set: ProcessSet, predivide: float) 
     return what._replace(reduce=ReduceOp.SUM, prescale=1.0 / predivide, postscale=predivide / members)
 
 
+# Attributes of DistributedOptimizer; all others are the wrapped optimizer's.
+_OWN = frozenset({"_optimizer", "_predivide", "_process_set"})
+
+
 class DistributedOptimizer(mx.optimizer.Optimizer):
     """An optimizer that averages the gradients over the ranks before it updates; for Module and update loops.
 
@@ -52,7 +56,21 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._process_set = checked(process_set)
 
     def __getattr__(self, item: str) -> Any:
-        return getattr(self.__dict__["_optimizer"], item)
+        if "_optimizer" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(item)
+        return getattr(self._optimizer, item)
+
+    def __setattr__(self, item: str, value: Any) -> None:
+        if item in _OWN:
+            super().__setattr__(item, value)
+        else:  # a learning rate, a factor, what MXNet's own Trainer and Module set
+            setattr(self._optimizer, item, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
         """The wrapped optimizer's."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -292,6 +294,19 @@ def check_optimizer() -> None:
     equal(weight, -everyone((3,)).mean(axis=0))
     optimizer.set_learning_rate(0.5)
     assert optimizer.learning_rate == 0.5
+
+
+def check_what_is_set_on_an_optimizer_is_the_wrapped_ones() -> None:
+    plain = mx.optimizer.SGD(learning_rate=1.0)
+    optimizer = hvd.DistributedOptimizer(plain)
+    optimizer.rescale_grad = 0.5
+    optimizer.idx2name = {0: "frozen"}
+    optimizer.set_lr_mult({"frozen": 0.0})
+    assert (plain.rescale_grad, optimizer.rescale_grad, plain.lr_mult) == (0.5, 0.5, {"frozen": 0.0})
+    for again in (copy.copy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        weight = mx.nd.zeros((3,))
+        mx.optimizer.get_updater(again)(1, mine((3,)), weight)
+        equal(weight, -0.5 * everyone((3,)).mean(axis=0))
 
 
 def check_an_optimizer_of_a_process_set_leaves_other_ranks_alone() -> None:
