@@ -18,7 +18,7 @@ from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, grouped_call, share
 from distrun._collectives import call as single_call
 from distrun.numpy._adapter import code_of, collective
-from distrun.process_sets import ProcessSet
+from distrun.process_sets import ProcessSet, registered_id
 from jax.experimental import io_callback
 
 from . import _dispatched, _names, _native
@@ -180,7 +180,7 @@ def _callback(spec: Spec, arrays: list[jax.Array], shapes: list[Any], vmap_metho
         what = Call(
             spec.kind,
             names,
-            spec.process_set.process_set_id or 0,
+            registered_id(spec.process_set),  # when the program runs: the set may be gone
             single=False,
             group=group,
             reduce=spec.reduce,
