@@ -112,8 +112,9 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     thread or torch.cuda.Stream() would come first. A script that sets CUDA_VISIBLE_DEVICES between init() and that
     has chosen by itself, unless it names all (0,1,2,3).
     """
+    again = basics.is_initialized()
     basics.init(comm, process_sets, settings=settings)
-    if basics.size() == 1:
+    if again or basics.size() == 1:  # the script may have chosen another GPU since
         return
     # A launcher that does not tell is taken to have left one GPU for each local rank.
     own = (_session.world().gpus or (basics.local_rank(),))[0]

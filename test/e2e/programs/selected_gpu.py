@@ -28,6 +28,9 @@ before = len(torch.cuda._queued_calls)
 import distrun.torch as hvd  # noqa: E402
 
 hvd.init()
+queued = len(torch.cuda._queued_calls)
+hvd.init()
+assert len(torch.cuda._queued_calls) == queued, "a second init() selects again"
 if sys.argv[2:]:
     os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[2]
 torch.cuda.device_count = count
