@@ -14,7 +14,7 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -88,12 +88,26 @@ class _Slot:
         self.agreement: Handle[torch.Tensor] | None = None
         # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
         self.rivals: list[tuple[weakref.ref[Reducer], weakref.ref[_Slot]]] = []
+        self.hook: Any = None
 
     def take_back(self) -> None:
         """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
         grad, self.lent = self.param.grad, False
         if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
             self.param.grad = None
+
+
+def _other_parameters(error: errors.Mismatch, asked: Sequence[_Slot]) -> errors.Mismatch:
+    """What the ranks' question for layouts says when they ask for different numbers of them: its name is nobody's."""
+    return errors.Mismatch(
+        "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
+        f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",
+        tensor=error.tensor,
+        ranks=error.ranks,
+        host=error.host,
+        cause=error.cause,
+        usable=error.usable,
+    )
 
 
 class Reducer:
@@ -163,7 +177,28 @@ class Reducer:
             if alive is not None:
                 alive._on_gradient(slot)
 
-        self._hooks.append(param.register_post_accumulate_grad_hook(on_gradient))
+        slot.hook = param.register_post_accumulate_grad_hook(on_gradient)
+        self._hooks.append(slot.hook)
+
+    def keep(self, params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Lets go of all others, which are returned. Nothing is on its way."""
+        kept = {id(param) for param in params}
+        gone = [slot for slot in self._slots if id(slot.param) not in kept]
+        others = [param for param, _ in self._frozen if id(param) not in kept]
+        for slot in gone:
+            slot.hook.remove()
+            self._hooks.remove(slot.hook)
+            slot.take_back()
+            del self._by_param[id(slot.param)]
+            if slot.group is not None:
+                slot.group.slots.remove(slot)
+                slot.group.missing -= 1
+        self._slots = [slot for slot in self._slots if slot not in gone]
+        self._undecided = [slot for slot in self._undecided if slot not in gone]
+        self._frozen = [one for one in self._frozen if id(one[0]) in kept]
+        others += [slot.param for slot in gone]
+        self._given -= {id(param) for param in others}
+        return others
 
     def outstanding(self) -> bool:
         """True if a gradient is on its way: it must not be changed now."""
@@ -312,6 +347,9 @@ class Reducer:
                 return
             handle, asked = self._asked  # of an interrupted call too: the other ranks ask but once
             answers = handle.wait().tolist()
+        except errors.Mismatch as error:  # on all ranks; what some lack would be waited for
+            asked, self._asked = self._asked[1] if self._asked else self._undecided, None
+            raise _other_parameters(error, asked) from error
         except errors.DistrunError as error:
             self._asked = None
             self._failure = self._failure or error
