@@ -24,6 +24,9 @@ from ._work import DistrunWork, EachAlone, InFlight, Together, Watch
 _ProcessGroup: Any = dist.ProcessGroup
 _EACH_ALONE = EachAlone()
 
+# So many works of a coalesced call make the next one look for those that have ended, and again when there are more.
+_LOOK_AT = 64
+
 # Where tensors can be here. torch counts GPUs by NVML if it can; its is_available() starts CUDA, after which a forked
 # child could not use it.
 DEVICES = ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
@@ -56,6 +59,7 @@ class DistrunProcessGroup(_ProcessGroup):
         self._watch = Watch(_session.overlaps(_session.world()))
         self._messages = Messages(channel)
         self._collected: list[DistrunWork] | None = None
+        self._look_at = _LOOK_AT  # so many of them
 
     # Who am I
 
@@ -353,7 +357,7 @@ class DistrunProcessGroup(_ProcessGroup):
     # Coalescing of any calls: torch's _coalescing_manager with a device
 
     def _start_coalescing(self, device: torch.device) -> None:
-        self._collected = []
+        self._collected, self._look_at = [], _LOOK_AT
 
     def _end_coalescing(self, device: torch.device) -> DistrunWork:
         works, self._collected = self._collected or [], None
@@ -365,5 +369,9 @@ class DistrunProcessGroup(_ProcessGroup):
 
     def _collect(self, work: DistrunWork) -> DistrunWork:
         if self._collected is not None:
+            # An exception may have ended the block: torch tells nobody, and goes on as if it were inside.
+            if len(self._collected) >= self._look_at:
+                self._collected = [one for one in self._collected if not one.ended_well()]
+                self._look_at = _LOOK_AT + 2 * len(self._collected)
             self._collected.append(work)
         return work

@@ -156,6 +156,10 @@ class DistrunWork(_Work):
         """True once it has ended well."""
         return self.is_completed() and self.exception() is None
 
+    def ended_well(self) -> bool:
+        """Like is_success(), which counts as asking."""
+        return self._expired is None and self._handle.poll() and self._failure(0.0) is None
+
     def exception(self) -> BaseException | None:
         """What wait() would raise; None if it is in flight or has ended well."""
         self._asked = True

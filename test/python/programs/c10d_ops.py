@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -280,6 +281,24 @@ def check_coalesced() -> None:
             dist.all_reduce(tensor)
     manager.wait()
     assert equal(tensors[0], SIZE * mine((2,), rank=0))
+
+
+def check_an_exception_in_a_coalesced_call() -> None:
+    """torch does not end the call then: what comes after it must not be kept."""
+    with raises(KeyError), dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
+        raise KeyError
+    alive = []
+    for _ in range(200):
+        tensor = mine((2,))
+        alive.append(weakref.ref(tensor))
+        dist.broadcast(tensor, 0)
+    del tensor
+    assert sum(one() is not None for one in alive) < 100
+    with dist.distributed_c10d._coalescing_manager(device=torch.device("cpu")):
+        tensors = [mine((2,)) for _ in range(200)]
+        for tensor in tensors:
+            dist.broadcast(tensor, 0, async_op=True)
+    assert all(equal(tensor, mine((2,), rank=0)) for tensor in tensors)
 
 
 def check_the_methods_of_a_group_with_one_tensor() -> None:
