@@ -27,13 +27,13 @@ from distrun.process_sets import ProcessSet, registered_id
 from ._adapter import collective
 from ._advice import COMES_BACK, too_many
 from ._feedback import Feedback
+from ._slot import UNKNOWN, Group, Slot, check_stayed, layout_of, other_parameters, refuse_rivals, zeros
 from .compression import Compressor
 from .sparse import sparse_allreduce_async
 
 # Gradients wait for each other until this many bytes are ready: below it a call costs more than the bytes.
 _BATCH_BYTES = 1 << 20
 
-_UNKNOWN = -1
 _ROWS = 1  # sparse dimensions of a gradient of nn.Embedding
 _TRIES = 2
 
@@ -52,64 +52,6 @@ class Options(NamedTuple):
     steps_sparse: bool  # the optimizer refuses gradients that are not sparse
 
 
-class _Group:
-    """Parameters whose gradients run all or none: handed over when the last one is ready."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.slots: list[_Slot] = []
-        self.missing = 0
-
-
-class _Slot:
-    """One parameter. `struct` is its operation, filled once and then kept from step to step."""
-
-    def __init__(self, param: torch.Tensor, name: str, passes: int, group: _Group | None) -> None:
-        self.param = param
-        self.name = name
-        self.group = group
-        self.passes_left = passes
-        self.queued = False
-        self.tries = 0  # to hand the gradient over
-        self.error: BaseException | None = None  # of the last one
-        self.was_wanted = True  # when the last step was over, or from the start
-        self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
-        self.layout = _UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
-        self.struct = _abi.OpStruct()
-        self.filled_for: tuple[Any, ...] | None = None
-        self.pointed_to: object = None  # by `struct`
-        # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
-        self.grad: torch.Tensor | None = None
-        self.sent: torch.Tensor | None = None
-        self.work: torch.Tensor | None = None
-        self.context: Any = None
-        self.sparse_result: Callable[[], torch.Tensor] | None = None
-        self.feedback: Feedback | None = None
-        self.agreement: Handle[torch.Tensor] | None = None
-        # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
-        self.rivals: list[tuple[weakref.ref[Reducer], weakref.ref[_Slot]]] = []
-        self.hook: Any = None
-
-    def take_back(self) -> None:
-        """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
-        grad, self.lent = self.param.grad, False
-        if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
-            self.param.grad = None
-
-
-def _other_parameters(error: errors.Mismatch, asked: Sequence[_Slot]) -> errors.Mismatch:
-    """What the ranks' question for layouts says when they ask for different numbers of them: its name is nobody's."""
-    return errors.Mismatch(
-        "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
-        f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",
-        tensor=error.tensor,
-        ranks=error.ranks,
-        host=error.host,
-        cause=error.cause,
-        usable=error.usable,
-    )
-
-
 class Reducer:
     """Sends the gradients of the parameters it was given; `finish` waits until all of them are reduced."""
 
@@ -118,21 +60,21 @@ class Reducer:
         self._prefix = prefix
         self._lock = threading.RLock()
         self._busy = False  # who has the lock and sees this has come back on his own thread
-        self._slots: list[_Slot] = []
-        self._by_param: dict[int, _Slot] = {}
+        self._slots: list[Slot] = []
+        self._by_param: dict[int, Slot] = {}
         self._given: set[int] = set()  # those that are frozen so far too
-        self._undecided: list[_Slot] = []  # the ranks do not know yet whether these gradients are sparse
-        self._asked: tuple[Handle[torch.Tensor], list[_Slot]] | None = None  # about these; the answer is on its way
+        self._undecided: list[Slot] = []  # the ranks do not know yet whether these gradients are sparse
+        self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # about these; the answer is on its way
         self._agreed = False  # in this step
         self._failure: errors.DistrunError | None = None  # the first of it, not told yet
         self._frozen: list[tuple[torch.Tensor, str]] = []
-        self._ready: list[_Slot] = []
+        self._ready: list[Slot] = []
         self._ready_bytes = 0
         self._queued = 0  # gradients on their way, those that wait for their group included
-        self._by_memory: dict[int, _Slot] = {}  # the dense gradients since the last step, by their address
-        self._flights: list[tuple[Handle[None], list[_Slot]]] = []
-        self._sparse: list[_Slot] = []
-        self._unsettled: list[_Slot] = []  # the ranks agree on the scale of their gradients
+        self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by their address
+        self._flights: list[tuple[Handle[None], list[Slot]]] = []
+        self._sparse: list[Slot] = []
+        self._unsettled: list[Slot] = []  # the ranks agree on the scale of their gradients
         self._feedback = _feedback_kind(options)
         self._overlaps = _session.overlaps(_session.world())
         self._array: ctypes.Array[_abi.OpStruct] = (_abi.OpStruct * 64)()
@@ -142,11 +84,11 @@ class Reducer:
         weakref.finalize(self, _remove_hooks, self._hooks)
         _alive.add(self)
 
-    def new_group(self, number: int) -> _Group:
+    def new_group(self, number: int) -> Group:
         """A group for `add`."""
-        return _Group(number)
+        return Group(number)
 
-    def add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
+    def add(self, param: torch.Tensor, name: str, group: Group | None) -> None:
         """Takes care of the gradient of `param` from now on, or from the step on in which it requires one.
 
         Nothing changes for one that it has: programs empty param_groups and sort the parameters into new ones.
@@ -155,12 +97,12 @@ class Reducer:
             self._given.add(id(param))
             self._add(param, name, group)
 
-    def _add(self, param: torch.Tensor, name: str, group: _Group | None) -> None:
+    def _add(self, param: torch.Tensor, name: str, group: Group | None) -> None:
         if not param.requires_grad:
             self._frozen.append((param, name))
             return
         options = self.options
-        slot = _Slot(param, name, options.passes, group)
+        slot = Slot(param, name, options.passes, group)
         if self._feedback is not None:
             slot.feedback = self._feedback(options.process_set.size() or 1, options.op == ReduceOp.AVERAGE)
         if group is not None:
@@ -275,7 +217,7 @@ class Reducer:
             if slot.feedback is not None:
                 slot.feedback.forget()
 
-    def _meet_rivals(self, slot: _Slot) -> None:
+    def _meet_rivals(self, slot: Slot) -> None:
         """An optimizer may be made anew while the old one is still there: it is no mistake before both are in use."""
         for other in _alive:
             if other is self or other.options.process_set is not self.options.process_set:
@@ -285,7 +227,7 @@ class Reducer:
                 slot.rivals.append((weakref.ref(other), weakref.ref(rival)))
                 rival.rivals.append((weakref.ref(self), weakref.ref(slot)))
 
-    def _on_gradient(self, slot: _Slot) -> None:
+    def _on_gradient(self, slot: Slot) -> None:
         with self._lock:
             if self._busy:
                 raise RuntimeError(COMES_BACK)
@@ -295,7 +237,7 @@ class Reducer:
             finally:
                 self._busy = False
 
-    def _take(self, slot: _Slot) -> None:
+    def _take(self, slot: Slot) -> None:
         self.arrived += 1
         if slot.queued:
             raise too_many(slot.name)
@@ -305,10 +247,10 @@ class Reducer:
             if self._ready_bytes >= _BATCH_BYTES and (self._overlaps or slot.param.device.type != "cpu"):
                 self._flush()
 
-    def _queue(self, slot: _Slot) -> None:
+    def _queue(self, slot: Slot) -> None:
         registered_id(self.options.process_set)  # raises before the gradient counts as handed over
         if slot.rivals:
-            _refuse_rivals(slot)
+            refuse_rivals(slot)
         slot.queued = True
         self._queued += 1
         group = slot.group
@@ -326,7 +268,7 @@ class Reducer:
             self._add(*one, None)  # the rest of its group may be on its way
             self._frozen = [other for other in self._frozen if other is not one]
 
-    def _is_wanted(self, slot: _Slot) -> bool:
+    def _is_wanted(self, slot: Slot) -> bool:
         # A parameter may be frozen when some ranks have its gradient already, which others cannot know: all of them
         # send it in this step.
         return slot.param.requires_grad or slot.was_wanted
@@ -349,7 +291,7 @@ class Reducer:
             answers = handle.wait().tolist()
         except errors.Mismatch as error:  # on all ranks; what some lack would be waited for
             asked, self._asked = self._asked[1] if self._asked else self._undecided, None
-            raise _other_parameters(error, asked) from error
+            raise other_parameters(error, asked) from error
         except errors.DistrunError as error:
             self._asked = None
             self._failure = self._failure or error
@@ -363,17 +305,17 @@ class Reducer:
                 )
             if dense or sparse:
                 slot.layout = sparse
-        self._undecided = [slot for slot in self._undecided if slot.layout == _UNKNOWN]
+        self._undecided = [slot for slot in self._undecided if slot.layout == UNKNOWN]
         self._agreed, self._asked = True, None
 
-    def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[_Slot]] | None:
+    def _ask_for_layouts(self) -> tuple[Handle[torch.Tensor], list[Slot]] | None:
         options = self.options
         if _session.current().number(f"{self._prefix}.layouts", registered_id(options.process_set)) == 0:
             self._undecided = list(self._slots)
         asked = [slot for slot in self._undecided if self._is_wanted(slot)]
         if not asked:
             return None
-        own = torch.tensor([_layout(slot) for slot in asked], dtype=torch.uint8)
+        own = torch.tensor([layout_of(slot) for slot in asked], dtype=torch.uint8)
         what = call(Kind.ALLREDUCE, f"{self._prefix}.layouts", options.process_set, reduce=ReduceOp.MAX)
         return collective.same_size([own], what, in_place=True), asked
 
@@ -391,7 +333,7 @@ class Reducer:
                 given_up = given_up or slot.error
         return given_up
 
-    def _prepare(self, slot: _Slot) -> None:
+    def _prepare(self, slot: Slot) -> None:
         slot.tries += 1
         try:
             self._hand_over(slot)
@@ -404,7 +346,7 @@ class Reducer:
                 slot.error = error
             raise
 
-    def _hand_over(self, slot: _Slot) -> None:
+    def _hand_over(self, slot: Slot) -> None:
         options = self.options
         grad = slot.grad = self._gradient(slot)
         if grad.is_sparse:
@@ -422,7 +364,7 @@ class Reducer:
     def _settle(self) -> None:
         """Sends the gradients whose scale had to be agreed on."""
 
-        def send(slot: _Slot) -> None:
+        def send(slot: Slot) -> None:
             assert slot.agreement is not None
             self._send(slot, float(slot.agreement.wait()))
 
@@ -430,7 +372,7 @@ class Reducer:
         self._flush()
 
     def _finish_sparse(self) -> None:
-        def finish(slot: _Slot) -> None:
+        def finish(slot: Slot) -> None:
             result = slot.sparse_result() if slot.sparse_result is not None else None
             if result is not None and slot.param.grad is not None:  # None steps nothing
                 slot.param.grad = result
@@ -438,7 +380,7 @@ class Reducer:
 
         self._for_each(self._sparse, finish)
 
-    def _for_each(self, slots: list[_Slot], end: Callable[[_Slot], None]) -> None:
+    def _for_each(self, slots: list[Slot], end: Callable[[Slot], None]) -> None:
         """Empties the list, each slot when it has ended: an interrupted call can be repeated."""
         while slots:
             try:
@@ -447,7 +389,7 @@ class Reducer:
                 self._failure = self._failure or error
             slots.pop(0)
 
-    def _send(self, slot: _Slot, largest: float) -> None:
+    def _send(self, slot: Slot, largest: float) -> None:
         grad = slot.grad
         assert grad is not None
         if slot.feedback is None:
@@ -460,11 +402,11 @@ class Reducer:
         self._ready.append(slot)
         self._ready_bytes += work.nbytes
 
-    def _gradient(self, slot: _Slot) -> torch.Tensor:
+    def _gradient(self, slot: Slot) -> torch.Tensor:
         param, options = slot.param, self.options
         if param.grad is None:
-            no_rank_has_one = slot.layout == _UNKNOWN and options.steps_sparse and not options.sparse_as_dense
-            param.grad = _zeros(param, _ROWS if no_rank_has_one else slot.layout)
+            no_rank_has_one = slot.layout == UNKNOWN and options.steps_sparse and not options.sparse_as_dense
+            param.grad = zeros(param, _ROWS if no_rank_has_one else slot.layout)
             slot.lent = not param.requires_grad
         elif param.grad.is_sparse:
             if options.sparse_as_dense or slot.layout == 0:
@@ -475,7 +417,7 @@ class Reducer:
             self._take_apart(slot, param.grad)
         return param.grad
 
-    def _take_apart(self, slot: _Slot, grad: torch.Tensor) -> None:
+    def _take_apart(self, slot: Slot, grad: torch.Tensor) -> None:
         """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`): reduced twice in place, each
         time with the other's half result."""
         first = self._by_memory.setdefault(grad.data_ptr(), slot)
@@ -491,7 +433,7 @@ class Reducer:
             )
         slot.param.grad = grad.clone()
 
-    def _fill(self, slot: _Slot, work: torch.Tensor) -> None:
+    def _fill(self, slot: Slot, work: torch.Tensor) -> None:
         options, struct = self.options, slot.struct
         key = (work.dtype, work.shape, work.device)
         if slot.filled_for != key:
@@ -543,11 +485,11 @@ class Reducer:
                 self._flights.append((handle, slots))
                 self._ready, self._ready_bytes = [], 0
 
-    def _write_back(self, handle: Handle[None], slot: _Slot) -> None:
+    def _write_back(self, handle: Handle[None], slot: Slot) -> None:
         handle.wait()
         grad, sent, work = slot.grad, slot.sent, slot.work
         assert grad is not None and sent is not None and work is not None
-        _stayed(slot)
+        check_stayed(slot)
         if sent is not work:
             sent.copy_(work)
         if slot.feedback is None:
@@ -561,7 +503,7 @@ class Reducer:
             # By rows on all ranks, also where this one had no gradient and cannot know.
             slot.param.grad = grad.to_sparse(_ROWS)
 
-    def _forget(self, slots: list[_Slot]) -> None:
+    def _forget(self, slots: list[Slot]) -> None:
         for slot in slots:
             if slot.queued:
                 self._queued -= 1
@@ -571,56 +513,6 @@ class Reducer:
             slot.tries, slot.error = 0, None
             slot.passes_left = self.options.passes
             slot.grad = slot.sent = slot.work = slot.context = slot.sparse_result = slot.agreement = None
-
-
-def _refuse_rivals(slot: _Slot) -> None:
-    """InvalidArgument if another optimizer has the same gradient on its way: both would write to it."""
-    # What is left of a reducer that is gone may live until the garbage collector comes.
-    alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
-    if any(rival is not None and rival.queued for rival in alive):
-        raise errors.InvalidArgument(
-            f"the parameter {slot.name} is in two DistributedOptimizers, and both would reduce its gradient, at once "
-            "or one what the other has reduced. Put it into one of them only (an optimizer may have several parameter "
-            "groups).",
-            tensor=slot.name,
-        )
-
-
-def _stayed(slot: _Slot) -> None:
-    """InvalidArgument if the step would take other memory than what was reduced. None steps nothing."""
-    grad, reduced = slot.param.grad, slot.grad
-    assert reduced is not None
-    if grad is not None and grad is not reduced and _memory(grad) != _memory(reduced):
-        raise errors.InvalidArgument(
-            f"the gradient of {slot.name} was replaced after backward had handed it over, so the step would take this "
-            "rank's own; call optimizer.synchronize() before changing gradients, and step inside "
-            "optimizer.skip_synchronize().",
-            tensor=slot.name,
-        )
-
-
-def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
-    dense = grad.layout == torch.strided  # others have no address
-    return dense and (grad.data_ptr(), grad.stride()), grad.layout, grad.dtype, grad.shape
-
-
-def _layout(slot: _Slot) -> tuple[int, int]:
-    """What this rank knows: 1 for dense, or else the number of sparse dimensions."""
-    grad = slot.param.grad
-    if slot.layout != _UNKNOWN:
-        return int(slot.layout == 0), slot.layout
-    if grad is None:
-        return 0, 0
-    return (0, grad.sparse_dim()) if grad.is_sparse else (1, 0)
-
-
-def _zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
-    dtype = getattr(param, "grad_dtype", None) or param.dtype  # PyTorch 2.10; None lets backward choose
-    if layout <= 0:
-        return torch.zeros_like(param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format)
-    places = torch.empty((layout, 0), dtype=torch.int64, device=param.device)
-    values = torch.empty((0, *param.shape[layout:]), dtype=dtype, device=param.device)
-    return torch.sparse_coo_tensor(places, values, param.shape, check_invariants=False)
 
 
 def _feedback_kind(options: Options) -> type[Feedback] | None:

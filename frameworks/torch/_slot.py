@@ -1,0 +1,126 @@
+"""One parameter of a DistributedOptimizer, and what its gradient can be."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from distrun import _abi, errors
+from distrun._operations import Handle
+
+from ._feedback import Feedback
+
+if TYPE_CHECKING:
+    from ._reducer import Reducer
+
+UNKNOWN = -1
+
+
+class Group:
+    """Parameters whose gradients run all or none: handed over when the last one is ready."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.slots: list[Slot] = []
+        self.missing = 0
+
+
+class Slot:
+    """One parameter. `struct` is its operation, filled once and then kept from step to step."""
+
+    def __init__(self, param: torch.Tensor, name: str, passes: int, group: Group | None) -> None:
+        self.param = param
+        self.name = name
+        self.group = group
+        self.passes_left = passes
+        self.queued = False
+        self.tries = 0  # to hand the gradient over
+        self.error: BaseException | None = None  # of the last one
+        self.was_wanted = True  # when the last step was over, or from the start
+        self.lent = False  # a frozen parameter has a gradient for the sake of the other ranks
+        self.layout = UNKNOWN  # of the gradient: how many of its dimensions are sparse, 0 if it is dense
+        self.struct = _abi.OpStruct()
+        self.filled_for: tuple[Any, ...] | None = None
+        self.pointed_to: object = None  # by `struct`
+        # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
+        self.grad: torch.Tensor | None = None
+        self.sent: torch.Tensor | None = None
+        self.work: torch.Tensor | None = None
+        self.context: Any = None
+        self.sparse_result: Callable[[], torch.Tensor] | None = None
+        self.feedback: Feedback | None = None
+        self.agreement: Handle[torch.Tensor] | None = None
+        # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
+        self.rivals: list[tuple[weakref.ref[Reducer], weakref.ref[Slot]]] = []
+        self.hook: Any = None
+
+    def take_back(self) -> None:
+        """If no rank had a gradient, the step must not move the parameter by its momentum or decay."""
+        grad, self.lent = self.param.grad, False
+        if grad is not None and not (grad._nnz() if grad.is_sparse else grad.any()):
+            self.param.grad = None
+
+
+def refuse_rivals(slot: Slot) -> None:
+    """InvalidArgument if another optimizer has the same gradient on its way: both would write to it."""
+    # What is left of a reducer that is gone may live until the garbage collector comes.
+    alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
+    if any(rival is not None and rival.queued for rival in alive):
+        raise errors.InvalidArgument(
+            f"the parameter {slot.name} is in two DistributedOptimizers, and both would reduce its gradient, at once "
+            "or one what the other has reduced. Put it into one of them only (an optimizer may have several parameter "
+            "groups).",
+            tensor=slot.name,
+        )
+
+
+def check_stayed(slot: Slot) -> None:
+    """InvalidArgument if the step would take other memory than what was reduced. None steps nothing."""
+    grad, reduced = slot.param.grad, slot.grad
+    assert reduced is not None
+    if grad is not None and grad is not reduced and _memory(grad) != _memory(reduced):
+        raise errors.InvalidArgument(
+            f"the gradient of {slot.name} was replaced after backward had handed it over, so the step would take this "
+            "rank's own; call optimizer.synchronize() before changing gradients, and step inside "
+            "optimizer.skip_synchronize().",
+            tensor=slot.name,
+        )
+
+
+def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
+    dense = grad.layout == torch.strided  # others have no address
+    return dense and (grad.data_ptr(), grad.stride()), grad.layout, grad.dtype, grad.shape
+
+
+def layout_of(slot: Slot) -> tuple[int, int]:
+    """What this rank knows: 1 for dense, or else the number of sparse dimensions."""
+    grad = slot.param.grad
+    if slot.layout != UNKNOWN:
+        return int(slot.layout == 0), slot.layout
+    if grad is None:
+        return 0, 0
+    return (0, grad.sparse_dim()) if grad.is_sparse else (1, 0)
+
+
+def zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
+    dtype = getattr(param, "grad_dtype", None) or param.dtype  # PyTorch 2.10; None lets backward choose
+    if layout <= 0:
+        return torch.zeros_like(param, dtype=dtype, requires_grad=False, memory_format=torch.preserve_format)
+    places = torch.empty((layout, 0), dtype=torch.int64, device=param.device)
+    values = torch.empty((0, *param.shape[layout:]), dtype=dtype, device=param.device)
+    return torch.sparse_coo_tensor(places, values, param.shape, check_invariants=False)
+
+
+def other_parameters(error: errors.Mismatch, asked: Sequence[Slot]) -> errors.Mismatch:
+    """What the ranks' question for layouts says when they ask for different numbers of them: its name is nobody's."""
+    return errors.Mismatch(
+        "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
+        f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",
+        tensor=error.tensor,
+        ranks=error.ranks,
+        host=error.host,
+        cause=error.cause,
+        usable=error.usable,
+    )
