@@ -12,6 +12,7 @@ import torch
 from distrun import _arguments, _collectives
 from distrun._abi import ReduceOp
 from distrun.process_sets import ProcessSet, global_process_set, has_peers, number_kept
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ._advice import FREEZE
 from ._reducer import Options, Reducer
@@ -50,6 +51,9 @@ class InFront(torch.optim.Optimizer):
     _synchronized: int | None
     _reduced_for_scaler: tuple[int, torch.Tensor] | None
     _should_synchronize: bool
+    _next_group: int  # never one that was there before: names of parameters that have left may be on their way
+    _regrouped: bool  # by add_param_group, since what left the groups was last let go of
+    _left: WeakIdKeyDictionary  # the names of parameters that were let go of
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError(
@@ -64,13 +68,16 @@ class InFront(torch.optim.Optimizer):
         self._active = active
         self._synchronized = self._reduced_for_scaler = None
         self._should_synchronize = True
+        self._next_group = len(self.param_groups)
+        self._regrouped = False
+        self._left = WeakIdKeyDictionary()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """The wrapped optimizer's answer. GradScaler.step asks before it judges the gradients, and Lightning before it
         unscales and clips them: all ranks must judge the same ones, or an overflow would end the step on some only."""
         if self._active and self._reducer.arrived != self._synchronized and not self._is_reduced_for_scaler():
-            self._reducer.finish()
+            self._finish()
             self._reduced_for_scaler = self._reducer.arrived, self._reducer.finite()
         own = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", own))
@@ -89,8 +96,35 @@ class InFront(torch.optim.Optimizer):
         Call it before looking at gradients (clipping, GradScaler.unscale_), and then step inside skip_synchronize().
         """
         if self._active and not self._is_reduced_for_scaler():
-            self._reducer.finish()
+            self._finish()
         self._synchronized = self._reducer.arrived
+
+    def _finish(self) -> None:
+        self._take_in()
+        self._reducer.finish()
+
+    def _take_in(self) -> None:
+        """Parameters that were let go of, and which the program has put back without add_param_group."""
+        if self._left:
+            for param in [param for options in self.param_groups for param in options["params"]]:
+                if param in self._left:
+                    self._add(param, self._left[param])
+
+    def _let_go(self) -> None:
+        """Of the parameters that are in no group any more. Between steps, when no rank has their gradients on the way.
+
+        Only after add_param_group: without it, others may stand in for them (the copies in float32 that apex puts
+        there), or they come back after some steps.
+        """
+        if self._regrouped and not self._reducer.outstanding():
+            for param in self._reducer.keep([param for options in self.param_groups for param in options["params"]]):
+                self._left[param] = self._parameter_names.pop(param)
+            self._regrouped = False
+
+    def _add(self, param: torch.Tensor, name: str) -> None:
+        name = self._parameter_names.setdefault(param, self._left.pop(param, name))
+        if self._active:
+            self._reducer.add(param, name, None)
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -116,7 +150,9 @@ class InFront(torch.optim.Optimizer):
             if self._synchronized != arrived:
                 self.synchronize()
         self._synchronized = self._reduced_for_scaler = None
-        return super().step(closure)
+        result = super().step(closure)
+        self._let_go()
+        return result
 
     def _step_with(self, closure: Closure) -> Any:
         if self._reducer.outstanding():
@@ -138,6 +174,7 @@ class InFront(torch.optim.Optimizer):
 
         result = super().step(synchronized)
         self._synchronized = self._reduced_for_scaler = None
+        self._let_go()
         return result
 
     # Not every optimizer's takes torch's argument.
@@ -151,6 +188,8 @@ class InFront(torch.optim.Optimizer):
             )
         # What was reduced is gone, also for a step that the scaler left out.
         self._synchronized = self._reduced_for_scaler = None
+        self._let_go()
+        self._take_in()
         super().zero_grad(*args, **kwargs)
 
     @property
@@ -167,7 +206,7 @@ class InFront(torch.optim.Optimizer):
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         if self._reducer.outstanding():
-            self._reducer.finish()
+            self._finish()
             self._reduced_for_scaler = self._reducer.arrived, torch.tensor(True)  # step() does not reduce them again
         self._reducer.reset(passes)
 
@@ -185,13 +224,13 @@ class InFront(torch.optim.Optimizer):
             super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like the optimizer's own; the new parameters are distributed too."""
+        """Like the optimizer's own; the new parameters are distributed too, and from the next step on those no more
+        that are in no group then."""
         super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        for index, param in enumerate(self.param_groups[number]["params"]):
-            name = self._parameter_names.setdefault(param, f"noname.{number}.{index}")
-            if self._active:
-                self._reducer.add(param, name, None)
+        self._regrouped = True
+        for index, param in enumerate(self.param_groups[-1]["params"]):
+            self._add(param, f"noname.{self._next_group}.{index}")
+        self._next_group += 1
 
 
 _DistributedOptimizer = InFront  # Horovod's name, which programs import for annotations and isinstance

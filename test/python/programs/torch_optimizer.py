@@ -509,17 +509,6 @@ def check_gradient_mismatch_is_an_error_and_training_goes_on() -> None:
     assert_same(together(sgd, 2), alone(sgd, 2))
 
 
-def check_other_parameters_on_one_rank() -> None:
-    """All ranks hear of it, and none waits for what another lacks."""
-    count = 3 if hvd.rank() == 0 else 2
-    weights = [nn.Parameter(torch.zeros(2)) for _ in range(count)]
-    optimizer = hvd.DistributedOptimizer(sgd(weights), [(f"layer{index}", one) for index, one in enumerate(weights)])
-    for weight in weights:
-        weight.grad = torch.ones(2)
-    with raises(hvd.Mismatch, "different parameters", f"{count} of them, from 'layer0' to 'layer{count - 1}'"):
-        optimizer.step()
-
-
 def check_process_set_of_members_alone() -> None:
     """Each half trains its own model at the same time, and the halves do not know of each other's sets."""
     ranks = [rank for rank in range(hvd.size()) if rank % 2 == hvd.rank() % 2]

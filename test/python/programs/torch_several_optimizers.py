@@ -1,7 +1,10 @@
-"""Several DistributedOptimizers whose backward passes meet: adversarial training, and parameters that two have."""
+"""Several DistributedOptimizers whose backward passes meet: adversarial training, and parameters that two have. And
+parameters that leave an optimizer, or that only some ranks have."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +123,50 @@ def check_an_optimizer_made_anew() -> None:
         expected(noise(step, list(range(hvd.size())))).square().mean().backward()
         reference.step()
     assert_same(model, expected)
+
+
+def check_parameters_that_leave_the_groups() -> None:
+    """Their names stay theirs; after a step nothing of them travels, and nobody holds them. They may come back."""
+    for named in (False, True):
+        heads = [nn.Linear(2, 1) for _ in range(3)]
+        names = [(f"{index}.{name}", param) for index in range(3) for name, param in heads[index].named_parameters()]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(heads[0].parameters(), 0.1), names if named else None, groups=1
+        )
+        first = optimizer.param_groups[0]
+        for head in heads[1:]:
+            optimizer.param_groups.clear()
+            optimizer.add_param_group({"params": list(head.parameters())})
+            head(torch.full((2,), 1.0 + hvd.rank())).sum().backward()
+            optimizer.step()
+            assert torch.all(head.weight.grad == (hvd.size() + 1) / 2)
+            assert heads[0].weight.grad is None
+            optimizer.zero_grad()
+        last = [f"2.{name}" for name in ("weight", "bias")] if named else ["noname.2.0", "noname.2.1"]
+        assert [optimizer._parameter_names[param] for param in heads[2].parameters()] == last
+        if hvd.size() > 1:
+            assert [slot.name for slot in optimizer._reducer._slots] == last
+            gone = weakref.ref(heads[1].weight)
+            del head, heads[1], names[2:4]
+            gc.collect()
+            assert gone() is None
+        optimizer.param_groups.append(first)
+        for _ in range(2):
+            heads[0](torch.full((2,), 1.0 + hvd.rank())).sum().backward()
+            optimizer.step()
+            assert torch.all(heads[0].weight.grad == (hvd.size() + 1) / 2)
+            optimizer.zero_grad()
+
+
+def check_other_parameters_on_one_rank() -> None:
+    """All ranks hear of it, and none waits for what another lacks."""
+    count = 3 if hvd.rank() == 0 else 2
+    weights = [nn.Parameter(torch.zeros(2)) for _ in range(count)]
+    optimizer = hvd.DistributedOptimizer(sgd(weights), [(f"layer{index}", one) for index, one in enumerate(weights)])
+    for weight in weights:
+        weight.grad = torch.ones(2)
+    with raises(hvd.Mismatch, "different parameters", f"{count} of them, from 'layer0' to 'layer{count - 1}'"):
+        optimizer.step()
 
 
 if __name__ == "__main__":
