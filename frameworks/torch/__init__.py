@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,6 +100,8 @@ _codec.install()
 # Horovod's name of the module that has the operations.
 mpi_ops = sys.modules[f"{__name__}.mpi_ops"] = sys.modules[__name__]
 
+_selected_in: weakref.ref[_session.Session] | None = None
+
 
 def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     comm: Any = None,
@@ -112,10 +115,13 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     thread or torch.cuda.Stream() would come first. A script that sets CUDA_VISIBLE_DEVICES between init() and that
     has chosen by itself, unless it names all (0,1,2,3).
     """
-    again = basics.is_initialized()
+    global _selected_in
     basics.init(comm, process_sets, settings=settings)
-    if again or basics.size() == 1:  # the script may have chosen another GPU since
+    session = _session.current()
+    # Once in each session, whoever has opened it: the script may have chosen another GPU since.
+    if basics.size() == 1 or (_selected_in is not None and _selected_in() is session):
         return
+    _selected_in = weakref.ref(session)
     # A launcher that does not tell is taken to have left one GPU for each local rank.
     own = (_session.world().gpus or (basics.local_rank(),))[0]
     rank, visible = basics.rank(), os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -25,8 +25,10 @@ torch.cuda.is_available = torch.cuda.device_count = refuse
 torch.cuda.set_device = lambda device: selected.append(int(device))
 before = len(torch.cuda._queued_calls)
 
+import distrun  # noqa: E402
 import distrun.torch as hvd  # noqa: E402
 
+distrun.init()  # as another front end does, which leaves the GPU to this one
 hvd.init()
 queued = len(torch.cuda._queued_calls)
 hvd.init()
