@@ -15,6 +15,7 @@ from checks import raises, run
 from jax_ops import WAYS, same
 
 import distrun.jax as hvd
+from distrun.jax import _native
 
 REDUCTIONS: tuple[Callable[..., Any], ...] = (hvd.allreduce, hvd.grouped_allreduce, hvd.reducescatter)
 WITHOUT_ROOT: tuple[Callable[..., Any], ...] = (*REDUCTIONS, hvd.allgather, hvd.alltoall)
@@ -147,6 +148,24 @@ def check_what_is_no_operation_of_a_program() -> None:
         # What is not compiled makes its calls whenever it is called.
         same(jax.grad(calling)(rows), rows)
         same(jax.vmap(calling)(rows), jnp.full(2, 2.0))
+
+
+def check_by_callbacks_a_set_that_goes_after_tracing() -> None:
+    """The operation is nobody else's then, not even that of all ranks."""
+    if hvd.size() == 1:
+        return
+    ready, _native.ready = _native.ready, lambda _: False
+    try:
+        first = hvd.add_process_set([0])
+        compiled = jax.jit(lambda t: hvd.allreduce(t, op=hvd.Sum, process_set=first))
+        if hvd.rank() == 0:
+            assert compiled(jnp.ones(2)).tolist() == [1.0, 1.0]
+        hvd.remove_process_set(first)
+        if hvd.rank() == 0:
+            with raises(Exception, "is not registered"):
+                compiled(jnp.ones(2)).block_until_ready()
+    finally:
+        _native.ready = ready
 
 
 if __name__ == "__main__":

@@ -565,20 +565,6 @@ def check_several_devices_of_a_rank() -> None:
         jax.pmap(functools.partial(hvd.allreduce, name="mapped"))(rows)
 
 
-def a_set_that_goes_after_tracing() -> None:
-    """The operation is nobody else's then, not even that of all ranks."""
-    if hvd.size() == 1:
-        return
-    first = hvd.add_process_set([0])
-    compiled = jax.jit(lambda t: hvd.allreduce(t, op=hvd.Sum, process_set=first))
-    if hvd.rank() == 0:
-        same(compiled(jnp.ones(2)), jnp.ones(2))
-    hvd.remove_process_set(first)
-    if hvd.rank() == 0:
-        with raises(Exception, "is not registered"):
-            compiled(jnp.ones(2)).block_until_ready()
-
-
 def check_by_callbacks() -> None:
     """The way that is taken where the native handler cannot be, as on a GPU."""
     from distrun.jax import _native
@@ -596,7 +582,6 @@ def check_by_callbacks() -> None:
         check_broadcast()
         check_reducescatter()
         assert jax.make_jaxpr(lambda t: hvd.allreduce(t))(jnp.ones(0)).effects  # without, XLA drops it
-        a_set_that_goes_after_tracing()
     finally:
         _native.ready = ready
 
