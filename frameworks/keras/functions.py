@@ -186,10 +186,14 @@ def load_model(
     custom_objects: dict[str, Any] | None = None,
     compression: str = Compression.none,
     legacy_opts: bool = False,
+    average_aggregated_gradients: bool | None = None,
 ) -> Any:
     """keras.saving.load_model, with the model's optimizer, and its state, in a DistributedOptimizer.
 
     custom_optimizers: optimizer classes of your own that the file names. legacy_opts is Horovod's and has no effect.
+    average_aggregated_gradients: as it was given to DistributedOptimizer with backward_passes_per_step, or True where
+    gradient_accumulation_steps were Keras's own. Files tell only the number of passes, not whether their sum is stepped
+    with, so it must be said for a model that has such.
     """
     del legacy_opts
     compression = compression_name(compression)
@@ -200,6 +204,7 @@ def load_model(
     old = getattr(model, "optimizer", None)  # Keras 3 has none before compile()
     if old is None or is_distributed(old):
         return model
+    passes = _accumulated_passes(old, filepath, average_aggregated_gradients)
     with keras.saving.custom_object_scope(known):
         if LEGACY:  # whose optimizers do not know their variables
             model.optimizer = DistributedOptimizer(copy_of(old), compression=compression)
@@ -211,7 +216,21 @@ def load_model(
             if not old._trainable_variables and str(filepath).endswith((".h5", ".hdf5")):
                 old = _built_from_h5(old, model.trainable_variables, filepath)
             model.optimizer = DistributedOptimizer(old, compression=compression)
+            if average_aggregated_gradients is False:
+                model.optimizer.distrun_reduction.postscale *= passes
     return model
+
+
+def _accumulated_passes(optimizer: Any, filepath: Any, average: bool | None) -> int:
+    passes = getattr(getattr(optimizer, "inner_optimizer", optimizer), "gradient_accumulation_steps", None) or 1
+    if passes > 1 and average is None:
+        raise ValueError(
+            f"{filepath}: its optimizer adds up the gradients of {passes} passes, and no file tells whether it steps "
+            "with their sum, as DistributedOptimizer's backward_passes_per_step does, or with their average, as "
+            "Keras's gradient_accumulation_steps does. Pass average_aggregated_gradients=False for the sum, True for "
+            "the average."
+        )
+    return int(passes)
 
 
 def _known(optimizers: Any, objects: Any) -> dict[str, Any]:

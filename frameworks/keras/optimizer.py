@@ -24,6 +24,12 @@ SCALING = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimize
 INSIDE = "leave out your LossScaleOptimizer, or put it inside: DistributedOptimizer(LossScaleOptimizer(opt))"
 
 
+SCALED = (
+    "loss scaling (mixed_float16, LossScaleOptimizer): an overflow in one of their gradients would skip the step on "
+    'this rank only, and the ranks would drift apart. The policy "mixed_bfloat16" needs no scaling'
+)
+
+
 class Compression:
     """The choices for `compression`: as they are, or as 16-bit floats on the way."""
 
@@ -139,6 +145,22 @@ def PartialDistributedOptimizer(  # Horovod's name
         for variable in local_variables(layer):
             distributed_part(made).register_local_var(variable)
     return made
+
+
+def _refuse_local_where_all_are_judged(optimizer: Any) -> None:
+    """By one finding over the gradients of all variables, which would be another one on each rank."""
+    if isinstance(optimizer, SCALING):
+        raise _local_with(SCALED)
+    several = optimizer._inner_optimizers if isinstance(optimizer, MULTI) else [optimizer]
+    if any(getattr(one, "global_clipnorm", None) is not None for one in several):
+        raise _local_with(
+            "global_clipnorm, whose norm is of the gradients of all variables: one of this rank alone would clip those "
+            "that ranks share differently on each, and they would drift apart. clipnorm clips each variable by itself"
+        )
+
+
+def _local_with(what: str) -> ValueError:
+    return ValueError(f"variables of this rank alone (local_layers, register_local_var) do not go with {what}.")
 
 
 def is_distributed(optimizer: object) -> bool:
@@ -345,8 +367,15 @@ def _legacy(optimizer: Any, config: dict[str, Any], reduction: Reduction) -> Any
             variables = [variable for _, variable in pairs]
             return list(zip(reduction.reduce([gradient for gradient, _ in pairs], variables), variables, strict=True))
 
+        def apply_gradients(self, grads_and_vars: Any, *arguments: Any, **options: Any) -> Any:
+            """A LossScaleOptimizer around it, as compile() makes one, has had them reduced and looked at by now."""
+            if reduction.local and options.get("skip_gradients_aggregation"):
+                raise _local_with(SCALED)
+            return super().apply_gradients(grads_and_vars, *arguments, **options)
+
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
+            _refuse_local_where_all_are_judged(self)
             reduction.keep_local(variable)
 
     made = _named_as(type(optimizer), Distributed).from_config(config)
@@ -390,6 +419,7 @@ def _class(base: Any, reduction: Reduction) -> Any:
 
         def register_local_var(self, variable: Any) -> None:
             """The gradient of `variable` is not reduced."""
+            _refuse_local_where_all_are_judged(self)
             reduction.keep_local(variable)
 
     if issubclass(base, keras.optimizers.LossScaleOptimizer):

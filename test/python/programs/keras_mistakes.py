@@ -190,6 +190,60 @@ def check_files() -> None:
         told(lambda: hvd.load_model(file, None, [sgd]), TypeError, "custom_objects is a dict")
 
 
+def check_local_variables_where_all_gradients_are_judged_together() -> None:
+    """Each rank would judge with its own, and ranks would drift apart."""
+    scaling = (keras.mixed_precision if LEGACY else keras.optimizers).LossScaleOptimizer
+    several = getattr(keras.optimizers, "MultiOptimizer", None)
+    clipped = [sgd(global_clipnorm=1.0)]
+    if several is not None and not LEGACY:
+        clipped.append(several(keras.optimizers.OptimizerMap(sgd(global_clipnorm=1.0))))
+    layer = model().layers[-1]
+    for optimizer in clipped:
+        told(
+            lambda optimizer=optimizer: hvd.PartialDistributedOptimizer(optimizer, local_layers=layer),
+            ValueError,
+            "variables of this rank alone (local_layers, register_local_var) do not go with global_clipnorm",
+            "clipnorm clips each variable by itself",
+        )
+    hvd.PartialDistributedOptimizer(sgd(clipnorm=1.0), local_layers=layer)
+    refused = (ValueError, "do not go with loss scaling", "mixed_bfloat16")
+    if not LEGACY:
+        told(lambda: hvd.PartialDistributedOptimizer(scaling(sgd()), local_layers=layer), *refused)
+        return
+    for outside in (False, True):  # legacy Keras knows at the first step
+        made = model()
+        optimizer = sgd(0.1) if outside else scaling(sgd(0.1))
+        optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=made.layers[-1])
+        made.compile(optimizer=scaling(optimizer) if outside else optimizer, loss="mse")
+        told(lambda made=made: fit(made), *refused)
+
+
+def check_files_do_not_tell_the_sum_of_passes_from_their_average() -> None:
+    if LEGACY:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for average in (False, True):
+            made, file = model(), Path(folder) / "model.keras"
+            options = {"backward_passes_per_step": 2, "average_aggregated_gradients": average}
+            made.compile(optimizer=hvd.DistributedOptimizer(sgd(0.05), **options), loss="mse")
+            fit(made)
+            made.save(file)
+            told(
+                lambda file=file: hvd.load_model(file),
+                ValueError,
+                "model.keras: its optimizer adds up the gradients of 2 passes",
+                "average_aggregated_gradients=False for the sum, True for the average",
+            )
+            again = hvd.load_model(file, average_aggregated_gradients=average)
+            before = made.get_weights()
+            for one in (made, again):
+                fit(one)
+            moved = [np.abs(new - old).max() for new, old in zip(made.get_weights(), before, strict=True)]
+            assert max(moved) > 1e-4, moved
+            for mine, its in zip(made.get_weights(), again.get_weights(), strict=True):
+                np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-6)
+
+
 def check_an_optimizer_that_is_not_distributed() -> None:
     """As Keras's copy of one is."""
     made, plain = model(), model()
