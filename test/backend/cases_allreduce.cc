@@ -194,7 +194,7 @@ TEST_CASE("allreduce: nothing at all") {
 }
 
 TEST_CASE("allreduce: the same bits on every rank and in every run") {
-  for (const int size : subject().sizes) {
+  for (const int size : group_sizes()) {
     const Scenario scenario = [](Rank& rank) {
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
         for (const std::size_t count : {5U, 300U, 20011U}) {

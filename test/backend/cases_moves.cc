@@ -162,7 +162,7 @@ TEST_CASE("broadcast: many segments, empty ones among them") {
 
 TEST_CASE("barrier: nobody leaves before all have come") {
   if (subject().launched_as >= 0) return;  // there is no common counter
-  for (const int size : subject().sizes) {
+  for (const int size : group_sizes()) {
     std::atomic<int> arrived{0};
     expect_success(run_ranks(RanksAs::kThreads, size, [&](Rank& rank) {
       if (!rank.offers(OpKind::kBarrier)) return;

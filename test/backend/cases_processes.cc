@@ -6,10 +6,10 @@
 
 namespace distrun::test {
 
-TEST_CASE("processes: all-reduces of several sizes between forked processes") {
+TEST_CASE("processes: all-reduces of several sizes between forked processes", "[processes]") {
   REQUIRE(subject().forked);
   const std::size_t large = 8 * subject().boundaries.back() + 1;
-  for (const int size : subject().sizes) {
+  for (const int size : group_sizes()) {
     expect_success(run_ranks(RanksAs::kProcesses, size, [large](Rank& rank) {
       const Sample sample = {.dtype = DType::kF32, .op = ReduceOp::kAverage, .seed = 5};
       for (int round = 0; round < 20; ++round) {

@@ -3,13 +3,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <exception>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "runtime/base/fd.h"
+#include "runtime/base/settings.h"
 #include "test/backend/results.h"
 
 namespace distrun::test {
@@ -239,8 +244,19 @@ std::uint64_t expect_success(const std::vector<Outcome>& outcomes) {
   return outcomes.front().digest;
 }
 
+std::vector<int> group_sizes() {
+  const Environment environment = process_environment();
+  const auto asked = environment.find("TEST_GROUP_SIZES");
+  if (asked == environment.end()) return subject().sizes;
+  std::istringstream words(asked->second);
+  const std::set<int> wanted{std::istream_iterator<int>(words), {}};
+  std::vector<int> sizes;
+  std::ranges::copy_if(subject().sizes, std::back_inserter(sizes), [&](int size) { return wanted.contains(size); });
+  return sizes.empty() ? subject().sizes : sizes;
+}
+
 void for_all_sizes(const Scenario& scenario) {
-  for (const int size : subject().sizes) expect_success(run_ranks(RanksAs::kThreads, size, scenario));
+  for (const int size : group_sizes()) expect_success(run_ranks(RanksAs::kThreads, size, scenario));
 }
 
 }  // namespace distrun::test

@@ -72,7 +72,11 @@ std::vector<Outcome> run_ranks(RanksAs how, int size, const Scenario& scenario);
 // Asserts that no rank failed and all digests are equal; returns the digest.
 std::uint64_t expect_success(const std::vector<Outcome>& outcomes);
 
-// run_ranks as threads and expect_success, for every size of the subject.
+// The sizes of the subject that the variable TEST_GROUP_SIZES names ("2 3 5"), or all: where it is not set, or names
+// none of them. Sanitizers take minutes over those of eight ranks.
+std::vector<int> group_sizes();
+
+// run_ranks as threads and expect_success, for each of group_sizes().
 void for_all_sizes(const Scenario& scenario);
 
 }  // namespace distrun::test

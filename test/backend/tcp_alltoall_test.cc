@@ -248,20 +248,21 @@ TEST_CASE("tcp alltoall: the first one connects all pairs, and who never calls i
   }
 }
 
-TEST_CASE("tcp alltoall: a killed member is noticed by all in the middle of one") {
+TEST_CASE("tcp alltoall: a killed member is noticed by all in the middle of one", "[processes]") {
   for (const int size : {2, 3, 5}) {
     kill_one(size, 0, false, 1);  // which moves no more than half of a block
     kill_one(size, size - 1, false, 1);
   }
 }
 
-TEST_CASE("tcp alltoall: a killed member is noticed by all while the connections are made") {
+TEST_CASE("tcp alltoall: a killed member is noticed by all while the connections are made", "[processes]") {
   for (const int size : {2, 3, 5}) {
     for (const int looks : {0, 1, 2, 4}) kill_one(size, size / 2, true, looks);
   }
 }
 
-TEST_CASE("tcp alltoall: a member that cannot connect fails by itself, and the others take it for no loss") {
+TEST_CASE("tcp alltoall: a member that cannot connect fails by itself, and the others take it for no loss",
+          "[processes]") {
   for (const int size : {3, 5, 8}) {
     const SharedCount noticed;
     const SharedCount count;

@@ -128,7 +128,7 @@ void kill_one(int size, int victim) {
 
 }  // namespace
 
-TEST_CASE("tcp faults: a killed peer is noticed by all and named by its neighbours") {
+TEST_CASE("tcp faults: a killed peer is noticed by all and named by its neighbours", "[processes]") {
   for (const int size : {2, 3, 4, 5}) {
     kill_one(size, 0);
     kill_one(size, size - 1);
