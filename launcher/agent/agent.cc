@@ -76,11 +76,19 @@ void Agent::run() {
     act(ending_.next(view));
     report_drained();
   }
-  // Nothing runs below us any more; only what the head has not taken yet is left.
-  while (head_.wants_write() && !head_.closed()) {
+  take_leave();
+}
+
+// Nothing runs below us any more; only what the head has not taken yet is left. Of a connection that we closed with
+// words of the head's unread, the kernel would drop that: the head closes, when it has all.
+void Agent::take_leave() {
+  while (!head_.closed() && (head_.wants_write() || head_.is_connection())) {
     poller_.clear();
-    poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
-    if (!poller_.wait(std::nullopt).ok()) break;
+    if (head_.is_connection()) poller_.watch(head_.in(), POLLIN, [this](short) { receive(); });
+    if (head_.wants_write()) poller_.watch(head_.out(), POLLOUT, [this](short) { head_.flush(); });
+    const bool listens = heart_.on() && !held_;
+    if (!poller_.wait(listens ? std::optional(heart_.deadline()) : std::nullopt).ok()) return;
+    beat(poller_.woke());
   }
 }
 
@@ -151,7 +159,7 @@ void Agent::beat(TimePoint now) {
   if (!heart_.silent(now)) return;
   // The head or the network to it is gone; nobody looks after these ranks any more.
   head_.abandon();
-  head_lost();
+  if (!finished_) head_lost();
 }
 
 void Agent::receive() {
@@ -159,7 +167,7 @@ void Agent::receive() {
   held_ = false;
   for (const Frame& frame : head_.receive()) handle(frame);
   // Whether the head closed its end or was killed: it cannot look after these ranks any more.
-  if (head_.closed()) head_lost();
+  if (head_.closed() && !finished_) head_lost();
 }
 
 void Agent::handle(const Frame& frame) {

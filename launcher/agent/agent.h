@@ -66,6 +66,7 @@ class Agent {
     head_.send(static_cast<std::uint8_t>(type), encode(message));
   }
 
+  void take_leave();
   void watch();
   void on_signals();
   void terminate();

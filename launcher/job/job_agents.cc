@@ -77,7 +77,8 @@ void Job::handle(Agent& agent, const Frame& frame) {
     case FromAgent::kDone:
       agent.done = true;
       agent.patience.done(Clock::now());
-      return;
+      // One on a connection waits for this end, lest its last words are lost with it.
+      return agent.handle.pipe.close_out();
   }
   fail_start(exit_code::kInternal, "the agent on host " + agent.host + " sent message " + std::to_string(frame.type) +
                                        ", which is unknown; install the same version of distrun on all hosts");

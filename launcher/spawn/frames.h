@@ -35,6 +35,7 @@ class FramePipe {
 
   [[nodiscard]] int in() const { return connection_ ? connection_->fd() : in_.get(); }
   [[nodiscard]] int out() const { return connection_ ? connection_->fd() : out_.get(); }
+  [[nodiscard]] bool is_connection() const { return connection_ != nullptr; }
   [[nodiscard]] bool wants_write() const { return connection_ ? connection_->wants_write() : !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }  // the other side is gone
   [[nodiscard]] const Status& fault() const { return fault_; }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
 #include <string>
 
 #include "launcher/spawn/process.h"
@@ -24,18 +25,28 @@ class Head {
     auto down = make_pipe();
     auto up = make_pipe();
     REQUIRE((down.ok() && up.ok()));
-    agent_ = ::fork();
-    REQUIRE(agent_ >= 0);
-    if (agent_ == 0) {
+    fork_agent([&] {
       down->second.reset();
       up->first.reset();
-      auto agent = Agent::create(FramePipe(std::move(down->first), std::move(up->second)));
-      if (!agent.ok()) ::_exit(70);
-      (*agent)->run();
-      ::_exit((*agent)->exit_code());
-    }
-    ::signal(SIGPIPE, SIG_IGN);  // an agent that has gone fails the test that misses it, not the whole program
+      return FramePipe(std::move(down->first), std::move(up->second));
+    });
     pipe_ = FramePipe(std::move(up->first), std::move(down->second));
+  }
+  // With an agent that dials in. This side takes little at a time.
+  explicit Head(const net::JobKey& key) {
+    auto listener = net::listen_secure("127.0.0.1:0", key, {.purpose = "agent", .job_id = "j"});
+    REQUIRE(listener.ok());
+    fork_agent([&] {
+      const net::Hello hello{.purpose = "agent", .job_id = "j"};
+      auto socket = net::connect_secure((*listener)->address(), key, hello, deadline_after(30));
+      if (!socket.ok()) ::_exit(70);
+      return FramePipe(*std::move(socket));
+    });
+    auto socket = (*listener)->accept_blocking({}, deadline_after(30));
+    REQUIRE(socket.ok());
+    const int little = 32768;
+    REQUIRE(::setsockopt((*socket)->fd(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little) == 0);
+    pipe_ = FramePipe(*std::move(socket));
   }
   Head(const Head&) = delete;
   Head& operator=(const Head&) = delete;
@@ -52,6 +63,28 @@ class Head {
     pipe_.send(static_cast<std::uint8_t>(type), encode(message));
     pipe_.flush();
   }
+
+  // Gives signs of life for half a second, and takes nothing.
+  void be_busy() {
+    const TimePoint until = deadline_after(0.5);
+    while (Clock::now() < until) {
+      send(ToAgent::kAlive, Alive{});
+      Poller poller;
+      REQUIRE(poller.wait(deadline_after(0.02)).ok());
+    }
+  }
+
+  [[nodiscard]] std::size_t output() const {
+    std::size_t bytes = 0;
+    for (const Frame& frame : frames_) {
+      if (static_cast<FromAgent>(frame.type) == FromAgent::kOutput) {
+        bytes += decode_stream_bytes(frame.payload)->bytes.size();
+      }
+    }
+    return bytes;
+  }
+
+  void close() { pipe_.close_out(); }
 
   // The first message of this type; gives signs of life meanwhile. Nothing if the agent goes.
   std::optional<Frame> await(FromAgent type) {
@@ -78,6 +111,18 @@ class Head {
   }
 
  private:
+  void fork_agent(const std::function<FramePipe()>& connect) {
+    agent_ = ::fork();
+    REQUIRE(agent_ >= 0);
+    if (agent_ == 0) {
+      auto agent = Agent::create(connect());
+      if (!agent.ok()) ::_exit(70);
+      (*agent)->run();
+      ::_exit((*agent)->exit_code());
+    }
+    ::signal(SIGPIPE, SIG_IGN);  // an agent that has gone fails the test that misses it, not the whole program
+  }
+
   pid_t agent_ = -1;
   FramePipe pipe_;
   std::vector<Frame> frames_;
@@ -124,6 +169,24 @@ TEST_CASE("strangers who leave the probe port at the moment of the start do no h
   head.send(ToAgent::kStart, start_of_one());
   ::kill(head.pid(), SIGCONT);
   CHECK(head.await(FromAgent::kDone));
+  CHECK(head.status() == 0);
+}
+
+TEST_CASE("what ranks said last arrives over a slow connection, whatever the head said meanwhile") {
+  constexpr std::size_t kBytes = 60'000;  // of each: less than what a stream may have on its way
+  constexpr int kRanks = 6;               // more than a connection begins to take
+  Head head(net::JobKey::generate());
+  Prepare order{.host = "h", .job_id = "j", .grace = 1, .lease = 30};
+  order.common = {.command = {"/bin/sh", "-c", "head -c " + std::to_string(kBytes) + " /dev/zero"}, .cwd = "/"};
+  head.send(ToAgent::kPrepare, order);
+  REQUIRE(head.await(FromAgent::kPrepared));
+  Start start = start_of_one();
+  for (int rank = 1; rank < kRanks; ++rank) start.plan.ranks.push_back({.rank = rank});
+  head.send(ToAgent::kStart, start);
+  head.be_busy();
+  CHECK(head.await(FromAgent::kDone));
+  CHECK(head.output() == kRanks * kBytes);
+  head.close();
   CHECK(head.status() == 0);
 }
 
