@@ -123,14 +123,17 @@ def _broadcast_gradient(spec: Spec, gradients: list[Any], _: _Sizes) -> list[jax
 
 def _alltoall_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
     rows, _, *received = sizes[0]
-    back = _again(spec, gradients, Kind.ALLTOALL, splits=None if spec.splits is None else tuple(received))[0]
+    # Without splits all members have received the same numbers of rows, none of them known in a compiled program, where
+    # they are equal.
+    even = spec.splits is None and len(set(received)) <= 1
+    back = _again(spec, gradients, Kind.ALLTOALL, splits=None if even else tuple(received))[0]
     to_nobody = rows - back.shape[0]
     return [back if to_nobody == 0 else jnp.pad(back, [(0, to_nobody)] + [(0, 0)] * (back.ndim - 1))]
 
 
 def _reducescatter_gradient(spec: Spec, gradients: list[Any], sizes: _Sizes) -> list[jax.Array]:
     _refuse_reduction(spec)
-    # As Horovod does, and as the gradient of an allreduce that is cut into shares afterwards.
+    # As Horovod does.
     factor = spec.prescale * spec.postscale * (spec.members if spec.reduce == ReduceOp.SUM else 1)
     shares = [[share(size[0], spec.members, member) for member in range(spec.members)] for size in sizes]
     # Shares may differ by a row, and in a compiled program all members must send as many: the longest.

@@ -149,6 +149,7 @@ def _on_tensorflow(reduction: Reduction, gradients: list[Any], names: list[str])
 
     if reduction.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    compression = getattr(front_end().Compression, reduction.compression)
     results: list[Any] = list(gradients)
     sparse = [index for index, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
     dense = [index for index, one in enumerate(gradients) if not isinstance(one, tf.IndexedSlices)]
@@ -158,7 +159,7 @@ def _on_tensorflow(reduction: Reduction, gradients: list[Any], names: list[str])
             reduction.op,
             [names[index] for index in dense],
             reduction.process_set,
-            getattr(front_end().Compression, reduction.compression),
+            compression,
             grouped=False,
             prescale=reduction.prescale,
             postscale=reduction.postscale,
@@ -167,7 +168,9 @@ def _on_tensorflow(reduction: Reduction, gradients: list[Any], names: list[str])
             results[index] = one
     if sparse:
         rows = [gradients[index] for index in sparse]
-        gathered = allreduce_slices(rows, reduction.op, [names[index] for index in sparse], reduction.process_set)
+        gathered = allreduce_slices(
+            rows, reduction.op, [names[index] for index in sparse], reduction.process_set, compression
+        )
         for index, one in zip(sparse, gathered, strict=True):
             results[index] = _scaled(one, reduction._scale)
     return results

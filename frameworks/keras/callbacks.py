@@ -287,8 +287,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             raise ValueError(f"warmup_epochs is a number of epochs, 0 for none, not {epochs:g}.")
 
         def multiplier(epoch: float) -> float:
-            # At the end of an epoch's last batch the epoch is full.
-            epoch += 1.0 / (self.steps_per_epoch or 1)
+            # At the end of an epoch's last batch the epoch is full. A part of an epoch ends before the epoch does.
+            epoch = min(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
 
         super().__init__(

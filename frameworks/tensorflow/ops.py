@@ -145,7 +145,8 @@ def allreduce_slices(
     compression: type[Compressor] = Compression.none,
     factor: float = 1.0,
 ) -> list[Any]:
-    """All ranks' rows of each tf.IndexedSlices times `factor`, those at the same place not yet added up."""
+    """All ranks' rows of each tf.IndexedSlices times `factor`, those at the same place not yet added up: an average of
+    integers is cut off in each row."""
     if reduce not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise NotImplementedError(f"tf.IndexedSlices are reduced with Sum or Average, not {reduce.name.title()}.")
     if names is not None:
@@ -160,8 +161,11 @@ def allreduce_slices(
     results = []
     for index, (one, (_, context)) in enumerate(zip(slices, small, strict=True)):
         rows = compression.decompress(gathered[2 * index], context)
-        rows = rows / tf.cast(divisor, rows.dtype) if divisor > 1 else rows
-        rows = _scaled(rows, factor) if factor != 1.0 else rows
+        if divisor > 1 and not rows.dtype.is_integer:
+            rows = rows / tf.cast(divisor, rows.dtype)
+            rows = _scaled(rows, factor) if factor != 1.0 else rows
+        elif factor != divisor:
+            rows = _scaled(rows, factor / divisor)
         results.append(tf.IndexedSlices(rows, gathered[2 * index + 1], one.dense_shape))
     return results
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import hashlib
 import math
+import mmap
 import struct
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import distrun.torch  # noqa: F401 (registers tensors)
-from distrun import codec
+from distrun import _objects, codec
 
 scalars = (
     st.none()
@@ -243,3 +245,15 @@ def test_hostile_dtypes_are_refused(text: str) -> None:
     codec._put_bytes(data, b"")
     with pytest.raises(codec.CodecError):
         codec.decode(data)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_what_all_ranks_say_may_have_more_than_2_gib() -> None:
+    size = 2**31 + 5
+    with contextlib.closing(mmap.mmap(-1, size, mmap.MAP_PRIVATE)) as memory:
+        memory[size - 3 :] = b"end"
+        view = ctypes.c_char.from_buffer(memory)
+        taken = _objects._bytes_at(ctypes.addressof(view), size)
+        del view
+    assert len(taken) == size and taken[-4:] == b"\0end"

@@ -114,6 +114,11 @@ def broadcast_object(
     return obj if is_root else codec.decode(data, allow_pickle=allow_pickle)
 
 
+def _bytes_at(address: int | None, size: int) -> bytes:
+    """ctypes.string_at takes an int for the size: above 2 GiB it fails, and above 4 it gives something else."""
+    return (ctypes.c_char * size).from_address(address).raw if address and size else b""
+
+
 def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int) -> tuple[bytes, tuple[int, ...]]:
     operation = Op(
         kind=Kind.ALLGATHER,
@@ -126,7 +131,7 @@ def _allgather(name: str, data: Any, dtype: DType, count: int, process_set: int)
 
     def finish(handle: Handle[tuple[bytes, tuple[int, ...]]]) -> tuple[bytes, tuple[int, ...]]:
         result: Gathered = handle.gathered(0)
-        return ctypes.string_at(result.data, result.bytes) if result.bytes else b"", result.first_dims
+        return _bytes_at(result.data, result.bytes), result.first_dims
 
     return _operations.enqueue([operation], data, finish).wait()
 

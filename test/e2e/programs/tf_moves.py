@@ -47,6 +47,8 @@ def what_only_moves() -> None:
     slices = tf.IndexedSlices(tf.constant([[5], [-5]]), tf.constant([0, 1]), tf.constant([2, 1]))
     half = hvd.allreduce(slices, op=hvd.Sum, prescale_factor=0.5)
     assert half.dtype == tf.int32 and half.values.numpy().ravel().tolist() == [2, -2] * size
+    mean = hvd.allreduce(slices)
+    assert mean.dtype == tf.int32 and mean.values.numpy().ravel().tolist() == [5 // size, -(5 // size)] * size
 
 
 def more_rows_than_sizes_can_say() -> None:

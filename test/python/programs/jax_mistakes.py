@@ -168,5 +168,13 @@ def check_by_callbacks_a_set_that_goes_after_tracing() -> None:
         _native.ready = ready
 
 
+def check_the_gradient_of_an_alltoall_of_uneven_ranks() -> None:
+    """No splits are equal shares of each rank's own rows, of which others may have more; outside jit only."""
+    size = hvd.size()
+    rows = hvd.rank() + 1
+    back = jax.grad(lambda x: (hvd.alltoall(x) * (hvd.rank() + 1)).sum())(jnp.ones((rows * size, 1)))
+    same(back, jnp.repeat(jnp.arange(1.0, size + 1), rows)[:, None])
+
+
 if __name__ == "__main__":
     run(globals())

@@ -172,6 +172,11 @@ def check_rows_of_a_table() -> None:
                 [found] = reduction.reduce([rows], [table])
                 assert isinstance(found, tf.IndexedSlices) != as_dense
                 np.testing.assert_allclose(tf.convert_to_tensor(found), wanted / divisor, rtol=1e-6)
+        if size > 1:
+            rows = tf.IndexedSlices(tf.fill([2, 1], 1.003), places, tf.shape(table))  # 1.0 in bfloat16
+            [found] = Reduction(op=ReduceOp.SUM, compression="bf16", process_set=members).reduce([rows], [table])
+            assert found.values.dtype == tf.float32
+            np.testing.assert_array_equal(found.values, np.ones([2 * size, 1]))
     for members in (ours, alone):
         if members is not hvd.global_process_set:
             hvd.remove_process_set(members)

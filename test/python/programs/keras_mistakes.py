@@ -82,6 +82,10 @@ def check_numbers_of_the_callbacks() -> None:
     for value in (float("nan"), float("inf"), -1):
         told(lambda value=value: Warmup(0.5, warmup_epochs=value), ValueError, "warmup_epochs is", f"not {value:g}.")
     fit(model(), Warmup(0.5, warmup_epochs=np.float32(0.5), steps_per_epoch=2.0), Warmup(0.5, warmup_epochs=0))
+    for epochs in (0.5, 1.5):
+        made = model()
+        fit(made, Warmup(0.25, warmup_epochs=epochs), epochs=3)
+        assert abs(float(made.optimizer.learning_rate) - 0.25) < 1e-6, "it goes on after the warm-up"
 
 
 def check_options_of_the_optimizer() -> None:
