@@ -11,7 +11,7 @@
 namespace distrun::bridge {
 namespace {
 
-constexpr std::size_t kKept = 16;
+constexpr std::size_t kKept = 1024;  // a step may have as many operations, each with its own text
 constexpr const char* kNoMemory = "distrun: out of memory for an operation of this rank";
 constexpr const char* kOwnBug = "a bug in distrun: an operation of this rank has thrown an exception";
 
@@ -45,8 +45,10 @@ void remember(const distrun_error& error) {
                .ranks = {error.ranks, error.ranks + error.num_ranks},
                .usable = error.usable};
   const std::lock_guard lock(failures().mutex);
-  failures().newest_first.push_front(std::move(made));
-  if (failures().newest_first.size() > kKept) failures().newest_first.pop_back();
+  auto& newest_first = failures().newest_first;
+  if (!newest_first.empty() && newest_first.front().message == made.message) return;
+  newest_first.push_front(std::move(made));
+  if (newest_first.size() > kKept) newest_first.pop_back();
 }
 
 bool find(std::string_view text, Failure& found) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bindings/bridge/core.h"
+#include "bindings/bridge/failures.h"
 
 using distrun::bridge::Attachment;
 using distrun::bridge::core;
@@ -195,6 +196,25 @@ TEST_CASE("a watch that fails once loses nothing, and one that fails on and on t
   CHECK(std::chrono::steady_clock::now() - started >= std::chrono::milliseconds(20));
   CHECK(attachment.detach());
   CHECK(completed == 1);
+}
+
+TEST_CASE("of a step of many operations that all fail the first error is found too, and one text is kept once") {
+  const auto fail = [](const std::string& message, std::int32_t code) {
+    auto error = DISTRUN_INIT(distrun_error);
+    error.code = code;
+    error.message = message.c_str();
+    error.tensor = error.host = error.cause = "";
+    distrun::bridge::remember_failure(error);
+  };
+  const auto code_of = [](const std::string& text) {
+    auto found = DISTRUN_INIT(distrun_error);
+    return distrun::bridge::find_failure(text, found) ? found.code : 0;
+  };
+  for (int i = 0; i < 500; ++i) fail("tensor " + std::to_string(i) + " of this test differs", DISTRUN_MISMATCH);
+  for (int i = 0; i < 2000; ++i) fail("rank 1 of this test is lost", DISTRUN_RANK_LOST);
+  CHECK(code_of("step failed: tensor 0 of this test differs [Op:x]") == DISTRUN_MISMATCH);
+  CHECK(code_of("rank 1 of this test is lost") == DISTRUN_RANK_LOST);
+  CHECK(code_of("something else") == 0);
 }
 
 TEST_CASE("a watch that fails for good does not keep the session from ending") {
