@@ -98,14 +98,32 @@ Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint
   return all;
 }
 
+std::string own_key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
+
+// What member 0 has there instead of a blob: that it has come, and how long it waits from then on.
+std::string written(Duration patience) {
+  net::WireWriter writer;
+  writer.f64(std::max(std::chrono::duration<double>(patience).count(), 0.0));
+  const std::span<const std::byte> bytes = writer.view();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<double> patience_of(const std::string& text) {
+  net::WireReader reader(net::as_bytes(text));
+  const double seconds = reader.f64();
+  DISTRUN_RETURN_IF_ERROR(reader.finish("member 0's patience"));
+  return seconds;
+}
+
 // Member 0's part.
 Result<std::vector<std::string>> gather(net::Store& store, const std::vector<int>& ranks, const std::string& topic,
                                         const std::string& mine, TimePoint deadline) {
+  DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, ranks[0]), written(deadline - Clock::now())));
   std::vector<std::string> blobs = {mine};
   std::vector<int> missing;
   for (std::size_t i = 1; i < ranks.size(); ++i) {
     const TimePoint until = missing.empty() ? deadline : deadline + kAnswerTime;
-    Result<std::string> blob = store.get(topic + "/" + std::to_string(ranks[i]), until);
+    Result<std::string> blob = store.get(own_key(topic, ranks[i]), until);
     if (blob.ok()) {
       blobs.push_back(*std::move(blob));
     } else if (blob.status().code() == Errc::kTimeout) {
@@ -129,8 +147,17 @@ Result<std::vector<std::string>> exchange(net::Store& store, const Members& memb
   const TimePoint until = std::max(deadline, Clock::now() + kAnswerTime);
   if (members.index == 0) return gather(store, members.ranks, topic, mine, until);
   const int self = members.ranks[static_cast<std::size_t>(members.index)];
-  DISTRUN_RETURN_IF_ERROR(store.set(topic + "/" + std::to_string(self), mine));
+  DISTRUN_RETURN_IF_ERROR(store.set(own_key(topic, self), mine));
   Result<std::string> all = fetch(store, topic, until + 3 * kAnswerTime);
+  if (!all.ok() && all.status().code() == Errc::kTimeout) {
+    // It counts from its own call: where it came later than this one, it still waits for whoever is missing.
+    const auto waits = store.get(own_key(topic, members.ranks[0]), Clock::now() + kAnswerTime);
+    if (waits.ok()) {
+      const auto seconds = patience_of(*waits);
+      if (!seconds.ok()) return seconds.status();
+      all = fetch(store, topic, deadline_after(*seconds) + 3 * kAnswerTime);
+    }
+  }
   if (all.ok()) return unpack(*all, size, topic);
   return all.status().code() == Errc::kTimeout ? missing_error({members.ranks[0]}, topic) : all.status();
 }

@@ -59,6 +59,16 @@ TEST_CASE("every member names the ones that do not come, also when the time was 
   });
 }
 
+TEST_CASE("who has come long before member 0 names the one that does not come, not member 0", "[api]") {
+  test::FakeStore store;
+  test::run_ranks(3, [&](int rank) {
+    if (rank == 2) return;
+    const auto all = exchange(store, {first_ranks(3), rank}, "members", "mine", deadline_after(rank == 0 ? 4.5 : 0));
+    EXPECT(!all.ok());
+    EXPECT_EQ(all.status().info().ranks, std::vector<int>{2});
+  });
+}
+
 TEST_CASE("what all members of a large group say together is more than the store takes at once", "[api]") {
   constexpr int kMembers = 512;
   const std::string blob(3 << 10, 'x');
