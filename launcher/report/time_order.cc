@@ -15,7 +15,8 @@ TimePoint HostClock::moment(std::uint64_t there, TimePoint now) {
   const Duration since = std::chrono::microseconds(std::min(there, kMost));
   const Duration offset = now.time_since_epoch() - since;
   if (now >= period_end_) {
-    earlier_ = std::exchange(offset_, std::nullopt);
+    earlier_ = now < period_end_ + kMemory ? offset_ : std::nullopt;
+    offset_.reset();
     period_end_ = now + kMemory;
   }
   offset_ = std::min(offset_.value_or(offset), offset);

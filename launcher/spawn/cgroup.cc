@@ -15,7 +15,7 @@ namespace distrun::launcher {
 namespace {
 
 constexpr char kNamePrefix[] = "distrun-ranks-";
-// What KILL does not end within this time, the kernel keeps; the cgroup then stays.
+// What KILL does not end within this time, of all abandoned ones together, the kernel keeps; the cgroup then stays.
 constexpr double kEndSeconds = 1;
 
 struct Mount {
@@ -79,9 +79,8 @@ Fd lock_directory(const std::string& path) {
   return out;
 }
 
-void await_empty(const std::string& cgroup) {
+void await_empty(const std::string& cgroup, TimePoint deadline) {
   const Fd events(::open((cgroup + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
-  const TimePoint deadline = deadline_after(kEndSeconds);
   char text[256] = {};
   while (events.valid() && ::pread(events.get(), text, sizeof text - 1, 0) > 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -142,17 +141,24 @@ std::vector<pid_t> end_abandoned_cgroups(const std::string& root) {
   std::vector<std::string> places = {own};
   if (own_cgroup(root, "") != "/") places = folders_in(std::filesystem::path(own).parent_path().string());
   std::vector<pid_t> out;
+  std::vector<std::pair<std::string, Fd>> ours;
   for (const std::string& place : places) {
     for (const std::string& cgroup : folders_in(place)) {
       if (!std::filesystem::path(cgroup).filename().string().starts_with(kNamePrefix)) continue;
-      const Fd lock = lock_directory(cgroup);
+      Fd lock = lock_directory(cgroup);
       if (!lock.valid()) continue;
       const std::vector<pid_t> processes = processes_in(cgroup);
       out.insert(out.end(), processes.begin(), processes.end());
       std::ofstream(cgroup + "/cgroup.kill") << "1";
-      await_empty(cgroup);
-      ::rmdir(cgroup.c_str());
+      ours.emplace_back(cgroup, std::move(lock));
     }
+  }
+  // All together: those that the kernel keeps stay for every later start, and the head hears nothing of this host
+  // meanwhile.
+  const TimePoint deadline = deadline_after(kEndSeconds);
+  for (const auto& [cgroup, lock] : ours) {
+    await_empty(cgroup, deadline);
+    ::rmdir(cgroup.c_str());
   }
   return out;
 }

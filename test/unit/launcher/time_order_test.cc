@@ -45,6 +45,14 @@ TEST_CASE("a clock that runs slow is followed") {
   CHECK(kFirstLine + hours(10) - last < milliseconds(10));
 }
 
+TEST_CASE("after a long silence the clock is learnt anew") {
+  HostClock clock;
+  clock.moment(stamp(seconds(0)), kFirstLine);
+  const Duration day = hours(24);
+  const Duration there = day - day / 20000;  // 50 parts in a million slower: 4.3 s
+  CHECK(clock.moment(stamp(there), kFirstLine + day) == kFirstLine + day);
+}
+
 TEST_CASE("lines of two hosts come in the order in which they were written") {
   TimeOrder order(milliseconds(300));
   order.add(kFirstLine + milliseconds(20), {.stream = 0, .piece = {.text = "second\n"}});
