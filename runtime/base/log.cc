@@ -1,8 +1,14 @@
 #include "runtime/base/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <memory>
 #include <utility>
 
 namespace distrun {
@@ -10,9 +16,24 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info", "warning", "error", "off"};
 
-void write_to_standard_error(const std::string& line) {
-  // Nobody can be told that standard error is closed.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+constexpr int kPatienceMs = 100;
+
+// A descriptor that is closed counts as ready: nobody can be told of that.
+bool has_room(int fd, int wait_ms) {
+  pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+  return ::poll(&ready, 1, wait_ms) != 0;
+}
+
+// False if not all of it has gone. A pipe that is ready takes PIPE_BUF bytes at once.
+bool written(int fd, std::string_view text, int wait_ms) {
+  while (!text.empty()) {
+    if (!has_room(fd, wait_ms)) return false;
+    const ssize_t n = ::write(fd, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n < 0 && errno != EINTR) return true;
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return true;
 }
 
 LogLevel level_of(std::string_view name) {
@@ -27,7 +48,7 @@ LogLevel level_of(std::string_view name) {
 Log::Log(std::string_view level, int rank, Sink sink)
     : level_(level_of(level)),
       prefix_(rank < 0 ? "distrun" : "distrun[" + std::to_string(rank) + "]"),
-      sink_(sink ? std::move(sink) : Sink(write_to_standard_error)) {}
+      sink_(sink ? std::move(sink) : lines_to(STDERR_FILENO)) {}
 
 void Log::write(LogLevel level, std::string_view text) const {
   if (!enabled(level) || level == LogLevel::kOff) return;
@@ -35,6 +56,19 @@ void Log::write(LogLevel level, std::string_view text) const {
   line += text;
   line += '\n';
   sink_(line);
+}
+
+Log::Sink lines_to(int fd) {
+  return [fd, lost = std::make_shared<std::atomic<long>>(0)](const std::string& line) {
+    const long missing = lost->load(std::memory_order_relaxed);
+    const std::string before =
+        missing == 0 ? "" : "distrun: nobody took lines that stood here: " + std::to_string(missing) + "\n";
+    if (!written(fd, before + line, missing == 0 ? kPatienceMs : 0)) {
+      lost->fetch_add(1, std::memory_order_relaxed);
+    } else {
+      lost->fetch_sub(missing, std::memory_order_relaxed);
+    }
+  };
 }
 
 }  // namespace distrun

@@ -1,4 +1,5 @@
-// What the runtime says to people. One line is one write(2), so lines of ranks that share a terminal stay whole.
+// What the runtime says to people. A line of up to 4 KiB is one write(2), so lines of ranks that share a terminal stay
+// whole. Where nobody reads, as of a pager, lines are left out and counted: who speaks may hold what others wait for.
 // A Log is passed to whoever speaks; there is no global one. Safe from any thread.
 #pragma once
 
@@ -30,5 +31,8 @@ class Log {
   std::string prefix_;  // "distrun[3]"
   Sink sink_;
 };
+
+// Writes to a descriptor, which it does not own. Waits for room for 100 ms, and no more until there has been some.
+Log::Sink lines_to(int fd);
 
 }  // namespace distrun

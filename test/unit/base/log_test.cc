@@ -1,7 +1,12 @@
 #include "runtime/base/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <vector>
+
+#include "runtime/base/fd.h"
 
 namespace distrun {
 namespace {
@@ -14,6 +19,30 @@ TEST_CASE("lines carry the rank and the level, and quieter ones are dropped", "[
   log.write(LogLevel::kError, "gone");
   CHECK(lines == std::vector<std::string>{"distrun[3] warning: rank 1 is late\n", "distrun[3] error: gone\n"});
   CHECK_FALSE(log.enabled(LogLevel::kInfo));
+}
+
+TEST_CASE("where nobody reads, lines are counted and nobody waits for long", "[base]") {
+  int ends[2] = {};
+  REQUIRE(::pipe(ends) == 0);
+  const Fd reader(ends[0]);
+  const Fd writer(ends[1]);
+  REQUIRE(::fcntl(writer.get(), F_SETPIPE_SZ, 4096) > 0);
+  const Log log("info", -1, lines_to(writer.get()));
+  const std::string page(4096, 'x');
+  REQUIRE(::write(writer.get(), page.data(), page.size()) == 4096);  // full, and a write would block
+  log.info("lost");
+  log.info("lost too");
+  char text[8192] = {};
+  REQUIRE(::read(reader.get(), text, sizeof text) == 4096);
+  log.info("there");
+  const auto size = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
+  CHECK(std::string(text, size) == "distrun: nobody took lines that stood here: 2\ndistrun info: there\n");
+  log.info(std::string(3000, 'y'));
+  log.info(std::string(3000, 'z'));
+  REQUIRE(::read(reader.get(), text, sizeof text) > 3000);
+  log.info("again");
+  const auto last = static_cast<std::size_t>(::read(reader.get(), text, sizeof text));
+  CHECK(std::string(text, last) == "distrun: nobody took lines that stood here: 1\ndistrun info: again\n");
 }
 
 TEST_CASE("off is silence", "[base]") {
