@@ -26,6 +26,7 @@ constexpr std::array<const char*, 16> kCodeNames = {
     "aborted", "shut down",        "out of memory",  "internal error"};
 
 std::atomic<bool> g_session_open{false};
+std::atomic<int> g_next_process_set{1};  // of all sessions of this process, where it is rank 0 of their jobs
 std::atomic<distrun_session*> g_current_session{nullptr};  // from the end of init to close
 
 // The right to open this process's session, given back unless it is kept.
@@ -113,7 +114,7 @@ int32_t distrun_init(const distrun_options* options, distrun_session** session) 
     *session = nullptr;  // not before: it may be the one that is open
     std::vector<std::string> overrides;
     if (options != nullptr) DISTRUN_RETURN_IF_ERROR(take_settings(*options, overrides));
-    auto opened = distrun::api::Session::open(distrun::process_environment(), overrides);
+    auto opened = distrun::api::Session::open(distrun::process_environment(), overrides, &g_next_process_set);
     if (!opened.ok()) return opened.status();
     auto made = std::make_unique<distrun_session>();
     made->session = *std::move(opened);

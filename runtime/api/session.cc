@@ -62,9 +62,11 @@ Status ended_by(const Status& failure) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
-                                               const std::vector<std::string>& overrides) {
+                                               const std::vector<std::string>& overrides,
+                                               std::atomic<int>* next_process_set) {
   arm_fork_guard();
   std::unique_ptr<Session> session(new Session());
+  session->next_process_set_ = next_process_set;
   auto settings = read_settings(environment, overrides);
   if (!settings.ok()) return settings.status();
   session->settings_ = *std::move(settings);
@@ -264,6 +266,7 @@ Status Session::start_engine() {
   options.job_channel = channel_.get();
   options.log = log_.get();
   options.spin = host_link_ != nullptr && !host_link_->oversubscribed();
+  options.next_process_set = next_process_set_;
   options.make_backends = [this](int process_set, const std::vector<int>& members) {
     return make_backends(process_set, members);
   };

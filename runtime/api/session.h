@@ -33,8 +33,10 @@ namespace distrun::api {
 class Session {
  public:
   // `environment` is read once; `overrides` are "name=value" settings that win over it. Collective over the job.
+  // `next_process_set`: see EngineOptions.
   static Result<std::unique_ptr<Session>> open(const Environment& environment,
-                                               const std::vector<std::string>& overrides);
+                                               const std::vector<std::string>& overrides,
+                                               std::atomic<int>* next_process_set);
   ~Session();
 
   [[nodiscard]] engine::Engine& engine() { return *engine_; }
@@ -99,6 +101,7 @@ class Session {
   std::string control_reason_;
   std::unique_ptr<net::ControlPlane> control_plane_;
   std::vector<std::unique_ptr<backend::Factory>> factories_;
+  std::atomic<int>* next_process_set_ = nullptr;
   std::atomic<const backend::Factory*> gpu_factory_{nullptr};  // of the backend for CUDA tensors
   std::unique_ptr<StopSignals> stop_signals_;
   std::atomic<bool> watches_all_{false};

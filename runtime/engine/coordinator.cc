@@ -23,6 +23,7 @@ Status of_group(const PendingTensor& tensor, const Status& why) {
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
+      next_set_(options_.next_set != nullptr ? *options_.next_set : own_next_set_),
       ids_(options_.cache_capacity, options_.world_size),
       calls_(options_.world_size),
       left_(static_cast<std::size_t>(options_.world_size)) {
@@ -345,7 +346,7 @@ void Coordinator::add_set(CallBoard::Next call) {
         call, Status(Errc::kInvalidArgument, describe(call.call) + " is refused: name each rank once, from 0 to " +
                                                  std::to_string(options_.world_size - 1)));
   }
-  const int set = next_set_++;
+  const int set = next_set_.fetch_add(1, std::memory_order_relaxed);
   const bool members_only = call.call.members_only;
   const bool apart = call.call.apart;
   sets_[set] = ranks;

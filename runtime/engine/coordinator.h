@@ -2,6 +2,7 @@
 // the same events give the same log. So it runs alike in production, in the unit tests and in the simulation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,8 +29,9 @@ struct CoordinatorOptions {
   std::vector<std::string> hosts;  // by world rank, for texts
   std::uint64_t fusion_threshold = 0;
   std::uint64_t cache_capacity = 0;
-  Duration stall_warning{};   // 0: off
-  Duration stall_shutdown{};  // 0: off
+  Duration stall_warning{};              // 0: off
+  Duration stall_shutdown{};             // 0: off
+  std::atomic<int>* next_set = nullptr;  // see EngineOptions
 };
 
 struct Actions {
@@ -117,7 +119,8 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   std::map<int, std::vector<int>> sets_;  // id -> world ranks, ascending
-  int next_set_ = 1;                      // never reused
+  std::atomic<int> own_next_set_ = 1;
+  std::atomic<int>& next_set_;  // what the next set that is made gets; never reused
   TensorIds ids_;
   Readiness pending_;
   std::vector<PendingTensor*> ready_;  // complete, not yet appended; owned by pending_

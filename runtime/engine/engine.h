@@ -6,6 +6,7 @@
 // blocks in wait().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -82,6 +83,9 @@ struct EngineOptions {
   net::ControlPlane* control_plane = nullptr;  // over the whole job; null in a world of one
   net::JobChannel* job_channel = nullptr;      // null in a world of one
   Log* log = nullptr;                          // null: warnings go nowhere
+  // What the leader's next process set gets; not owned, null: from 1 on. With one for the whole process a program that
+  // was compiled in an earlier session finds no set by its number, instead of another one.
+  std::atomic<int>* next_process_set = nullptr;
   BackendMaker make_backends;
   // May be null; on the first rank of a set that was to be made, with the token held, once all members have tried.
   std::function<void(int process_set)> set_settled;

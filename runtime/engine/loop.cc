@@ -44,7 +44,8 @@ CoordinatorOptions coordinator_options(const EngineOptions& options) {
           .fusion_threshold = options.settings.fusion_threshold,
           .cache_capacity = options.settings.cache_capacity,
           .stall_warning = duration_of(options.settings.stall_warning_time),
-          .stall_shutdown = duration_of(options.settings.stall_shutdown_time)};
+          .stall_shutdown = duration_of(options.settings.stall_shutdown_time),
+          .next_set = options.next_process_set};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -77,13 +78,29 @@ TEST_CASE("a library finds the session that is open, and none before, after, or 
   CHECK(distrun_current() == nullptr);
 }
 
+TEST_CASE("a process set of a later session has a number that no earlier one had") {
+  const std::int32_t self = 0;
+  std::set<std::int32_t> numbers;
+  for (int session = 0; session < 3; ++session) {
+    const World world;
+    for (int set = 0; set < 2; ++set) {
+      std::int32_t number = -1;
+      REQUIRE(distrun_process_set_add(world.get(), &self, 1, &number) == DISTRUN_OK);
+      CHECK(number > 0);
+      numbers.insert(number);
+    }
+    REQUIRE(distrun_shutdown(world.get()) == DISTRUN_OK);
+  }
+  CHECK(numbers.size() == 6);
+}
+
 TEST_CASE("a time limit that passes before the job's store is known ends the job for this rank all the same") {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const Fd rank(ends[0]);
   const Fd silent(ends[1]);  // a process manager that is stopped
-  const auto opened =
-      Session::open({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}}, {"start_timeout=1"});
+  const auto opened = Session::open({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}},
+                                    {"start_timeout=1"}, nullptr);
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.status().code() == Errc::kTimeout);
   CHECK_FALSE(opened.status().info().usable);
