@@ -166,8 +166,19 @@ void Group::start(const distrun_backend_operation& operation, std::uint64_t toke
   const auto turn = process_.turn();
   if (const Status status = usable(); !status.ok()) return host_.complete(token, status);
   if (on_device_) return device_.start(channel_, operation, token);
-  flights_.push_back(std::make_unique<Flight>(channel_, operation, token));
-  if (const Status status = flights_.back()->start(); !status.ok()) give_up(status);
+  // No exception may leave a plug-in, and what MPI has been given before one stays with it.
+  Status started;
+  try {
+    flights_.push_back(std::make_unique<Flight>(channel_, operation, token));
+  } catch (const std::bad_alloc&) {
+    return host_.complete(token, {Errc::kOutOfMemory, "mpi: no memory for an operation"});
+  }
+  try {
+    started = flights_.back()->start();
+  } catch (const std::bad_alloc&) {
+    started = {Errc::kOutOfMemory, "mpi: no memory for an operation's messages"};
+  }
+  if (!started.ok()) give_up(started);
 }
 
 bool Group::progress() {
@@ -214,7 +225,7 @@ void Group::give_up(const Status& why) {
   if (flights_.empty() && device_.empty()) return;
   process_.abandon();
   device_.give_up(why);
-  process_.keep(memory_);
+  if (!flights_.empty()) process_.keep(memory_);  // not each time that a device's are waited for
   for (auto& flight : std::exchange(flights_, {})) {
     host_.complete(flight->token(), why);
     process_.keep(std::move(flight));

@@ -65,6 +65,12 @@ static int32_t start(distrun_backend_group* group, const distrun_backend_operati
   for (uint64_t i = 0; i < operation->num_segments; ++i) {
     const distrun_backend_segment* segment = &operation->segments[i];
     if (segment->count > 0) memmove(segment->output, segment->input, segment->count * bytes_of(operation->dtype));
+    unsigned char* truths = segment->output;
+    const int reduces =
+        operation->kind == DISTRUN_BACKEND_ALLREDUCE || operation->kind == DISTRUN_BACKEND_REDUCESCATTER;
+    for (uint64_t j = 0; reduces && operation->dtype == DISTRUN_BACKEND_BOOL && j < segment->count; ++j) {
+      truths[j] = truths[j] != 0;
+    }
   }
   group->queue[group->queued++] = token;
   eventfd_write(group->bell, 1);

@@ -60,7 +60,8 @@ enum { /* dtype; averages and scales of floats round once per step, those of int
        DISTRUN_BACKEND_BFLOAT16 = 6,
        DISTRUN_BACKEND_FLOAT32 = 7,
        DISTRUN_BACKEND_FLOAT64 = 8,
-       DISTRUN_BACKEND_BOOL = 9 /* a byte, 0 or 1: sum and average mean or, product means and; never scaled */
+       DISTRUN_BACKEND_BOOL = 9 /* a byte, of which all but 0 are true; reductions give 0 or 1: sum and average mean or,
+                                 * product means and; never scaled */
 };
 
 enum { /* reduce */
