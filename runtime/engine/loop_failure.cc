@@ -86,8 +86,9 @@ bool EngineLoop::check_health() {
   if (!detector_.deadline()) return false;
   const auto verdict = detector_.verdict(Clock::now());
   if (!verdict) return false;
-  // An operation of this rank's had no memory, and no peer's end is the reason.
-  const bool own = verdict->code == Errc::kOutOfMemory && verdict->ranks.empty();
+  // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
+  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->code == Errc::kInvalidArgument;
+  const bool own = memory && verdict->ranks.empty();
   own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
 }
@@ -152,6 +153,7 @@ void EngineLoop::fail_here(ErrorInfo info) {
   const bool memory = info.code == Errc::kOutOfMemory;
   if (memory) info.message += "; run fewer ranks on its host, or allow them more memory";
   info.cause = memory ? "out of memory" : "internal error";
+  if (info.code == Errc::kInvalidArgument) info.cause = "unusable memory";
   const std::string what = info.cause + ": " + info.message;
   info.message = describe_ranks(std::span(&rank, 1), options_.hosts) + ": " + info.message;
   info.ranks = {rank};

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -256,6 +257,53 @@ TEST_CASE("tcp faults: an operation for which there is no memory is an error, an
     backend::tcp::HeaderBytes bytes{};
     REQUIRE(::recv(end->get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
     CHECK(backend::tcp::decode(bytes)->kind == backend::tcp::MessageKind::kAbort);
+  }
+}
+
+// Two pages that may be used as `protection` says.
+struct Mapping {
+  explicit Mapping(int protection)
+      : at(static_cast<std::byte*>(::mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(at, kBytes); }
+  static constexpr std::size_t kBytes = 8192;
+  std::byte* const at;
+};
+
+TEST_CASE("tcp faults: memory that cannot be read is the member's own fault and no neighbour's loss") {
+  Member member(2);
+  const Mapping nothing(PROT_NONE);
+  const Segment segment{.in = nothing.at, .out = nothing.at, .count = Mapping::kBytes};
+  REQUIRE(
+      member.backend->start({.kind = OpKind::kBroadcast, .dtype = DType::kU8, .segments = {&segment, 1}, .root = 1}, 1)
+          .ok());
+  std::vector<Completed> completed;
+  REQUIRE(drive(*member.backend, *member.wait_set, completed, [&] { return !completed.empty(); }));
+  CHECK(completed[0].status.code() == Errc::kInvalidArgument);
+  CHECK(completed[0].status.message().find("the memory of a tensor cannot be read") != std::string::npos);
+  CHECK(member.backend->lost_peer() == -1);
+}
+
+TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and of an all-to-all") {
+  for (const OpKind kind : {OpKind::kBroadcast, OpKind::kAlltoall}) {
+    expect_success(run_ranks(RanksAs::kThreads, 2, [kind](Rank& rank) {
+      const bool at_fault = rank.index == 1;
+      const Mapping given(PROT_READ | PROT_WRITE);
+      const Mapping taken(at_fault ? PROT_READ : PROT_READ | PROT_WRITE);
+      const std::array<std::size_t, 4> counts = {0, Mapping::kBytes, 0, 0};  // of rank 0 to rank 1 alone
+      const bool sends = kind == OpKind::kBroadcast || !at_fault;
+      const Segment segment{.in = given.at, .out = taken.at, .count = sends ? Mapping::kBytes : 0};
+      Operation operation{.kind = kind, .dtype = DType::kU8, .segments = {&segment, 1}, .root = 0};
+      if (kind == OpKind::kAlltoall) operation.counts = counts;
+      const std::uint64_t token = rank.start(operation);
+      const Status status = rank.finish()[token];
+      rank.expect(at_fault ? status.code() == Errc::kInvalidArgument : status.ok(),
+                  status.ok() ? "" : status.message());
+      if (!at_fault) return;
+      rank.expect(status.message().find("cannot be written; does it map a file") != std::string::npos, "the text");
+      rank.expect(rank.backend().lost_peer() == -1, "a neighbour is blamed");
+    }));
   }
 }
 

@@ -125,6 +125,7 @@ bool Exchange::send_to(std::size_t peer) {
     return true;
   }
   link.writable = false;
+  if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
   if (io == Io::kGone) {
     link.readable = true;
     while (failure_.ok() && receive_from(peer)) continue;  // its last word, if it had one
@@ -170,6 +171,7 @@ bool Exchange::receive_expected(Link& link, std::size_t peer) {
   const Io io = link.reader.read(link.fd.get());
   if (io == Io::kBlocked) link.readable = false;
   if (link.reader.has_header() && !accept_header(link)) return true;
+  if (io == Io::kFault) set_failure(memory_fault(Access::kWrite));
   if (io == Io::kGone) link_gone(link, false);
   if (io != Io::kDone) return false;
   link.received += link.expected->bytes;

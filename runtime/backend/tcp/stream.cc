@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <string>
 
 namespace distrun::backend::tcp {
 namespace {
 
 constexpr std::size_t kMaxPieces = 256;  // per system call; well below IOV_MAX, which is 1024
 
-bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+Io unmoved(int error) {
+  if (error == EFAULT) return Io::kFault;
+  return error == EAGAIN || error == EWOULDBLOCK ? Io::kBlocked : Io::kGone;
+}
 
 }  // namespace
 
@@ -32,6 +36,12 @@ void Pieces::add(const void* data, std::size_t size) {
     }
   }
   pieces_.push_back({.iov_base = const_cast<void*>(data), .iov_len = size});  // iovec has no const form
+}
+
+Status memory_fault(Access access) {
+  return {Errc::kInvalidArgument, std::string("tcp: the memory of a tensor cannot be ") +
+                                      (access == Access::kRead ? "read; was the file that it maps cut?"
+                                                               : "written; does it map a file for reading only?")};
 }
 
 void Pieces::advance(std::size_t bytes) {
@@ -62,7 +72,7 @@ Io MessageWriter::write(int fd) {
     const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return would_block(errno) ? Io::kBlocked : Io::kGone;
+      return unmoved(errno);
     }
     pieces_.advance(static_cast<std::size_t>(sent));
   }
@@ -75,7 +85,7 @@ Io MessageReader::receive(int fd, Pieces& into) {
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EINTR) continue;
-      return would_block(errno) ? Io::kBlocked : Io::kGone;
+      return unmoved(errno);
     }
     if (got == 0) return Io::kGone;
     into.advance(static_cast<std::size_t>(got));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/backend/tcp/message.h"
+#include "runtime/base/status.h"
 
 namespace distrun::backend::tcp {
 
@@ -15,7 +16,11 @@ enum class Io {
   kDone,     // the message is complete
   kBlocked,  // the socket takes or gives no more now
   kGone,     // end of file or a reset: the peer is no longer there
+  kFault,    // what is to be sent or received lies in memory that this process may not read or write
 };
+
+enum class Access { kRead, kWrite };
+Status memory_fault(Access access);  // what an operation fails with then
 
 // The pieces of memory of a message, in order, with the part that is done cut off.
 class Pieces {

@@ -162,6 +162,7 @@ bool TcpBackend::send_some() {
     return true;
   }
   right_.ready = false;
+  if (io == Io::kFault) fail(memory_fault(Access::kRead));
   if (io == Io::kGone) {
     read_against_stream();  // its last word, if it had one
     if (!right_.gone) link_gone(right_, false);
@@ -202,6 +203,10 @@ bool TcpBackend::receive_expected(Job& job) {
   const Io io = reader_.read(left_.fd.get());
   if (io == Io::kBlocked) left_.ready = false;
   if (reader_.has_header() && !accept_header()) return true;
+  if (io == Io::kFault) {
+    fail(memory_fault(Access::kWrite));
+    return true;
+  }
   if (io == Io::kGone) link_gone(left_, false);
   if (io != Io::kDone) return false;
   job.end_receive();
