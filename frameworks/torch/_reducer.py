@@ -27,7 +27,7 @@ from distrun.process_sets import ProcessSet, registered_id
 from ._adapter import collective
 from ._advice import COMES_BACK, too_many
 from ._feedback import Feedback
-from ._slot import UNKNOWN, Group, Slot, check_stayed, layout_of, other_parameters, refuse_rivals, zeros
+from ._slot import UNKNOWN, Group, Slot, check_stayed, is_shared, layout_of, other_parameters, refuse_rivals, zeros
 from .compression import Compressor
 from .sparse import sparse_allreduce_async
 
@@ -349,6 +349,7 @@ class Reducer:
     def _hand_over(self, slot: Slot) -> None:
         options = self.options
         grad = slot.grad = self._gradient(slot)
+        slot.shared = is_shared(grad)
         if grad.is_sparse:
             slot.sparse_result = sparse_allreduce_async(grad, self._prefix + slot.name, options.op, options.process_set)
             self._sparse.append(slot)
@@ -397,6 +398,8 @@ class Reducer:
         else:
             sent, slot.context = slot.feedback.encode(grad.detach(), largest)
         work = sent if sent.is_contiguous() else sent.contiguous()
+        if slot.shared and work.data_ptr() == grad.data_ptr():
+            work = work.clone()
         slot.sent, slot.work = sent, work
         self._fill(slot, work)
         self._ready.append(slot)
@@ -418,20 +421,9 @@ class Reducer:
         return param.grad
 
     def _take_apart(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`): reduced twice in place, each
-        time with the other's half result."""
-        first = self._by_memory.setdefault(grad.data_ptr(), slot)
-        if first is slot:
-            return
-        work = first.work
-        if work is not None and work.data_ptr() == grad.data_ptr() and first not in self._ready:
-            raise errors.InvalidArgument(
-                f"the gradients of {first.name} and {slot.name} are in one memory, and the first one has left during "
-                "backward. Combine the parameters before their shape is changed, as in (a + b)[None] instead of "
-                "a[None] + b[None], or pass groups=1 to DistributedOptimizer.",
-                tensor=slot.name,
-            )
-        slot.param.grad = grad.clone()
+        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`), where both results cannot be."""
+        if self._by_memory.setdefault(grad.data_ptr(), slot) is not slot:
+            slot.param.grad = grad.clone()
 
     def _fill(self, slot: Slot, work: torch.Tensor) -> None:
         options, struct = self.options, slot.struct

@@ -46,6 +46,7 @@ class Slot:
         self.pointed_to: object = None  # by `struct`
         # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
         self.grad: torch.Tensor | None = None
+        self.shared = False  # its memory, which is not reduced in place then
         self.sent: torch.Tensor | None = None
         self.work: torch.Tensor | None = None
         self.context: Any = None
@@ -87,6 +88,20 @@ def check_stayed(slot: Slot) -> None:
             "optimizer.skip_synchronize().",
             tensor=slot.name,
         )
+
+
+def _users_of(memory: torch.Tensor) -> int:
+    users: int = torch._C._storage_Use_Count(memory.untyped_storage()._cdata)  # type: ignore[attr-defined]
+    return users
+
+
+_ALONE = _users_of(torch.zeros(1))  # counts what is asked with
+
+
+def is_shared(grad: torch.Tensor) -> bool:
+    """True where the gradient's memory is other tensors' too: what autograd has yet to compute earlier layers' from
+    (`h + pos[None]` gives both sides one), a gradient of another parameter, a buffer for all of them."""
+    return grad.layout == torch.strided and _users_of(grad) > _ALONE
 
 
 def _memory(grad: torch.Tensor) -> tuple[Any, ...]:

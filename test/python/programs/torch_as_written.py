@@ -435,20 +435,63 @@ def check_two_gradients_in_one_memory() -> None:
 
 
 def check_two_gradients_in_one_memory_that_leave_during_backward() -> None:
-    """What the first was is lost by the time the second comes; with one group both leave together."""
     for options in ({"groups": 1}, {}):
         model = Shared(1 << 18)  # 1 MiB
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
         )
         optimizer._reducer._overlaps = True
-        if options or hvd.size() == 1:
-            model.loss().backward()
-        else:
-            with raises(hvd.InvalidArgument, "gradients of kind and place are in one memory", "groups=1"):
-                model.loss().backward()
+        model.loss().backward()
         optimizer.synchronize()
-        assert bool((model.kind.grad == (1 + hvd.size()) / 2).all())
+        for param in model.parameters():
+            assert bool((param.grad == (1 + hvd.size()) / 2).all())
+    optimizer.zero_grad()
+
+
+def check_two_gradients_in_one_memory_of_two_optimizers() -> None:
+    model = Shared(1000)
+    optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD([param], lr=1.0), [(name, param)], op=hvd.Sum)
+        for name, param in model.named_parameters()
+    ]
+    model.loss().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    total = hvd.size() * (1 + hvd.size()) / 2
+    for param in model.parameters():
+        torch.testing.assert_close(param, torch.full_like(param, -total))
+
+
+class Reduced(torch.autograd.Function):
+    """Whose backward goes on when all that has left is reduced, as on a slow host."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, optimizer: Any) -> torch.Tensor:
+        ctx.optimizer = optimizer
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        assert hvd.size() == 1 or ctx.optimizer._reducer._flights
+        for handle, _ in ctx.optimizer._reducer._flights:
+            while not handle.poll():
+                pass
+        return gradient, None
+
+
+def check_a_gradient_in_memory_from_which_backward_goes_on() -> None:
+    """The sum gives both sides one gradient: that of `position` is reduced while `weight`'s is still to be computed."""
+    position, weight = (nn.Parameter(torch.zeros(1 << 18)) for _ in range(2))  # 1 MiB
+    named = [("position", position), ("weight", weight)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([position, weight], lr=1.0), named)
+    optimizer._reducer._overlaps = True
+    mine = float(1 + hvd.rank())
+    hidden = Reduced.apply((weight * mine)[None], optimizer) + position[None]
+    (hidden * mine).sum().backward()
+    optimizer.synchronize()
+    ranks = [float(1 + rank) for rank in range(hvd.size())]
+    for param, expected in ((position, sum(ranks)), (weight, sum(one * one for one in ranks))):
+        torch.testing.assert_close(param.grad, torch.full_like(param, expected / hvd.size()))
     optimizer.zero_grad()
 
 
