@@ -156,7 +156,8 @@ TEST_CASE_METHOD(OverStuckDisk,
   while (!pipes.read(1).empty()) flush(output);  // those who read are not behind
   logs.disk().wait_until_full();
   output.tick(start);
-  CHECK(Clock::now() - start < std::chrono::seconds(5));
+  // Each of the writes would wait for 5 s; sanitizers beside other work take some themselves.
+  CHECK(Clock::now() - start < std::chrono::seconds(30));
   CHECK(output.take_credits().empty());
   CHECK(output.behind());
   REQUIRE(output.deadline());
