@@ -421,7 +421,7 @@ class Reducer:
         return param.grad
 
     def _take_apart(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`), where both results cannot be."""
+        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`): no place for two results."""
         if self._by_memory.setdefault(grad.data_ptr(), slot) is not slot:
             slot.param.grad = grad.clone()
 

@@ -131,6 +131,8 @@ def _take_state(optimizer: torch.optim.Optimizer, taken: _Taken) -> Any:
     state = []
     for key, value in optimizer.state.items():
         param = key if isinstance(key, torch.Tensor) else None
+        if param is not None and param not in places:
+            continue  # it has left the groups, as a head that was exchanged
         state.append([param is not None, key if param is None else places[param], taken.take(value, param)])
     groups = []
     for group in optimizer.param_groups:

@@ -76,6 +76,17 @@ def allreduce(
     return compression.decompress(output, context)
 
 
+def _overwritten(
+    tensors: Sequence[torch.Tensor], operation: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+) -> list[torch.Tensor]:
+    """In a compiled program, of which autograd sees nothing, as it sees nothing of an eager operation in place."""
+    with torch.no_grad():
+        given = [tensor.detach() for tensor in tensors]
+        for tensor, output in zip(given, operation(given), strict=True):
+            tensor.copy_(output)
+    return list(tensors)
+
+
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -88,7 +99,9 @@ def allreduce_(
     """Like allreduce, but overwrites the tensor."""
     if _compiling():
         scales = (average, prescale_factor, postscale_factor)
-        return tensor.copy_(_traced().allreduce([tensor], name, False, process_set, op, *scales)[0])
+        return _overwritten([tensor], lambda given: _traced().allreduce(given, name, False, process_set, op, *scales))[
+            0
+        ]
     return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -160,8 +173,7 @@ def grouped_allreduce_(
     """Like grouped_allreduce, but overwrites the tensors."""
     if _compiling():
         scales = (average, prescale_factor, postscale_factor)
-        outputs = _traced().allreduce(list(tensors), name, True, process_set, op, *scales)
-        return [tensor.copy_(output) for tensor, output in zip(tensors, outputs, strict=True)]
+        return _overwritten(tensors, lambda given: _traced().allreduce(given, name, True, process_set, op, *scales))
     return grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -230,7 +242,7 @@ def broadcast_(
 ) -> torch.Tensor:
     """Like broadcast, but overwrites the tensor."""
     if _compiling():
-        return tensor.copy_(_traced().broadcast(tensor, root_rank, name, process_set))
+        return _overwritten([tensor], lambda given: [_traced().broadcast(*given, root_rank, name, process_set)])[0]
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 

@@ -186,6 +186,8 @@ class InFront(torch.optim.Optimizer):
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition: the gradient of "
                 f"{self._reducer.first_outstanding()} is on its way. {FREEZE}"
             )
+        if self._reducer.options.passes > 1:  # the passes whose gradients go with this count no more
+            self._reducer.reset()
         # What was reduced is gone, also for a step that the scaler left out.
         self._synchronized = self._reduced_for_scaler = None
         self._let_go()

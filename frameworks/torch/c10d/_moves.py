@@ -12,6 +12,7 @@ import torch
 from distrun._abi import Kind
 from distrun._operations import Handle
 
+from .._adapter import collective
 from ._channel import Channel, Piece
 from ._memory import data, put, take, values
 from ._options import Reduction
@@ -50,7 +51,7 @@ def broadcast(channel: Channel, tensors: Tensors, root: int) -> Handle[None]:
 
 def send(tensors: Tensors) -> Message:
     """What hands them over in a set of two: the other one receives, under the same name."""
-    pieces = [Piece(work, tuple(work.shape), work) for work in map(data, tensors)]
+    pieces = _described([Piece(work, tuple(work.shape), work) for work in map(data, tensors)])
     return _from_here(
         tensors,
         lambda channel, name: channel.start(Kind.BROADCAST, pieces, lambda _: None, root=channel.position, name=name),
@@ -61,13 +62,20 @@ def receive(tensors: Tensors) -> Message:
     """What takes them in a set of two: the other one sends, under the same name. Mismatch on both if dtypes or sizes
     differ."""
     works = [data(tensor) for tensor in tensors]
-    pieces = [Piece(work, tuple(work.shape), work) for work in works]
+    pieces = _described([Piece(work, tuple(work.shape), work) for work in works])
     return _from_here(
         tensors,
         lambda channel, name: channel.start(
             Kind.BROADCAST, pieces, _put_into(tensors, works), root=1 - channel.position, name=name
         ),
     )
+
+
+def _described(pieces: list[Piece]) -> list[Piece]:
+    """What cannot be sent is refused here, before the message takes a number that the other rank counts too."""
+    for piece in pieces:
+        collective.adapter.describe(piece.source)
+    return pieces
 
 
 def _from_here(tensors: Tensors, message: Message) -> Message:

@@ -108,6 +108,21 @@ def check_in_place() -> None:
         torch.testing.assert_close(torch.compile(step, fullgraph=True, backend=COMPILER)(mine()), step(mine()))
 
 
+def check_gradients_know_nothing_of_what_is_in_place() -> None:
+    """Compiled as eager: a rank that compiles reduces nothing in backward that an eager one would not."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y, z = x * 2, x * 3
+        hvd.allreduce_(y, op=hvd.Sum)
+        hvd.grouped_allreduce_([z])
+        return y + hvd.broadcast_(x * 5, 0) + z
+
+    same(step, mine())
+    weight = nn.Parameter(mine())
+    torch.compile(lambda: hvd.broadcast_(weight, 0), fullgraph=True, backend=COMPILER)()
+    torch.testing.assert_close(weight.detach(), torch.arange(8.0).reshape(4, 2))
+
+
 def check_nothing_is_dropped_merged_or_moved() -> None:
     """A result that one rank alone uses, and two equal calls: all ranks make all calls."""
 

@@ -169,5 +169,39 @@ def check_other_parameters_on_one_rank() -> None:
         optimizer.step()
 
 
+def check_zero_grad_between_the_passes_of_a_step() -> None:
+    """It drops the passes with their gradients: an epoch may end in the middle of a step."""
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2
+    )
+    for _ in range(2):
+        for index in range(5):
+            if index % 2 == 0:
+                optimizer.zero_grad()
+            model(torch.full((1, 2), float(hvd.rank()))).sum().backward()
+            if index % 2 == 1:
+                assert model.weight.grad is not None
+                optimizer.step()
+                mean = 2 * sum(range(hvd.size())) / hvd.size()
+                torch.testing.assert_close(model.weight.grad, torch.full((1, 2), mean))
+
+
+def check_state_of_a_parameter_that_left_its_groups() -> None:
+    """As of a head that was exchanged: the optimizer keeps its momentum, which no rank can place."""
+    old, new = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([old], lr=0.1, momentum=0.9), [("old", old)])
+    old.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.param_groups.clear()
+    optimizer.add_param_group({"params": [new]})
+    assert old in optimizer.state
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    (new * (1.0 + hvd.rank())).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(new.detach(), torch.full((2,), 1 - 0.1 * (1 + hvd.size()) / 2))
+
+
 if __name__ == "__main__":
     run(globals())
