@@ -76,15 +76,14 @@ def allreduce(
     return compression.decompress(output, context)
 
 
-def _overwritten(
+def _overwrite(
     tensors: Sequence[torch.Tensor], operation: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
-) -> list[torch.Tensor]:
+) -> None:
     """In a compiled program, of which autograd sees nothing, as it sees nothing of an eager operation in place."""
     with torch.no_grad():
         given = [tensor.detach() for tensor in tensors]
         for tensor, output in zip(given, operation(given), strict=True):
             tensor.copy_(output)
-    return list(tensors)
 
 
 def allreduce_(
@@ -99,9 +98,8 @@ def allreduce_(
     """Like allreduce, but overwrites the tensor."""
     if _compiling():
         scales = (average, prescale_factor, postscale_factor)
-        return _overwritten([tensor], lambda given: _traced().allreduce(given, name, False, process_set, op, *scales))[
-            0
-        ]
+        _overwrite([tensor], lambda given: _traced().allreduce(given, name, False, process_set, op, *scales))
+        return tensor
     return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -173,7 +171,8 @@ def grouped_allreduce_(
     """Like grouped_allreduce, but overwrites the tensors."""
     if _compiling():
         scales = (average, prescale_factor, postscale_factor)
-        return _overwritten(tensors, lambda given: _traced().allreduce(given, name, True, process_set, op, *scales))
+        _overwrite(tensors, lambda given: _traced().allreduce(given, name, True, process_set, op, *scales))
+        return list(tensors)
     return grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set).wait()
 
 
@@ -242,7 +241,8 @@ def broadcast_(
 ) -> torch.Tensor:
     """Like broadcast, but overwrites the tensor."""
     if _compiling():
-        return _overwritten([tensor], lambda given: [_traced().broadcast(*given, root_rank, name, process_set)])[0]
+        _overwrite([tensor], lambda given: [_traced().broadcast(*given, root_rank, name, process_set)])
+        return tensor
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
