@@ -32,7 +32,7 @@ int wrong(const std::string& text) {
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "host";
+  return ::gethostname(name, sizeof name) == 0 ? name : "host";
 }
 
 // The head may be started later. What is wrong for good (the key, the version) is not tried again.
@@ -80,7 +80,12 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   if (const auto head = net::parse_address(given["--connect"]); !head.ok()) return wrong(head.status().message());
   const auto seconds = parse_number(given["--timeout"], 1, 1 << 20);
   if (!seconds) return wrong("--timeout " + given["--timeout"] + " is not a number of seconds");
-  if (given["--host"].empty() || given["--host"].size() > HOST_NAME_MAX) return wrong("--host needs a host's name");
+  if (given["--host"].empty()) return wrong("--host needs a host's name");
+  if (given["--host"].size() > kLongestHost) {
+    return wrong("--host is longer than " + std::to_string(kLongestHost) +
+                 " characters: a shorter name does, as long "
+                 "as each host has its own");
+  }
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();
   if (!by_flag && inherited == environment.end()) return wrong("--key-file is missing");

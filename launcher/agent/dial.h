@@ -2,6 +2,7 @@
 // starts, and that finds its head by itself.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace distrun::launcher {
 inline constexpr const char* kDialJob = "dial-in";
 // In an agent's Hello, before the name of its host.
 inline constexpr const char* kDialPurpose = "agent:";
+inline constexpr std::size_t kLongestHost = 122;  // such a purpose has at most 128 bytes
 
 // Tries each address in turn. An error tells what came of each.
 Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::string>& addresses, const net::JobKey& key,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <initializer_list>
 
 #include "launcher/agent/ending.h"
 #include "launcher/exit_codes.h"
@@ -31,6 +32,24 @@ std::optional<TimePoint> after(std::optional<TimePoint> time, Duration wait) {
   return *time + wait;
 }
 
+// Where somebody has typed the command, or it is a container's first process, these are for it and mean the same as
+// TERM. Elsewhere they are ignored from the start.
+constexpr std::initializer_list<int> kOfTerminal = {SIGINT, SIGHUP, SIGQUIT};
+
+// Until it reads its signals itself (Agent::create): it may look for its head for long.
+void begin_as_agent() {
+  for (const int number : kOfTerminal) ::signal(number, SIG_IGN);
+  sigset_t term;
+  ::sigemptyset(&term);
+  ::sigaddset(&term, SIGTERM);
+  ::sigprocmask(SIG_UNBLOCK, &term, nullptr);
+}
+
+void pass_on(int number, pid_t agent) {
+  if (number == SIGCHLD) return;
+  ::kill(agent, number == SIGUSR1 || number == SIGUSR2 ? number : SIGTERM);
+}
+
 // Kills what is left until nothing is, or cannot be killed.
 void sweep() {
   Ending ending{Duration::zero()};
@@ -53,15 +72,11 @@ std::optional<int> stand_guard(OrdersBy orders) {
   const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (orders == OrdersBy::kConnection) ::dup2(null.get(), 0);
   become_subreaper();
-  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}, {});
+  auto signals = SignalSource::create({SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGQUIT}, kOfTerminal);
   if (!signals.ok()) return exit_code::kInternal;
   const pid_t agent = ::fork();
   if (agent == 0) {
-    // Until it reads its signals itself (Agent::create): it may look for its head for long.
-    sigset_t term;
-    ::sigemptyset(&term);
-    ::sigaddset(&term, SIGTERM);
-    ::sigprocmask(SIG_UNBLOCK, &term, nullptr);
+    begin_as_agent();
     return std::nullopt;
   }
   if (agent < 0) return exit_code::kInternal;
@@ -81,9 +96,7 @@ std::optional<int> stand_guard(OrdersBy orders) {
     poller.clear();
     if (!head_gone) poller.watch(0, POLLRDHUP, [&](short) { head_gone = true; });
     poller.watch(signals->fd(), POLLIN, [&](short) {
-      for (const int number : signals->take()) {
-        if (number == SIGTERM) ::kill(agent, SIGTERM);
-      }
+      for (const int number : signals->take()) pass_on(number, agent);
     });
     if (!poller.wait(kill_at).ok()) break;
     if (::waitpid(agent, &status, WNOHANG | WUNTRACED | WCONTINUED) == agent) {

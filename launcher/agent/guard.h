@@ -10,7 +10,8 @@ namespace distrun::launcher {
 enum class OrdersBy { kStandardInput, kConnection };
 
 // Forks. The child returns with nothing and goes on as the agent. The parent waits for it; when it has ended, whatever
-// it left is ended too, and the parent returns the agent's exit code. TERM to the parent is passed on.
+// it left is ended too, and the parent returns the agent's exit code. The parent passes on TERM, USR1 and
+// USR2, and the terminal's signals (INT, HUP, QUIT) as TERM, unless they were ignored before.
 std::optional<int> stand_guard(OrdersBy orders);
 
 }  // namespace distrun::launcher

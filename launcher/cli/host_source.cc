@@ -24,7 +24,7 @@ namespace {
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
+  return ::gethostname(name, sizeof name) == 0 ? name : "";
 }
 
 // Empty where it is neither IPv4 nor IPv6.
@@ -125,6 +125,16 @@ void use_allocation(const Options& options, const Environment& environment, Host
   out.found = std::move(reach.note);
 }
 
+// Whether --launch-with has a place for the hosts' users, and all hosts have one if it has.
+Status check_users(const Options& options, const HostSource& found) {
+  if (options.launch_with.empty()) return {};
+  for (const HostSlots& host : found.hosts) {
+    if (names_this_machine(host.name, host.user, found.own_names)) continue;
+    DISTRUN_RETURN_IF_ERROR(launch_argv(options.launch_with, host.user, host.name, "").status());
+  }
+  return {};
+}
+
 constexpr std::size_t kLargestText = 16 << 20;
 
 }  // namespace
@@ -172,6 +182,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
   if (!options.hosts.empty() || !options.hostfile.empty()) use_allocation(options, environment, out);
+  DISTRUN_RETURN_IF_ERROR(check_users(options, out));
   return out;
 }
 

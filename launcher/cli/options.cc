@@ -55,6 +55,12 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   return {};
 }
 
+// Which of its hosts have a user is not known yet.
+Status check_launch_with(const std::string& pattern) {
+  if (pattern.empty()) return {};
+  return launch_argv(pattern, pattern.find("{user}") == std::string::npos ? "" : "user", "host", "agent").status();
+}
+
 Status check_reach(const RawOptions& raw, Options& out) {
   if (!raw.ssh_port.empty()) {
     const auto port = parse_number(raw.ssh_port, 1, 65535);
@@ -68,7 +74,7 @@ Status check_reach(const RawOptions& raw, Options& out) {
     if (!network.ok()) return network.status();
     out.network = *std::move(network);
   }
-  return out.launch_with.empty() ? Status() : launch_argv(out.launch_with, "host", "agent").status();
+  return check_launch_with(out.launch_with);
 }
 
 Status check_agents(const RawOptions& raw, Options& out) {

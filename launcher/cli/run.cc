@@ -330,7 +330,9 @@ void take_options(const Options& options, const Environment& environment, JobCon
   config.output.fold = options.fold;
   config.output.terminal = options.input.terminal;
   config.output.keep_back = !options.all_errors;
-  config.output.colour = !environment.contains("NO_COLOR");
+  const auto term = environment.find("TERM");
+  config.output.draws = term == environment.end() || term->second != "dumb";
+  config.output.colour = config.output.draws && !environment.contains("NO_COLOR");
   config.plan.input = options.input;
 }
 

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   if (!signals.ok()) return signals.status();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTIN, SIG_IGN);
+  ::signal(SIGTTOU, SIG_IGN);  // stty tostop: who writes in the background would be stopped, and no agent told
   ::signal(SIGXFSZ, SIG_IGN);  // what we write has grown to ulimit -f: as a full disk
   std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals), net::JobKey::generate()));
   if (config.assign) {
@@ -238,10 +239,7 @@ void Job::on_signals() {
         tell_window();
         break;
       case SIGCONT:
-        tell_all(ToAgent::kAlive, Alive{});
-        tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
-        input_.resume();
-        enter_terminal();
+        resume();
         break;
       default:
         interrupt(number, "distrun");
@@ -302,12 +300,21 @@ void Job::suspend() {
   tell_all(ToAgent::kAlive, Alive{.hold = true});
   for (auto& agent : agents_) agent->handle.pipe.flush();
   terminal_.leave();
-  ::raise(SIGSTOP);
+  stop_as_asked();
   // Nothing was read meanwhile.
   for (auto& agent : agents_) {
     agent->heart.heard(Clock::now());
     agent->patience.heard(Clock::now());
   }
+  // At once, whether this one was stopped or not: who was not gets no SIGCONT.
+  resume();
+}
+
+void Job::resume() {
+  tell_all(ToAgent::kAlive, Alive{});
+  tell_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+  input_.resume();
+  enter_terminal();
 }
 
 // Waits for readers and disks as long as it takes, as any program's last write does, unless a signal asks for the end.

@@ -156,6 +156,7 @@ class Job {
   void reap();
   void on_signals();
   void suspend();
+  void resume();
   void enter_terminal();
   void flush_output();
   void interrupt(int number, const std::string& who);

@@ -66,7 +66,7 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return use(decode_input_taken(frame.payload),
                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kNote:
-      return output_->say({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
+      return output_->say(std::string(net::as_text(frame.payload)));
     case FromAgent::kPreempted: {
       const std::string who = "the agent on host " + agent.host;
       if (!stops(notice_.at_agent(state()), who)) interrupt(config_.preempt_signal, who);

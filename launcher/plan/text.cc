@@ -12,6 +12,22 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 // The second and later bytes of a character in UTF-8 take no place on the screen.
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
+// Of the UTF-8 character that the text begins with; 0 if it does not (RFC 3629: no overlong one, no surrogate).
+std::size_t character_size(std::string_view text) {
+  const auto byte = [text](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  if (size == 0 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80U) return 0;
+  }
+  const unsigned second = byte(1);
+  const bool out_of_range = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
+                            (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90);
+  return out_of_range ? 0 : size;
+}
+
 std::string escaped(char c) {
   if (c == '\n') return "\\n";
   if (c == '\r') return "\\r";
@@ -97,18 +113,18 @@ std::string_view trim(std::string_view text) {
 std::string json_quote(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20) {
-      out += "\\u00";
+  while (!text.empty()) {
+    const std::size_t size = character_size(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (size == 1 && (byte == '"' || byte == '\\')) out += '\\';
+    if (size == 0 || byte < 0x20) {
+      out += size == 0 ? "\\udc" : "\\u00";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
     } else {
-      out += c;
+      out += text.substr(0, size);
     }
+    text.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return out + '"';
 }

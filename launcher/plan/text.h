@@ -23,6 +23,7 @@ bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+// What is no UTF-8 is written as Python reads it in arguments and variables: byte 0xe9 as "\udce9".
 std::string json_quote(std::string_view text);
 
 // A fault at a column (0-based) of the text that is being read.

@@ -39,6 +39,11 @@ std::string_view LineAssembler::progress() const {
   return whole_characters(last == std::string_view::npos ? text : text.substr(last + 1));
 }
 
+std::string_view LineAssembler::unfinished() const {
+  if (in_line_ || pending_.find('\r') != std::string::npos) return {};
+  return whole_characters(pending_);
+}
+
 std::string LineAssembler::take_progress() {
   std::string out(progress());
   const std::size_t last = out.empty() ? std::string::npos : pending_.rfind('\r', pending_.find_last_not_of('\r'));

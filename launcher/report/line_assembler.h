@@ -28,7 +28,9 @@ class LineAssembler {
   // What a program has drawn last in an unterminated line: the text behind the last '\r' that has any. Empty without
   // '\r'.
   [[nodiscard]] std::string_view progress() const;
-  // The same, and forgets what that has been drawn over.
+  // An unterminated line without '\r' so far, as a prompt is.
+  [[nodiscard]] std::string_view unfinished() const;
+  // progress(), and forgets what that has been drawn over.
   std::string take_progress();
 
  private:

@@ -8,6 +8,8 @@ namespace {
 constexpr Duration kStall = std::chrono::seconds(5);
 constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
 constexpr char kEraseLine[] = "\r\x1b[K";
+constexpr char kNoWrap[] = "\x1b[?7l";  // what does not fit stays away (DECAWM)
+constexpr char kWrap[] = "\x1b[?7h";
 }  // namespace
 
 void LineSink::clear_progress() {
@@ -78,8 +80,10 @@ void LineSink::break_line(TimePoint now) {
 
 void LineSink::progress(const std::string& tag, std::string_view text) {
   if (!terminal_ || owner_ || raw_line_ || text.empty()) return;
-  text_ += kEraseLine + tag;
+  // One that is wider than the terminal would leave a row behind each time that it is drawn.
+  text_ += std::string(kEraseLine) + kNoWrap + tag;
   text_ += text;
+  text_ += kWrap;
   drawn_ = true;
 }
 

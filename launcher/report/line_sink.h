@@ -20,6 +20,7 @@ class LineSink {
   void add(int stream, const std::string& tag, Piece piece, TimePoint now);
   // Draws an unfinished progress bar in place; nothing on anything but a terminal.
   void progress(const std::string& tag, std::string_view text);
+  [[nodiscard]] bool drawn() const { return drawn_; }  // and not written over since
 
   // Text as it comes from a rank that has the terminal; lines of others begin below it.
   void raw(std::string_view text, TimePoint now);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/plan/text.h"
+#include "runtime/net/wire.h"
 
 namespace distrun::launcher {
 namespace {
@@ -21,6 +22,8 @@ constexpr int kOwnStream = -1;
 constexpr Duration kLate = std::chrono::milliseconds(300);
 // So often a log shows where a progress bar is.
 constexpr Duration kBar = std::chrono::seconds(10);
+// What a terminal has seen nothing of for so long is no line that is on its way.
+constexpr Duration kPrompt = std::chrono::milliseconds(500);
 // A reader or a disk that takes nothing for so long is worth a word.
 constexpr Duration kPatience = std::chrono::seconds(5);
 // And one that takes nothing for so long is given up, where the user wants an end.
@@ -89,8 +92,8 @@ Output::Output(const OutputOptions& options)
       output_(1),
       error_(2),
       shared_(output_.same_as(error_)),
-      output_sink_(output_.is_tty()),
-      error_sink_(error_.is_tty()),
+      output_sink_(options.draws && output_.is_tty()),
+      error_sink_(options.draws && error_.is_tty()),
       fold_(options.hosts.size()),
       merged_order_(late_by(options.hosts)) {
   std::map<std::string, std::size_t> numbers;
@@ -126,26 +129,23 @@ void Output::begin() {
 
 void Output::write(const StreamBytes& bytes, TimePoint now) {
   if (bytes.rank < 0 || static_cast<std::size_t>(bytes.rank) * 2 >= streams_.size()) return;
-  const std::string_view text(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
+  const std::string_view text = net::as_text(bytes.bytes);
   if (files_) files_->write(bytes.rank, bytes.stream, std::string(text));
   Stream& stream = stream_of(bytes.rank, bytes.stream);
   stream.owed += static_cast<std::uint32_t>(text.size());
   const TimePoint written = clocks_[host_of_[static_cast<std::size_t>(bytes.rank)]].moment(bytes.when, now);
   stream.assembler.feed(text,
                         [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
-  follow_bar(bytes.rank, bytes.stream, now);
+  follow_line(bytes.rank, bytes.stream, now);
   show(fold_.take(now), now);
   if (bytes.rank == options_.terminal) return sink_of(0).raw(text, now);
-  // A bar must not overtake the lines before it.
-  if (terminal_of(bytes.stream).is_tty() && !stream.silenced && !fold_.holds(bytes.rank)) {
-    sink_of(bytes.stream).progress(tag({bytes.rank}, options_.colour), stream.assembler.progress());
-  }
+  if (draws(bytes.stream)) draw(bytes.rank, bytes.stream, stream.assembler.progress());
 }
 
 void Output::finish(int rank, TimePoint now) {
   for (int i = 0; i < 2; ++i) {
     stream_of(rank, i).assembler.finish([&](Piece piece) { add_piece(rank, i, std::move(piece), now, now); });
-    follow_bar(rank, i, now);
+    follow_line(rank, i, now);
   }
   fold_.finished(rank);
   show(fold_.take(now), now);
@@ -172,35 +172,56 @@ void Output::merge(int rank, int index, const Piece& piece, TimePoint written, T
   merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
 }
 
-// Where the output is no terminal, nothing would be seen of a progress bar until its line ends, perhaps hours later.
-void Output::follow_bar(int rank, int index, TimePoint now) {
+// Where the output is no terminal, nothing would be seen of a progress bar until its line ends, perhaps hours later; on
+// one nothing of a prompt, which waits for an answer.
+void Output::follow_line(int rank, int index, TimePoint now) {
   Stream& stream = stream_of(rank, index);
+  const std::string_view text = draws(index) ? stream.assembler.unfinished() : stream.assembler.progress();
+  const bool waits = rank != options_.terminal && !text.empty();
+  if (waits == stream.draws_at.has_value()) return;
   const auto id = static_cast<std::size_t>(rank * 2 + index);
-  const bool in_log = rank != options_.terminal && !terminal_of(index).is_tty();
-  const bool drawn = in_log && !stream.assembler.progress().empty();
-  if (drawn == stream.bar_since.has_value()) return;
-  if (drawn) {
-    bars_.emplace(stream.bar_since.emplace(now), id);
+  if (waits) {
+    unended_.emplace(stream.draws_at.emplace(now + (draws(index) ? kPrompt : kBar)), id);
   } else {
-    bars_.erase({*stream.bar_since, id});
-    stream.bar_since.reset();
+    unended_.erase({*stream.draws_at, id});
+    stream.draws_at.reset();
+    stream.drawn = 0;
   }
 }
 
-void Output::show_bars(TimePoint now) {
-  while (!bars_.empty() && bars_.begin()->first + kBar <= now) {
-    const std::size_t id = bars_.begin()->second;
-    bars_.erase(bars_.begin());
-    Stream& stream = streams_[id];
-    stream.bar_since.reset();
-    if (stream.silenced) continue;
+void Output::show_unended(TimePoint now) {
+  while (!unended_.empty() && unended_.begin()->first <= now) {
+    const std::size_t id = unended_.begin()->second;
+    unended_.erase(unended_.begin());
     const int rank = static_cast<int>(id / 2);
     const int index = static_cast<int>(id % 2);
-    const Piece piece{.text = stream.assembler.take_progress() + '\n'};
-    if (piece.text.find_first_not_of(" \n") == std::string::npos) continue;  // a bar that was wiped out at its end
-    merge(rank, index, piece, now, now);
-    show(rank, index, piece, now);
+    Stream& stream = streams_[id];
+    stream.draws_at.reset();
+    if (!draws(index)) {
+      show_bar(rank, index, now);
+      continue;
+    }
+    // Once is enough, since an answer may be half typed behind it, unless another line has taken its place.
+    const std::string_view text = stream.assembler.unfinished();
+    if (!sink_of(index).drawn() || text.size() != stream.drawn) draw(rank, index, text);
+    stream.drawn = text.size();
+    unended_.emplace(stream.draws_at.emplace(now + kPrompt), id);
   }
+}
+
+// A bar, or a prompt, must not overtake the lines before it.
+void Output::draw(int rank, int index, std::string_view text) {
+  if (stream_of(rank, index).silenced || fold_.holds(rank)) return;
+  sink_of(index).progress(tag({rank}, options_.colour), text);
+}
+
+void Output::show_bar(int rank, int index, TimePoint now) {
+  Stream& stream = stream_of(rank, index);
+  if (stream.silenced) return;
+  const Piece piece{.text = stream.assembler.take_progress() + '\n'};
+  if (piece.text.find_first_not_of(" \n") == std::string::npos) return;  // a bar that was wiped out at its end
+  merge(rank, index, piece, now, now);
+  show(rank, index, piece, now);
 }
 
 void Output::show(int rank, int index, Piece piece, TimePoint now) {
@@ -419,7 +440,7 @@ void Output::tick(TimePoint now) {
     tell_gone(i, now);
   }
   if (files_) tell_log_fault(now);
-  show_bars(now);
+  show_unended(now);
   show(fold_.take(now), now);
   for (LineSink* sink : {&output_sink_, &error_sink_, &merged_sink_}) sink->tick(now);
   if (files_) write_merged(merged_order_.take(now), now);
@@ -437,7 +458,7 @@ void Output::finish_files() {
 std::optional<TimePoint> Output::deadline() const {
   auto next = earlier(earlier(output_sink_.deadline(), error_sink_.deadline()), merged_sink_.deadline());
   next = earlier(earlier(next, fold_.deadline()), merged_order_.deadline());
-  if (!bars_.empty()) next = earlier(next, bars_.begin()->first + kBar);
+  if (!unended_.empty()) next = earlier(next, unended_.begin()->first);
   for (const Told& told : told_) {
     if (told.since && (hurried_ || !told.stuck)) next = earlier(next, *told.since + patience());
   }

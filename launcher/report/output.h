@@ -30,6 +30,7 @@ struct OutputOptions {
   TagStyle tag = TagStyle::kRank;
   bool timestamp = false;
   bool colour = true;     // on terminals
+  bool draws = true;      // on terminals, what a line has before its end; false where they cannot (TERM=dumb)
   std::string directory;  // --output-dir, or empty
   Folding fold = Folding::kOnTerminal;
   bool keep_back = true;           // follow-up errors
@@ -89,11 +90,12 @@ class Output {
   };
   struct Stream {
     LineAssembler assembler;
-    std::deque<TailLine> tail;           // last lines
-    std::uint32_t owed = 0;              // bytes to give credit for
-    bool silenced = false;               // goes to kept_back
-    bool in_long_line = false;           // its pieces go where the first one went
-    std::optional<TimePoint> bar_since;  // it draws a progress bar, of which nothing has been shown since
+    std::deque<TailLine> tail;          // last lines
+    std::uint32_t owed = 0;             // bytes to give credit for
+    bool silenced = false;              // goes to kept_back
+    bool in_long_line = false;          // its pieces go where the first one went
+    std::optional<TimePoint> draws_at;  // what its line has without an end is shown then
+    std::size_t drawn = 0;              // bytes of that, on a terminal
     std::deque<Piece> kept_back;
     std::size_t kept_bytes = 0;
   };
@@ -122,13 +124,16 @@ class Output {
   [[nodiscard]] bool is_file(int place) const;  // a disk takes it, not a reader
   [[nodiscard]] std::string name_of_place(int place) const;
   [[nodiscard]] bool folds(int stream);
+  [[nodiscard]] bool draws(int stream) { return options_.draws && terminal_of(stream).is_tty(); }
   void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
   void show(int rank, int stream, Piece piece, TimePoint now);
   void show(std::vector<Fold::Line> lines, TimePoint now);
   void keep_back(Stream& stream, Piece piece);
   void merge(int rank, int stream, const Piece& piece, TimePoint written, TimePoint now);
-  void follow_bar(int rank, int stream, TimePoint now);
-  void show_bars(TimePoint now);
+  void follow_line(int rank, int stream, TimePoint now);
+  void show_unended(TimePoint now);
+  void draw(int rank, int stream, std::string_view text);
+  void show_bar(int rank, int stream, TimePoint now);
   void write_merged(std::vector<TimeOrder::Line> lines, TimePoint now);
   [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
   void say_to(int stream, const std::string& text, TimePoint now);
@@ -145,7 +150,7 @@ class Output {
 
   OutputOptions options_;
   std::vector<Stream> streams_;
-  std::set<std::pair<TimePoint, std::size_t>> bars_;  // bar_since and number of each stream that has one
+  std::set<std::pair<TimePoint, std::size_t>> unended_;  // draws_at and number of each stream that has one
   Terminal output_;
   Terminal error_;
   bool shared_;  // standard output and error are the same file

@@ -47,7 +47,7 @@ class Spawner final : public AgentSpawner {
     if (!options_.launch_with.empty()) {
       const auto own = options_.launch_with_of.find(host);
       const bool as_others = own == options_.launch_with_of.end();
-      auto argv = launch_argv(as_others ? options_.launch_with : own->second, host, command);
+      auto argv = launch_argv(as_others ? options_.launch_with : own->second, user, host, command);
       if (!argv.ok()) return argv.status();
       return elsewhere(*std::move(argv));
     }

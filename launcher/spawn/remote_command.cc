@@ -126,19 +126,27 @@ std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& 
   return argv;
 }
 
-Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& host,
+Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& user, const std::string& host,
                                              const std::string& command) {
   auto words = split_words(pattern);
   if (!words.ok()) return words.status().with_context("--launch-with");
   bool agent = false;
+  bool with_user = false;
   for (std::string& word : *words) {
-    agent = replace(word, "{agent}", command) || agent;
+    with_user = replace(word, "{user}", user) || with_user;
     replace(word, "{host}", host);
+    agent = replace(word, "{agent}", command) || agent;
   }
   if (!agent) {
     return Status(Errc::kInvalidArgument,
                   "--launch-with: {agent} is missing; write the command that starts a program on {host}, as in "
                   "--launch-with 'kubectl exec -i {host} -- sh -c {agent}'");
+  }
+  if (with_user == user.empty()) {
+    return Status(Errc::kInvalidArgument,
+                  user.empty() ? "--launch-with has {user}, but the host " + host + " has none: write user@" + host
+                               : "--launch-with does not say where the user goes of " + user + "@" + host +
+                                     "; write {user} into it, as in --launch-with 'ssh -l {user} {host} {agent}'");
   }
   return words;
 }

@@ -36,8 +36,9 @@ struct SshOptions {
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,
                                   const std::string& command);
 
-// --launch-with: the words of `pattern` with {host} and {agent} replaced inside them. An error says which is missing.
-Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& host,
+// --launch-with: the words of `pattern` with {host}, {agent} and {user} replaced inside them. An error says which is
+// missing: {agent}, or {user} where the host has a user, or a user where it has none.
+Result<std::vector<std::string>> launch_argv(std::string_view pattern, const std::string& user, const std::string& host,
                                              const std::string& command);
 
 // Whether it is worth another try: a server that turns connections away for a moment.

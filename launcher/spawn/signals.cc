@@ -39,6 +39,15 @@ std::vector<int> SignalSource::take() {
   return out;
 }
 
+void stop_as_asked() {
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // here
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
 std::vector<Reaped> reap_children(bool& none_left) {
   std::vector<Reaped> out;
   none_left = false;

@@ -22,6 +22,10 @@ class SignalSource {
   Fd fd_;
 };
 
+// Stops this process, which has SIGTSTP blocked, as that does by default: not where nobody could let it go on, as under
+// `ssh -t` without a shell or as process 1. Returns when it goes on.
+void stop_as_asked();
+
 struct Reaped {
   int pid = 0;
   int status = 0;  // as of waitpid

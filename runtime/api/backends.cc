@@ -78,8 +78,7 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
 std::string encode_offers(const std::vector<backend::Offer>& offers) {
   net::WireWriter writer;
   writer.list(offers, write_offer);
-  const std::span<const std::byte> bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes) {

@@ -35,8 +35,7 @@ std::string pack(const std::vector<int>& missing, const std::vector<std::string>
   writer.list(missing, [](net::WireWriter& to, int rank) { to.i32(rank); });
   writer.list(distinct, [](net::WireWriter& to, std::string_view blob) { to.string(blob); });
   writer.list(own, [](net::WireWriter& to, std::uint32_t place) { to.u32(place); });
-  const std::span<const std::byte> bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Status missing_error(const std::vector<int>& missing, const std::string& topic) {
@@ -79,8 +78,7 @@ Status publish(net::Store& store, const std::string& topic, const std::string& a
   }
   net::WireWriter writer;
   writer.u32(parts).raw(net::as_bytes(all.substr(0, kPartBytes)));
-  const std::span<const std::byte> bytes = writer.view();
-  return store.set(part_key(topic, 0), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return store.set(part_key(topic, 0), std::string(net::as_text(writer.view())));
 }
 
 Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint deadline) {
@@ -104,8 +102,7 @@ std::string own_key(const std::string& topic, int rank) { return topic + "/" + s
 std::string written(Duration patience) {
   net::WireWriter writer;
   writer.f64(std::max(std::chrono::duration<double>(patience).count(), 0.0));
-  const std::span<const std::byte> bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Result<double> patience_of(const std::string& text) {

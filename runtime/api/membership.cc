@@ -31,8 +31,7 @@ std::string encode(const Introduction& introduction) {
   writer.string(introduction.version).string(introduction.build).string(introduction.host);
   writer.list(introduction.job_settings,
               [](net::WireWriter& to, const NamedValue& setting) { to.string(setting.first).string(setting.second); });
-  const std::span<const std::byte> bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Result<Introduction> decode(const std::string& bytes) {

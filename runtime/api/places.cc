@@ -21,8 +21,7 @@ constexpr std::size_t kMaxPlaceText = 1024;
 std::string written(const Place& place) {
   net::WireWriter writer;
   writer.string(place.host).string(place.machine).string(place.reached);
-  const std::span<const std::byte> bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Result<Place> read_place(const std::string& bytes) {
@@ -39,7 +38,7 @@ Result<Place> read_place(const std::string& bytes) {
 
 Place own_place(int rank, std::string reached) {
   char name[HOST_NAME_MAX + 1] = {};
-  const bool named = ::gethostname(name, HOST_NAME_MAX) == 0;
+  const bool named = ::gethostname(name, sizeof name) == 0;
   return {.host = named ? name : "localhost", .machine = net::host_hint(rank), .reached = std::move(reached)};
 }
 

@@ -104,4 +104,8 @@ class WireReader {
 
 inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace distrun::net

@@ -87,7 +87,10 @@ def remember_files(host: Host) -> None:
 class Job:
     """A running `distrun`."""
 
-    def __init__(self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, host: Host, *arguments: str | Path, env: dict[str, str] | None = None, job_control: bool = False
+    ) -> None:
+        """`job_control`: as from a shell that has it, without which the kernel lets nothing stop by SIGTSTP."""
         self.host = host
         remember_files(host)
         self.process = host.popen(
@@ -96,6 +99,8 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=not job_control,
+            preexec_fn=os.setpgrp if job_control else None,
         )
         self.lines: list[tuple[float, str]] = []
         self.ended = 0.0

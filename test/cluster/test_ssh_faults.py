@@ -272,7 +272,7 @@ def storm() -> Iterator[Storm]:
         struck = {}
         # Those that go on and end: nothing takes time between their start and what happens to them.
         for name, (hosts, options) in PAUSED.items():
-            jobs[name] = Job(head, *options, "-H", hosts, PYTHON, LOOP, "1000", "0.01")
+            jobs[name] = Job(head, *options, "-H", hosts, PYTHON, LOOP, "1000", "0.01", job_control=name == "stopped")
             jobs[name].wait_for("ready", 3 if name == "away" else 2)
             pause(name, jobs[name], cluster)
             struck[name] = time.monotonic()

@@ -46,8 +46,7 @@ std::string key_of(const GroupSpec& group, const std::string& what) {
 std::string pack(const std::vector<int>& ranks) {
   net::WireWriter writer;
   writer.i32s(ranks);
-  const auto bytes = writer.view();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(net::as_text(writer.view()));
 }
 
 Result<std::vector<int>> unpack(const std::string& bytes, std::size_t expected) {

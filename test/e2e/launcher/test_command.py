@@ -447,6 +447,15 @@ def test_explain_shows_what_was_given(tmp_path: Path) -> None:
         assert rank["environment"]["RANK"] == str(rank["rank"]) and "INHERITED" not in rank["environment"]
 
 
+def test_explain_in_json_is_utf_8_whatever_it_shows() -> None:
+    values = [b"caf\xe9", 'caf\u00e9 \U0001f600 \\ " \x7f\t'.encode(), b"\xed\xa0\x80\xc0\xaf\xf5", b"\xe2\x82"]
+    for value in values:
+        command = [launcher_path(), "--explain=json", "-np", "1", "-x", b"TITLE=" + value, "true"]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        [rank] = json.loads(done.stdout.decode())["ranks"]
+        assert rank["environment"]["TITLE"].encode(errors="surrogateescape") == value
+
+
 def test_a_port_that_was_named_for_pytorch_and_names_without_effect() -> None:
     done = shell("-np", "2", "-x", "MASTER_PORT=29517", "-x", "RANK=7", script="echo $RANK at $MASTER_PORT")
     assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == ["0 at 29517", "1 at 29517"]

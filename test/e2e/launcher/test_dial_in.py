@@ -31,7 +31,10 @@ class Head:
     """A head that waits for its agents; `address` is where."""
 
     def __init__(self, *arguments: str, output: int = subprocess.PIPE) -> None:
-        self.process = subprocess.Popen([launcher_path(), *arguments], stdout=output, stderr=subprocess.PIPE, text=True)
+        # In a group of its own, as of a shell with job control: else the kernel lets nothing stop by SIGTSTP.
+        self.process = subprocess.Popen(
+            [launcher_path(), *arguments], stdout=output, stderr=subprocess.PIPE, text=True, preexec_fn=os.setpgrp
+        )
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
         found = re.search(r"waiting for \d+ agents? at \S*:(\d+)", line)
@@ -151,6 +154,38 @@ def test_sigterm_ends_an_agent_that_looks_for_its_head(start: StartAgent, key: P
     wait_until(lambda: subprocess.run(children, capture_output=True).returncode == 0)
     early.terminate()
     assert early.wait(10) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_what_is_typed_at_an_agent_ends_its_ranks_in_good_order(start: StartAgent, key: Path, number: int) -> None:
+    """Ctrl-C, or a terminal that is closed: all of the command's processes get it."""
+    script = "trap 'sleep 0.5; echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done"
+    head = Head("-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "sh", "-c", script)
+    alone = agent(start, head, key, "n1")
+    assert head.process.stdout is not None and head.process.stdout.readline() == "[0] up\n"
+    [child] = subprocess.run(["pgrep", "-P", str(alone.pid)], capture_output=True, text=True).stdout.split()
+    for pid in (alone.pid, int(child)):
+        os.kill(pid, number)
+    output, errors = head.process.communicate(timeout=30)
+    assert output == "[0] saved\n" and head.process.returncode == 3, errors
+    assert alone.wait(30) == 3
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_a_notice_at_the_process_that_was_started(
+    start: StartAgent, key: Path, python: str, programs: Path, name: str
+) -> None:
+    """As a pod's first one gets it: ranks stop at the same step."""
+    command = ["-np", "2", "--agents", "1", "--listen", "127.0.0.1:0", "--key-file", str(key), "--preempt-signal", name]
+    head = Head(*command, python, str(programs / "steps.py"), "0.01")
+    alone = agent(start, head, key, "n1")
+    assert head.process.stdout is not None
+    for _ in range(2):
+        assert "ready" in head.process.stdout.readline()
+    alone.send_signal(signal.Signals[f"SIG{name}"])
+    output, errors = head.process.communicate(timeout=30)
+    assert (head.process.returncode, alone.wait(30)) == (0, 0), errors
+    assert f"the agent on host n1 got SIG{name}: all ranks are to stop" in errors and output.count("stopped") == 2
 
 
 def test_sigterm_ends_an_agent_that_waits_for_the_others(start: StartAgent, key: Path) -> None:

@@ -169,6 +169,17 @@ def test_agents_of_a_copy_are_never_refused(tmp_path: Path) -> None:
     assert ranks_of(done.stdout) == ["0", "1"], done.stderr
 
 
+def test_a_user_needs_a_place_in_launch_with(tmp_path: Path) -> None:
+    there = f"sh -c 'echo as {{user}} >>{tmp_path}/who; exec sh -c \"$0\"' {{agent}}"
+    done = shell("--launch-with", there, "--network", "lo", "-H", "me@far:1,you@away:1", script="echo $RANK")
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["[0] 0", "[1] 1"], done.stderr
+    assert sorted((tmp_path / "who").read_text().splitlines()) == ["as me", "as you"]
+    refused = run("--launch-with", "sh -c {agent}", "-H", "me@far:1", "true")
+    assert refused.returncode == 64 and "the user goes of me@far; write {user} into it" in refused.stderr
+    refused = run("--launch-with", there, "-H", "far:1", "true")
+    assert refused.returncode == 64 and "write user@far" in refused.stderr
+
+
 def test_srun_starts_agents_without_the_options_that_the_job_was_asked_for_with(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nenv | grep -E "^(SLURM_GPUS|SLURM_MEM|SRUN)" >&2 && exit 1\nshift 7\nexec "$@"\n')

@@ -68,7 +68,7 @@ def coloured_on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
 
 def on_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     code, text = coloured_on_terminal(*arguments, **variables)
-    return code, re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+    return code, re.sub(r"\x1b\[\??[0-9;]*[mKhl]", "", text)
 
 
 def test_the_examples_draw_their_progress_bar() -> None:
@@ -85,6 +85,8 @@ def test_tags_have_colours_on_a_terminal_alone() -> None:
     assert "\x1b[36m[0]\x1b[0m rank 0\n" in coloured_on_terminal(*say)[1]
     plain = "[1] rank 1\n"
     assert plain in coloured_on_terminal(*say, NO_COLOR="1")[1]
+    bar = ("-np", "1", "sh", "-c", "printf '\\r10%%'; sleep 0.3; printf '\\r20%%\\n'")
+    assert "\x1b" in coloured_on_terminal(*bar)[1] and "\x1b" not in coloured_on_terminal(*bar, TERM="dumb")[1]
     assert plain in shell("-np", "2", script="echo rank $RANK").stdout
 
 
@@ -492,9 +494,35 @@ def test_the_size_of_the_terminal_and_its_changes() -> None:
     assert job.finish() == 0
 
 
-# `job &`, and `fg` once a line has been typed, which the job has seen: as bash, it sends no SIGCONT to one that runs.
+def test_a_prompt_is_seen_before_it_is_answered() -> None:
+    script = "[ $RANK = 0 ] || { sleep 1.5; exec echo beside; }; printf 'sure? '; read x; echo it is $x"
+    job = Keyboard("-np", "2", "sh", "-c", script)
+    job.wait_for("sure? ")
+    job.wait_for("beside")
+    job.wait_for("sure? ")
+    job.type("yes\r")
+    job.wait_for("sure? it is yes")
+    assert job.finish() == 0
+
+
+def test_ctrl_z_where_nobody_could_let_the_job_go_on() -> None:
+    """As under `ssh -t host distrun` or in a container: the kernel stops no program there, so ranks go on."""
+    script = "trap 'echo goes on; exit 0' CONT; echo up; while :; do sleep 0.1; done"
+    job = Keyboard("-np", "2", "--no-fold", "sh", "-c", script)
+    for _ in range(2):
+        job.wait_for("up")
+    job.type("\x1a")
+    for _ in range(2):
+        job.wait_for("goes on")
+    assert job.finish() == 0
+
+
+# `stty tostop; job &`, and `fg` once a line has been typed, which the job has seen: as bash, it sends no SIGCONT to one
+# that runs.
 IN_BACKGROUND = """
-import os, select, signal, sys, time
+import os, select, signal, sys, termios, time
+usual = termios.tcgetattr(0)
+termios.tcsetattr(0, termios.TCSANOW, [*usual[:3], usual[3] | termios.TOSTOP, *usual[4:]])
 job = os.fork()
 if job == 0:
     os.setpgid(0, 0)
@@ -502,11 +530,12 @@ if job == 0:
 select.select([0], [], [])
 time.sleep(0.5)
 assert os.read(0, 100) == b"fg\\n"
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 os.tcsetpgrp(0, job)
 print("in the foreground", flush=True)
 code = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
-signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 os.tcsetpgrp(0, os.getpgrp())
+termios.tcsetattr(0, termios.TCSANOW, usual)
 sys.exit(code)
 """
 

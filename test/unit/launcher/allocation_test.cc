@@ -80,7 +80,7 @@ TEST_CASE("inside Slurm agents start by srun, elsewhere by ssh") {
   const auto slurm = detect_allocation({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}}, no_file);
   REQUIRE(slurm.ok());
   REQUIRE(slurm->has_value());
-  const auto argv = launch_argv((*slurm)->launch_with, "n2", "exec it");
+  const auto argv = launch_argv((*slurm)->launch_with, "", "n2", "exec it");
   REQUIRE(argv.ok());
   CHECK(argv->front() == "srun");
   CHECK(std::find(argv->begin(), argv->end(), "--nodelist=n2") != argv->end());
@@ -101,7 +101,7 @@ TEST_CASE("each host of a heterogeneous Slurm job is reached in its own componen
   const Allocation& job = **found;
   CHECK_FALSE(job.launch_with_of.contains("a2"));
   REQUIRE(job.launch_with_of.contains("b1"));
-  const auto argv = launch_argv(job.launch_with_of.at("b1"), "b1", "exec it");
+  const auto argv = launch_argv(job.launch_with_of.at("b1"), "", "b1", "exec it");
   REQUIRE(argv.ok());
   CHECK(argv->at(1) == "--het-group=1");
   CHECK(std::find(argv->begin(), argv->end(), "--nodelist=b1") != argv->end());
@@ -189,7 +189,7 @@ TEST_CASE("where agents come by ssh into another scheduler's job, its own way is
   Environment pbs = {{"PBS_JOBID", "1.s"}, {"PBS_NODEFILE", "f"}};
   // A shell of the user's reads it, then distrun, then the shell there.
   CHECK(advice(pbs, pbs_nodes).ends_with(R"('ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\""')"));
-  const auto argv = launch_argv(R"(ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\"")", "b", "exec 'it'");
+  const auto argv = launch_argv(R"(ssh {host} pbs_attach -j 1.s sh -c "\"{agent}\"")", "", "b", "exec 'it'");
   REQUIRE(argv.ok());
   CHECK(argv->back() == "\"exec 'it'\"");
   pbs["PBS_VERSION"] = "TORQUE-6.1.2";

@@ -102,10 +102,15 @@ TEST_CASE("any login shell runs the launcher's own file where it is there, else 
 }
 
 TEST_CASE("--launch-with puts host and agent into its words") {
-  const auto argv = launch_argv("docker exec -i box-{host} sh -c {agent}", "h1", "exec distrun agent");
+  const auto argv = launch_argv("docker exec -i box-{host} sh -c {agent}", "", "h1", "exec distrun agent");
   REQUIRE(argv.ok());
   CHECK(*argv == std::vector<std::string>{"docker", "exec", "-i", "box-h1", "sh", "-c", "exec distrun agent"});
-  CHECK(has(launch_argv("docker exec {host}", "h", "a").status().message(), "{agent}"));
+  CHECK(has(launch_argv("docker exec {host}", "", "h", "a").status().message(), "{agent}"));
+  const auto with_user = launch_argv("ssh -l {user} {host} {agent}", "me", "h1", "a");
+  REQUIRE(with_user.ok());
+  CHECK(*with_user == std::vector<std::string>{"ssh", "-l", "me", "h1", "a"});
+  CHECK(has(launch_argv("ssh {host} {agent}", "me", "h1", "a").status().message(), "me@h1; write {user} into it"));
+  CHECK(has(launch_argv("ssh -l {user} {host} {agent}", "", "h1", "a").status().message(), "write user@h1"));
 }
 
 TEST_CASE("what ssh says comes with a cure") {
