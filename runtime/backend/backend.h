@@ -57,6 +57,9 @@ struct Completed {
   Status status;
 };
 
+// ErrorInfo::cause of what fails because this member can read or write none of a tensor's memory: no peer's fault.
+inline constexpr std::string_view kUnusableMemory = "unusable memory";
+
 // Bit masks over OpKind, DType and DeviceType, as a backend offers them.
 struct Capabilities {
   std::uint32_t ops = 0;

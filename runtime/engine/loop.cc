@@ -186,9 +186,15 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
   Patience patience;
   for (;;) {
     const bool moved = turn();
-    if (++turns_ % kTurnsPerClock == 0) see_clock(Clock::now());
+    bool late = false;  // what moves may do so for much longer than somebody waits
+    if (++turns_ % kTurnsPerClock == 0) {
+      const TimePoint now = Clock::now();
+      see_clock(now);
+      late = deadline <= now;
+    }
     if (turns_ % kTurnsPerLook == 0) look_around();
     if (enough()) return {};
+    if (late) return {Errc::kTimeout, "the deadline passed"};
     if (moved) {
       if (patience.yields > 0) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
       patience = {};

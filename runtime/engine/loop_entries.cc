@@ -59,7 +59,7 @@ void EngineLoop::follow(entry::MakeSet& make) {
 }
 
 void EngineLoop::follow(entry::RemoveSet& remove) {
-  [[maybe_unused]] const Status closed = shared_.table.close_set(remove.set);  // who called for it has closed it
+  shared_.table.forget_set(remove.set);
   member_.remove_set(remove.set);
   retiring_.push_back(remove.set);
 }

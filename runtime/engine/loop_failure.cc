@@ -87,7 +87,7 @@ bool EngineLoop::check_health() {
   const auto verdict = detector_.verdict(Clock::now());
   if (!verdict) return false;
   // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
-  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->code == Errc::kInvalidArgument;
+  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->cause == backend::kUnusableMemory;
   const bool own = memory && verdict->ranks.empty();
   own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
@@ -152,8 +152,7 @@ void EngineLoop::fail_here(ErrorInfo info) {
   const int rank = options_.world.rank;
   const bool memory = info.code == Errc::kOutOfMemory;
   if (memory) info.message += "; run fewer ranks on its host, or allow them more memory";
-  info.cause = memory ? "out of memory" : "internal error";
-  if (info.code == Errc::kInvalidArgument) info.cause = "unusable memory";
+  if (info.cause != backend::kUnusableMemory) info.cause = memory ? "out of memory" : "internal error";
   const std::string what = info.cause + ": " + info.message;
   info.message = describe_ranks(std::span(&rank, 1), options_.hosts) + ": " + info.message;
   info.ranks = {rank};

@@ -269,8 +269,13 @@ Status TensorTable::close_set(int set) {
   if (sets_.erase(set) == 0) {
     return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist; it cannot be removed"};
   }
-  gpus_.erase(set);
   return {};
+}
+
+void TensorTable::forget_set(int set) {
+  MutexLock lock(mutex_);
+  sets_.erase(set);
+  gpus_.erase(set);
 }
 
 Result<std::vector<int>> TensorTable::set_members(int set) const {

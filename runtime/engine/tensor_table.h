@@ -82,9 +82,11 @@ class TensorTable {
   void close(const Status& why) DISTRUN_EXCLUDES(mutex_);
   [[nodiscard]] Status closed() const DISTRUN_EXCLUDES(mutex_);
 
-  // What callers may submit to. open_set: token holder. close_set: any thread.
+  // What callers may submit to. close_set: any thread; open_set may follow, if the others do not remove the set. The
+  // other two: token holder.
   void open_set(int set, std::vector<int> members) DISTRUN_EXCLUDES(mutex_);
   Status close_set(int set) DISTRUN_EXCLUDES(mutex_);
+  void forget_set(int set) DISTRUN_EXCLUDES(mutex_);
   [[nodiscard]] Result<std::vector<int>> set_members(int set) const DISTRUN_EXCLUDES(mutex_);
 
   // Token holder: what was submitted since the last call, in order.

@@ -280,7 +280,8 @@ TEST_CASE("tcp faults: memory that cannot be read is the member's own fault and 
           .ok());
   std::vector<Completed> completed;
   REQUIRE(drive(*member.backend, *member.wait_set, completed, [&] { return !completed.empty(); }));
-  CHECK(completed[0].status.code() == Errc::kInvalidArgument);
+  CHECK(completed[0].status.code() == Errc::kSystem);
+  CHECK(completed[0].status.info().cause == backend::kUnusableMemory);
   CHECK(completed[0].status.message().find("the memory of a tensor cannot be read") != std::string::npos);
   CHECK(member.backend->lost_peer() == -1);
 }
@@ -307,7 +308,7 @@ TEST_CASE("tcp faults: so is memory that cannot be written, of a broadcast and o
       const Status status = rank.finish()[token];
       if (!at_fault) return;
       told.store(true);
-      rank.expect(status.code() == Errc::kInvalidArgument, status.ok() ? "ok" : status.message());
+      rank.expect(status.code() == Errc::kSystem, status.ok() ? "ok" : status.message());
       rank.expect(status.message().find("cannot be written; does it map a file") != std::string::npos, "the text");
       rank.expect(rank.backend().lost_peer() == -1, "a neighbour is blamed");
     }));

@@ -28,6 +28,7 @@ struct FakeBackendOptions {
   int starves = -1;                           // this rank has no memory for what it starts
   std::function<void(int rank)> meddle = {};  // called where a rank has something in flight; may throw
   std::function<bool(int rank)> holds = {};   // what a rank has in flight stays so while this is true
+  bool moves = false;                         // and moves all the time
 };
 
 // What the backends of all ranks and groups share; outlives them.
@@ -92,7 +93,8 @@ class FakeBackend final : public backend::Backend {
         hangs_(options.hangs == rank),
         starves_(options.starves == rank),
         meddle_(std::move(options.meddle)),
-        holds_(std::move(options.holds)) {
+        holds_(std::move(options.holds)),
+        moves_(options.moves) {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
     capabilities_.polls_memory = options.polls_memory;
@@ -132,7 +134,8 @@ class FakeBackend final : public backend::Backend {
       queue_.clear();
       return true;
     }
-    if (found->second.inputs.size() < members_.size() || (holds_ && holds_(rank_))) return false;
+    if (found->second.inputs.size() < members_.size()) return false;
+    if (holds_ && holds_(rank_)) return moves_;
     produce(queue_.front().operation, found->second);
     done_.push_back({.token = queue_.front().token, .status = {}});
     queue_.pop_front();
@@ -269,6 +272,7 @@ class FakeBackend final : public backend::Backend {
   const bool starves_;
   const std::function<void(int)> meddle_;
   const std::function<bool(int)> holds_;
+  const bool moves_;
   backend::Capabilities capabilities_;
   std::deque<Queued> queue_;
   std::uint64_t next_ = 0;

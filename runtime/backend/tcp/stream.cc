@@ -39,9 +39,11 @@ void Pieces::add(const void* data, std::size_t size) {
 }
 
 Status memory_fault(Access access) {
-  return {Errc::kInvalidArgument, std::string("tcp: the memory of a tensor cannot be ") +
-                                      (access == Access::kRead ? "read; was the file that it maps cut?"
-                                                               : "written; does it map a file for reading only?")};
+  const std::string text = access == Access::kRead ? "read; was the file that it maps cut?"
+                                                   : "written; does it map a file for reading only?";
+  return Status(ErrorInfo{.code = Errc::kSystem,
+                          .message = "tcp: the memory of a tensor cannot be " + text,
+                          .cause = std::string(kUnusableMemory)});
 }
 
 void Pieces::advance(std::size_t bytes) {

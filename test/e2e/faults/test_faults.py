@@ -41,6 +41,14 @@ def test_a_rank_without_memory_is_the_first_cause_though_the_others_end_before_i
     assert set(re.findall(r"raised ([012]) \w+ ranks=\[1\]", job.text)) == set("012"), job.text
 
 
+def test_a_rank_that_cannot_write_where_it_receives_is_the_cause(faults) -> None:  # type: ignore[no-untyped-def]
+    job = faults("unusable", "--backend", "tcp", size=3)
+    assert job.finish() == 7, job.text
+    said = "unusable memory: tcp: the memory of a tensor cannot be written; does it map a file for reading only"
+    assert re.search(rf"distrun: rank 1 on host \S+ \(pid \d+\) failed: {said}", job.text), job.text
+    assert set(re.findall(r"raised ([012]) \w+ ranks=\[1\]", job.text)) == set("012"), job.text
+
+
 def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     job = faults("leaves", "-x", "DISTRUN_SHUTDOWN_TIMEOUT=300", size=3)  # nobody waits for that
     assert job.finish(60) == 76, job.text

@@ -187,6 +187,22 @@ def starved() -> None:
         sys.exit(7 if hvd.rank() == 1 else 8)
 
 
+def unusable() -> None:
+    """Rank 1 takes a broadcast into memory that it can only read, and would go on: torch checks no tensor for that."""
+    import torch
+
+    import distrun.torch as hvd_torch
+
+    hvd.init()
+    memory = mmap.mmap(-1, 1 << 20, prot=mmap.PROT_READ | (mmap.PROT_WRITE if hvd.rank() != 1 else 0))
+    try:
+        hvd_torch.broadcast_(torch.frombuffer(memory, dtype=torch.float32), 0, name="into what is read")
+        hvd.barrier()
+    except distrun.DistrunError as error:
+        report(error)
+        sys.exit(7)
+
+
 def limited() -> None:
     """No file of this process may grow beyond 64 KiB, unless CGROUP has another limit: shared memory is refused, and
     training goes on."""
@@ -386,7 +402,8 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         raises, leaves, apart, unfinished, absent, exits, vanishes, mismatch, forgets, interrupted, sigterm, starved,
-        limited, no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads, crashes,
+        unusable, limited, no_memfd, again, forks, claims, starts, cut_off, takes_long_to_be_gone, works, threads,
+        crashes,
     )
 }  # fmt: skip
 

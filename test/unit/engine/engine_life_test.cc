@@ -154,6 +154,18 @@ TEST_CASE("a signal ends a blocked wait with kInterrupted, and the wait can be r
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
+TEST_CASE("a wait ends at its deadline though what it waits for moves all the time") {
+  std::atomic<int> timed_out{0};
+  EngineJob job({.ranks = 2, .backend = {.holds = [&](int) { return timed_out.load() < 2; }, .moves = true}});
+  job.run([&](int, Engine& engine) {
+    std::vector<float> memory(4, 1);
+    const HandlePtr handle = test::submit(engine, test::allreduce("x", memory));
+    EXPECT_EQ(engine.wait_all(std::span(&handle, 1), deadline_after(0.05)).code(), Errc::kTimeout);
+    ++timed_out;
+    EXPECT_OK(engine.wait_all(std::span(&handle, 1), deadline_after(30)));
+  });
+}
+
 TEST_CASE("a rank that does not answer is named: a member by the leader, the leader by the members") {
   for (const int silent : {0, 1}) {
     EngineJob job({.ranks = 2,

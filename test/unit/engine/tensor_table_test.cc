@@ -108,6 +108,22 @@ TEST_CASE_METHOD(Fixture, "what is refused does not decide which GPU a process s
   CHECK(refused.status().message().find("distrun_process_set_add_by_members") != std::string::npos);
 }
 
+TEST_CASE_METHOD(Fixture, "a process set that was to be removed and was not has the GPU that it had") {
+  Submission one = tensor("a");
+  one.process_set = 1;
+  one.device = {.type = DeviceType::kCuda, .index = 1};
+  table.open_set(1, {0, 1});
+  CHECK(submit(one).ok());
+  complete_all();
+  CHECK(table.close_set(1).ok());
+  table.open_set(1, {0, 1});
+  one.device.index = 0;
+  CHECK(submit(one).status().code() == Errc::kInvalidArgument);
+  table.forget_set(1);
+  table.open_set(1, {0, 1});
+  CHECK(submit(one).ok());
+}
+
 TEST_CASE_METHOD(Fixture, "no memory is needed for what has no elements") {
   Submission empty = tensor("empty");
   empty.shape = {0};
