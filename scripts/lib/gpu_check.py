@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_TESTED = 77
 MANY_ON_ONE = 23000  # the first NCCL that lets ranks share a GPU
-LIMIT = 900  # seconds for one step
+LIMIT = 2400  # seconds for one step: more than the tests' own limits together
 # mpirun of Open MPI 4, and of 5; in a container everybody is root.
 AS_ROOT = {f"{part}_ALLOW_RUN_AS_ROOT{end}": "1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 
@@ -47,18 +48,24 @@ class Environment:
         self.variables["LD_LIBRARY_PATH"] = libraries.rstrip(":")
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(
-                [str(part) for part in command],
-                env={**self.variables, **variables},
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as late:
-            return subprocess.CompletedProcess(late.cmd, 124, str(late.stdout or ""), f"not done after {LIMIT} s")
+        words = [str(part) for part in command]
+        with subprocess.Popen(
+            words,
+            env={**self.variables, **variables},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                # With the launcher below it, which would keep the GPU from the next step.
+                os.killpg(process.pid, signal.SIGKILL)
+                output, errors = process.communicate()
+                return subprocess.CompletedProcess(words, 124, output, f"{errors}\nnot done after {LIMIT} s")
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
     def ask(self, expression: str) -> str:
         """A value that this Python knows; empty where it does not."""

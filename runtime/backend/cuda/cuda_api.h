@@ -24,6 +24,7 @@ inline constexpr CuResult kCuNotReady = 600;
 inline constexpr unsigned kCuStreamNonBlocking = 1;  // does not wait for the legacy default stream
 inline constexpr unsigned kCuEventDisableTiming = 2;
 inline constexpr int kCuCaptureNone = 0;
+inline constexpr int kCuCaptureRelaxed = 2;  // of a thread: calls are allowed whatever streams are captured
 inline constexpr unsigned kCuHostAllocPortable = 1;
 
 // X(member, symbol, arguments): every function returns a CuResult.
@@ -40,6 +41,7 @@ inline constexpr unsigned kCuHostAllocPortable = 1;
   X(stream_destroy, cuStreamDestroy_v2, (CuStream stream))                                                       \
   X(stream_wait, cuStreamWaitEvent, (CuStream stream, CuEvent event, unsigned flags))                            \
   X(stream_is_capturing, cuStreamIsCapturing, (CuStream stream, int* status))                                    \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int* mode))                                       \
   X(launch_host_function, cuLaunchHostFunc, (CuStream stream, CuHostFunction * function, void* data))            \
   X(event_create, cuEventCreate, (CuEvent * event, unsigned flags))                                              \
   X(event_record, cuEventRecord, (CuEvent event, CuStream stream))                                               \

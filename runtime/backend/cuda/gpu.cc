@@ -60,7 +60,9 @@ Status Gpu::set_up() {
 
 // Before the first operation: while NCCL's work is on the device the driver may wait for it.
 Status Gpu::load_kernels() {
-  DISTRUN_RETURN_IF_ERROR(check(cuda_.load_module(&module_, image_), "cuModuleLoadData"));
+  if (const Status status = check(cuda_.load_module(&module_, image_), "cuModuleLoadData"); !status.ok()) {
+    return {status.code(), status.message() + "; distrun's kernels are for GPUs of compute capability 7.5 and newer"};
+  }
   for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
     for (const std::string kind : {"pack", "unpack", "combine"}) {
       const std::string name = kind + "_" + wire_type(static_cast<DType>(dtype)).name;

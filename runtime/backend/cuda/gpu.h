@@ -38,11 +38,16 @@ struct Mark {
   CuEvent event = nullptr;
 };
 
-// Makes a GPU the calling thread's current one for a scope.
+// Makes a GPU the calling thread's current one for a scope. What the program captures into a CUDA graph meanwhile, on
+// any thread, is left alone: nothing of ours goes to a stream that is captured (Gpu::mark), and without this the driver
+// would refuse what has nothing to do with it, as to ask an event, and end the capture.
 class Current {
  public:
-  Current(const CudaApi& cuda, CuContext context) : cuda_(cuda), pushed_(cuda.push_context(context) == kCuSuccess) {}
+  Current(const CudaApi& cuda, CuContext context) : cuda_(cuda), pushed_(cuda.push_context(context) == kCuSuccess) {
+    exchanged_ = cuda_.exchange_capture_mode(&capture_mode_) == kCuSuccess;
+  }
   ~Current() {
+    if (exchanged_) cuda_.exchange_capture_mode(&capture_mode_);
     CuContext popped = nullptr;
     if (pushed_) cuda_.pop_context(&popped);
   }
@@ -52,6 +57,8 @@ class Current {
  private:
   const CudaApi& cuda_;
   bool pushed_;
+  int capture_mode_ = kCuCaptureRelaxed;
+  bool exchanged_ = false;
 };
 
 class Gpu {

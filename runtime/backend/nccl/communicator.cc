@@ -1,12 +1,17 @@
 #include "runtime/backend/nccl/communicator.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/thread.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {
 
 constexpr const char* kIdKey = "nccl/id";
 constexpr double kStoreSlice = 0.05;  // seconds in which an abort is not noticed
+constexpr int kAbortsInGroups = 22200;
 
 }  // namespace
 
@@ -74,22 +79,53 @@ void Communicator::abort() {
   comm_ = nullptr;
 }
 
-bool Communicator::close() {
+bool Communicator::close(bool at_rest) {
   if (stage_ == Stage::kReady) {
     stage_ = Stage::kClosing;
-    if (!check(nccl_.finalize(comm_), "ncclCommFinalize").ok()) abort();
+    finalized_ = check(nccl_.finalize(comm_), "ncclCommFinalize").ok();
   }
-  if (stage_ == Stage::kClosing) {
+  if (stage_ == Stage::kClosing && finalized_) {
     const auto quiet = settled();
     if (quiet.ok() && !*quiet) return false;
-    if (quiet.ok()) {
-      stage_ = Stage::kGone;
-      nccl_.destroy(comm_);
-      comm_ = nullptr;
+    finalized_ = quiet.ok();
+  }
+  if (comm_ != nullptr && !at_rest) return false;
+  if (!finalized_) {
+    abort();
+  } else if (comm_ != nullptr) {
+    stage_ = Stage::kGone;
+    nccl_.destroy(comm_);
+    comm_ = nullptr;
+  }
+  return true;
+}
+
+void abort_together(std::vector<Communicator*> communicators, const Gpu& gpu) {
+  if (communicators.empty()) return;
+  // NCCL joins the thread that connects one, which may wait for the kernels of others.
+  std::ranges::stable_partition(communicators, [](const Communicator* one) { return !one->is_connecting(); });
+  const NcclApi& nccl = communicators.front()->nccl();
+  int version = 0;
+  nccl.get_version(&version);
+  if (communicators.size() == 1 || version >= kAbortsInGroups) {
+    const bool group = communicators.size() > 1;
+    if (group) nccl.group_start();
+    for (Communicator* one : communicators) one->abort();
+    if (group) nccl.group_end();
+    return;
+  }
+  std::vector<std::jthread> threads;  // joined where this ends
+  for (Communicator* one : communicators) {
+    auto thread = named_thread("distrun-abort", [one, &gpu] {
+      const Current scope = gpu.current();
+      one->abort();
+    });
+    if (thread.ok()) {
+      threads.push_back(*std::move(thread));
+    } else {
+      one->abort();
     }
   }
-  abort();
-  return true;
 }
 
 }  // namespace distrun::backend::nccl_plugin

@@ -146,10 +146,20 @@ void Lane::take_back_failed() {
   }
 }
 
+// And whoever else has something on the device: while one communicator is taken back the others stand still. No job
+// goes on after the failure of one.
 void Lane::fail(Party& party, const Status& why) {
   if (!party.failure.ok()) return;
   party.failure = why;
-  party.communicator.abort();
+  std::vector<Communicator*> gone = {&party.communicator};
+  for (const std::deque<Job>* jobs : {&waiting_, &running_}) {
+    for (const Job& job : *jobs) {
+      if (job.stage == Stage::kQueued || !job.party->failure.ok()) continue;
+      job.party->failure = why;
+      gone.push_back(&job.party->communicator);
+    }
+  }
+  abort_together(std::move(gone), *gpu_);
 }
 
 // Jobs from the queue to the stream, until one has to wait.
@@ -170,6 +180,7 @@ Lane::Next Lane::step(Job& job) {
       complete(job, party.failure);
       return Next::kWhenRung;
     }
+    if (party.communicator.is_new() && !running_.empty()) return Next::kWatch;
     const auto connected = party.communicator.connect();
     if (!connected.ok()) {
       fail(party, connected.status());
@@ -239,11 +250,15 @@ bool Lane::let_go() {
   const std::size_t before = leaving_.size();
   const bool late =
       std::ranges::any_of(closing_, [now = Clock::now()](const Closing& one) { return now >= one.deadline; });
-  std::erase_if(leaving_, [this, late](Leaving& one) {
+  std::vector<Communicator*> gone;
+  for (const Leaving& one : leaving_) {
+    if (late && !has_jobs(*one.party)) gone.push_back(&one.party->communicator);
+  }
+  abort_together(std::move(gone), *gpu_);
+  std::erase_if(leaving_, [this](Leaving& one) {
     if (has_jobs(*one.party)) return false;
     if (!std::exchange(one.told, true)) one.idle.set_value();
-    if (late) one.party->communicator.abort();
-    return one.party->communicator.close();
+    return one.party->communicator.close(running_.empty());
   });
   if (leaving_.empty()) {
     for (Closing& one : closing_) one.closed.set_value();

@@ -3,9 +3,11 @@
 // share a GPU need: NCCL's kernels occupy it until their peers' run, so two of them started in different orders could
 // wait for each other for ever.
 //
-// One thread per GPU. It never waits for a device, a peer or NCCL: it asks, and sleeps until the bell rings. Whoever
-// has failed is taken back on the device (ncclCommAbort) before its operations are reported: they are when the end of
-// their work on the stream is reached, and nothing of the device touches their memory then.
+// One thread per GPU. It never waits for a device, a peer or NCCL: it asks, and sleeps until the bell rings. NCCL
+// itself waits for the device where it makes and frees a communicator, so that happens only while nothing is on it.
+// Whoever has failed is taken back on the device (ncclCommAbort), with all others that have something there, before its
+// operations are reported: they are when the end of their work on the stream is reached, and nothing of the device
+// touches their memory then.
 #pragma once
 
 #include <atomic>

@@ -27,6 +27,7 @@ TEST_CASE("nccl: the driver's functions are as cuda.h has them", "[nccl]") {
   STATIC_CHECK(kCuStreamNonBlocking == CU_STREAM_NON_BLOCKING);
   STATIC_CHECK(kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
   STATIC_CHECK(kCuCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
+  STATIC_CHECK(kCuCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
   STATIC_CHECK(kCuHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
   STATIC_CHECK(sizeof(CuPointer) == sizeof(CUdeviceptr));
 }

@@ -13,8 +13,10 @@ namespace {
 using namespace backend::nccl_plugin;  // NOLINT(google-build-using-namespace): this file is that interface
 
 constexpr CuResult kInvalidContext = 201;
+constexpr CuResult kCaptureUnsupported = 900;
 
 thread_local std::vector<Device*> current;
+thread_local int capture_mode = 0;       // CU_STREAM_CAPTURE_MODE_GLOBAL
 thread_local int index_of_current = -1;  // there in exit() too, when the other one is gone
 
 void current_has_changed() { index_of_current = current.empty() ? -1 : current.back()->index; }
@@ -48,9 +50,8 @@ CuResult plain(const char* symbol, const std::string& details = "") {
 CuResult waits(const char* symbol) {
   World& it = world();
   const Lock lock(it.mutex);
-  if (!current.empty() && it.has_collectives(current.back())) {
-    it.fault(std::string(symbol) + " while NCCL's work is on the GPU");
-  }
+  if (!current.empty() && it.has_collectives(current.back())) it.fault(symbol + std::string(kTooEarly));
+  if (it.capturing && capture_mode != kCuCaptureRelaxed) return kCaptureUnsupported;
   return it.note(symbol, "");
 }
 
@@ -121,6 +122,10 @@ void fill_streams(CudaApi& api) {
     *status = world().capturing ? 1 : 0;
     return kCuSuccess;
   };
+  api.exchange_capture_mode = [](int* mode) {
+    std::swap(*mode, capture_mode);
+    return kCuSuccess;
+  };
   api.launch_host_function = [](CuStream stream, CuHostFunction* function, void* data) {
     return put("cuLaunchHostFunc", stream, "", [function, data] {
       function(data);
@@ -162,6 +167,7 @@ void fill_events(CudaApi& api) {
     const Lock lock(world().mutex);
     const auto* event = static_cast<Event*>(given);
     if (const int code = world().note("cuEventQuery", ""); code != 0) return code;
+    if (world().capturing && capture_mode != kCuCaptureRelaxed) return kCaptureUnsupported;
     return event->reached >= event->recorded ? kCuSuccess : kCuNotReady;
   };
 }

@@ -47,12 +47,17 @@ bool World::has_collectives(const Device* device) const {
       streams, [device](const auto& stream) { return stream->device == device && stream->collectives > 0; });
 }
 
-backend::nccl_plugin::Libraries libraries() {
+bool World::stands_still(const Device* device) const {
+  return std::ranges::any_of(
+      comms, [device](const auto& comm) { return comm->device == device && comm->on_device > 0 && !comm->aborted; });
+}
+
+backend::nccl_plugin::Libraries libraries(int nccl_version) {
   backend::nccl_plugin::Libraries made;
   fill_cuda(made.cuda);
   fill_nccl(made.nccl);
-  made.nccl_version = 23203;
-  made.nccl_text = "NCCL 2.32.3";
+  world().nccl_version = made.nccl_version = nccl_version;
+  made.nccl_text = "NCCL of the fake";
   return made;
 }
 

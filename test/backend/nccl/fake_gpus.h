@@ -14,8 +14,10 @@
 
 namespace distrun::test::fake_gpus {
 
+constexpr int kNewNccl = 23203;
+
 // As libcuda.so.1 and libnccl.so.2 would be loaded.
-backend::nccl_plugin::Libraries libraries();
+backend::nccl_plugin::Libraries libraries(int nccl_version = kNewNccl);
 
 // Forgets everything; nothing of the code under test may be left.
 void reset();

@@ -2,8 +2,11 @@
 #include <map>
 #include <numeric>
 #include <span>
+#include <thread>
+#include <utility>
 
 #include "runtime/backend/kernels/kernels.h"
+#include "runtime/base/clock.h"
 #include "test/backend/nccl/fake_world.h"
 
 namespace distrun::test::fake_gpus {
@@ -35,14 +38,29 @@ using Meet = std::function<void(std::map<int, Fabric::Part>& parts)>;
 
 thread_local int group_depth = 0;
 thread_local std::vector<Comm*> group_comms;
+thread_local std::vector<Comm*> group_aborts;
+
+// What an aborted communicator has on the GPU is freed when that has done all that it was given.
+void rest(std::unique_lock<std::recursive_mutex>& lock, const Comm& comm) {
+  World& it = world();
+  const TimePoint limit = deadline_after(2);
+  while (it.stands_still(comm.device) && Clock::now() < limit) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  if (it.stands_still(comm.device)) it.fault(std::string("ncclCommAbort") + kTooEarly);
+}
 
 // NCCL has taken the calls: they are on their streams.
 void take(Comm& comm) {
   for (auto& [on, work] : comm.untaken) {
     ++on->collectives;
-    world().put(on, [stream = on, work = std::move(work)] {
+    ++comm.on_device;
+    world().put(on, [stream = on, member = &comm, work = std::move(work)] {
       const bool over = work();
       if (over) --stream->collectives;
+      if (over) --member->on_device;
       return over;
     });
   }
@@ -109,7 +127,7 @@ std::vector<std::byte> reduced(const std::map<int, Fabric::Part>& parts, int typ
 
 void fill_communicators(NcclApi& api) {
   api.get_version = [](int* version) {
-    *version = 23203;
+    *version = world().nccl_version;
     return kNcclSuccess;
   };
   api.get_unique_id = [](NcclUniqueId* id) {
@@ -124,6 +142,8 @@ void fill_communicators(NcclApi& api) {
     const std::string details =
         std::to_string(index) + " of " + std::to_string(members) + (config->blocking == 0 ? "" : " blocking");
     if (const int code = it.note("ncclCommInitRankConfig", details); code != 0) return code;
+    Device* const device = it.stream_of(nullptr)->device;
+    if (it.stands_still(device)) it.fault(std::string("ncclCommInitRankConfig") + kTooEarly);
     auto& fabric = it.fabrics[id.bytes];
     if (!fabric) fabric = std::make_unique<Fabric>();
     fabric->members = members;
@@ -131,6 +151,7 @@ void fill_communicators(NcclApi& api) {
     it.comms.push_back(std::make_unique<Comm>());
     it.comms.back()->fabric = fabric.get();
     it.comms.back()->index = index;
+    it.comms.back()->device = device;
     *out = it.comms.back().get();
     return kNcclInProgress;
   };
@@ -165,13 +186,15 @@ void fill_ends(NcclApi& api) {
     const int code = world().note("ncclCommFinalize", "");
     return code != 0 ? code : kNcclInProgress;
   };
-  api.destroy = [](NcclComm) {
-    const Lock lock(world().mutex);
-    return world().note("ncclCommDestroy", "");
+  api.destroy = [](NcclComm given) {
+    World& it = world();
+    const Lock lock(it.mutex);
+    if (it.stands_still(static_cast<Comm*>(given)->device)) it.fault(std::string("ncclCommDestroy") + kTooEarly);
+    return it.note("ncclCommDestroy", "");
   };
   api.abort = [](NcclComm given) {
     World& it = world();
-    const Lock lock(it.mutex);
+    std::unique_lock lock(it.mutex);
     auto* comm = static_cast<Comm*>(given);
     if (comm->aborted) it.fault("ncclCommAbort twice");
     comm->aborted = true;
@@ -181,7 +204,14 @@ void fill_ends(NcclApi& api) {
       if (!round.done) round.parts.erase(comm->index);
     }
     it.moved();
-    return it.note("ncclCommAbort", "");
+    const int code = it.note("ncclCommAbort", "");
+    if (group_depth > 0) {
+      if (it.nccl_version < 22200) it.fault("ncclCommAbort in a group, before NCCL 2.22");
+      group_aborts.push_back(comm);
+    } else {
+      rest(lock, *comm);
+    }
+    return code;
   };
   api.error_string = [](NcclResult) { return "unhandled cuda error"; };
   api.last_error = [](NcclComm) { return "the last warning"; };
@@ -194,8 +224,9 @@ void fill_groups(NcclApi& api) {
     return world().note("ncclGroupStart", "");
   };
   api.group_end = []() -> NcclResult {
-    const Lock lock(world().mutex);
+    std::unique_lock lock(world().mutex);
     if (--group_depth > 0) return kNcclSuccess;
+    for (const Comm* comm : std::exchange(group_aborts, {})) rest(lock, *comm);
     if (const int code = world().note("ncclGroupEnd", ""); code != 0) {
       for (Comm* comm : group_comms) comm->untaken.clear();
       group_comms.clear();

@@ -16,6 +16,7 @@
 namespace distrun::test::fake_gpus {
 
 using Work = std::function<bool()>;  // false: not yet
+inline constexpr const char* kTooEarly = " while NCCL's work is on the GPU";
 
 struct Device;
 struct Stream {
@@ -55,6 +56,8 @@ struct Fabric {
 struct Comm {
   Fabric* fabric = nullptr;
   int index = 0;
+  Device* device = nullptr;
+  int on_device = 0;  // collectives that are on it and not over
   bool aborted = false;
   bool finalized = false;
   int pending = 0;  // questions to be answered with "in progress"
@@ -67,6 +70,7 @@ struct World {
   bool held = false;
   int lag = 0;
   int broken = 0;
+  int nccl_version = 0;
   bool capturing = false;
   std::map<std::string, std::deque<int>> failures;  // 0: this one succeeds
   std::vector<std::string> calls;
@@ -87,6 +91,7 @@ struct World {
   void put(Stream* stream, Work work);
   Stream* stream_of(void* stream);  // the current GPU's own for null
   bool has_collectives(const Device* device) const;
+  bool stands_still(const Device* device) const;  // for a collective that no abort has reached
   void fault(const std::string& text) { faults.push_back(text); }
 };
 World& world();

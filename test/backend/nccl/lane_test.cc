@@ -1,5 +1,4 @@
-// Lanes over the fake: the order of calls, streams and events; failures, aborts and ends. The test itself is the lane's
-// thread, so that every step is its own.
+// Lanes over the fake: the order of calls, streams and events.
 #include "runtime/backend/nccl/lane.h"
 
 #include <poll.h>
@@ -8,101 +7,12 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <vector>
 
-#include "runtime/backend/nccl/group.h"
-#include "runtime/backend/plugin/host_group.h"
-#include "test/backend/nccl/fake_gpus.h"
-#include "test/backend/record.h"
-#include "test/support/fake_store.h"
+#include "test/backend/nccl/lane_rig.h"
 
 namespace distrun::backend::nccl_plugin {
 namespace {
-
-namespace fake = test::fake_gpus;
-
-// One group's member and its part in a lane.
-struct Member {
-  Member(const NcclApi& nccl, Lane& its_lane, const distrun_backend_store* store, int index, int members,
-         double seconds = 20)
-      : lane(its_lane),
-        owned(std::make_shared<Party>(
-            nccl, Communicator::Spec{.index = index, .members = members, .seconds = seconds, .store = store},
-            record.host())),
-        party(*owned) {}
-  ~Member() { CHECK_FALSE(record.twice); }
-  Lane& lane;
-  test::Record record;
-  std::shared_ptr<Party> owned;
-  Party& party;
-
-  [[nodiscard]] bool done(std::uint64_t token) const { return record.done.contains(token); }
-  [[nodiscard]] std::string outcome(std::uint64_t token) const { return record.outcome(token); }
-};
-
-// `size` GPUs, each with a lane, and one group of all on them.
-struct Rig {
-  explicit Rig(int size, double seconds = 20) {
-    fake::reset();
-    libraries = fake::libraries();
-    for (int i = 0; i < size; ++i) {
-      auto gpu = Gpu::open(libraries.cuda, i, "image");
-      REQUIRE(gpu.ok());
-      lanes.push_back(std::make_unique<Lane>(*std::move(gpu)));
-    }
-    for (int i = 0; i < size; ++i) members.push_back(add(store, i, i, size, seconds));
-    fake::forget_calls();
-  }
-  ~Rig() { CHECK(fake::faults().empty()); }
-
-  std::unique_ptr<Member> add(plugin::HostStore& in, int lane, int index, int size, double seconds = 20) {
-    return std::make_unique<Member>(libraries.nccl, *lanes.at(static_cast<std::size_t>(lane)), &in.table(), index, size,
-                                    seconds);
-  }
-  Lane::Next turn(int lane) {
-    Lane& one = *lanes.at(static_cast<std::size_t>(lane));
-    const Current scope = one.gpu().current();
-    return one.turn();
-  }
-  void turn_all(int times = 12) {
-    for (int i = 0; i < times; ++i) {
-      for (std::size_t lane = 0; lane < lanes.size(); ++lane) turn(static_cast<int>(lane));
-    }
-  }
-
-  test::FakeStore memory;
-  plugin::HostStore store{memory, "group/"};
-  Libraries libraries;
-  std::vector<std::unique_ptr<Lane>> lanes;
-  std::vector<std::unique_ptr<Member>> members;
-};
-
-// An operation with the memory that it points to.
-struct Op {
-  explicit Op(std::int32_t kind, std::vector<std::vector<float>> inputs) : data(std::move(inputs)) {
-    for (auto& one : data) segments.push_back({.input = one.data(), .output = one.data(), .count = one.size()});
-    raw = {.struct_size = sizeof(raw),
-           .kind = kind,
-           .dtype = DISTRUN_BACKEND_FLOAT32,
-           .reduce = DISTRUN_BACKEND_SUM,
-           .segments = segments.data(),
-           .num_segments = segments.size(),
-           .prescale = 1.0,
-           .postscale = 1.0};
-  }
-  void after(Mark& mark) {
-    marks.push_back(&mark);
-    raw.marks = marks.data();
-    raw.num_marks = marks.size();
-  }
-  std::vector<std::vector<float>> data;
-  std::vector<distrun_backend_segment> segments;
-  std::vector<void*> marks;
-  distrun_backend_operation raw{};
-};
-
-Op sum_of(std::vector<float> values) { return Op(DISTRUN_BACKEND_ALLREDUCE, {std::move(values)}); }
 
 const std::vector<std::string> kWork = {"cuStreamWaitEvent", "cuLaunchKernel",   "ncclAllReduce",
                                         "cuEventRecord",     "cuLaunchHostFunc", "ncclReduceScatter",
@@ -273,102 +183,18 @@ TEST_CASE("nccl: a communicator is made once, by an id that the store carries", 
         "ncclGetUniqueId; ncclCommInitRankConfig 0 of 3; ncclCommInitRankConfig 1 of 3; ncclCommInitRankConfig 2 of 3");
 }
 
-TEST_CASE("nccl: a peer that never comes is an error when the engine says so, and the memory is free then", "[nccl]") {
-  Rig rig(2);
-  std::vector<Op> ops = {};
-  ops.reserve(2);
-  ops.push_back(sum_of({1}));
-  ops.push_back(sum_of({1}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
-  rig.turn_all();
-  Op alone = sum_of({1, 2});
-  Op later = sum_of({3});
-  rig.lanes[0]->submit(rig.members[0]->party, alone.raw, 2);
-  rig.turn_all();
-  CHECK(rig.members[0]->outcome(2) == "in flight");
-  rig.lanes[0]->submit(rig.members[0]->party, later.raw, 3);
-  fake::forget_calls();
-  fake::hold(true);
-  rig.members[0]->party.aborted.set(DISTRUN_BACKEND_RANK_LOST, "rank 1 on b was killed");
-  rig.turn_all(3);
-  CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort");
-  CHECK(rig.members[0]->outcome(2) == "in flight");  // the device has not left it yet
-  fake::hold(false);
-  rig.turn_all(3);
-  CHECK(rig.members[0]->outcome(2) == "rank 1 on b was killed");
-  CHECK(rig.members[0]->outcome(3) == "rank 1 on b was killed");
-}
-
-TEST_CASE("nccl: an abort ends the wait for members that do not connect", "[nccl]") {
-  Rig rig(2);
-  for (const int index : {0, 1}) {
-    Op op = sum_of({1});
-    const auto lane = static_cast<std::size_t>(index);
-    plugin::HostStore other(rig.memory, "other" + std::to_string(index) + "/");
-    auto member = rig.add(other, index, index, 2);
-    rig.lanes[lane]->submit(member->party, op.raw, 1);
-    CHECK(rig.turn(index) == Lane::Next::kSoon);
-    member->party.aborted.set(DISTRUN_BACKEND_ABORTED, "the job was aborted");
-    rig.turn_all(2);
-    CHECK(member->outcome(1) == "the job was aborted");
-  }
-}
-
-TEST_CASE("nccl: members that do not connect in time are an error", "[nccl]") {
-  Rig rig(2, 0.01);
-  Op op = sum_of({1});
-  Op other = sum_of({1});
-  rig.lanes[1]->submit(rig.members[1]->party, op.raw, 1);
-  while (!rig.members[1]->done(1)) rig.turn(1);
-  CHECK(rig.members[1]->record.done.at(1).code() == Errc::kTimeout);
-  CHECK(rig.members[1]->outcome(1).find("did not give the communicator's id within") != std::string::npos);
-  rig.lanes[0]->submit(rig.members[0]->party, other.raw, 1);
-  while (!rig.members[0]->done(1)) rig.turn(0);
-  CHECK(rig.members[0]->outcome(1).find("did not connect within") != std::string::npos);
-}
-
-TEST_CASE("nccl: an error that NCCL tells of only when asked is found by watching", "[nccl]") {
-  Rig rig(2);
-  std::vector<Op> ops;
-  ops.reserve(2);
-  for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
-  rig.lanes[0]->submit(rig.members[0]->party, ops[0].raw, 1);
-  rig.lanes[1]->submit(rig.members[1]->party, ops[1].raw, 1);
-  fake::hold(true);
-  rig.turn_all();
-  CHECK(rig.turn(0) == Lane::Next::kWatch);
-  fake::break_communicators(6);
-  rig.turn_all(2);
-  CHECK(fake::calls_of({"ncclCommAbort"}) == "ncclCommAbort; ncclCommAbort");
-  CHECK_FALSE(rig.members[0]->done(1));
-  fake::hold(false);
-  rig.turn_all(2);
-  CHECK(rig.members[0]->outcome(1) ==
-        "nccl: the communicator failed: unhandled cuda error (the last warning); NCCL_DEBUG=WARN tells more");
-  CHECK(rig.members[0]->record.done.at(1).code() == Errc::kSystem);
-}
-
-TEST_CASE("nccl: whatever call fails, every token ends once and the group goes on failing", "[nccl]") {
-  const std::string symbol = GENERATE(as<std::string>(), "cuStreamWaitEvent", "cuLaunchKernel", "cuMemAllocAsync",
-                                      "cuEventRecord", "cuEventCreate", "cuEventQuery", "ncclAllReduce",
-                                      "ncclCommInitRankConfig", "ncclGetUniqueId", "ncclCommGetAsyncError");
-  INFO(symbol);
+TEST_CASE("nccl: what is in flight goes on while the program captures a graph", "[nccl]") {
   Rig rig(1);
-  Gpu& gpu = rig.lanes[0]->gpu();
-  auto mark = gpu.mark(nullptr);
-  REQUIRE(mark.ok());
-  fake::forget_calls();
-  fake::fail(symbol, 1);
-  Op op(DISTRUN_BACKEND_ALLREDUCE, {{1}, {2}});
-  op.after(**mark);
-  Op next = sum_of({1});
+  fake::hold(true);
+  Op op = sum_of({1});
   rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
-  rig.lanes[0]->submit(rig.members[0]->party, next.raw, 2);
-  rig.turn_all(30);
-  CHECK(rig.members[0]->outcome(1) != "ok");
-  CHECK(rig.members[0]->outcome(1) != "in flight");
-  CHECK(rig.members[0]->outcome(2) == rig.members[0]->outcome(1));
-  gpu.unmark(*std::move(mark));
+  rig.turn_all();
+  fake::capture_streams(true);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "in flight");
+  fake::hold(false);
+  rig.turn_all();
+  CHECK(rig.members[0]->outcome(1) == "ok");
 }
 
 TEST_CASE("nccl: a GPU whose driver does not take the kernels is refused when it is opened", "[nccl]") {
@@ -411,101 +237,6 @@ TEST_CASE("nccl: a bell that cannot be rung costs time alone", "[nccl]") {
   rig.lanes[0]->submit(rig.members[0]->party, op.raw, 1);
   rig.turn_all();
   CHECK(rig.members[0]->outcome(1) == "ok");
-}
-
-bool ready(const std::future<void>& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
-
-// A group of two that has done one operation.
-struct ConnectedPair : Rig {
-  ConnectedPair() : Rig(2) {
-    std::vector<Op> ops;
-    ops.reserve(2);
-    for (int i = 0; i < 2; ++i) ops.push_back(sum_of({1}));
-    for (std::size_t i = 0; i < 2; ++i) lanes[i]->submit(members[i]->party, ops[i].raw, 1);
-    turn_all();
-  }
-};
-
-TEST_CASE("nccl: a member may leave at once, and its communicator closes when its peers close theirs", "[nccl]") {
-  ConnectedPair rig;
-  CHECK(ready(rig.lanes[0]->leave(rig.members[0]->owned)));
-  rig.turn_all(50);
-  CHECK(rig.turn(0) == Lane::Next::kWatch);
-  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"}) == "ncclCommFinalize");
-  CHECK(ready(rig.lanes[1]->leave(rig.members[1]->owned)));
-  rig.turn_all(3);
-  CHECK(rig.turn(0) == Lane::Next::kWhenRung);
-  CHECK(fake::calls_of({"ncclCommFinalize", "ncclCommDestroy", "ncclCommAbort"}) ==
-        "ncclCommFinalize; ncclCommFinalize; ncclCommDestroy; ncclCommDestroy");
-}
-
-TEST_CASE("nccl: who has left is not waited for when the job has failed, nor after the session's end", "[nccl]") {
-  ConnectedPair rig;
-  CHECK(ready(rig.lanes[0]->leave(rig.members[0]->owned)));
-  const std::future<void> closed = rig.lanes[0]->close_all(deadline_after(1000));
-  rig.turn_all(3);
-  CHECK_FALSE(ready(closed));
-  SECTION("failed") { rig.lanes[0]->give_up(); }
-  SECTION("the end") { CHECK_FALSE(ready(rig.lanes[0]->close_all(Clock::now()))); }
-  rig.turn_all(1);
-  CHECK(ready(closed));
-  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommAbort");
-  CHECK(rig.turn(0) == Lane::Next::kWhenRung);
-}
-
-TEST_CASE("nccl: removing a set waits for no peer; the last group of the process closes all in good order", "[nccl]") {
-  fake::reset();
-  Lanes lanes(fake::libraries(), "image");
-  test::FakeStore memory;
-  const plugin::HostStore store(memory, "group/");
-  const std::vector<int> ranks = {0, 1};
-  std::vector<std::unique_ptr<plugin::HostGroup>> hosts;
-  std::vector<std::unique_ptr<Group>> groups;
-  std::vector<Op> ops;
-  ops.reserve(2);
-  for (const int rank : ranks) {
-    hosts.push_back(std::make_unique<plugin::HostGroup>(nullptr, true, nullptr, "nccl", "group"));
-    const distrun_backend_group_spec spec = {.struct_size = sizeof(spec),
-                                             .index = rank,
-                                             .members = ranks.data(),
-                                             .num_members = ranks.size(),
-                                             .id = "group",
-                                             .local_host = "",
-                                             .seconds = 20,
-                                             .store = &store.table()};
-    groups.push_back(std::make_unique<Group>(lanes, spec, plugin::Host(&plugin::host_table(), hosts.back()->handle())));
-    ops.push_back(sum_of({1}));
-    ops.back().raw.device_index = rank;
-    hosts.back()->expect(1);
-    groups.back()->start(ops.back().raw, 1);
-  }
-  const TimePoint limit = deadline_after(20);
-  for (const auto& host : hosts) {
-    while (!host->any_completed() && Clock::now() < limit) std::this_thread::yield();
-  }
-  groups[0].reset();
-  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}).empty());
-  groups[1].reset();
-  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommDestroy; ncclCommDestroy");
-  CHECK(ops[0].data[0][0] == 2);
-  CHECK(fake::faults().empty());
-}
-
-TEST_CASE("nccl: leaving with operations in flight takes them back first", "[nccl]") {
-  Rig rig(2);
-  std::vector<Op> ops;
-  ops.reserve(3);
-  for (int i = 0; i < 3; ++i) ops.push_back(sum_of({1}));
-  for (std::size_t i = 0; i < 2; ++i) rig.lanes[i]->submit(rig.members[i]->party, ops[i].raw, 1);
-  rig.turn_all();
-  rig.lanes[0]->submit(rig.members[0]->party, ops[2].raw, 2);
-  rig.turn_all();
-  const std::future<void> left = rig.lanes[0]->leave(rig.members[0]->owned);
-  CHECK_FALSE(ready(left));
-  rig.turn_all(3);
-  CHECK(ready(left));
-  CHECK(rig.members[0]->outcome(2) == "The group was closed.");
-  CHECK(fake::calls_of({"ncclCommAbort", "ncclCommDestroy"}) == "ncclCommAbort");
 }
 
 TEST_CASE("nccl: a stream that is captured into a graph is refused with the cure", "[nccl]") {

@@ -1,4 +1,5 @@
-"""The last rank ends in the middle of an operation on the GPU; the others must hear of it."""
+"""The last rank ends while the others' GPUs wait for it, in operations of two process sets, one behind the other; they
+must hear of it."""
 
 from __future__ import annotations
 
@@ -12,11 +13,23 @@ import distrun.torch as hvd
 
 hvd.init()
 tensor = torch.ones(1 << 20, device=torch.device("cuda", hvd.local_rank() % torch.cuda.device_count()))
-hvd.allreduce(tensor, name="all are here")
-if hvd.rank() == hvd.size() - 1:
+torch.cuda.set_device(tensor.device)
+others = hvd.add_process_set(list(range(hvd.size())), members_only=True)
+for process_set in (hvd.global_process_set, others):
+    hvd.allreduce(tensor, name="all are here", process_set=process_set)
+last = hvd.rank() == hvd.size() - 1
+if last:
+    torch.cuda._sleep(1 << 33)  # cycles, some seconds: what follows is agreed on, and does not begin here
+handles = [
+    hvd.allreduce_async(tensor, name="one is gone", process_set=process_set)
+    for process_set in (hvd.global_process_set, others)
+]
+if last:
+    time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGKILL)
 start = time.monotonic()
 try:
-    hvd.allreduce(tensor, name="one is gone")
+    for handle in handles:
+        hvd.synchronize(handle)
 except hvd.RankLost as error:
     print(f"rank lost after {time.monotonic() - start:.2f} s: {error}", flush=True)

@@ -211,4 +211,6 @@ def check_an_optimizer_trains_on_the_gpu() -> None:
 
 
 if __name__ == "__main__":
+    hvd.init()
+    torch.cuda.set_device(device())  # a graph is captured on a stream of the current one
     checks.run(globals())

@@ -75,5 +75,6 @@ def check_the_replicas_of_a_training_stay_equal() -> None:
 
 
 if __name__ == "__main__":
+    hvd.init()  # selects the rank's GPU, which distrun.init() does not
     own = {name: check for name, check in globals().items() if name.startswith("check_")}
     run({**own, **{name: getattr(jax_ops, name) for name in AS_ON_CPUS}})
