@@ -9,6 +9,8 @@ import sys
 import jax
 import jax.numpy as jnp
 from distrun import _session
+from distrun._abi import Kind
+from distrun.process_sets import ProcessSet
 
 
 class _Dispatched(_session.Extension):
@@ -18,14 +20,30 @@ class _Dispatched(_session.Extension):
         """
         if _in_callback():
             raise RuntimeError(
-                "shutdown and join wait for the programs that JAX has in front of it, and were called in a callback of "
-                "one of them (jax.debug.callback, io_callback), which would wait for itself; call them outside."
+                "shutdown, join and remove_process_set wait for the programs that JAX has in front of it, and were "
+                "called in a callback of one of them (jax.debug.callback, io_callback), which would wait for itself; "
+                "call them outside."
             )
         with contextlib.suppress(Exception):  # JAX may have ended before us
             _last().block_until_ready()
             for array in jax.live_arrays():
                 with contextlib.suppress(Exception):  # deleted meanwhile; or failed, as who uses it is told
                     array.block_until_ready()
+
+
+# Operations of compiled programs that have a given name, which their calls outside of programs have too.
+_named: set[tuple[Kind, str, ProcessSet]] = set()
+
+
+def note_name(kind: Kind, name: str, process_set: ProcessSet) -> None:
+    """An operation of this name is traced."""
+    _named.add((kind, name, process_set))
+
+
+def wait_for_name(kind: Kind, name: str, process_set: ProcessSet) -> None:
+    """Before one of this name that is no program's: this thread's programs come first, on all ranks."""
+    if (kind, name, process_set) in _named and not _in_callback():
+        _last().block_until_ready()
 
 
 def _in_callback() -> bool:

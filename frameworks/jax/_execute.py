@@ -69,6 +69,8 @@ def _carrier(spec: Spec, dtype: Any) -> Any:
 
 def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[tuple[int, ...]]]:
     """The results, and the rows of every member where they may differ; NumPy sees arrays of the host where they lie."""
+    if spec.name is not None:
+        _dispatched.wait_for_name(spec.kind, spec.name, spec.process_set)
     carried = [np.asarray(array).view(_carrier(spec, array.dtype)) for array in arrays]
     outputs, sizes = _wait(spec, _named(spec, len(arrays)), carried)
     # What JAX may move where it is needed, it may move as a result too.
@@ -110,6 +112,8 @@ def _run_traced(spec: Spec, turn: jax.Array | None, arrays: Sequence[jax.Array])
             "leave splits out (equal shares), or call it outside jax.jit."
         )
     _dispatched.watch()
+    if spec.name is not None:
+        _dispatched.note_name(spec.kind, spec.name, spec.process_set)
     carriers = [_carrier(spec, array.dtype) for array in arrays]
     carried = [
         array if array.dtype == carrier else jax.lax.bitcast_convert_type(array, carrier)

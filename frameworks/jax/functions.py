@@ -45,7 +45,8 @@ def _is_number(leaf: object) -> bool:
 
 
 def _travels(leaf: object) -> bool:
-    return isinstance(leaf, int | float) or hasattr(leaf, "dtype")
+    # A dtype's own class (jnp.bfloat16) has a dtype too.
+    return isinstance(leaf, int | float) or (hasattr(leaf, "dtype") and not isinstance(leaf, type))
 
 
 broadcast_optimizer_state = broadcast_parameters

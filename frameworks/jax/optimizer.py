@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from distrun import _arguments, _compression
 from distrun._abi import ReduceOp
 from distrun._collectives import reduce_op
@@ -13,6 +15,9 @@ from distrun.process_sets import ProcessSet, checked, global_process_set
 
 from .compression import Compression, Compressor
 from .ops import allreduce
+
+# Updates, grad= and value=.
+_Reduce = Callable[[tuple[Any, Any, Any]], tuple[Any, Any, Any]]
 
 
 def _optax() -> Any:
@@ -75,8 +80,9 @@ def DistributedOptimizer(  # Horovod's name
 ) -> Any:
     """An optax optimizer like `optimizer` whose update is computed from the gradients of all ranks.
 
-    backward_passes_per_step: so many updates are averaged on this rank, as optax.MultiSteps does it, before they are
-    reduced and make a step. Start with the same parameters everywhere: `params = hvd.broadcast_parameters(params)`.
+    backward_passes_per_step: so many updates are averaged on this rank before they are reduced and make a step; the
+    state is that of optax.MultiSteps. Passes before the last one wait for no other rank. Start with the same parameters
+    everywhere: `params = hvd.broadcast_parameters(params)`.
     """
     passes = _arguments.count("backward_passes_per_step", backward_passes_per_step, 1)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
@@ -85,20 +91,58 @@ def DistributedOptimizer(  # Horovod's name
     optimizer = optax.with_extra_args_support(optimizer)
     small = distribute_gradients(compression, op, gradient_predivide_factor, process_set)
     exact = distribute_gradients(Compression.none, op, gradient_predivide_factor, process_set)
+    nothing = optax.EmptyState()
 
-    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+    def reduced(parts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        updates, gradients, value = parts
+        updates, gradients = small.update((updates, gradients), nothing)[0]
+        return updates, gradients, exact.update(value, nothing)[0]
+
+    def step(updates: Any, state: Any, params: Any, more: Mapping[str, Any], reduce: _Reduce) -> tuple[Any, Any]:
         _refuse_value_fn(more, process_set)
         # What optimizers choose their steps by must be the same on all ranks too.
         gradients, value = ({key: more[key] for key in (which,) if key in more} for which in ("grad", "value"))
-        (updates, gradients), first = small.update((updates, gradients), state[0])
-        value, _ = exact.update(value, state[0])
-        updates, second = optimizer.update(updates, state[1], params, **{**more, **gradients, **value})
-        return updates, (first, second)
+        updates, gradients, value = reduce((updates, gradients, value))
+        updates, inner = optimizer.update(updates, state[1], params, **{**more, **gradients, **value})
+        return updates, (state[0], inner)
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        return step(updates, state, params, more, reduced)
 
     whole = optax.GradientTransformationExtraArgs(optax.chain(small, optimizer).init, update)
-    if passes == 1:
-        return whole
-    return optax.MultiSteps(whole, passes).gradient_transformation()
+    return whole if passes == 1 else _accumulated(whole, step, reduced, passes)
+
+
+def _accumulated(whole: Any, step: Callable[..., tuple[Any, Any]], reduced: _Reduce, passes: int) -> Any:
+    """As optax.MultiSteps, which would reduce in each pass to drop the result of all but the last."""
+
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        last = state.mini_step == passes - 1
+        mean = jax.tree.map(
+            lambda new, kept: (kept + (new - kept) / (state.mini_step + 1)).astype(kept.dtype), updates, state.acc_grads
+        )
+        own = jax.tree.map(lambda value, like: value.astype(jnp.asarray(like).dtype), mean, updates)
+        made, inner = step(own, state.inner_opt_state, params, more, lambda parts: _only_if(last, reduced, parts))
+
+        def if_last(then: Any, otherwise: Any) -> Any:
+            return jnp.where(last, then, otherwise).astype(jnp.asarray(otherwise).dtype)
+
+        steps = jax.tree.map(lambda step: if_last(step, jnp.zeros_like(step)), made)
+        return steps, state._replace(
+            mini_step=(state.mini_step + 1) % passes,
+            gradient_step=state.gradient_step + last,
+            inner_opt_state=jax.tree.map(if_last, inner, state.inner_opt_state),
+            acc_grads=jax.tree.map(lambda sum: if_last(jnp.zeros_like(sum), sum), mean),
+        )
+
+    optax = _optax()
+    return optax.GradientTransformationExtraArgs(optax.MultiSteps(whole, passes).init, update)
+
+
+def _only_if(condition: Any, change: _Reduce, parts: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    if isinstance(condition, jax.core.Tracer):
+        return jax.lax.cond(condition, change, lambda same: same, parts)  # type: ignore[no-any-return]
+    return change(parts) if condition else parts
 
 
 def _refuse_value_fn(arguments: Mapping[str, Any], process_set: ProcessSet) -> None:

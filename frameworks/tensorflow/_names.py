@@ -29,6 +29,9 @@ _CALLED = {
     "StatelessCase": ("branches",),
     "While": ("cond", "body"),
     "StatelessWhile": ("cond", "body"),
+    # A loop over a dataset.
+    "ScanDataset": ("f",),
+    "ReduceDataset": ("f",),
 }
 
 

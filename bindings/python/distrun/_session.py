@@ -264,7 +264,8 @@ def _detach_all() -> bool:
 
 
 def drain_all() -> None:
-    """Before join and shutdown, after which this rank submits nothing more: a framework may not have got to it yet."""
+    """Before join, shutdown and the end of a process set, after which this rank submits nothing more: a framework may
+    not have got to it yet."""
     for extension in _extensions:
         extension.drain()
 

@@ -206,6 +206,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if number is None or number == 0 or _registered.get(number) is not process_set:
         return False
     session = _session.current()
+    _session.drain_all()
 
     def removed(_: None) -> None:
         if _registered.get(number) is process_set:

@@ -43,6 +43,11 @@ def test_vectorized_map_and_jacobians(
     assert_passed(run_framework("-np", str(ranks), "--oversubscribe", program="tf_rows.py", words=given), ranks)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_loops_over_datasets(run_framework: RunFramework, ranks: int) -> None:
+    assert_passed(run_framework("-np", str(ranks), program="tf_loops.py"), ranks)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("version", ["2.15", "2.18", "2.20"])
 def test_the_same_native_file_with_other_versions(run_framework: RunFramework, version: str, tmp_path: Path) -> None:

@@ -47,6 +47,40 @@ def check_optimizer_equals_a_single_process() -> None:
             np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5)
 
 
+def check_passes_before_the_last_one_wait_for_nobody() -> None:
+    optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=3)
+    mean = (hvd.size() + 1) / 2
+    for way in WAYS.values():
+        update = way(optimizer.update)
+        state = optimizer.init(jnp.zeros(2))
+        for _ in range(2):
+            if hvd.rank() == 0:
+                hvd.barrier()
+            for _ in range(2):
+                updates, state = update(jnp.full(2, hvd.rank() + 1.0), state)
+                same(updates, jnp.zeros(2))
+            if hvd.rank() != 0:
+                hvd.barrier()
+            updates, state = update(jnp.full(2, hvd.rank() + 1.0), state)
+            same(updates, jnp.full(2, -mean))
+        assert isinstance(state, optax.MultiStepsState) and int(state.gradient_step) == 2
+
+
+def check_passes_take_what_an_optimizer_decides_by() -> None:
+    plateau = optax.contrib.reduce_on_plateau(patience=1, factor=0.5)
+    inner = hvd.DistributedOptimizer(optax.chain(optax.sgd(1.0), plateau), backward_passes_per_step=2)
+    optimizer = optax.chain(inner, optax.identity())
+    for way in WAYS.values():
+        update = way(lambda gradient, state, value: optimizer.update(gradient, state, value=value))
+        state = optimizer.init(jnp.zeros(2))
+        steps = []
+        for _ in range(4):
+            for _ in range(2):
+                updates, state = update(jnp.full(2, hvd.rank() + 1.0), state, jnp.float32(hvd.rank()))
+            steps.append(float(updates[0]))
+        assert steps[0] == -(hvd.size() + 1) / 2 and steps[-1] > steps[0], steps
+
+
 def check_how_gradients_are_reduced() -> None:
     """By steps that are the gradients: Adam's do not change with their scale."""
     size, gradient = hvd.size(), jnp.full(2, hvd.rank() + 1.0)
