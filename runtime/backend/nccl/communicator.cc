@@ -103,7 +103,8 @@ bool Communicator::close(bool at_rest) {
 void abort_together(std::vector<Communicator*> communicators, const Gpu& gpu) {
   if (communicators.empty()) return;
   // NCCL joins the thread that connects one, which may wait for the kernels of others.
-  std::ranges::stable_partition(communicators, [](const Communicator* one) { return !one->is_connecting(); });
+  std::stable_partition(communicators.begin(), communicators.end(),
+                        [](const Communicator* one) { return !one->is_connecting(); });
   const NcclApi& nccl = communicators.front()->nccl();
   int version = 0;
   nccl.get_version(&version);
