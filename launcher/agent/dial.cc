@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <map>
 
@@ -13,6 +11,7 @@
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/text.h"
+#include "runtime/net/host_candidates.h"
 #include "runtime/net/key_file.h"
 #include "runtime/net/socket.h"
 
@@ -28,11 +27,6 @@ constexpr char kUsageText[] =
 int wrong(const std::string& text) {
   std::fprintf(stderr, "distrun agent: %s\n%s", text.c_str(), kUsageText);
   return exit_code::kUsage;
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, sizeof name) == 0 ? name : "host";
 }
 
 // The head may be started later. What is wrong for good (the key, the version) is not tried again.
@@ -67,7 +61,8 @@ Result<std::unique_ptr<net::SecureSocket>> dial_any(const std::vector<std::strin
 }
 
 int dial_main(const std::vector<std::string>& arguments, const Environment& environment) {
-  std::map<std::string, std::string> given = {{"--host", host_name()}, {"--timeout", "300"}};
+  const std::string own_name = net::host_name();
+  std::map<std::string, std::string> given = {{"--host", own_name.empty() ? "host" : own_name}, {"--timeout", "300"}};
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string& name = arguments[i];
     if (name != "--connect" && name != "--key-file" && name != "--host" && name != "--timeout") {
@@ -83,8 +78,7 @@ int dial_main(const std::vector<std::string>& arguments, const Environment& envi
   if (given["--host"].empty()) return wrong("--host needs a host's name");
   if (given["--host"].size() > kLongestHost) {
     return wrong("--host is longer than " + std::to_string(kLongestHost) +
-                 " characters: a shorter name does, as long "
-                 "as each host has its own");
+                 " characters: a shorter name does, as long as each host has its own");
   }
   const auto inherited = environment.find("DISTRUN_KEY_FILE");
   const bool by_flag = !given["--key-file"].empty();

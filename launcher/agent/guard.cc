@@ -39,10 +39,7 @@ constexpr std::initializer_list<int> kOfTerminal = {SIGINT, SIGHUP, SIGQUIT};
 // Until it reads its signals itself (Agent::create): it may look for its head for long.
 void begin_as_agent() {
   for (const int number : kOfTerminal) ::signal(number, SIG_IGN);
-  sigset_t term;
-  ::sigemptyset(&term);
-  ::sigaddset(&term, SIGTERM);
-  ::sigprocmask(SIG_UNBLOCK, &term, nullptr);
+  mask_signal(SIG_UNBLOCK, SIGTERM);
 }
 
 void pass_on(int number, pid_t agent) {

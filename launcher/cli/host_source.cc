@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -18,14 +17,10 @@
 #include "launcher/plan/allocation.h"
 #include "launcher/plan/assign.h"
 #include "launcher/spawn/agent_spawner.h"
+#include "runtime/net/host_candidates.h"
 
 namespace distrun::launcher {
 namespace {
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, sizeof name) == 0 ? name : "";
-}
 
 // Empty where it is neither IPv4 nor IPv6.
 std::string text_of(const sockaddr* address) {
@@ -178,7 +173,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
     out.elsewhere = name + " does not resolve to an address of this machine, and counts as another host";
     return false;
   };
-  for (const std::string& own : names_of_host(host_name(), out.hosts, is_here)) out.own_names.push_back(own);
+  for (const std::string& own : names_of_host(net::host_name(), out.hosts, is_here)) out.own_names.push_back(own);
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
   if (!options.hosts.empty() || !options.hostfile.empty()) use_allocation(options, environment, out);

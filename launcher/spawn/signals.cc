@@ -39,13 +39,17 @@ std::vector<int> SignalSource::take() {
   return out;
 }
 
+void mask_signal(int how, int number) {
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, number);
+  ::sigprocmask(how, &one, nullptr);
+}
+
 void stop_as_asked() {
-  sigset_t stop;
-  ::sigemptyset(&stop);
-  ::sigaddset(&stop, SIGTSTP);
   ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // here
-  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+  mask_signal(SIG_UNBLOCK, SIGTSTP);  // here
+  mask_signal(SIG_BLOCK, SIGTSTP);
 }
 
 std::vector<Reaped> reap_children(bool& none_left) {

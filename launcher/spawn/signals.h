@@ -22,6 +22,9 @@ class SignalSource {
   Fd fd_;
 };
 
+// SIG_BLOCK or SIG_UNBLOCK for one signal.
+void mask_signal(int how, int number);
+
 // Stops this process, which has SIGTSTP blocked, as that does by default: not where nobody could let it go on, as under
 // `ssh -t` without a shell or as process 1. Returns when it goes on.
 void stop_as_asked();

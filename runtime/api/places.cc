@@ -1,8 +1,5 @@
 #include "runtime/api/places.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -37,9 +34,8 @@ Result<Place> read_place(const std::string& bytes) {
 }  // namespace
 
 Place own_place(int rank, std::string reached) {
-  char name[HOST_NAME_MAX + 1] = {};
-  const bool named = ::gethostname(name, sizeof name) == 0;
-  return {.host = named ? name : "localhost", .machine = net::host_hint(rank), .reached = std::move(reached)};
+  const std::string name = net::host_name();
+  return {.host = name.empty() ? "localhost" : name, .machine = net::host_hint(rank), .reached = std::move(reached)};
 }
 
 void settle(net::World& world, const std::vector<Place>& places) {

@@ -1,12 +1,19 @@
 #include "runtime/net/host_candidates.h"
 
+#include <limits.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 
 namespace distrun::net {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name) == 0 ? name : "";
+}
 
 std::string host_hint(int rank) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

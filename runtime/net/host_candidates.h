@@ -17,6 +17,9 @@ struct HostCandidates {
   std::string prefix;      // store keys of this set-up begin with it; the same for all ranks of the group
 };
 
+// This host's own name; empty where the system tells none.
+std::string host_name();
+
 // Two processes with the same hint probably share a kernel and a network namespace. Never empty.
 std::string host_hint(int rank);
 
