@@ -22,21 +22,21 @@ WIRE = "docs/wire.md"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 # What the page says in the place of NUMBER is the value of a constant.
 NUMBERS = (
-    ("Protocol version: **NUMBER**", "runtime/net/secure_socket.h", "kProtocolVersion"),
-    ("| format | u8 | NUMBER;", "runtime/engine/messages.cc", "kFormat"),
-    ("a frame at most NUMBER (`runtime/net/frame.h`)", "runtime/net/secure_socket.h", "kMaxFrame"),
-    ("A frame is at most NUMBER;", "runtime/engine/messages.h", "kMaxFrame"),
-    ("starts a new one at NUMBER.", "runtime/engine/outbox.cc", "kFrameTarget"),
-    ("Limits before the proof: NUMBER peers", "runtime/net/secure_listener.cc", "kMaxStrangers"),
-    ("per listener, NUMBER held", "runtime/net/handshake.h", "kMaxHandshakeMessage"),
-    ("Purpose and version are at most NUMBER bytes", "runtime/net/handshake.cc", "kMaxHelloText"),
-    ("a Noise message at most NUMBER.", "runtime/net/handshake.cc", "kMaxNoiseMessage"),
+    ("Protocol version: **NUMBER**", "runtime/net/secure/secure_socket.h", "kProtocolVersion"),
+    ("| format | u8 | NUMBER;", "runtime/engine/protocol/messages.cc", "kFormat"),
+    ("a frame at most NUMBER (`runtime/net/secure/frame.h`)", "runtime/net/secure/secure_socket.h", "kMaxFrame"),
+    ("A frame is at most NUMBER;", "runtime/engine/protocol/messages.h", "kMaxFrame"),
+    ("starts a new one at NUMBER.", "runtime/engine/run/outbox.cc", "kFrameTarget"),
+    ("Limits before the proof: NUMBER peers", "runtime/net/secure/secure_listener.cc", "kMaxStrangers"),
+    ("per listener, NUMBER held", "runtime/net/secure/handshake.h", "kMaxHandshakeMessage"),
+    ("Purpose and version are at most NUMBER bytes", "runtime/net/secure/handshake.cc", "kMaxHelloText"),
+    ("a Noise message at most NUMBER.", "runtime/net/secure/handshake.cc", "kMaxNoiseMessage"),
     ("every message has a header of NUMBER bytes", "runtime/backend/tcp/message.h", "kHeaderBytes"),
-    ("Keys are at most NUMBER,", "runtime/net/store_protocol.h", "kMaxStoreKey"),
-    ("values NUMBER,", "runtime/net/store_protocol.h", "kMaxStoreValue"),
-    ("the whole table NUMBER.", "runtime/net/store_table.h", "kDefaultMaxBytes"),
-    ("at most NUMBER characters:", "runtime/net/spawner_exchange.h", "kMaxSharedText"),
-    ("at most NUMBER numeric addresses", "runtime/net/meeting.h", "kMaxMeetingAddresses"),
+    ("Keys are at most NUMBER,", "runtime/net/store/store_protocol.h", "kMaxStoreKey"),
+    ("values NUMBER,", "runtime/net/store/store_protocol.h", "kMaxStoreValue"),
+    ("the whole table NUMBER.", "runtime/net/store/store_table.h", "kDefaultMaxBytes"),
+    ("at most NUMBER characters:", "runtime/net/launchers/spawner_exchange.h", "kMaxSharedText"),
+    ("at most NUMBER numeric addresses", "runtime/net/launchers/meeting.h", "kMaxMeetingAddresses"),
 )
 CONSTANT = r"constexpr \S+ {} = (?:std::size_t)?\{{?(\d+)\}}?(?: << (\d+))?;"
 

@@ -27,6 +27,14 @@ MAY_INCLUDE: dict[str, list[str]] = {
     "bench": ["distrun/", *RUNTIME],
     "test": ["runtime", "launcher", "bindings", "distrun/", "distrun_backend.h", "bench"],
 }
+# Inside of a floor: its folders, lowest first. A folder may include those before it; "" is the floor's own folder.
+ORDERS: dict[str, list[str]] = {
+    "runtime/net": ["bytes", "identity", "secure", "store", "host", "control", "launchers"],
+    "runtime/engine": ["protocol", "agreement", "run", "monitoring", ""],
+    "launcher": ["", "plan", "spawn", "protocol", "report", "agent", "job", "cli"],
+    "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
+    "launcher/agent": ["preflight", ""],
+}
 # The same for Python: the front ends (distrun.torch, ...) that what lies there may import besides its own.
 MAY_IMPORT: dict[str, list[str]] = {
     "bindings/python": [],
@@ -116,6 +124,31 @@ def check_includes(path: Path, text: str, folders: dict[str, set[str]]) -> list[
     return faults
 
 
+def place_in(floor: str, folder: str) -> str | None:
+    """The part of `floor` in which `folder` lies: the first folder below it, "" for the floor itself."""
+    if folder == floor:
+        return ""
+    return folder.removeprefix(floor + "/").split("/")[0] if folder.startswith(floor + "/") else None
+
+
+def check_orders(folders: dict[str, set[str]]) -> list[str]:
+    """One line per folder that is in no order, or that includes what stands after it."""
+    faults = []
+    for floor, order in ORDERS.items():
+        for folder, included in folders.items():
+            here = place_in(floor, folder)
+            if here is None:
+                continue
+            if here not in order:
+                faults.append(f"{folder}: is not in the order of {floor}; add it to ORDERS")
+                continue
+            for other in sorted(included):
+                there = place_in(floor, other)
+                if there is not None and there in order and order.index(there) > order.index(here):
+                    faults.append(f"{folder}: may not include {other}, which stands above it in {floor}")
+    return faults
+
+
 def cycles(folders: dict[str, set[str]]) -> list[str]:
     """One line per folder that reaches itself through other folders."""
     faults = []
@@ -150,7 +183,7 @@ def main() -> None:
             faults.append(f"{path}: prints or exits; the runtime returns a Status and logs")
     for path in files(".py", under=["bindings", "frameworks"]):
         faults += check_python(path.as_posix(), (ROOT / path).read_text())
-    finish("floors", faults + cycles(folders))
+    finish("floors", faults + check_orders(folders) + cycles(folders))
 
 
 if __name__ == "__main__":

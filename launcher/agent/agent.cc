@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "launcher/agent/guard.h"
-#include "launcher/agent/python_module.h"
-#include "launcher/agent/scan.h"
+#include "launcher/agent/preflight/python_module.h"
+#include "launcher/agent/preflight/scan.h"
 #include "launcher/exit_codes.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
 #include "runtime/base/settings.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
 
 namespace distrun::launcher {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "launcher/agent/ending.h"
 #include "launcher/agent/host_starter.h"
-#include "launcher/agent/preflight.h"
-#include "launcher/agent/probe.h"
-#include "launcher/agent/protocol.h"
+#include "launcher/agent/preflight/preflight.h"
+#include "launcher/agent/preflight/probe.h"
 #include "launcher/agent/rank_process.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/heartbeat.h"

@@ -6,7 +6,7 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/exit_codes.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/descendants.h"
 
 namespace distrun::launcher {

@@ -10,10 +10,10 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/host_candidates.h"
-#include "runtime/net/key_file.h"
-#include "runtime/net/socket.h"
+#include "launcher/plan/hosts/text.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/host/host_candidates.h"
+#include "runtime/net/identity/key_file.h"
 
 namespace distrun::launcher {
 namespace {

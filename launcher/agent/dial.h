@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/settings.h"
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::launcher {
 

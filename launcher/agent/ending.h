@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "launcher/agent/protocol.h"
+#include "launcher/protocol/messages.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {

@@ -103,7 +103,7 @@ std::optional<int> stand_guard(OrdersBy orders) {
     if (kill_at == TimePoint::max()) continue;
     if (head_gone && !gone_at) gone_at = Clock::now();
     const TimePoint now = Clock::now();
-    if (kill_at && now > *kill_at + Heartbeat::kStoodStill) {
+    if (kill_at && now > *kill_at + Heartbeat::kSuspended) {
       // Stopped itself, as a batch system's suspend does with both, so the agent gets the time that it had not.
       if (gone_at) gone_at = now;
       if (stopped_at) stopped_at = now;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "launcher/agent/protocol.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/poller.h"
 #include "runtime/base/settings.h"

@@ -7,8 +7,8 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/dial.h"
 #include "launcher/agent/guard.h"
-#include "launcher/agent/protocol.h"
 #include "launcher/exit_codes.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/poller.h"
 
 namespace distrun::launcher {

@@ -17,11 +17,11 @@
 #include "launcher/agent/dial.h"
 #include "launcher/agent/guard.h"
 #include "launcher/exit_codes.h"
-#include "launcher/plan/mpi.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/other_launcher.h"
-#include "runtime/net/socket.h"
-#include "runtime/net/spawner_exchange.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/schedulers/mpi.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/launchers/other_launcher.h"
+#include "runtime/net/launchers/spawner_exchange.h"
 
 namespace distrun::launcher {
 namespace {

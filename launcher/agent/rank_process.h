@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/agent/protocol.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/process.h"
 #include "runtime/base/fd.h"

@@ -10,7 +10,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
 #include "runtime/base/settings.h"
 

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "launcher/agent/python_module.h"
-#include "launcher/agent/scan.h"
+#include "launcher/agent/preflight/python_module.h"
+#include "launcher/agent/preflight/scan.h"
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/version.h"
 #include "runtime/base/settings.h"
 

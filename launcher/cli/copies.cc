@@ -1,10 +1,10 @@
 #include "launcher/cli/copies.h"
 
 #include "launcher/cli/host_source.h"
-#include "launcher/plan/environment.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/other_launcher.h"
-#include "runtime/net/platform_tasks.h"
+#include "launcher/plan/environment/environment.h"
+#include "launcher/plan/hosts/text.h"
+#include "runtime/net/launchers/other_launcher.h"
+#include "runtime/net/launchers/platform_tasks.h"
 
 namespace distrun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {

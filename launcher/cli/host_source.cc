@@ -14,10 +14,10 @@
 #include <iterator>
 #include <memory>
 
-#include "launcher/plan/allocation.h"
-#include "launcher/plan/assign.h"
+#include "launcher/plan/place/assign.h"
+#include "launcher/plan/schedulers/allocation.h"
 #include "launcher/spawn/agent_spawner.h"
-#include "runtime/net/host_candidates.h"
+#include "runtime/net/host/host_candidates.h"
 
 namespace distrun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/cli/options.h"
-#include "launcher/plan/hosts.h"
+#include "launcher/plan/hosts/hosts.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 

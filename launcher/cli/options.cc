@@ -6,9 +6,9 @@
 #include <optional>
 #include <string_view>
 
-#include "launcher/plan/mpi.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/socket.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/schedulers/mpi.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::launcher {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plan/bind.h"
-#include "launcher/plan/environment.h"
+#include "launcher/plan/environment/environment.h"
 #include "launcher/plan/launch_plan.h"
-#include "launcher/plan/network.h"
+#include "launcher/plan/network/network.h"
+#include "launcher/plan/place/bind.h"
 #include "launcher/report/output.h"
 #include "launcher/spawn/remote_command.h"
 #include "runtime/base/status.h"

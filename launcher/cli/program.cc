@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "launcher/agent/python_module.h"
+#include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/paths.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/agent_spawner.h"
 
 namespace distrun::launcher {

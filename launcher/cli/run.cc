@@ -11,9 +11,9 @@
 #include <cstring>
 #include <optional>
 
-#include "launcher/agent/preflight.h"
-#include "launcher/agent/python_module.h"
-#include "launcher/agent/scan.h"
+#include "launcher/agent/preflight/preflight.h"
+#include "launcher/agent/preflight/python_module.h"
+#include "launcher/agent/preflight/scan.h"
 #include "launcher/cli/copies.h"
 #include "launcher/cli/explain.h"
 #include "launcher/cli/host_source.h"
@@ -22,9 +22,9 @@
 #include "launcher/job/dial_in.h"
 #include "launcher/job/job.h"
 #include "launcher/job/mpi_start.h"
-#include "launcher/plan/slurm.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/key_file.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/schedulers/slurm.h"
+#include "runtime/net/identity/key_file.h"
 
 namespace distrun::launcher {
 namespace {

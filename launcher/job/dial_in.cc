@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "launcher/agent/dial.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/poller.h"
 #include "launcher/spawn/signals.h"

@@ -10,8 +10,8 @@
 #include "launcher/spawn/agent_spawner.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::launcher {
 

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
-#include "runtime/net/open_files.h"
+#include "runtime/net/bytes/open_files.h"
 
 namespace distrun::launcher {
 namespace {

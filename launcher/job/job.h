@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "launcher/agent/ending.h"
-#include "launcher/agent/probe.h"
-#include "launcher/agent/protocol.h"
+#include "launcher/agent/preflight/probe.h"
 #include "launcher/job/cut_off.h"
 #include "launcher/job/input.h"
 #include "launcher/job/notice.h"
@@ -20,13 +19,14 @@
 #include "launcher/job/start_queue.h"
 #include "launcher/job/verdict.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/report/output.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/heartbeat.h"
 #include "launcher/spawn/signals.h"
 #include "runtime/base/log.h"
-#include "runtime/net/store_server.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store_server.h"
 
 namespace distrun::launcher {
 

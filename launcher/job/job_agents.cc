@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "launcher/job/job.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "launcher/job/job.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/version.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::launcher {
 

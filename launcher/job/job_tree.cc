@@ -5,10 +5,10 @@
 
 #include "launcher/agent/join.h"
 #include "launcher/job/job.h"
-#include "launcher/plan/start_tree.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/meeting.h"
-#include "runtime/net/socket.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/place/start_tree.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/launchers/meeting.h"
 
 namespace distrun::launcher {
 

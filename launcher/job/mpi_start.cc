@@ -13,10 +13,10 @@
 
 #include "launcher/agent/dial.h"
 #include "launcher/agent/mpi_wrapper.h"
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/poller.h"
-#include "runtime/net/meeting.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/launchers/meeting.h"
 
 namespace distrun::launcher {
 namespace {

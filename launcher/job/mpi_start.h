@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/mpi.h"
-#include "launcher/plan/network.h"
+#include "launcher/plan/network/network.h"
+#include "launcher/plan/schedulers/mpi.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/process.h"
 #include "runtime/base/log.h"
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::launcher {
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "launcher/agent/protocol.h"
+#include "launcher/protocol/messages.h"
 
 namespace distrun::launcher {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/agent/protocol.h"
 #include "launcher/exit_codes.h"
+#include "launcher/protocol/messages.h"
 #include "runtime/base/clock.h"
-#include "runtime/net/job_channel.h"
+#include "runtime/net/store/job_channel.h"
 
 namespace distrun::launcher {
 

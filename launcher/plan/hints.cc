@@ -5,7 +5,7 @@
 #include <cctype>
 #include <set>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "launcher/plan/hints.h"
-#include "launcher/plan/text.h"
-#include "runtime/net/wire.h"
+#include "launcher/plan/hosts/text.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/plan/environment.h"
-#include "launcher/plan/network.h"
+#include "launcher/plan/environment/environment.h"
+#include "launcher/plan/network/network.h"
 
 namespace distrun::launcher {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {

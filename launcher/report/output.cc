@@ -4,8 +4,8 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/plan/text.h"
-#include "runtime/net/wire.h"
+#include "launcher/plan/hosts/text.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::launcher {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/protocol.h"
+#include "launcher/protocol/messages.h"
 #include "launcher/report/fold.h"
 #include "launcher/report/line_assembler.h"
 #include "launcher/report/line_sink.h"

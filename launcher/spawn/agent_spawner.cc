@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/plan/assign.h"
+#include "launcher/plan/place/assign.h"
 
 namespace distrun::launcher {
 namespace {

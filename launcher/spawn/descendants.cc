@@ -13,7 +13,7 @@
 #include <optional>
 #include <sstream>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "runtime/base/fd.h"
 
 namespace distrun::launcher {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::launcher {
 namespace {

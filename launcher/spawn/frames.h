@@ -14,7 +14,7 @@
 
 #include "runtime/base/fd.h"
 #include "runtime/base/status.h"
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::launcher {
 

@@ -20,7 +20,7 @@ class Heartbeat {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);
   // A side that has not looked for so long was stopped itself, or suspended with its host, and heard nothing for that.
-  static constexpr Duration kStoodStill = 2 * kInterval;
+  static constexpr Duration kSuspended = 2 * kInterval;
 
   Heartbeat() = default;  // neither speaks nor listens
   Heartbeat(Duration limit, TimePoint now) : limit_(limit), heard_(now), spoke_(now), looked_(now) {}
@@ -36,7 +36,7 @@ class Heartbeat {
   // To be asked in every round of a loop that wakes by deadline(); the time for which it did not run does not count.
   [[nodiscard]] bool silent(TimePoint now) {
     const Duration unseen = now - std::max(heard_, std::exchange(looked_, now));
-    if (unseen > kStoodStill) heard_ = std::min(heard_ + unseen, now);
+    if (unseen > kSuspended) heard_ = std::min(heard_ + unseen, now);
     return on() && now - heard_ >= limit_;
   }
   // When speak() or silent() change by themselves; max() when off.

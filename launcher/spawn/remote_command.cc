@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {

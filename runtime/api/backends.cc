@@ -7,7 +7,7 @@
 
 #include "runtime/api/exchange.h"
 #include "runtime/backend/limited_backend.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {
 namespace {

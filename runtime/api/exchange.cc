@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {
 namespace {

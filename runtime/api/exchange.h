@@ -7,7 +7,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/net/store.h"
+#include "runtime/net/store/store.h"
 
 namespace distrun::api {
 

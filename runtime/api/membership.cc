@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/api/exchange.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "runtime/api/exchange.h"
-#include "runtime/net/host_candidates.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
+#include "runtime/net/host/host_candidates.h"
 
 namespace distrun::api {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/net/store.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store.h"
 
 namespace distrun::api {
 

@@ -4,7 +4,7 @@
 
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
 
 namespace distrun::api {
 

@@ -17,9 +17,9 @@
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/fork_guard.h"
-#include "runtime/net/platform_tasks.h"
-#include "runtime/net/shm_control.h"
-#include "runtime/net/tcp_control.h"
+#include "runtime/net/control/shm_control.h"
+#include "runtime/net/control/tcp_control.h"
+#include "runtime/net/launchers/platform_tasks.h"
 
 namespace distrun::api {
 namespace {

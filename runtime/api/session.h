@@ -19,14 +19,14 @@
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
 #include "runtime/engine/engine.h"
-#include "runtime/net/control_plane.h"
-#include "runtime/net/host_link.h"
-#include "runtime/net/mac_key.h"
-#include "runtime/net/other_launcher.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/store_host.h"
-#include "runtime/net/wait_set.h"
-#include "runtime/net/world.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/control/control_plane.h"
+#include "runtime/net/host/host_link.h"
+#include "runtime/net/identity/mac_key.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/launchers/other_launcher.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_host.h"
 
 namespace distrun::api {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/net/interfaces.h"
-#include "runtime/net/spawner_exchange.h"
+#include "runtime/net/bytes/interfaces.h"
+#include "runtime/net/launchers/spawner_exchange.h"
 
 namespace distrun::api {
 namespace {

@@ -9,11 +9,11 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
-#include "runtime/net/meeting.h"
-#include "runtime/net/other_launcher.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/store_host.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/launchers/meeting.h"
+#include "runtime/net/launchers/other_launcher.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_host.h"
 
 namespace distrun::api {
 

@@ -11,7 +11,7 @@
 
 #include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::api {
 

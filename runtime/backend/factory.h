@@ -11,10 +11,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
-#include "runtime/net/host_link.h"
-#include "runtime/net/store.h"
-#include "runtime/net/wait_set.h"
-#include "runtime/net/world.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/host/host_link.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store.h"
 
 namespace distrun::backend {
 

@@ -21,7 +21,7 @@ constexpr std::string_view kWarned = "DISTRUN_WARNED";
 // Where the user has put a key; the launcher never sets it.
 constexpr std::string_view kKeyFile = "DISTRUN_KEY_FILE";
 
-// What the launcher tells a rank about itself (runtime/net/world.h) and about its job: known, but no settings.
+// What the launcher tells a rank about itself (runtime/net/identity/world.h) and about its job: known, but no settings.
 constexpr std::string_view kRankVariables[] = {"DISTRUN_RANK",       "DISTRUN_SIZE",
                                                "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE",
                                                "DISTRUN_CROSS_RANK", "DISTRUN_CROSS_SIZE",
@@ -233,7 +233,8 @@ std::string settings_page() {
             "\n- scope: " + (row.scope == SettingScope::kJob ? "job" : "rank") + "\n";
   }
   page +=
-      "\n## Variables that the launcher sets\n\nThey say which rank a process is (runtime/net/world.h); do not set "
+      "\n## Variables that the launcher sets\n\nThey say which rank a process is (runtime/net/identity/world.h); do "
+      "not set "
       "them by hand.\n\n";
   for (const std::string_view variable : kRankVariables) page += "- `" + std::string(variable) + "`\n";
   page += "\n`" + std::string(kKeyFile) +

@@ -17,7 +17,7 @@ constexpr std::uint64_t kTold = 4;     // of a pong: the leader answers, and war
 
 // While there are timers the loop wakes so often. So if it has not seen the clock for much longer, it was kept from it.
 constexpr Duration kHeartbeat = std::chrono::seconds(1);
-constexpr Duration kStoodStill = std::chrono::seconds(3);
+constexpr Duration kSuspended = std::chrono::seconds(3);
 
 }  // namespace
 
@@ -38,10 +38,10 @@ TimePoint EngineLoop::next_timer() const {
 
 // A stop of the process (a shell's Ctrl-Z, a batch system's suspend) shows in nothing but the clock, which runs on.
 void EngineLoop::see_clock(TimePoint now) {
-  const StandStill gap{.from = std::exchange(seen_, now), .until = now};
-  if (gap.until - gap.from < kStoodStill) return;
-  if (coordinator_) coordinator_->stood_still(gap);
-  watchdog_.stood_still(gap);
+  const Suspension gap{.from = std::exchange(seen_, now), .until = now};
+  if (gap.until - gap.from < kSuspended) return;
+  if (coordinator_) coordinator_->suspended(gap);
+  watchdog_.suspended(gap);
 }
 
 void EngineLoop::run_timers(TimePoint now) {

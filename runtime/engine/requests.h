@@ -10,8 +10,8 @@
 
 #include "runtime/base/annotations.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/messages.h"
-#include "runtime/engine/timeline_writer.h"
+#include "runtime/engine/monitoring/timeline_writer.h"
+#include "runtime/engine/protocol/messages.h"
 
 namespace distrun::engine {
 

@@ -11,7 +11,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::test {
 

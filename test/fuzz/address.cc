@@ -1,8 +1,8 @@
-// parse_address of runtime/net/socket.h: addresses come from the environment, the command line and the store.
+// parse_address of runtime/net/bytes/socket.h: addresses come from the environment, the command line and the store.
 #include <string>
 
-#include "runtime/net/socket.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/bytes/wire.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

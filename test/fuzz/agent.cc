@@ -1,6 +1,6 @@
-// launcher/agent/protocol.h: what the head and an agent say to each other. The first byte chooses the message.
-#include "launcher/agent/protocol.h"
-#include "runtime/net/wire.h"
+// launcher/protocol/messages.h: what the head and an agent say to each other. The first byte chooses the message.
+#include "launcher/protocol/messages.h"
+#include "runtime/net/bytes/wire.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

@@ -1,5 +1,5 @@
-// launcher/plan/gpu_pool.h: CUDA_VISIBLE_DEVICES as somebody has set it.
-#include "launcher/plan/bind.h"
+// launcher/plan/place/gpu_pool.h: CUDA_VISIBLE_DEVICES as somebody has set it.
+#include "launcher/plan/place/bind.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

@@ -1,9 +1,9 @@
-// runtime/engine/messages.h, and the leader's decisions on what it brings: the first byte is the number of ranks, the
-// rest is one frame, whose messages the ranks send in turn.
+// runtime/engine/protocol/messages.h, and the leader's decisions on what it brings: the first byte is the number of
+// ranks, the rest is one frame, whose messages the ranks send in turn.
 #include <algorithm>
 
-#include "runtime/engine/coordinator.h"
-#include "runtime/engine/messages.h"
+#include "runtime/engine/agreement/coordinator.h"
+#include "runtime/engine/protocol/messages.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

@@ -1,9 +1,9 @@
-// runtime/net/frame.h: raw bytes from the network, and records that a peer with the key may seal as it likes.
-#include "runtime/net/frame.h"
+// runtime/net/secure/frame.h: raw bytes from the network, and records that a peer with the key may seal as it likes.
+#include "runtime/net/secure/frame.h"
 
 #include <algorithm>
 
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

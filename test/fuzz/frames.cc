@@ -9,7 +9,7 @@
 #include <array>
 #include <string_view>
 
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

@@ -1,5 +1,5 @@
-// runtime/net/handshake.h: strangers' bytes at either side, at any point of the handshake.
-#include "runtime/net/handshake.h"
+// runtime/net/secure/handshake.h: strangers' bytes at either side, at any point of the handshake.
+#include "runtime/net/secure/handshake.h"
 
 #include <algorithm>
 #include <optional>

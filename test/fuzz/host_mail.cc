@@ -1,5 +1,5 @@
-// runtime/net/host_mail.h: a packet of a rank of this host.
-#include "runtime/net/host_mail.h"
+// runtime/net/host/host_mail.h: a packet of a rank of this host.
+#include "runtime/net/host/host_mail.h"
 
 #include <sys/socket.h>
 

@@ -1,10 +1,10 @@
-// Files that name hosts: --hostfile in all dialects, and what schedulers write (launcher/plan/allocation.h). The first
-// byte chooses.
+// Files that name hosts: --hostfile in all dialects, and what schedulers write (launcher/plan/schedulers/allocation.h).
+// The first byte chooses.
 #include <algorithm>
 #include <array>
 
-#include "launcher/plan/allocation.h"
-#include "launcher/plan/hostlist.h"
+#include "launcher/plan/hosts/hostlist.h"
+#include "launcher/plan/schedulers/allocation.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

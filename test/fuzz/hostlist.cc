@@ -1,9 +1,9 @@
-// launcher/plan/hostlist.h, -H of hosts.h and the lists of launcher/plan/slurm.h: what the command line and Slurm say.
-// The first byte chooses.
-#include "launcher/plan/hostlist.h"
+// launcher/plan/hosts/hostlist.h, -H of hosts.h and the lists of launcher/plan/schedulers/slurm.h: what the command
+// line and Slurm say. The first byte chooses.
+#include "launcher/plan/hosts/hostlist.h"
 
-#include "launcher/plan/hosts.h"
-#include "launcher/plan/slurm.h"
+#include "launcher/plan/hosts/hosts.h"
+#include "launcher/plan/schedulers/slurm.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

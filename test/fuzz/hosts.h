@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "launcher/plan/hosts.h"
+#include "launcher/plan/hosts/hosts.h"
 #include "runtime/base/status.h"
 #include "test/fuzz/targets.h"
 

@@ -1,7 +1,7 @@
 // runtime/base/json.h and what is read with it: TF_CONFIG and SM_HOSTS.
 #include "runtime/base/json.h"
 
-#include "runtime/net/platform_tasks.h"
+#include "runtime/net/launchers/platform_tasks.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

@@ -1,9 +1,9 @@
-// launcher/plan/network.h: --network from the command line, and what it leaves of a host's addresses.
-#include "launcher/plan/network.h"
+// launcher/plan/network/network.h: --network from the command line, and what it leaves of a host's addresses.
+#include "launcher/plan/network/network.h"
 
 #include <string>
 
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

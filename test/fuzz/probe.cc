@@ -1,7 +1,7 @@
-// runtime/net/probe_words.h: strangers' bytes as a question and as an answer.
+// runtime/net/secure/probe_words.h: strangers' bytes as a question and as an answer.
 #include <algorithm>
 
-#include "runtime/net/probe_words.h"
+#include "runtime/net/secure/probe_words.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

@@ -1,6 +1,6 @@
-// launcher/plan/tf_layout.h: --tf-roles and what a script names. The first byte is the number of ranks, or 0 for a
-// script.
-#include "launcher/plan/tf_layout.h"
+// launcher/plan/environment/tf_layout.h: --tf-roles and what a script names. The first byte is the number of ranks, or
+// 0 for a script.
+#include "launcher/plan/environment/tf_layout.h"
 #include "test/fuzz/hosts.h"
 
 namespace distrun::fuzz {

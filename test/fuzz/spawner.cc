@@ -1,9 +1,9 @@
-// runtime/net/pmi_message.h and meeting.h: what the ranks hear through another launcher's exchange.
+// runtime/net/launchers/pmi_message.h and meeting.h: what the ranks hear through another launcher's exchange.
 #include <string>
 
-#include "runtime/net/meeting.h"
-#include "runtime/net/pmi_message.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
+#include "runtime/net/launchers/meeting.h"
+#include "runtime/net/launchers/pmi_message.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

@@ -1,8 +1,8 @@
-// runtime/net/store_protocol.h and store_table.h: what an authenticated peer may send.
+// runtime/net/store/store_protocol.h and store_table.h: what an authenticated peer may send.
 #include <algorithm>
 
-#include "runtime/net/store_protocol.h"
-#include "runtime/net/store_table.h"
+#include "runtime/net/store/store_protocol.h"
+#include "runtime/net/store/store_table.h"
 #include "test/fuzz/targets.h"
 
 namespace distrun::fuzz {

@@ -1,5 +1,5 @@
-// runtime/net/wire.h: the first half of the input is a program of reads, the second half is what is read.
-#include "runtime/net/wire.h"
+// runtime/net/bytes/wire.h: the first half of the input is a program of reads, the second half is what is read.
+#include "runtime/net/bytes/wire.h"
 
 #include "runtime/base/types.h"
 #include "test/fuzz/targets.h"

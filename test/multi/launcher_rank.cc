@@ -9,8 +9,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/settings.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store_client.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/engine/tensor_key.h"
+#include "runtime/engine/protocol/tensor_key.h"
 
 namespace distrun::sim {
 

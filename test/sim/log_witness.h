@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/engine/messages.h"
+#include "runtime/engine/protocol/messages.h"
 #include "test/sim/findings.h"
 #include "test/sim/network.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/engine/messages.h"
+#include "runtime/engine/protocol/messages.h"
 #include "test/sim/log_witness.h"
 #include "test/sim/network.h"
 #include "test/sim/random.h"

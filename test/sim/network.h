@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/net/control_plane.h"
+#include "runtime/net/control/control_plane.h"
 #include "test/sim/random.h"
 #include "test/sim/scheduler.h"
 

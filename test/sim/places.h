@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/net/job_channel.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/store/job_channel.h"
 
 namespace distrun::sim {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/engine/messages.h"
+#include "runtime/engine/protocol/messages.h"
 #include "test/sim/random.h"
 
 namespace distrun::sim {

@@ -14,7 +14,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/engine/engine.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_control_plane.h"
 #include "test/support/fake_job_channel.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/annotations.h"
-#include "runtime/net/control_plane.h"
+#include "runtime/net/control/control_plane.h"
 
 namespace distrun::test {
 

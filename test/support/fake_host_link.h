@@ -20,8 +20,8 @@
 
 #include "runtime/base/annotations.h"
 #include "runtime/base/fd.h"
-#include "runtime/net/host_link.h"
-#include "runtime/net/host_peers.h"
+#include "runtime/net/host/host_link.h"
+#include "runtime/net/host/host_peers.h"
 
 namespace distrun::test {
 

@@ -10,7 +10,7 @@
 
 #include "runtime/base/annotations.h"
 #include "runtime/base/fd.h"
-#include "runtime/net/job_channel.h"
+#include "runtime/net/store/job_channel.h"
 
 namespace distrun::test {
 

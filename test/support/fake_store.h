@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/base/annotations.h"
-#include "runtime/net/store.h"
+#include "runtime/net/store/store.h"
 
 namespace distrun::test {
 

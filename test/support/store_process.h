@@ -9,9 +9,9 @@
 #include <string>
 
 #include "runtime/base/fd.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/store_server.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_server.h"
 
 namespace distrun::test {
 

@@ -15,8 +15,8 @@
 
 #include "runtime/base/annotations.h"
 #include "runtime/base/fd.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/store_server.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_server.h"
 
 namespace distrun::test {
 

@@ -108,7 +108,7 @@ def reduction(op: int | None, prescale: float, postscale: float, average: bool |
     }
 
 
-# Of one group; kMaxGroup in runtime/engine/tensor_table.cc, which refuses more without a name and a cure.
+# Of one group; kMaxGroup in runtime/engine/run/tensor_table.cc, which refuses more without a name and a cure.
 MAX_GROUP = 4096
 
 

@@ -17,7 +17,7 @@
 #include "runtime/backend/gloo/attempt.h"
 #include "runtime/backend/gloo/verify.h"
 #include "runtime/base/thread.h"
-#include "runtime/net/open_files.h"
+#include "runtime/net/bytes/open_files.h"
 
 namespace distrun::backend::gloo_plugin {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/backend/mpi/channel.h"
 #include "runtime/backend/mpi/host_ring.h"
+#include "runtime/backend/mpi/library/channel.h"
 #include "runtime/backend/mpi/own_memory.h"
 #include "runtime/backend/plugin/guest.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/backend/mpi/channel.h"
+#include "runtime/backend/mpi/library/channel.h"
 
 namespace distrun::backend::mpi_plugin {
 

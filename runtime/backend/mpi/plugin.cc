@@ -5,7 +5,7 @@
 #include "runtime/backend/cuda/device_table.h"
 #include "runtime/backend/mpi/devices.h"
 #include "runtime/backend/mpi/group.h"
-#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/mpi/library/process.h"
 #include "runtime/backend/plugin/guest_table.h"
 
 namespace {

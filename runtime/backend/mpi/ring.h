@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/backend/mpi/channel.h"
+#include "runtime/backend/mpi/library/channel.h"
 
 namespace distrun::backend::mpi_plugin {
 

@@ -13,9 +13,9 @@
 #include "runtime/backend/backend.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
-#include "runtime/net/mac_key.h"
-#include "runtime/net/store.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/identity/mac_key.h"
+#include "runtime/net/store/store.h"
 
 namespace distrun::backend::plugin {
 

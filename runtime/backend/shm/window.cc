@@ -11,7 +11,7 @@ using Atomic = std::atomic_ref<std::uint64_t>;
 static_assert(Atomic::is_always_lock_free, "the counters are shared between processes");
 static_assert(sizeof(TinyLine) == 64);
 
-// seq_cst, as the doorbells' protocol demands (runtime/net/doorbell.h); plain loads on x86.
+// seq_cst, as the doorbells' protocol demands (runtime/net/host/doorbell.h); plain loads on x86.
 std::uint64_t load(std::uint64_t* counter) { return Atomic(*counter).load(std::memory_order_seq_cst); }
 
 }  // namespace

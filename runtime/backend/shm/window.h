@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/net/host_link.h"
+#include "runtime/net/host/host_link.h"
 
 namespace distrun::backend::shm {
 

@@ -17,7 +17,7 @@
 #include "runtime/backend/tcp/message.h"
 #include "runtime/backend/tcp/stream.h"
 #include "runtime/base/fork_guard.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::backend::tcp {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "runtime/backend/tcp/ring.h"
-#include "runtime/net/open_files.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/open_files.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {

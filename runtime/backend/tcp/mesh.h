@@ -13,8 +13,8 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/backend/factory.h"
-#include "runtime/net/secure_connector.h"
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_connector.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::backend::tcp {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::backend::tcp {
 namespace {

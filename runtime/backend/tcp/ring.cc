@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "runtime/backend/agree.h"
-#include "runtime/net/open_files.h"
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/open_files.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::backend::tcp {
 namespace {

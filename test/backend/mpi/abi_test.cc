@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <vector>
 
-#include "runtime/backend/mpi/library.h"
+#include "runtime/backend/mpi/library/library.h"
 #include "test/backend/same_call.h"
 #if defined(DISTRUN_HAS_MPI_ABI_H)
 #include <mpi_abi.h>

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "runtime/backend/mpi/library.h"
+#include "runtime/backend/mpi/library/library.h"
 #include "test/backend/ranks.h"
 
 namespace distrun::test {

@@ -1,5 +1,5 @@
 // This process as a task of MPI, above an MPI that does as it is told (fake_mpi.c).
-#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/mpi/library/process.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "runtime/backend/mpi/process.h"
+#include "runtime/backend/mpi/library/process.h"
 #include "runtime/backend/plugin/host_group.h"
 
 extern "C" int fake_mpi_inits;

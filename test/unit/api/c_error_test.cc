@@ -1,11 +1,10 @@
-#include "runtime/api/c_error.h"
-
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "runtime/api/c/error.h"
 #include "test/support/little_memory.h"
 
 namespace distrun::api {

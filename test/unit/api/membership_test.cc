@@ -4,7 +4,7 @@
 
 #include "distrun/distrun.h"
 #include "runtime/api/exchange.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
 

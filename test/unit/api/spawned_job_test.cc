@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/net/socket.h"
-#include "runtime/net/store_server.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/store/store_server.h"
 
 namespace distrun::api {
 namespace {

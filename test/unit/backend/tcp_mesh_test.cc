@@ -13,7 +13,7 @@
 
 #include "runtime/backend/tcp/mesh.h"
 #include "runtime/backend/tcp/ring.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
 
 namespace distrun::backend::tcp {
 namespace {

@@ -1,7 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
-#include "runtime/engine/response_cache.h"
+#include "runtime/engine/protocol/response_cache.h"
 
 namespace distrun::engine {
 namespace {

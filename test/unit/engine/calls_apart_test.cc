@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/engine/call_board.h"
+#include "runtime/engine/agreement/call_board.h"
 
 namespace distrun::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/engine/coordinator.h"
+#include "runtime/engine/agreement/coordinator.h"
 
 namespace distrun::engine {
 

@@ -105,7 +105,7 @@ TEST_CASE("a time for which the leader stood still counts for no warning and no 
   Coordinator c(limited_options(2, 30));
   c.submitted(0, request("a"), at(0));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(1));
-  c.stood_still({.from = at(5), .until = at(1005)});
+  c.suspended({.from = at(5), .until = at(1005)});
   CHECK(*c.next_tick() == at(1010));
   c.tick(at(1009));
   const Actions quiet = c.act();
@@ -123,7 +123,7 @@ TEST_CASE("a limit that a call reaches by standing still alone is none; what cam
   Coordinator c(limited_options(2, 30));
   c.called(0, {.kind = Call::Kind::kStopTimeline}, at(0));
   c.submitted(0, request("a"), at(99));
-  c.stood_still({.from = at(1), .until = at(100)});
+  c.suspended({.from = at(1), .until = at(100)});
   c.tick(at(128));
   CHECK(c.act().abort.ok());
   CHECK(*c.next_tick() == at(129));

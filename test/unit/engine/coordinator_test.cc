@@ -1,4 +1,4 @@
-#include "runtime/engine/coordinator.h"
+#include "runtime/engine/agreement/coordinator.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "runtime/engine/tensor_key.h"
+#include "runtime/engine/protocol/tensor_key.h"
 #include "test/support/text.h"
 #include "test/unit/engine/coordinator_options.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "runtime/backend/absent_backend.h"
-#include "runtime/engine/tensor_key.h"
+#include "runtime/engine/protocol/tensor_key.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/text.h"
 

@@ -9,7 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "runtime/engine/tensor_key.h"
+#include "runtime/engine/protocol/tensor_key.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/temporary_file.h"
 #include "test/support/text.h"

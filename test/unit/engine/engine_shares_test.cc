@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "runtime/engine/joined.h"
-#include "runtime/engine/parts.h"
+#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/run/stand_in.h"
 #include "test/support/engine_ranks.h"
 
 namespace distrun::engine {

@@ -1,5 +1,5 @@
 // What the executor keeps of the operations in flight when something throws in its turn.
-#include "runtime/engine/executor.h"
+#include "runtime/engine/run/executor.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <functional>

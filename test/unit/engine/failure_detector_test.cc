@@ -1,4 +1,4 @@
-#include "runtime/engine/failure_detector.h"
+#include "runtime/engine/monitoring/failure_detector.h"
 
 #include <catch2/catch_test_macros.hpp>
 

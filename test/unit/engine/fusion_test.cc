@@ -1,4 +1,4 @@
-#include "runtime/engine/fusion.h"
+#include "runtime/engine/agreement/fusion.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/member.h"
+#include "runtime/engine/run/member.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <memory>

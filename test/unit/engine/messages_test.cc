@@ -1,4 +1,4 @@
-#include "runtime/engine/messages.h"
+#include "runtime/engine/protocol/messages.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <random>

@@ -1,4 +1,4 @@
-#include "runtime/engine/outbox.h"
+#include "runtime/engine/run/outbox.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <random>
 
-#include "runtime/engine/coordinator.h"
-#include "runtime/engine/member.h"
+#include "runtime/engine/agreement/coordinator.h"
+#include "runtime/engine/run/member.h"
 
 namespace distrun::engine {
 namespace {

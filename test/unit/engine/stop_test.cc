@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "runtime/engine/stop_agreement.h"
+#include "runtime/engine/agreement/stop_agreement.h"
 #include "runtime/engine/stop_point.h"
 #include "test/support/engine_ranks.h"
 

@@ -1,9 +1,9 @@
 // Which tensors get an id: a coordinator and its members, which say by id what they know.
-#include "runtime/engine/tensor_ids.h"
+#include "runtime/engine/agreement/tensor_ids.h"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "runtime/engine/member.h"
+#include "runtime/engine/run/member.h"
 #include "test/unit/engine/coordinator_options.h"
 
 namespace distrun::engine {

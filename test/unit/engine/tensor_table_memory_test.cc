@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <new>
 
-#include "runtime/engine/tensor_table.h"
+#include "runtime/engine/run/tensor_table.h"
 #include "test/support/little_memory.h"
 
 namespace distrun::engine {

@@ -1,4 +1,4 @@
-#include "runtime/engine/tensor_table.h"
+#include "runtime/engine/run/tensor_table.h"
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "runtime/engine/timeline.h"
+#include "runtime/engine/monitoring/timeline.h"
 
 #include <signal.h>
 #include <sys/resource.h>

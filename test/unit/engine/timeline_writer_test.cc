@@ -1,5 +1,5 @@
 // The timeline's own thread: what a slow disk, a stuck one and none at all cost the engine.
-#include "runtime/engine/timeline_writer.h"
+#include "runtime/engine/monitoring/timeline_writer.h"
 
 #include <dirent.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "runtime/engine/watchdog.h"
+#include "runtime/engine/monitoring/watchdog.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -305,7 +305,7 @@ TEST_CASE("only a limit, no warnings: asked at the limit, and again while a soun
 TEST_CASE("a time for which this rank stood still counts for nothing, also when it asked just before") {
   Watchdog dog(options(1, 30));
   CHECK(dog.check(work(false), at(10)).ping == std::vector<int>{0});
-  dog.stood_still({.from = at(10), .until = at(1010)});
+  dog.suspended({.from = at(10), .until = at(1010)});
   CHECK(*dog.next(work(false)) == at(1011));
   CHECK(dog.check(work(false), at(1010)).abort.ok());  // the answer may be there, unread
   dog.answered(0);
@@ -322,7 +322,7 @@ TEST_CASE("a time for which this rank stood still counts for nothing, also when 
 
 TEST_CASE("several stops count together, and none for what began after them") {
   Watchdog dog(options(0, 30));
-  for (const int stop : {5, 105, 205}) dog.stood_still({.from = at(stop), .until = at(stop + 95)});
+  for (const int stop : {5, 105, 205}) dog.suspended({.from = at(stop), .until = at(stop + 95)});
   CHECK(*dog.next(work(true)) == at(3 * 95 + 10));
   OldestWork young = work(true);
   young.since = at(300);

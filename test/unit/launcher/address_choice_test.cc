@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/network.h"
+#include "launcher/plan/network/network.h"
 #include "runtime/base/clock.h"
 #include "test/support/text.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/plan/allocation.h"
+#include "launcher/plan/schedulers/allocation.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/plan/slurm.h"
+#include "launcher/plan/schedulers/slurm.h"
 #include "launcher/spawn/remote_command.h"
 
 namespace distrun::launcher {

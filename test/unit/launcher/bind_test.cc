@@ -1,4 +1,4 @@
-#include "launcher/plan/bind.h"
+#include "launcher/plan/place/bind.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 
-#include "launcher/agent/scan.h"
-#include "launcher/plan/assign.h"
-#include "launcher/plan/text.h"
+#include "launcher/agent/preflight/scan.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/place/assign.h"
 #include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {

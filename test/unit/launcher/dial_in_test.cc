@@ -6,8 +6,8 @@
 #include <string>
 
 #include "launcher/agent/dial.h"
-#include "runtime/net/secure_connector.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/secure_connector.h"
 
 namespace distrun::launcher {
 namespace {

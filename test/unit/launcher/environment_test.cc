@@ -1,11 +1,11 @@
-#include "launcher/plan/environment.h"
+#include "launcher/plan/environment/environment.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
-#include "launcher/agent/protocol.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/protocol/messages.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {

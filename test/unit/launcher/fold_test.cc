@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 
 namespace distrun::launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "launcher/plan/imports.h"
+#include "launcher/plan/environment/imports.h"
 
 namespace distrun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/plan/hostlist.h"
+#include "launcher/plan/hosts/hostlist.h"
 
 #include <stdio.h>
 

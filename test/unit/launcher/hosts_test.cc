@@ -1,9 +1,9 @@
-#include "launcher/plan/hosts.h"
+#include "launcher/plan/hosts/hosts.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
-#include "launcher/plan/assign.h"
+#include "launcher/plan/place/assign.h"
 #include "test/support/text.h"
 
 namespace distrun::launcher {

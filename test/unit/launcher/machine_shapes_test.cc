@@ -3,9 +3,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
-#include "launcher/agent/scan.h"
-#include "launcher/plan/bind.h"
-#include "launcher/plan/text.h"
+#include "launcher/agent/preflight/scan.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/place/bind.h"
 #include "test/unit/launcher/sysroot.h"
 
 namespace distrun::launcher {

@@ -1,9 +1,9 @@
-#include "launcher/plan/mpi.h"
+#include "launcher/plan/schedulers/mpi.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
-#include "launcher/plan/text.h"
+#include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/remote_command.h"
 
 namespace distrun::launcher {

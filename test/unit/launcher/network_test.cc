@@ -1,4 +1,4 @@
-#include "launcher/plan/network.h"
+#include "launcher/plan/network/network.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>

@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 
-#include "launcher/agent/python_module.h"
+#include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/habits.h"
 #include "launcher/cli/program.h"
 #include "test/support/text.h"

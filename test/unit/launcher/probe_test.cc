@@ -1,6 +1,6 @@
 // Probes between hosts that are objects of this process: each has a listener, and 127.0.0.1, 127.0.0.2, ... are its
 // addresses.
-#include "launcher/agent/probe.h"
+#include "launcher/agent/preflight/probe.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/secure_socket.h"
 #include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
 

@@ -10,7 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
-#include "launcher/agent/preflight.h"
+#include "launcher/agent/preflight/preflight.h"
 #include "launcher/spawn/cgroup.h"
 #include "launcher/spawn/descendants.h"
 #include "launcher/spawn/poller.h"

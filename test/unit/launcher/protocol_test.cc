@@ -1,9 +1,8 @@
-#include "launcher/agent/protocol.h"
-
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "launcher/protocol/messages.h"
 #include "launcher/spawn/process.h"
 
 namespace distrun::launcher {

@@ -1,4 +1,4 @@
-#include "launcher/agent/python_module.h"
+#include "launcher/agent/preflight/python_module.h"
 
 #include <catch2/catch_test_macros.hpp>
 

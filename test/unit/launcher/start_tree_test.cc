@@ -1,4 +1,4 @@
-#include "launcher/plan/start_tree.h"
+#include "launcher/plan/place/start_tree.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

@@ -1,9 +1,9 @@
 // Ranks that MPI's launcher or Slurm starts as tasks, each with GPUs of its own, and how they are bound.
 #include <catch2/catch_test_macros.hpp>
 
-#include "launcher/plan/bind.h"
 #include "launcher/plan/launch_plan.h"
-#include "launcher/plan/mpi.h"
+#include "launcher/plan/place/bind.h"
+#include "launcher/plan/schedulers/mpi.h"
 
 namespace distrun::launcher {
 namespace {

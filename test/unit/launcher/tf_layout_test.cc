@@ -1,4 +1,4 @@
-#include "launcher/plan/tf_layout.h"
+#include "launcher/plan/environment/tf_layout.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

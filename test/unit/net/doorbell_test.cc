@@ -1,4 +1,4 @@
-#include "runtime/net/doorbell.h"
+#include "runtime/net/host/doorbell.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

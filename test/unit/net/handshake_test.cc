@@ -1,5 +1,5 @@
 // The handshake as a state machine: honest sides, and every way to spoil it.
-#include "runtime/net/handshake.h"
+#include "runtime/net/secure/handshake.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/net/host_limits.h"
+#include "runtime/net/host/host_limits.h"
 
 #include <unistd.h>
 

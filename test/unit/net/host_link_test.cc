@@ -1,5 +1,5 @@
 // connect_host and share() with ranks as threads; host_link_process_test.cc has real processes and their deaths.
-#include "runtime/net/host_link.h"
+#include "runtime/net/host/host_link.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 #include <fstream>
 #include <string>
 
-#include "runtime/net/host_candidates.h"
-#include "runtime/net/shared_memory.h"
+#include "runtime/net/host/host_candidates.h"
+#include "runtime/net/host/shared_memory.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
 

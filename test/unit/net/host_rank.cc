@@ -21,10 +21,10 @@
 #include <thread>
 
 #include "runtime/base/settings.h"
-#include "runtime/net/host_link.h"
-#include "runtime/net/shm_control.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/control/shm_control.h"
+#include "runtime/net/host/host_link.h"
+#include "runtime/net/store/store_client.h"
 
 namespace distrun::net {
 namespace {

@@ -16,8 +16,8 @@
 #include <string>
 #include <thread>
 
-#include "runtime/net/key_file.h"
-#include "runtime/net/world.h"
+#include "runtime/net/identity/key_file.h"
+#include "runtime/net/identity/world.h"
 
 namespace distrun::net {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "runtime/base/log.h"
-#include "runtime/net/handshake.h"
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/handshake.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::net {
 namespace {

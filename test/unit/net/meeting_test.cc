@@ -1,10 +1,10 @@
-#include "runtime/net/meeting.h"
+#include "runtime/net/launchers/meeting.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 
-#include "runtime/net/spawner_exchange.h"
+#include "runtime/net/launchers/spawner_exchange.h"
 
 namespace distrun::net {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/net/noise.h"
+#include "runtime/net/secure/noise.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 namespace distrun::net {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/net/other_launcher.h"
+#include "runtime/net/launchers/other_launcher.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>

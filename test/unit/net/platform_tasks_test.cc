@@ -1,4 +1,4 @@
-#include "runtime/net/platform_tasks.h"
+#include "runtime/net/launchers/platform_tasks.h"
 
 #include <catch2/catch_test_macros.hpp>
 

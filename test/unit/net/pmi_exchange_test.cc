@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "runtime/base/fd.h"
-#include "runtime/net/pmi_message.h"
-#include "runtime/net/spawner_exchange.h"
+#include "runtime/net/launchers/pmi_message.h"
+#include "runtime/net/launchers/spawner_exchange.h"
 
 namespace distrun::net {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/net/probe_words.h"
+#include "runtime/net/secure/probe_words.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Connections between a listener and honest peers.
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/net/secure_connector.h"
-#include "runtime/net/socket.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/bytes/wire.h"
+#include "runtime/net/secure/secure_connector.h"
 
 namespace distrun::net {
 namespace {

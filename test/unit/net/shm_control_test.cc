@@ -1,12 +1,12 @@
-#include "runtime/net/shm_control.h"
+#include "runtime/net/control/shm_control.h"
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 #include <thread>
 
-#include "runtime/net/shm_ring.h"
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/host/shm_ring.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/ranks.h"
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/net/secure_socket.h"
+#include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::net {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/net/socket.h"
+#include "runtime/net/bytes/socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,7 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
-#include "runtime/net/secure_stream.h"
+#include "runtime/net/secure/secure_stream.h"
 
 namespace distrun::net {
 namespace {

@@ -1,11 +1,11 @@
-#include "runtime/net/store_host.h"
+#include "runtime/net/store/store_host.h"
 
 #include <poll.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "runtime/net/store_client.h"
+#include "runtime/net/store/store_client.h"
 
 namespace distrun::net {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/net/store_table.h"
+#include "runtime/net/store/store_table.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <limits>

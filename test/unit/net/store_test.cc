@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/socket.h"
-#include "runtime/net/store_client.h"
-#include "runtime/net/store_protocol.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/secure_socket.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_protocol.h"
 #include "test/support/ranks.h"
 #include "test/support/store_thread.h"
 

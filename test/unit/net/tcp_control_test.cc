@@ -1,4 +1,4 @@
-#include "runtime/net/tcp_control.h"
+#include "runtime/net/control/tcp_control.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/net/secure_socket.h"
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
+#include "runtime/net/secure/secure_socket.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"
 #include "test/support/store_thread.h"

@@ -1,4 +1,4 @@
-#include "runtime/net/wait_set.h"
+#include "runtime/net/bytes/wait_set.h"
 
 #include <signal.h>
 #include <sys/epoll.h>

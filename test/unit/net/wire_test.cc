@@ -1,4 +1,4 @@
-#include "runtime/net/wire.h"
+#include "runtime/net/bytes/wire.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/net/world.h"
+#include "runtime/net/identity/world.h"
 
 #include <catch2/catch_test_macros.hpp>
 

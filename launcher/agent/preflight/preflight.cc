@@ -1,0 +1,138 @@
+#include "launcher/agent/preflight/preflight.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/exit_codes.h"
+
+namespace distrun::launcher {
+namespace {
+
+std::string in_directory(const std::string& path, const std::string& cwd) {
+  return path.starts_with('/') || cwd.empty() ? path : cwd + "/" + path;
+}
+
+enum class Kind { kMissing, kDirectory, kNotExecutable, kExecutable };
+
+Kind kind_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno == EACCES ? Kind::kNotExecutable : Kind::kMissing;
+  if (S_ISDIR(info.st_mode)) return Kind::kDirectory;
+  // Effective ids: what execve will look at.
+  return ::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? Kind::kExecutable : Kind::kNotExecutable;
+}
+
+Program refuse(int code, std::string text) { return {.refused = Refused{.exit_code = code, .text = std::move(text)}}; }
+
+Program check_path(const std::string& name, const std::string& path, const std::string& host) {
+  switch (kind_of(path)) {
+    case Kind::kExecutable:
+      return {.path = path};
+    case Kind::kMissing:
+      return refuse(exit_code::kMissing, "program " + name + " does not exist on host " + host + "; check the path");
+    case Kind::kDirectory:
+      return refuse(exit_code::kNotExecutable, name + " is a directory on host " + host + ", not a program");
+    case Kind::kNotExecutable:
+      break;
+  }
+  return refuse(exit_code::kNotExecutable, "program " + name + " on host " + host +
+                                               " may not be executed; run chmod +x, or put its interpreter before it");
+}
+
+}  // namespace
+
+Program find_program(const JobCommon& common, const std::string& host) {
+  const std::string& name = common.command.front();
+  struct stat info {};
+  const bool found = ::stat(common.cwd.c_str(), &info) == 0;
+  if (!found && errno != ENOENT) {
+    return refuse(exit_code::kUnusable, "directory " + common.cwd + " on host " + host + ": " + std::strerror(errno));
+  }
+  if (!found || !S_ISDIR(info.st_mode)) {
+    return refuse(exit_code::kUnusable, "directory " + common.cwd + " does not exist on host " + host);
+  }
+  if (!common.script.empty() && ::access(in_directory(common.script, common.cwd).c_str(), R_OK) != 0) {
+    return refuse(errno == EACCES ? exit_code::kNotExecutable : exit_code::kMissing,
+                  "script " + common.script + " on host " + host + ": " + std::strerror(errno) + " (in directory " +
+                      common.cwd + ")");
+  }
+  if (name.find('/') != std::string::npos) return check_path(name, in_directory(name, common.cwd), host);
+  const auto path = common.environment.find("PATH");
+  std::string rest = path == common.environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  std::string not_executable;
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string directory = colon == 0 ? "." : rest.substr(0, colon);
+    const std::string candidate = in_directory(directory, common.cwd) + "/" + name;
+    const Kind kind = kind_of(candidate);
+    if (kind == Kind::kExecutable) return {.path = candidate};
+    if (kind == Kind::kNotExecutable && not_executable.empty()) not_executable = candidate;
+    rest.erase(0, colon + 1);
+  }
+  if (!not_executable.empty()) return check_path(not_executable, not_executable, host);
+  return refuse(exit_code::kMissing, "program " + name + " was not found on host " + host +
+                                         " in PATH; give its full path, or ./" + name +
+                                         " if it lies in this directory");
+}
+
+Program find_server(const JobCommon& common, const std::string& host) {
+  JobCommon server = common;
+  server.command = common.server;
+  server.script.clear();
+  return find_program(server, host);
+}
+
+std::vector<std::string> take_host_own(JobCommon& common, const Environment& own) {
+  const auto is_here = [&common](const std::string& folder) {
+    return kind_of(in_directory(folder, common.cwd)) == Kind::kDirectory;
+  };
+  std::vector<std::string> out;
+  for (const std::string& name : common.host_own) {
+    const auto found = own.find(name);
+    if (!names_folder(name)) {
+      if (found != own.end()) common.environment[name] = found->second;
+      continue;
+    }
+    const std::string folder = value_of(common.environment, name);
+    if (!folder.empty() && is_here(folder)) continue;
+    const bool use = found != own.end() && (folder.empty() || is_here(found->second));
+    if (!folder.empty()) {
+      common.environment.erase(name);
+      out.push_back(name + " is " + (use ? found->second : "not set") + ", because " + folder +
+                    " is no directory there");
+    }
+    if (use) common.environment.insert(*found);
+  }
+  return out;
+}
+
+Result<HeldPorts> HeldPorts::hold(int count) {
+  HeldPorts out;
+  for (int i = 0; i < count; ++i) {
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) return errno_status("reserve a port", errno);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    // Bound before SO_REUSEADDR is set: the kernel then picks a port that nobody uses, not one that is being shared.
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      return errno_status("reserve a port", errno);
+    }
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    socklen_t size = sizeof address;
+    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    out.numbers_.push_back(ntohs(address.sin_port));
+    out.sockets_.push_back(std::move(socket));
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

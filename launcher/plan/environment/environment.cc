@@ -1,0 +1,178 @@
+#include "launcher/plan/environment/environment.h"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// With --env none: what a program needs to start at all.
+constexpr std::array<std::string_view, 10> kAlwaysKept = {"PATH", "HOME",   "USER", "LOGNAME", "SHELL",
+                                                          "LANG", "LC_ALL", "TZ",   "TMPDIR",  "LD_LIBRARY_PATH"};
+
+// DISTRUN_* that a launcher writes itself; settings such as DISTRUN_BACKEND are the user's.
+constexpr std::array<std::string_view, 15> kOurs = {
+    "DISTRUN_RANK",       "DISTRUN_SIZE",   "DISTRUN_LOCAL_RANK", "DISTRUN_LOCAL_SIZE", "DISTRUN_CROSS_RANK",
+    "DISTRUN_CROSS_SIZE", "DISTRUN_HOST",   "DISTRUN_JOB_ID",     "DISTRUN_STORE",      "DISTRUN_ADDRESS",
+    "DISTRUN_GPUS",       "DISTRUN_KEY_FD", "DISTRUN_KEY_FILE",   "DISTRUN_TF",         "DISTRUN_WARNED"};
+
+// torchrun's TORCHELASTIC_USE_AGENT_STORE would make every rank a client of a store that nobody serves.
+constexpr std::array<std::string_view, 6> kOuterPrefixes = {"PMIX_", "PMI_",        "OMPI_",
+                                                            "PRTE_", "SLURM_STEP_", "TORCHELASTIC_"};
+// SLURM_NTASKS and SLURM_NPROCS are the job's, but programs read them beside SLURM_PROCID: without it each rank would
+// take itself for the first of so many.
+constexpr std::array<std::string_view, 12> kOuterNames = {
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",    "SLURM_STEPID",    "SLURM_TASK_PID", "SLURM_NTASKS",
+    "SLURM_NPROCS", "PALS_RANKID",   "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"};
+
+// The account, which may be another one on another host.
+constexpr std::array<std::string_view, 5> kAccountOwn = {"HOME", "USER", "LOGNAME", "SHELL", "MAIL"};
+// The host's GPUs have UUIDs of their own, and a scheduler may have given it other ones.
+constexpr std::array<std::string_view, 7> kDevices = {
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",  "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",   "ZE_AFFINITY_MASK",       "HABANA_VISIBLE_DEVICES"};
+// As these, true on one host only, or good for nothing elsewhere.
+constexpr std::array<std::string_view, 30> kHostOwn = {
+    // The host.
+    "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "SLURMD_NODENAME",
+    // The session: sockets, displays and terminals.
+    "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GPG_TTY",
+    "KRB5CCNAME", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SEAT", "XDG_VTNR",
+    "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "TMUX_PANE", "STY", "WINDOWID",
+    "NOTIFY_SOCKET",
+    // Folders that a scheduler may have made on one host; names_folder().
+    "TMPDIR", "TMP", "TEMP"};
+
+bool kept(std::string_view name, EnvMode mode, bool outer) {
+  if (contains(kOurs, name)) return false;
+  if (mode == EnvMode::kAll) return true;
+  if (mode == EnvMode::kNone) return contains(kAlwaysKept, name) || name.starts_with("DISTRUN_");
+  return !outer;
+}
+
+}  // namespace
+
+std::string value_of(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
+std::optional<std::string> visible_devices(const Environment& environment) {
+  const auto found = environment.find("CUDA_VISIBLE_DEVICES");
+  return found == environment.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool names_outer_rank(std::string_view name) {
+  if (contains(kOuterNames, name)) return true;
+  return std::any_of(kOuterPrefixes.begin(), kOuterPrefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool names_folder(std::string_view name) { return name == "TMPDIR" || name == "TMP" || name == "TEMP"; }
+
+bool names_devices(std::string_view name) { return contains(kDevices, name); }
+
+bool names_one_host(std::string_view name) { return names_devices(name) || contains(kHostOwn, name); }
+
+bool valid_variable_name(std::string_view name) {
+  if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+BaseEnvironment base_environment(const Environment& user, const EnvRequest& request) {
+  BaseEnvironment out;
+  // In a rank of another job of ours TF_CONFIG names that job's cluster.
+  const bool in_rank = user.contains("DISTRUN_RANK");
+  for (const auto& [name, value] : user) {
+    const bool outer = names_outer_rank(name) || (in_rank && name == "TF_CONFIG");
+    if (kept(name, request.mode, outer)) {
+      out.variables[name] = value;
+    } else if (outer) {
+      out.removed.push_back(name);
+    }
+  }
+  const auto stays = [&](std::string_view name) {
+    if (request.mode != EnvMode::kAll && kept(name, request.mode, false)) out.host_own.emplace_back(name);
+  };
+  std::for_each(kAccountOwn.begin(), kAccountOwn.end(), stays);
+  std::for_each(kDevices.begin(), kDevices.end(), stays);
+  std::for_each(kHostOwn.begin(), kHostOwn.end(), stays);
+  const auto give = [&out](const std::string& name, const std::string& value, const char* why) {
+    out.variables[name] = value;
+    out.given[name] = why;
+  };
+  for (const auto& [name, value] : request.from_file) {
+    give(name, value, "--env-file");
+    out.named.push_back(name);
+    std::erase(out.host_own, name);
+  }
+  for (const std::string& item : request.forwarded) {
+    const std::size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    if (equals != std::string::npos) {
+      give(name, item.substr(equals + 1), "-x");
+    } else if (const auto found = user.find(name); found != user.end()) {
+      give(name, found->second, "-x");
+    } else {
+      out.notes.push_back("-x " + name + ": this variable is not set here, so ranks do not get it; write -x " + name +
+                          "=value to give it one");
+    }
+    if (out.variables.contains(name)) out.named.push_back(name);
+    std::erase(out.removed, name);
+    std::erase(out.host_own, name);
+  }
+  for (const auto& [name, value] : request.by_flag) give(name, value, "flag");
+  for (const auto& [name, value] : request.in_config) {
+    if (value_of(out.variables, name).empty()) give(name, value, "config file");  // an empty variable is an unset one
+  }
+  std::erase_if(out.given, [&](const auto& one) {
+    const auto own = user.find(one.first);
+    return own != user.end() && own->second == out.variables[one.first];
+  });
+  return out;
+}
+
+Result<std::uint16_t> named_master_port(const BaseEnvironment& base) {
+  constexpr const char* kName = "MASTER_PORT";
+  if (!contains(base.named, kName)) return std::uint16_t{0};
+  const std::string text = value_of(base.variables, kName);
+  const auto port = parse_number(text, 1, 65535);
+  if (port) return static_cast<std::uint16_t>(*port);
+  return Status(Errc::kInvalidArgument, quoted(text) + " is no port; write -x " + kName +
+                                            "=29500, or leave it away and distrun finds a free one");
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::string_view text, const std::string& file,
+                                                                        const Environment& user) {
+  std::vector<std::pair<std::string, std::string>> out;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const std::size_t equals = line.find('=');
+    const std::string name(line.substr(0, equals));
+    if (!valid_variable_name(name)) {
+      return Status(Errc::kInvalidArgument, file_error(file, number, line, {.what = "expected NAME=value or NAME"}));
+    }
+    if (equals != std::string_view::npos) {
+      if (line.size() >= kLongestVariable) {
+        return Status(Errc::kInvalidArgument,
+                      file + ":" + std::to_string(number) + ": " + name +
+                          " is longer than Linux lets a variable be (128 KiB); put the value into a file of its own");
+      }
+      out.emplace_back(name, line.substr(equals + 1));
+    } else if (const auto found = user.find(name); found != user.end()) {
+      out.emplace_back(name, found->second);
+    }
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,327 @@
+#include "launcher/plan/hosts/hosts.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "launcher/plan/hosts/hostlist.h"
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr std::string_view kBetweenWords = " \t\v\f";
+
+std::optional<Fault> shifted(std::optional<Fault> fault, std::size_t by) {
+  if (fault) fault->column += by;
+  return fault;
+}
+
+std::optional<Fault> read_slots(std::string_view text, std::size_t column, std::optional<int>& slots) {
+  slots = parse_number(text, 1, kMaxRanks);
+  if (slots) return std::nullopt;
+  return Fault{column, quoted(text) + " is not a number of slots; write a whole number from 1 on, as in host:4"};
+}
+
+// With or without a zone ("fe80::1%eth0").
+bool is_ipv6(std::string_view text) {
+  const std::string address(text.substr(0, text.find('%')));
+  if (address.size() < text.size() && check_host_name(text.substr(address.size() + 1))) return false;
+  // inet_pton stops at a NUL and would accept what follows it.
+  if (address.find_first_not_of("0123456789abcdefABCDEF:.") != std::string::npos) return false;
+  in6_addr ignored{};
+  return ::inet_pton(AF_INET6, address.c_str(), &ignored) == 1;
+}
+
+// One host or hostlist, not yet expanded: "me@node[1-4]:8".
+struct Mention {
+  std::string_view name;
+  std::size_t name_column = 0;
+  bool address = false;  // IPv6: not a hostlist
+  HostSlots host;        // without its name
+};
+
+// "[fe80::1]" and "[fe80::1]:4".
+std::optional<Fault> read_bracketed(std::string_view text, std::size_t column, Mention& out) {
+  const std::size_t close = text.find(']');
+  out.name = text.substr(1, close - 1);
+  out.name_column = column + 1;
+  out.address = true;
+  if (!is_ipv6(out.name)) return Fault{column + 1, quoted(out.name) + " is not an IPv6 address"};
+  if (close + 1 == text.size()) return std::nullopt;
+  if (text[close + 1] != ':') return Fault{column + close + 1, "expected ':' and a number of slots here"};
+  return read_slots(text.substr(close + 2), column + close + 2, out.host.slots);
+}
+
+// An IPv6 address without brackets, which has no slots: in "::1:4" nobody can tell whether 4 belongs to the address.
+std::optional<Fault> read_bare_address(std::string_view text, std::size_t column, Mention& out) {
+  const std::size_t last = text.rfind(':');
+  if (!is_ipv6(text)) {
+    return Fault{column, quoted(text) +
+                             " is neither host:slots nor an IPv6 address; an address with slots is written "
+                             "with brackets, as in [fe80::1]:4"};
+  }
+  if (is_ipv6(text.substr(0, last)) && parse_number(text.substr(last + 1), 1, kMaxRanks)) {
+    const std::string address(text.substr(0, last));
+    const std::string slots(text.substr(last));
+    return Fault{column + last, "does this belong to the address or is it the number of slots? Write [" +
+                                    std::string(text) + "] or [" + address + "]" + slots};
+  }
+  out.name = text;
+  out.name_column = column;
+  out.address = true;
+  return std::nullopt;
+}
+
+// "user@name:slots" that starts at `column` of its line. The name is checked when it is expanded.
+std::optional<Fault> read_mention(std::string_view text, std::size_t column, Mention& out) {
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    const std::string_view user = text.substr(0, at);
+    if (user.empty()) return Fault{column, "a user name is missing before '@'"};
+    if (auto fault = check_host_name(user)) return shifted(std::move(fault), column);
+    out.host.user = user;
+    text.remove_prefix(at + 1);
+    column += at + 1;
+  }
+  const std::size_t close = text.find(']');
+  const bool bracketed = text.starts_with('[');
+  if (bracketed && close == std::string_view::npos) return Fault{column, "this '[' has no matching ']'"};
+  if (bracketed && text.substr(0, close).find(':') != std::string_view::npos) return read_bracketed(text, column, out);
+  const std::size_t colon = text.find(':', text.find_last_of(']') + 1);
+  if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
+    return read_bare_address(text, column, out);
+  }
+  out.name = text.substr(0, colon);
+  out.name_column = column;
+  if (colon == std::string_view::npos) return std::nullopt;
+  return read_slots(text.substr(colon + 1), column + colon + 1, out.host.slots);
+}
+
+// The hosts of a list or file in the order of their first mention.
+class Collector {
+ public:
+  std::optional<Fault> add(const Mention& mention) {
+    std::vector<std::string> names;
+    if (mention.address) {
+      names.emplace_back(mention.name);
+    } else if (auto fault = expand_hostlist_item(mention.name, kMaxHosts, names)) {
+      return shifted(std::move(fault), mention.name_column);
+    }
+    // A list may repeat a range of many names as often as it likes.
+    mentions_ += names.size();
+    if (mentions_ > kMaxRanks) {
+      return Fault{mention.name_column, "these are more than " + std::to_string(kMaxRanks) + " slots"};
+    }
+    for (std::string& name : names) {
+      if (auto fault = add_one(mention, std::move(name))) return fault;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::vector<HostSlots> take() {
+    const bool any_slots = std::any_of(found_.begin(), found_.end(), [](const Found& f) { return f.with_slots > 0; });
+    const bool repeated = std::any_of(found_.begin(), found_.end(), [](const Found& f) { return f.bare > 1; });
+    std::vector<HostSlots> out;
+    out.reserve(found_.size());
+    for (Found& found : found_) {
+      const int slots = found.with_slots + found.bare;
+      // Hosts that are written several times without slots are PBS's way to count: one mention, one slot.
+      const bool counted = found.with_slots > 0 || found.bare > 1 || (repeated && !any_slots);
+      if (counted) found.host.slots = slots;
+      out.push_back(std::move(found.host));
+    }
+    return out;
+  }
+
+ private:
+  struct Found {
+    HostSlots host;
+    int with_slots = 0;  // the sum of the slots that were written
+    int bare = 0;        // mentions without slots
+  };
+
+  std::optional<Fault> add_one(const Mention& mention, std::string name) {
+    const auto [known, is_new] = index_.emplace(name, found_.size());
+    if (is_new) {
+      if (found_.size() == kMaxHosts) {
+        return Fault{mention.name_column, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
+      }
+      found_.push_back({.host = {.name = std::move(name), .user = mention.host.user}});
+    }
+    Found& found = found_[known->second];
+    // Two users would be two agents that both count GPUs and local ranks of one machine.
+    if (found.host.user != mention.host.user) {
+      return Fault{mention.name_column, found.host.name + " is named before with another user"};
+    }
+    found.with_slots += mention.host.slots.value_or(0);
+    found.bare += mention.host.slots ? 0 : 1;
+    found.host.max_slots = std::max(found.host.max_slots, mention.host.max_slots);
+    const int slots = found.with_slots + found.bare;
+    if (slots > kMaxRanks) {
+      return Fault{mention.name_column, found.host.name + " has more than " + std::to_string(kMaxRanks) + " slots"};
+    }
+    if (found.host.max_slots > 0 && slots > found.host.max_slots) {
+      return Fault{mention.name_column, found.host.name + " has more slots than its max_slots"};
+    }
+    return std::nullopt;
+  }
+
+  std::size_t mentions_ = 0;
+  std::vector<Found> found_;
+  std::unordered_map<std::string, std::size_t> index_;
+};
+
+// Words of a hostfile's line behind the host: "slots=4", "slots = 4".
+struct Attribute {
+  std::string_view key;
+  std::size_t column = 0;
+  std::string_view value;
+  std::size_t value_column = 0;
+};
+
+Attribute next_attribute(std::string_view line, std::size_t& at) {
+  const auto skip_blanks = [line](std::size_t from) {
+    return std::min(line.find_first_not_of(kBetweenWords, from), line.size());
+  };
+  Attribute out{.column = at};
+  std::size_t end = std::min(line.find_first_of(" \t\v\f=", at), line.size());
+  out.key = line.substr(at, end - at);
+  at = skip_blanks(end);
+  out.value_column = end;
+  if (at < line.size() && line[at] == '=') {
+    out.value_column = skip_blanks(at + 1);
+    end = std::min(line.find_first_of(kBetweenWords, out.value_column), line.size());
+    out.value = line.substr(out.value_column, end - out.value_column);
+    at = skip_blanks(end);
+  }
+  return out;
+}
+
+template <std::size_t kCount>
+bool one_of(std::string_view word, const std::array<std::string_view, kCount>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// The words of Open MPI and of Hydra.
+std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host) {
+  static constexpr std::array<std::string_view, 3> kSlots = {"slots", "cpu", "count"};
+  static constexpr std::array<std::string_view, 12> kMost = {"max_slots", "max-slots", "slots_max", "slots-max",
+                                                             "max_cpu",   "max-cpu",   "cpu_max",   "cpu-max",
+                                                             "max_count", "max-count", "count_max", "count-max"};
+  static constexpr std::array<std::string_view, 4> kUser = {"user", "username", "user_name", "user-name"};
+  if (one_of(attribute.key, kSlots)) {
+    if (host.slots) return Fault{attribute.column, "the slots of this host are given twice"};
+    return read_slots(attribute.value, attribute.value_column, host.slots);
+  }
+  if (one_of(attribute.key, kMost)) {
+    std::optional<int> most;
+    if (auto fault = read_slots(attribute.value, attribute.value_column, most)) return fault;
+    host.max_slots = *most;
+    return std::nullopt;
+  }
+  if (one_of(attribute.key, kUser)) {
+    if (!host.user.empty()) return Fault{attribute.column, "the user of this host is given twice"};
+    if (auto fault = check_host_name(attribute.value)) return shifted(std::move(fault), attribute.value_column);
+    host.user = attribute.value;
+    return std::nullopt;
+  }
+  if (attribute.key == "binding") return std::nullopt;  // Hydra's; here --bind-to decides
+  return Fault{attribute.column, quoted(attribute.key) +
+                                     " is not known here; a line is: host [slots=N] [max_slots=N] [user=NAME], or "
+                                     "host:N"};
+}
+
+std::optional<Fault> read_line(std::string_view line, Collector& hosts) {
+  const std::size_t start = line.find_first_not_of(kBetweenWords);
+  if (start == std::string_view::npos) return std::nullopt;
+  const std::size_t end = std::min(line.find_first_of(kBetweenWords, start), line.size());
+  Mention mention;
+  if (auto fault = read_mention(line.substr(start, end - start), start, mention)) return fault;
+  std::size_t at = std::min(line.find_first_not_of(kBetweenWords, end), line.size());
+  while (at < line.size()) {
+    if (auto fault = take_attribute(next_attribute(line, at), mention.host)) return fault;
+  }
+  return hosts.add(mention);
+}
+
+}  // namespace
+
+std::string spelt(const HostSlots& host) {
+  const std::string name = host.name.find(':') == std::string::npos ? host.name : '[' + host.name + ']';
+  return host.user.empty() ? name : host.user + '@' + name;
+}
+
+std::string as_option(const std::vector<HostSlots>& hosts) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < hosts.size();) {
+    const HostSlots& first = hosts[i];
+    const bool address = first.name.find(':') != std::string::npos;
+    std::vector<std::string> names;
+    while (i < hosts.size() && hosts[i].user == first.user && hosts[i].slots == first.slots &&
+           (names.empty() || (!address && hosts[i].name.find(':') == std::string::npos))) {
+      names.push_back(hosts[i++].name);
+    }
+    const std::string user = first.user.empty() ? "" : first.user + '@';
+    const std::string slots = first.slots ? ':' + std::to_string(*first.slots) : "";
+    for (const std::string& item : address ? names : compress_hostlist(names)) {
+      out.push_back(user + (address ? '[' + item + ']' : item) + slots);
+    }
+  }
+  return join(out, ",");
+}
+
+std::vector<HostSlots> merge_same_names(std::vector<HostSlots> hosts) {
+  std::vector<HostSlots> out;
+  std::unordered_map<std::string, std::size_t> index;
+  for (HostSlots& host : hosts) {
+    const auto [known, is_new] = index.emplace(host.name, out.size());
+    if (is_new) {
+      out.push_back(std::move(host));
+    } else {
+      HostSlots& first = out[known->second];
+      if (first.slots || host.slots) {
+        first.slots = std::min(first.slots.value_or(1) + host.slots.value_or(1), kMaxRanks);
+      }
+    }
+  }
+  return out;
+}
+
+Result<std::vector<HostSlots>> parse_hosts(std::string_view text) {
+  Collector hosts;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = hostlist_item_end(text, start);
+    Mention mention;
+    auto fault = read_mention(text.substr(start, end - start), start, mention);
+    if (!fault) fault = hosts.add(mention);
+    if (fault) return Status(Errc::kInvalidArgument, caret_error("-H", text, *fault));
+    start = end + 1;
+  }
+  return hosts.take();
+}
+
+Result<std::vector<HostSlots>> parse_hostfile(std::string_view text, const std::string& file) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  Collector hosts;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (const auto fault = read_line(line.substr(0, line.find('#')), hosts)) {
+      return Status(Errc::kInvalidArgument, file_error(file, number, line, *fault));
+    }
+  }
+  auto out = hosts.take();
+  if (out.empty()) {
+    return Status(Errc::kInvalidArgument, file + " names no host; write one per line, as in: host1 slots=4");
+  }
+  return out;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,179 @@
+#include "launcher/plan/hosts/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+namespace distrun::launcher {
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// The second and later bytes of a character in UTF-8 take no place on the screen.
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Of the UTF-8 character that the text begins with; 0 if it does not (RFC 3629: no overlong one, no surrogate).
+std::size_t character_size(std::string_view text) {
+  const auto byte = [text](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  if (size == 0 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80U) return 0;
+  }
+  const unsigned second = byte(1);
+  const bool out_of_range = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
+                            (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90);
+  return out_of_range ? 0 : size;
+}
+
+std::string escaped(char c) {
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  char text[8];
+  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string marked(std::string_view text, const Fault& fault) {
+  constexpr std::size_t kAround = 80;
+  const std::size_t column = std::min(fault.column, text.size());
+  std::size_t start = column > kAround ? column - kAround : 0;
+  while (start < column && continues_character(text[start])) ++start;
+  const std::string_view shown = text.substr(start, column - start + kAround);
+  std::string out = start > 0 ? "\n  ..." : "\n  ";
+  for (const char c : shown) out += is_control(c) ? (c == '\t' ? ' ' : '?') : c;
+  if (start + shown.size() < text.size()) out += "...";
+  const auto before = shown.substr(0, column - start);
+  const auto width =
+      before.size() - static_cast<std::size_t>(std::count_if(before.begin(), before.end(), continues_character));
+  return out + "\n  " + std::string(width + (start > 0 ? 3 : 0), ' ') + '^';
+}
+
+}  // namespace
+
+std::string join(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (const std::string& item : items) {
+    if (&item != &items.front()) out += separator;
+    out += item;
+  }
+  return out;
+}
+
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!out.empty()) out += ',';
+    out += std::to_string(numbers[i]);
+    if (last > i) out += '-' + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
+std::vector<int> parse_ranges(std::string_view text) {
+  // A bound against nonsense in a copied tree, far above any machine.
+  constexpr int kHighest = 65535;
+  std::vector<int> out;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = trim(text.substr(0, comma));
+    const std::size_t dash = part.find('-');
+    const auto first = parse_number(part.substr(0, dash), 0, kHighest);
+    const auto last = dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1), 0, kHighest);
+    if (first && last) {
+      for (int i = *first; i <= *last; ++i) out.push_back(i);
+    }
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return out;
+}
+
+std::optional<int> parse_number(std::string_view text, int lowest, int highest) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < lowest || value > highest) return std::nullopt;
+  return value;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::string json_quote(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  while (!text.empty()) {
+    const std::size_t size = character_size(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (size == 1 && (byte == '"' || byte == '\\')) out += '\\';
+    if (size == 0 || byte < 0x20) {
+      out += size == 0 ? "\\udc" : "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += text.substr(0, size);
+    }
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out + '"';
+}
+
+std::string caret_error(std::string_view where, std::string_view text, const Fault& fault) {
+  return std::string(where) + ", column " + std::to_string(fault.column + 1) + ": " + fault.what + marked(text, fault);
+}
+
+std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault) {
+  return std::string(file) + ':' + std::to_string(number) + ':' + std::to_string(fault.column + 1) + ": " + fault.what +
+         marked(line, fault);
+}
+
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMost = 60;
+  std::string out = "'";
+  for (const char c : text.substr(0, kMost)) out += is_control(c) ? escaped(c) : std::string(1, c);
+  return out + (text.size() > kMost ? "...'" : "'");
+}
+
+std::string shortened(std::string text) {
+  constexpr std::size_t kMost = 120;
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < row.size(); ++i) line += ' ' + row[i] + std::string(widths[i] - row[i].size() + 1, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", seconds);
+  return text;
+}
+
+std::string counted(std::size_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,44 @@
+// bind(): the ranks of one host to cores, NUMA nodes and GPUs. Pure; each rank's reason comes with the decision.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/place/gpu_pool.h"
+#include "runtime/base/status.h"
+
+namespace distrun::launcher {
+
+enum class BindTo { kAuto, kNone, kCore, kNuma, kGpu };  // kAuto: gpu where there are GPUs, else none
+enum class GpuVisibility { kAll, kOne };
+
+struct Binding {
+  std::vector<int> cpus;  // logical CPUs this rank is pinned to; empty: not pinned
+  int gpu = -1;           // position in the pool, which is what set_device(local_rank) counts; -1: none
+  int gpus = 0;           // how many from there on
+  std::string gpu_name;   // what goes into CUDA_VISIBLE_DEVICES for these alone: UUIDs, else numbers
+  std::string gpu_model;
+  bool own_gpu_only = false;  // in MIG mode a process finds one slice only, so it must be its own
+  int threads = 1;            // cores that this rank may count as its own: OMP_NUM_THREADS
+  std::string cpu_reason;
+  std::string gpu_reason;
+};
+
+struct BindRequest {
+  int ranks = 1;  // on this host
+  BindTo bind_to = BindTo::kAuto;
+  int gpus_per_rank = 0;  // 0: not asked for; one, shared where there are too few
+  // By local rank, where each is a task of MPI's launcher or Slurm, which may have given it GPUs of its own: what it
+  // sees of them. Empty: all see the host's.
+  std::vector<const Topology*> tasks;
+};
+
+// kInvalidArgument when the request cannot be met (--bind-to gpu without a GPU, --gpus-per-rank with too few).
+Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request);
+
+// What --report-bindings says of one rank behind its name: "CPUs 0-3,8-11 (4 threads), GPU 1 NVIDIA H200 GPU-22:
+// reasons".
+std::string binding_text(const Binding& binding);
+std::string gpu_text(const Binding& binding);
+
+}  // namespace distrun::launcher

@@ -1,0 +1,283 @@
+#include "launcher/plan/schedulers/allocation.h"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/plan/environment/environment.h"
+#include "launcher/plan/hosts/hostlist.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/plan/place/assign.h"
+#include "launcher/plan/schedulers/slurm.h"
+
+namespace distrun::launcher {
+namespace {
+
+using Found = Result<std::optional<Allocation>>;
+
+Found nothing() { return std::optional<Allocation>(); }
+
+Status broken(const std::string& variable, const Status& why) {
+  return {Errc::kSystem, variable + " cannot be used: " + why.message() +
+                             "\nName the hosts with -H or --hostfile, or type --no-detect to run on this machine."};
+}
+
+// The next word of a line and its column; empty at the end.
+std::string_view next_word(std::string_view line, std::size_t& column) {
+  constexpr std::string_view kBlank = " \t\r";
+  column = std::min(line.find_first_not_of(kBlank, column), line.size());
+  return line.substr(column, line.find_first_of(kBlank, column) - column);
+}
+
+// "host 4" at `column`, which moves behind it.
+std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::vector<HostSlots>& hosts) {
+  const std::string_view name = next_word(line, column);
+  if (auto fault = check_host_name(name)) {
+    fault->column += column;
+    return fault;
+  }
+  column += name.size();
+  const std::string_view slots = next_word(line, column);
+  const auto count = parse_number(slots, 1, kMaxRanks);
+  if (!count) return Fault{column, quoted(slots) + " is not a number of slots"};
+  column += slots.size();
+  if (hosts.size() == kMaxHosts) return Fault{column, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
+  hosts.push_back({.name = std::string(name), .slots = *count});
+  return std::nullopt;
+}
+
+// A hostfile whose lines without slots are one slot each.
+Result<std::vector<HostSlots>> read_nodefile(const std::string& path, const ReadFile& read_file) {
+  auto text = read_file(path);
+  if (!text.ok()) return text.status();
+  auto hosts = parse_hostfile(*text, path);
+  if (!hosts.ok()) return hosts;
+  for (HostSlots& host : *hosts) host.slots = host.slots.value_or(1);
+  return hosts;
+}
+
+// Where the scheduler has a way of its own to start a program on another host of the job. No more than advice: sites
+// have it in many versions, and ssh works on most.
+std::string advice_on_tasks(const std::vector<HostSlots>& hosts, const std::string& launch_with) {
+  if (hosts.size() < 2) return {};
+  return "on other hosts ssh starts agents outside of the job, its GPUs and its limits: to have them in it, add "
+         "--launch-with '" +
+         launch_with + "'";
+}
+
+// pbs_tmrsh would put the agents' output into the job's files. Torque has no pbs_attach.
+std::string advice_on_pbs(const Environment& environment, const std::vector<HostSlots>& hosts) {
+  const std::string job = value_of(environment, "PBS_JOBID");
+  if (job.empty() || value_of(environment, "PBS_VERSION").starts_with("TORQUE")) return {};
+  return advice_on_tasks(hosts, "ssh {host} pbs_attach -j " + job + R"( sh -c "\"{agent}\"")");
+}
+
+Found pbs_allocation(const Environment& environment, const ReadFile& read_file) {
+  const std::string path = value_of(environment, "PBS_NODEFILE");
+  if (path.empty()) return nothing();
+  auto hosts = read_nodefile(path, read_file);
+  if (!hosts.ok()) return broken("PBS_NODEFILE", hosts.status());
+  std::string advice = advice_on_pbs(environment, *hosts);
+  return std::optional<Allocation>({.source = "PBS job " + value_of(environment, "PBS_JOBID"),
+                                    .hosts = *std::move(hosts),
+                                    .slots_are = "one per line of PBS_NODEFILE",
+                                    .more_slots = "ask PBS for more (-l select=N:mpiprocs=M)",
+                                    .advice = std::move(advice)});
+}
+
+// "hostA 4 hostB 8".
+Result<std::vector<HostSlots>> parse_mcpu_hosts(const std::string& text) {
+  std::vector<HostSlots> hosts;
+  for (std::size_t column = 0; !next_word(text, column).empty() || hosts.empty();) {
+    if (const auto fault = read_pair(text, column, hosts)) {
+      return Status(Errc::kInvalidArgument, caret_error("LSB_MCPU_HOSTS", text, *fault));
+    }
+  }
+  return hosts;
+}
+
+Found lsf_allocation(const Environment& environment, const ReadFile& read_file) {
+  const std::string pairs = value_of(environment, "LSB_MCPU_HOSTS");
+  const std::string path = value_of(environment, "LSB_DJOB_HOSTFILE");
+  if (pairs.empty() && path.empty()) return nothing();
+  auto hosts = pairs.empty() ? read_nodefile(path, read_file) : parse_mcpu_hosts(pairs);
+  if (!hosts.ok()) return broken(pairs.empty() ? "LSB_DJOB_HOSTFILE" : "LSB_MCPU_HOSTS", hosts.status());
+  std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
+  // Like ssh it hands one text to a shell, and carries standard input.
+  std::string advice = advice_on_tasks(merged, "blaunch {host} {agent}");
+  return std::optional<Allocation>({.source = "LSF job " + value_of(environment, "LSB_JOBID"),
+                                    .hosts = std::move(merged),
+                                    .slots_are = pairs.empty() ? "one per line of LSB_DJOB_HOSTFILE" : "",
+                                    .more_slots = "ask LSF for more (-n, -R span[ptile=N])",
+                                    .advice = std::move(advice)});
+}
+
+// Lines of "host slots queue processors".
+Result<std::vector<HostSlots>> parse_pe_hostfile(std::string_view text, const std::string& path) {
+  std::vector<HostSlots> hosts;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    std::size_t column = 0;
+    if (trim(line).empty()) continue;
+    if (const auto fault = read_pair(line, column, hosts)) {
+      return Status(Errc::kInvalidArgument, file_error(path, number, line, *fault));
+    }
+  }
+  if (hosts.empty()) return Status(Errc::kInvalidArgument, path + " names no host");
+  return hosts;
+}
+
+Found grid_engine_allocation(const Environment& environment, const ReadFile& read_file) {
+  const std::string path = value_of(environment, "PE_HOSTFILE");
+  if (path.empty()) return nothing();
+  auto text = read_file(path);
+  if (!text.ok()) return broken("PE_HOSTFILE", text.status());
+  auto hosts = parse_pe_hostfile(*text, path);
+  if (!hosts.ok()) return broken("PE_HOSTFILE", hosts.status());
+  std::vector<HostSlots> merged = merge_same_names(*std::move(hosts));
+  // Without -V, or the task would have this host's variables in the place of its own.
+  std::string advice = advice_on_tasks(merged, "qrsh -inherit {host} {agent}");
+  return std::optional<Allocation>({.source = "Grid Engine job " + value_of(environment, "JOB_ID"),
+                                    .hosts = std::move(merged),
+                                    .more_slots = "ask Grid Engine for more (-pe NAME N)",
+                                    .advice = std::move(advice)});
+}
+
+struct HostfileVariable {
+  const char* name;
+  const char* whose;
+  bool hydra;  // a host without a number is one slot
+};
+
+constexpr char kOperatorHostfile[] = "/etc/mpi/hostfile";
+
+// Comments alone, or "none", are Open MPI's way to say that there is no default hostfile.
+bool says_nothing(const std::string& path, const Result<std::string>& text) {
+  if (path == "none") return true;
+  if (!text.ok()) return false;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = trim(rest.substr(0, end));
+    if (!line.empty() && line.front() != '#') return false;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return true;
+}
+
+Found of_hostfile(const std::string& path, std::vector<HostSlots> hosts, const std::string& whose, bool hydra) {
+  if (hydra) {
+    for (HostSlots& host : hosts) host.slots = host.slots.value_or(1);
+  }
+  const bool kubernetes = path == kOperatorHostfile;
+  return std::optional<Allocation>(
+      {.source = (kubernetes ? "the Kubernetes MPI operator's " : whose + " hostfile ") + path,
+       .hosts = std::move(hosts),
+       .more_slots =
+           kubernetes ? "raise slotsPerWorker or the replicas of the MPIJob" : "write more slots into " + path});
+}
+
+// The operator's first version has no ssh in its pods, and a script that Open MPI takes in place of it. That one does
+// not carry standard input.
+std::string advice_of(const Environment& environment) {
+  const std::string agent = value_of(environment, "OMPI_MCA_plm_rsh_agent");
+  if (!agent.ends_with("/kubexec.sh")) return {};
+  return "by OMPI_MCA_plm_rsh_agent=" + agent +
+         " its pods are reached without ssh: add --launch-with '/opt/kube/kubectl exec -i {host} -- sh -c {agent}'";
+}
+
+Found from_variable(const HostfileVariable& variable, const Environment& environment, const ReadFile& read_file) {
+  const std::string path = value_of(environment, variable.name);
+  if (path.empty()) return nothing();
+  const auto text = read_file(path);
+  if (!variable.hydra && says_nothing(path, text)) return nothing();
+  if (!text.ok()) return broken(variable.name, text.status());
+  auto hosts = parse_hostfile(*text, path);
+  if (!hosts.ok()) return broken(variable.name, hosts.status());
+  auto found = of_hostfile(path, *std::move(hosts), variable.whose, variable.hydra);
+  (*found)->advice = advice_of(environment);
+  return found;
+}
+
+Found hostfile_of_mpi(const Environment& environment, const ReadFile& read_file) {
+  static constexpr std::array<HostfileVariable, 4> kVariables = {{
+      {"OMPI_MCA_orte_default_hostfile", "Open MPI's default", false},
+      {"PRTE_MCA_prte_default_hostfile", "Open MPI's default", false},
+      {"HYDRA_HOST_FILE", "MPICH's", true},
+      {"I_MPI_HYDRA_HOST_FILE", "Intel MPI's", true},
+  }};
+  for (const HostfileVariable& variable : kVariables) {
+    auto found = from_variable(variable, environment, read_file);
+    if (!found.ok() || *found) return found;
+  }
+  // In a shell that was opened later in a launcher's container the operator's variables are missing.
+  if (value_of(environment, "KUBERNETES_SERVICE_HOST").empty()) return nothing();
+  const auto text = read_file(kOperatorHostfile);
+  if (!text.ok()) return nothing();
+  auto hosts = parse_hostfile(*text, kOperatorHostfile);
+  if (!hosts.ok()) return broken(kOperatorHostfile, hosts.status());
+  auto found = of_hostfile(kOperatorHostfile, *std::move(hosts), "", false);
+  (*found)->advice = advice_of(environment);
+  return found;
+}
+
+bool has_host(const Allocation& allocation, const std::string& name) {
+  return std::any_of(allocation.hosts.begin(), allocation.hosts.end(),
+                     [&](const HostSlots& own) { return own.name == name; });
+}
+
+// The advice concerns those of its hosts that were named, too.
+std::string note_on_ssh(const Allocation& allocation, const std::vector<HostSlots>& named,
+                        const std::vector<std::string>& own_names) {
+  const bool concerned = std::any_of(named.begin(), named.end(), [&](const HostSlots& host) {
+    return has_host(allocation, host.name) && !names_this_machine(host.name, host.user, own_names);
+  });
+  return concerned && !allocation.advice.empty() ? "found " + allocation.source + ": " + allocation.advice : "";
+}
+
+}  // namespace
+
+Found detect_allocation(const Environment& environment, const ReadFile& read_file) {
+  auto slurm = slurm_allocation(environment);
+  if (!slurm.ok()) return broken("the Slurm allocation", slurm.status());
+  if (*slurm) return slurm;
+  // A scheduler's word counts more than a hostfile that some profile may have set.
+  for (const auto& ask : {pbs_allocation, lsf_allocation, grid_engine_allocation, hostfile_of_mpi}) {
+    auto found = ask(environment, read_file);
+    if (!found.ok() || *found) return found;
+  }
+  return nothing();
+}
+
+Reach reach_of_named(const Allocation& allocation, const std::vector<HostSlots>& hosts,
+                     const std::vector<std::string>& own_names) {
+  if (allocation.launch_with.empty()) return {.note = note_on_ssh(allocation, hosts, own_names)};
+  std::vector<HostSlots> others;
+  for (const HostSlots& host : hosts) {
+    const auto& beside = allocation.beside;
+    const bool known =
+        has_host(allocation, host.name) || std::find(beside.begin(), beside.end(), host.name) != beside.end();
+    if (!(known && host.user.empty()) && !names_this_machine(host.name, host.user, own_names)) {
+      others.push_back({.name = host.name, .user = host.user});
+    }
+  }
+  if (others.empty()) return {.launch_with = allocation.launch_with, .launch_with_of = allocation.launch_with_of};
+  return {.note = "found " + allocation.source + ", but " + shortened(as_option(others)) +
+                  (others.size() == 1 ? " is" : " are") + " not in it by that name: all hosts are reached by ssh"};
+}
+
+std::string found_text(const Allocation& allocation) {
+  std::size_t slots = 0;
+  bool all_known = true;
+  for (const HostSlots& host : allocation.hosts) {
+    slots += static_cast<std::size_t>(host.slots.value_or(0));
+    all_known = all_known && host.slots;
+  }
+  const std::string list = shortened(as_option(allocation.hosts));
+  std::string out = "found " + allocation.source + ": " + counted(allocation.hosts.size(), "host");
+  if (all_known) out += " and " + counted(slots, "slot");
+  if (!allocation.slots_are.empty()) out += " (" + allocation.slots_are + ")";
+  return out + ", as -H " + list + " would give; --no-detect turns this off";
+}
+
+}  // namespace distrun::launcher

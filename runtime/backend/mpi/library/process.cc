@@ -1,0 +1,220 @@
+#include "runtime/backend/mpi/library/process.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/mpi/library/gpu_aware.h"
+#include "runtime/net/launchers/other_launcher.h"
+
+namespace distrun::backend::mpi_plugin {
+namespace {
+
+Process* to_finalize = nullptr;  // written once, before the handler below is registered
+
+template <int dtype, int op>
+void combine(void* in, void* inout, int* count, Handle*) {
+  const std::array<const std::byte*, 2> sources = {static_cast<const std::byte*>(in),
+                                                   static_cast<const std::byte*>(inout)};
+  kernels::reduce({.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op), .finish = {}}, sources,
+                  static_cast<std::byte*>(inout), static_cast<std::size_t>(*count));
+}
+
+template <int... index>
+constexpr auto combiners(std::integer_sequence<int, index...>) {
+  return std::array<UserFunction*, sizeof...(index)>{&combine<index / kNumReduceOps, index % kNumReduceOps>...};
+}
+constexpr auto kCombiners = combiners(std::make_integer_sequence<int, kNumDTypes * kNumReduceOps>());
+
+// MPI's own where every value comes out as docs/numerics.md has it: not NaN in a minimum, and not small integers, whose
+// sums Open MPI's vector code saturates.
+Handle built_in(const Constants& is, DType dtype, ReduceOp reduce) {
+  const bool is_float = dtype == DType::kF32 || dtype == DType::kF64;
+  if (!is_float && dtype != DType::kI32 && dtype != DType::kI64) return nullptr;
+  if (reduce == ReduceOp::kSum) return is.sum;
+  if (reduce == ReduceOp::kProduct) return is.product;
+  if (is_float) return nullptr;
+  return reduce == ReduceOp::kMin ? is.min : is.max;
+}
+
+// What the variables say of this process as a task of MPI.
+struct Task {
+  int size = 0;  // 0: only MPI knows
+  bool pmi = false;
+};
+
+std::optional<Task> task_of(const Environment& environment) {
+  const auto launcher = net::other_launcher(environment);
+  if (!launcher.ok()) return std::nullopt;
+  if (launcher->has_value()) {
+    return Task{.size = (*launcher)->size, .pmi = (*launcher)->exchange == net::OtherLauncher::Exchange::kPmi};
+  }
+  // A launcher of one task, of which nobody needs to know elsewhere.
+  if (environment.contains("OMPI_COMM_WORLD_SIZE")) return Task{.size = 1};
+  if (environment.contains("PMI_FD")) return Task{.size = 1, .pmi = true};
+  return std::nullopt;
+}
+
+// How distrun's own init has found the other ranks in this process. PMIx 5 answers only the first who asks in it.
+bool met_through_pmix(const Environment& environment) {
+  if (environment.contains("DISTRUN_RANK")) return false;
+  const auto launcher = net::other_launcher(environment);
+  return launcher.ok() && launcher->has_value() && (*launcher)->exchange == net::OtherLauncher::Exchange::kPmix;
+}
+
+std::string version_of(const Library& library) {
+  std::array<char, kLibraryVersionBytes> text{};
+  int length = 0;
+  return library.call.Get_library_version(text.data(), &length) == kSuccess ? text.data() : "";
+}
+
+// 0: another MPI.
+int open_mpi_major(const Library& library) {
+  constexpr std::string_view kName = "Open MPI v";
+  const std::string version = library.abi == Abi::kOpenMpi ? version_of(library) : "";
+  return version.starts_with(kName) ? std::atoi(version.c_str() + kName.size()) : 0;
+}
+
+Status too_few(int tasks, std::uint64_t members) {
+  return {Errc::kUnsupported, "MPI's world has " + std::to_string(tasks) + " tasks and these are " +
+                                  std::to_string(members) + " ranks; start them with mpirun, mpiexec or distrun --mpi"};
+}
+
+}  // namespace
+
+Status Process::usable(const Environment& environment, std::uint64_t members, bool may_load) {
+  const MutexLock lock(setup_);
+  if (abandoned_) return {Errc::kUnsupported, "an operation of MPI was given up, and MPI cannot go on after that"};
+  if (!refused_.ok()) return refused_;
+  if (!entered_) DISTRUN_RETURN_IF_ERROR(find(environment, may_load));
+  int flag = 0;
+  library_->call.Finalized(&flag);
+  if (flag != 0) return {Errc::kUnsupported, "the program has finalised MPI"};
+  library_->call.Initialized(&flag);
+  if (flag != 0 && !entered_) return initialised_by_program(members);
+  if (flag == 0 && met_through_pmix(environment) && open_mpi_major(*library_) >= 5) {
+    return {Errc::kUnsupported,
+            "MPI_Init of Open MPI 5 fails once the ranks have met through PMIx; initialise MPI before distrun (import "
+            "mpi4py.MPI), or start the job with distrun --mpi"};
+  }
+  const bool known = tasks_ > 0;  // under srun --mpi=pmix MPI itself must tell
+  return known && static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
+}
+
+// A process that merely inherited the variables of one of MPI's tasks is none: ranks of distrun keep them under --mpi
+// alone, where each is the only process of its task that calls MPI.
+Status Process::find(const Environment& environment, bool may_load) {
+  auto loaded = loaded_library();
+  if (!loaded.ok() && loaded.status().code() != Errc::kNotInitialized) return loaded.status();
+  const std::optional<Task> task = task_of(environment);
+  if (task) tasks_ = task->size;
+  if (loaded.ok()) {
+    library_ = *std::move(loaded);
+    int initialised = 0;
+    library_->call.Initialized(&initialised);
+    if (initialised != 0) return {};
+  }
+  if (!task) {
+    return {Errc::kUnsupported,
+            "no MPI launcher started this process; start the job with mpirun, mpiexec or "
+            "distrun --mpi"};
+  }
+  if (library_) return {};
+  if (!may_load) {
+    return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi or --between-hosts mpi"};
+  }
+  std::vector<Abi> order = {Abi::kOpenMpi, Abi::kStandard};
+  if (environment.contains("OMPI_COMM_WORLD_SIZE")) order = {Abi::kOpenMpi};
+  if (task->pmi) order = {Abi::kStandard, Abi::kOpenMpi};
+  auto found = load_library(order);
+  if (!found.ok()) return found.status();
+  library_ = *std::move(found);
+  return {};
+}
+
+Status Process::initialised_by_program(std::uint64_t members) {
+  int level = 0;
+  library_->call.Query_thread(&level);
+  if (level < library_->is.thread_multiple) {
+    return {Errc::kUnsupported,
+            "the program initialised MPI for fewer threads than MPI_THREAD_MULTIPLE, and distrun calls it while the "
+            "program may; ask for that in MPI_Init_thread, or call distrun's init first"};
+  }
+  library_->call.Comm_size(library_->is.world, &tasks_);
+  return static_cast<std::uint64_t>(tasks_) < members ? too_few(tasks_, members) : Status();
+}
+
+std::string Process::library_name() const {
+  const std::string version = version_of(*library_);
+  const std::string name = version.substr(0, version.find_first_of(",\n"));  // details follow
+  return name.empty() ? library_->file : library_->file + " (" + name + ")";
+}
+
+bool Process::gpu_aware() const { return says_gpu_aware(library_->opened); }
+
+Result<Place> Process::enter() {
+  const MutexLock lock(setup_);
+  const Functions& call = library_->call;
+  if (!entered_) {
+    int initialised = 0;
+    call.Initialized(&initialised);
+    int level = library_->is.thread_multiple;
+    if (initialised == 0) {
+      DISTRUN_RETURN_IF_ERROR(check(call.Init_thread(nullptr, nullptr, level, &level), "MPI_Init_thread"));
+      ours_ = true;
+      pid_ = ::getpid();
+    }
+    entered_ = true;
+    to_finalize = this;
+    if (ours_) std::atexit([] { to_finalize->finalize(); });
+    if (level < library_->is.thread_serialized) {
+      refused_ = {
+          Errc::kUnsupported,
+          library_->file +
+              " lets only one thread call it; distrun does from whichever thread waits (MPI_THREAD_SERIALIZED)"};
+    }
+  }
+  if (!refused_.ok()) return refused_;
+  Place place;
+  DISTRUN_RETURN_IF_ERROR(check(call.Comm_rank(library_->is.world, &place.rank), "MPI_Comm_rank"));
+  DISTRUN_RETURN_IF_ERROR(check(call.Comm_size(library_->is.world, &place.size), "MPI_Comm_size"));
+  return place;
+}
+
+// In exit(), which a child made by fork may call too: there MPI is the parent's. And while others wait for this rank's
+// tensors none of them comes to MPI_Finalize: they are to see that it has ended.
+void Process::finalize() {
+  if (::getpid() != pid_ || abandoned_ || !finalize_) return;
+  exiting_ = true;
+  if (host_.in_job() != 0) return;
+  const auto mine = turn();
+  int finalized = 0;
+  library_->call.Finalized(&finalized);
+  if (finalized == 0) library_->call.Finalize();
+  abandon();  // the engine's thread of a world of one may be there still
+}
+
+Status Process::check(int code, const char* call) const {
+  if (code == kSuccess) return {};
+  std::array<char, kErrorStringBytes> text{};
+  int length = 0;
+  library_->call.Error_string(code, text.data(), &length);
+  return {Errc::kSystem, std::string(call) + ": " + text.data()};
+}
+
+Result<Handle> Process::op_of(DType dtype, ReduceOp reduce) {
+  const ReduceOp op = reduce == ReduceOp::kAverage ? ReduceOp::kSum : reduce;
+  if (Handle own = built_in(library_->is, dtype, op); own != nullptr) return own;
+  const MutexLock lock(setup_);
+  Handle& made = ops_[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
+  if (made != nullptr) return made;
+  const auto index = static_cast<std::size_t>(dtype) * kNumReduceOps + static_cast<std::size_t>(op);
+  DISTRUN_RETURN_IF_ERROR(check(library_->call.Op_create(kCombiners[index], 1, &made), "MPI_Op_create"));
+  return made;
+}
+
+}  // namespace distrun::backend::mpi_plugin

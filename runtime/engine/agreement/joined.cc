@@ -1,0 +1,61 @@
+#include "runtime/engine/agreement/joined.h"
+
+#include <algorithm>
+
+#include "runtime/engine/agreement/mismatch.h"
+
+namespace distrun::engine {
+namespace {
+
+// Empty when the operation can go on; else what would go wrong.
+std::string obstacle(const Signature& signature, std::span<const int> joined) {
+  switch (signature.kind) {
+    case OpKind::kAlltoall:
+      return "what is sent to it would be lost";
+    case OpKind::kReducescatter:
+      return "its part of the result would be lost";
+    case OpKind::kBroadcast:
+      for (const int rank : joined) {
+        if (rank == signature.root) return "it is the root";
+      }
+      return {};
+    case OpKind::kAllreduce: {
+      const bool sums = signature.reduce == ReduceOp::kSum || signature.reduce == ReduceOp::kAverage;
+      return sums || signature.prescale == 1.0 ? "" : "a neutral element does not survive the prescale factor";
+    }
+    case OpKind::kAllgather:
+    case OpKind::kBarrier:
+    case OpKind::kJoin:
+      return {};
+  }
+  return "nothing is known to stand in for it";  // no default above: the compiler asks for a new kind's line
+}
+
+bool contains(std::span<const int> ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+}  // namespace
+
+bool Joined::waits_for(int rank, std::span<const int> others, const std::map<int, std::vector<int>>& members) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& joined) {
+    return contains(joined.second, rank) && std::any_of(others.begin(), others.end(), [&](int other) {
+             return contains(members.at(joined.first), other) && !contains(joined.second, other);
+           });
+  });
+}
+
+Status check_joined(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
+  if (tensor.excused.empty()) return {};
+  const std::string why = obstacle(tensor.signature, tensor.excused);
+  if (why.empty()) return {};
+  const std::string kind(name_of(tensor.signature.kind));
+  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                          .message = "tensor '" + tensor.name + "': " + kind + " cannot run after " +
+                                     describe_ranks(tensor.excused, hosts) + " joined (ran out of data): " + why +
+                                     "; do this operation on every rank before any of them calls join",
+                          .tensor = tensor.name,
+                          .ranks = tensor.excused});
+}
+
+}  // namespace distrun::engine

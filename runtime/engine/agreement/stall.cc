@@ -1,0 +1,180 @@
+#include "runtime/engine/agreement/stall.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/protocol/tensor_key.h"
+
+namespace distrun::engine {
+namespace {
+
+constexpr std::size_t kNamesShown = 6;
+constexpr Duration kLongestSilence = std::chrono::minutes(10);
+
+struct Wait {
+  int set;
+  std::vector<int> missing;
+  std::vector<const PendingTensor*> tensors;
+};
+
+std::string name_text(const PendingTensor& tensor) {
+  return std::string(name_of(tensor.signature.kind)) + " '" + tensor.name + "'";
+}
+
+std::string names_text(const std::vector<const PendingTensor*>& tensors) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(tensors.size(), kNamesShown); ++i) {
+    text += (i > 0 ? ", " : "") + name_text(*tensors[i]);
+  }
+  if (tensors.size() > kNamesShown) text += " and " + std::to_string(tensors.size() - kNamesShown) + " more";
+  return text;
+}
+
+// A rank that is waited for may have submitted the name, to another set.
+std::string set_text(const PendingTensor& tensor, const std::vector<std::string>& hosts) {
+  if (tensor.set == 0) return "";
+  return " on process set " + std::to_string(tensor.set) + " (" + describe_ranks(*tensor.members, hosts) + ")";
+}
+
+// What the user called it: front ends put the operation before the name, and the place in a group behind it.
+std::string_view users_name(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  for (int kind = 0; dot != std::string_view::npos && kind < kNumOpKinds; ++kind) {
+    if (name.substr(0, dot) != name_of(static_cast<OpKind>(kind))) continue;
+    name.remove_prefix(dot + 1);
+    break;
+  }
+  constexpr std::string_view kDigits = "0123456789";
+  const std::size_t count = name.find_last_not_of(kDigits);
+  if (count == std::string_view::npos || count + 1 == name.size() || !name.substr(0, count + 1).ends_with("of")) {
+    return name;
+  }
+  const std::string_view before = name.substr(0, count - 1);
+  const std::size_t place = before.find_last_not_of(kDigits);
+  if (place == std::string_view::npos || place + 1 == before.size() || before[place] != '_') return name;
+  return before.substr(0, place);
+}
+
+// Who has joined instead of submitting a tensor says nothing about it.
+bool crosswise(const PendingTensor& one, const PendingTensor& other) {
+  for (std::size_t i = 0; i < one.when.size(); ++i) {
+    if (one.has(i) == other.has(i) && !one.is_excused(i) && !other.is_excused(i)) return false;
+  }
+  return true;
+}
+
+bool of_same_members(const PendingTensor& one, const PendingTensor& other) {
+  for (std::size_t i = 0; i < one.when.size(); ++i) {
+    if (one.has(i) != other.has(i)) return false;
+  }
+  return one.excused == other.excused;
+}
+
+}  // namespace
+
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now) {
+  // By set and user's name: the oldest of those that the same members have submitted. There may be very many tensors,
+  // but hardly more than two of these of a name.
+  std::unordered_map<TensorKey, std::vector<const PendingTensor*>, TensorKeyHash> parties;
+  const auto key_of = [](const PendingTensor& tensor) {
+    return TensorKey{.set = tensor.set, .name = users_name(tensor.name)};
+  };
+  for (const PendingTensor* tensor : waiting) {
+    const TensorKey key = key_of(*tensor);
+    if (key.name.starts_with("noname.")) continue;
+    auto& of_name = parties[key];
+    const auto same = [&](const PendingTensor* other) { return of_same_members(*tensor, *other); };
+    if (std::none_of(of_name.begin(), of_name.end(), same)) of_name.push_back(tensor);
+  }
+  std::vector<Rivals> found;
+  for (PendingTensor* tensor : waiting) {
+    const auto of_name = parties.find(key_of(*tensor));
+    if (of_name == parties.end()) continue;
+    const auto is_rival = [&](const PendingTensor* other) {
+      const auto [first, second] = std::minmax(tensor->first, other->first);
+      return now - first >= patience && now - second >= patience / 2 && crosswise(*tensor, *other);
+    };
+    const auto rival = std::find_if(of_name->second.begin(), of_name->second.end(), is_rival);
+    if (rival != of_name->second.end()) found.push_back({.tensor = tensor, .rival = *rival});
+  }
+  return found;
+}
+
+Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts) {
+  const auto party = [&hosts](const PendingTensor& of) {
+    const std::vector<int> ranks = of.submitted_ranks();
+    const std::uint32_t group = of.signature.group.size;
+    return describe_ranks(ranks, hosts) + " submitted " + std::string(name_of(of.signature.kind)) + " '" + of.name +
+           "'" + (group > 0 ? " in a group of " + std::to_string(group) : "");
+  };
+  std::vector<int> ranks = tensor.submitted_ranks();
+  const std::vector<int> others = rival.submitted_ranks();
+  ErrorInfo error{.code = Errc::kMismatch, .tensor = tensor.name};
+  // As for other mismatches: the minority is the odd one.
+  if (ranks.size() <= others.size()) error.ranks.insert(error.ranks.end(), ranks.begin(), ranks.end());
+  if (others.size() <= ranks.size()) error.ranks.insert(error.ranks.end(), others.begin(), others.end());
+  std::sort(error.ranks.begin(), error.ranks.end());
+  error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
+  error.message = "tensor '" + tensor.name + "': " + party(tensor) + ", but " + party(rival) +
+                  "; call the same operation, on as many tensors, under one name on every rank";
+  return Status(std::move(error));
+}
+
+TimePoint next_warning(TimePoint since, TimePoint told, Duration warning) {
+  return told + std::clamp(told - since, warning, std::max(warning, kLongestSilence));
+}
+
+std::string seconds_text(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
+                       TimePoint now) {
+  std::vector<Wait> waits;  // one per process set and its missing ranks, in order of the oldest tensor
+  for (const PendingTensor* tensor : waiting) {
+    auto missing = tensor->missing_ranks();
+    const auto same = [&](const Wait& wait) { return wait.set == tensor->set && wait.missing == missing; };
+    auto found = std::find_if(waits.begin(), waits.end(), same);
+    if (found == waits.end()) found = waits.insert(found, Wait{.set = tensor->set, .missing = std::move(missing)});
+    found->tensors.push_back(tensor);
+  }
+  std::string text;
+  for (const Wait& wait : waits) {
+    if (!text.empty()) text += "; ";
+    const PendingTensor& oldest = *wait.tensors.front();
+    text += "waiting for " + describe_ranks(wait.missing, hosts) + " to submit " + names_text(wait.tensors) +
+            set_text(oldest, hosts) + ", " + seconds_text(now - oldest.first) + " after " +
+            describe_ranks(oldest.submitted_ranks(), hosts);
+  }
+  return text;
+}
+
+void WentOn::add(const PendingTensor& tensor, TimePoint now) {
+  if (count_ < kNamesShown) names_ += (count_ > 0 ? ", " : "") + name_text(tensor);
+  ++count_;
+  longest_ = std::max(longest_, now - tensor.first);
+}
+
+std::string WentOn::take_text() {
+  const WentOn told = std::exchange(*this, {});
+  const std::string more =
+      told.count_ > kNamesShown ? " and " + std::to_string(told.count_ - kNamesShown) + " more" : "";
+  return told.names_ + more + " went on after " + seconds_text(told.longest_);
+}
+
+ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now) {
+  ErrorInfo error{.code = Errc::kTimeout, .tensor = tensor.name, .ranks = tensor.missing_ranks(), .usable = false};
+  if (!error.ranks.empty()) error.host = hosts.at(static_cast<std::size_t>(error.ranks.front()));
+  error.cause = "stalled";
+  error.message = name_text(tensor) + set_text(tensor, hosts) + " has waited " + seconds_text(now - tensor.first) +
+                  " for " + describe_ranks(error.ranks, hosts) +
+                  " to submit it, longer than stall_shutdown_time; see what those ranks are doing";
+  return error;
+}
+
+}  // namespace distrun::engine

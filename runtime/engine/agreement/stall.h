@@ -1,0 +1,54 @@
+// The texts that name who keeps the others waiting. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/agreement/readiness.h"
+
+namespace distrun::engine {
+
+// "waiting for rank 2 (node1), which has not submitted allreduce 'b', allreduce 'c' and 3 more, for 12.0 s; ..."
+std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
+                       TimePoint now);
+
+// Tensors that were reported and have gone on since, until they are told in one line.
+class WentOn {
+ public:
+  void add(const PendingTensor& tensor, TimePoint now);
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  std::string take_text();  // "allreduce 'b', allreduce 'c' and 3 more went on after 3600.0 s"
+
+ private:
+  std::string names_;  // the first few
+  std::size_t count_ = 0;
+  Duration longest_{};
+};
+
+// kTimeout for the tensor that has waited longest, naming the ranks it waits for.
+ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now);
+
+struct Rivals {
+  PendingTensor* tensor = nullptr;
+  const PendingTensor* rival = nullptr;
+};
+// The tensors whose submitters seem to mean something else by the same: another tensor of the set has the same user's
+// name, but is another operation or of a group of another length ("allreduce.k" and "allgather.k", "g_1of1" and both of
+// "g_1of2", "g_2of2"), and was submitted by all ranks that miss the tensor and by none that has it. They have waited
+// for as long as `patience`, the side that began later for half of it. In the order of `waiting`, each with its oldest
+// rival. Names that a counter made say nothing.
+std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Duration patience, TimePoint now);
+// kMismatch that names both.
+Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
+
+// When something that has lasted since `since` and was told at `told` is told again: after as long again, so that hours
+// are few lines, but after `warning` at the soonest, and after ten minutes, or `warning` if that is more, at the
+// latest.
+TimePoint next_warning(TimePoint since, TimePoint told, Duration warning);
+
+// "12.3 s"
+std::string seconds_text(Duration duration);
+
+}  // namespace distrun::engine

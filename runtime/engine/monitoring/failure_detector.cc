@@ -1,0 +1,131 @@
+#include "runtime/engine/monitoring/failure_detector.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/agreement/stall.h"
+
+namespace distrun::engine {
+
+ErrorInfo FailureDetector::lost(int rank, const std::string& host, const std::string& cause) const {
+  return net::loss_of(rank, host.empty() ? host_of(rank) : host, cause, has_left(rank));
+}
+
+std::string FailureDetector::host_of(int rank) const {
+  const auto position = static_cast<std::size_t>(rank);
+  return rank < 0 || position >= hosts_.size() ? "" : hosts_[position];
+}
+
+void FailureDetector::heard(const net::JobEvent& event, TimePoint now) {
+  if (certain_) return;
+  switch (event.kind) {
+    case net::JobEvent::Kind::kStopAsked:
+      return;
+    case net::JobEvent::Kind::kRankFailed:
+      certain_ = lost(event.rank, event.host, event.cause);
+      return;
+    case net::JobEvent::Kind::kRankLeft: {
+      // Its own word that it leaves may still be under way through the leader.
+      ErrorInfo error = lost(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause);
+      error.code = Errc::kRankLeft;
+      if (!has_left(event.rank)) {
+        suspect_until({.rank = event.rank, .error = std::move(error), .until = now + kGrace});
+      }
+      return;
+    }
+  }
+}
+
+void FailureDetector::launcher_gone(const Status& why, int own) {
+  if (certain_) return;
+  // Where ranks were started without distrun, a rank stands in for it.
+  if (const auto& ranks = why.info().ranks; !ranks.empty() && ranks.front() != own) {
+    certain_ = lost(ranks.front(), "", why.info().cause);
+    return;
+  }
+  certain_ = ErrorInfo{.code = Errc::kAborted,
+                       .message = describe_ranks(std::span(&own, 1), hosts_) +
+                                  " has lost its connection to the launcher, so the job ends: " + why.message(),
+                       .ranks = {own},
+                       .host = host_of(own),
+                       .cause = "its connection to the launcher ended",
+                       .usable = false};
+}
+
+void FailureDetector::suspect_until(Suspicion suspicion) {
+  // An operation that failed before must not end the job without this name.
+  for (const Suspicion& one : suspicions_) {
+    if (one.rank < 0) suspicion.until = std::min(suspicion.until, one.until);
+  }
+  const auto known = std::find_if(suspicions_.begin(), suspicions_.end(),
+                                  [&](const Suspicion& one) { return one.rank == suspicion.rank; });
+  if (known == suspicions_.end()) {
+    suspicions_.push_back(std::move(suspicion));
+  } else if (known->silent && !suspicion.silent) {
+    *known = std::move(suspicion);
+  }
+}
+
+void FailureDetector::suspect(int rank, const std::string& sign, TimePoint now) {
+  if (certain_) return;
+  suspect_until({.rank = rank, .error = lost(rank, "", sign), .until = now + kGrace});
+}
+
+void FailureDetector::suspect_silent_leader(int gone, TimePoint now) {
+  if (certain_) return;
+  const int leader = 0;
+  ErrorInfo error{.code = Errc::kTimeout, .ranks = {leader, gone}, .cause = "stalled", .usable = false};
+  error.host = hosts_.empty() ? "" : hosts_.front();
+  error.message = describe_ranks(std::span(&leader, 1), hosts_) + " did not answer for " + seconds_text(kGrace) +
+                  " (stopped, overloaded or unreachable), and " + describe_ranks(std::span(&gone, 1), hosts_) +
+                  " has gone, perhaps for that reason";
+  suspect_until({.rank = leader, .error = std::move(error), .until = now + kGrace, .silent = true});
+}
+
+void FailureDetector::suspect_operation(const Status& failure, TimePoint now) {
+  if (certain_) return;
+  ErrorInfo error = failure.info();
+  error.usable = false;
+  suspect_until({.rank = -1, .error = std::move(error), .until = now + kGrace});
+}
+
+void FailureDetector::left(int rank) {
+  left_.resize(std::max(left_.size(), static_cast<std::size_t>(rank) + 1));
+  left_[static_cast<std::size_t>(rank)] = true;
+  forgive(rank);
+}
+
+void FailureDetector::forgive(int rank) {
+  std::erase_if(suspicions_, [rank](const Suspicion& one) { return one.rank == rank; });
+}
+
+bool FailureDetector::has_left(int rank) const {
+  return rank >= 0 && static_cast<std::size_t>(rank) < left_.size() && left_[static_cast<std::size_t>(rank)];
+}
+
+bool FailureDetector::suspects(int rank) const {
+  return std::any_of(suspicions_.begin(), suspicions_.end(), [&](const Suspicion& one) { return one.rank == rank; });
+}
+
+std::optional<ErrorInfo> FailureDetector::verdict(TimePoint now) const {
+  if (certain_) return certain_;
+  // A rank that is named wins over an operation that failed because of it.
+  const Suspicion* due = nullptr;
+  for (const Suspicion& one : suspicions_) {
+    if (one.until <= now && (due == nullptr || (due->rank < 0 && one.rank >= 0))) due = &one;
+  }
+  return due == nullptr ? std::nullopt : std::optional<ErrorInfo>(due->error);
+}
+
+std::optional<TimePoint> FailureDetector::deadline() const {
+  if (certain_) return TimePoint::min();
+  std::optional<TimePoint> next;
+  for (const Suspicion& one : suspicions_) {
+    if (!next || one.until < *next) next = one.until;
+  }
+  return next;
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,201 @@
+#include "runtime/engine/monitoring/watchdog.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/agreement/stall.h"
+
+namespace distrun::engine {
+namespace {
+
+// The leader asks everybody when a member is past the limit, and is given a second more to end the job.
+constexpr int kLeaderRounds = 2;
+
+}  // namespace
+
+Watchdog::Watchdog(WatchdogOptions options) : options_(std::move(options)) {
+  const int size = static_cast<int>(options_.hosts.size());
+  if (options_.rank != 0) peers_ = {0};
+  for (int rank = 1; options_.rank == 0 && rank < size; ++rank) peers_.push_back(rank);
+}
+
+void Watchdog::answered(int rank) {
+  std::erase(silent_, rank);
+  silent_since_.erase(rank);
+}
+
+void Watchdog::asked(TimePoint now, Asked why) {
+  wanted_ = wanted_ || now - last_ >= kAnswerTime;
+  asked_overdue_ = asked_overdue_ || why == Asked::kOverdue;
+  asked_patient_ = asked_patient_ || why == Asked::kPatient;
+}
+
+void Watchdog::end(const Status& why) {
+  ending_ = why;
+  wanted_ = !asked_at_;
+}
+
+void Watchdog::left(int rank) {
+  if (rank == 0) return;  // the log is there, and the others need its end
+  std::erase(peers_, rank);
+  answered(rank);
+}
+
+void Watchdog::suspended(const Suspension& gap) {
+  // Without limits there are no timers, and a loop with nothing to do does not look at the clock.
+  if (options_.warning == Duration::zero() && options_.shutdown == Duration::zero()) return;
+  gaps_.push_back(gap);
+  if (asked_at_) asked_at_ = gap.moved(*asked_at_);
+  last_ = gap.moved(last_);
+  warned_ = gap.moved(warned_);
+  oldest_at_ = gap.moved(oldest_at_);
+  for (auto& [rank, since] : silent_since_) since = gap.moved(since);
+}
+
+// As if it had begun later by what this rank has stood still since.
+Watchdog::Work Watchdog::counted(Work work) const {
+  for (const Suspension& gap : gaps_) {
+    if (work) work->since = gap.moved(work->since);
+  }
+  return work;
+}
+
+bool Watchdog::over(const std::optional<OldestWork>& work, TimePoint now) const {
+  return work && options_.shutdown > Duration::zero() && now - work->since >= options_.shutdown;
+}
+
+std::optional<TimePoint> Watchdog::next_question(const OldestWork& work) const {
+  std::optional<TimePoint> next;
+  if (options_.warning > Duration::zero()) next = std::max(last_, work.since) + options_.warning;
+  const TimePoint limit = work.since + options_.shutdown;
+  if (options_.shutdown > Duration::zero() && last_ < limit && (!next || limit < *next)) next = limit;
+  // Past the limit without an end: a leader that answers decides, and is asked again as long as this lasts.
+  if (!next && options_.shutdown > Duration::zero()) next = last_ + options_.shutdown;
+  return next;
+}
+
+std::optional<TimePoint> Watchdog::next(const std::optional<OldestWork>& work) const {
+  if (asked_at_) return *asked_at_ + kAnswerTime;
+  if (wanted_) return TimePoint::min();
+  return work ? next_question(*counted(work)) : std::nullopt;
+}
+
+Watchdog::Actions Watchdog::check(const Work& in_flight, TimePoint now) {
+  if (!in_flight) gaps_.clear();
+  const Work work = counted(in_flight);
+  if (asked_at_) return now >= *asked_at_ + kAnswerTime ? conclude(work, now) : Actions{};
+  const auto question = work ? next_question(*work) : std::nullopt;
+  return wanted_ || (question && *question <= now) ? ask(work, now) : Actions{};
+}
+
+Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint now) {
+  wanted_ = told_ = false;
+  last_ = now;
+  asked_at_ = now;
+  silent_ = peers_;
+  for (const int rank : peers_) silent_since_.try_emplace(rank, now);
+  return {.ping = peers_, .overdue = over(work, now), .patient = work && !work->running};
+}
+
+Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, TimePoint now) {
+  asked_at_.reset();
+  if (work && std::exchange(oldest_, work->what) != work->what) oldest_at_ = last_;
+  Actions actions;
+  if (due(work, now)) actions.warnings.push_back(warning_text(work, now));
+  actions.abort = judge(work, now);
+  asked_overdue_ = asked_patient_ = false;
+  return actions;
+}
+
+// What a weekend's hang says on thousands of ranks fills a disk. So a rank tells it as the coordinator does, at the
+// question nearest to the time, and a member has nothing to add to a leader that tells. A silent rank that no warning
+// has named yet is news.
+bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
+  const bool runs = work && work->running;
+  const bool told = told_ && work && work->with_leader;
+  // A question of another rank's may come while an operation here is young.
+  const bool lasts = runs && now - work->since >= options_.warning;
+  if (options_.warning == Duration::zero() || (silent_.empty() && (!lasts || told))) return false;
+  const TimePoint since = runs ? work->since : now - silence(now);
+  const bool first = warned_ < since;
+  if (first) named_.clear();
+  const auto is_named = [this](int rank) { return std::find(named_.begin(), named_.end(), rank) != named_.end(); };
+  const bool news = !std::all_of(silent_.begin(), silent_.end(), is_named);
+  // Of several that hang, another may be the oldest now, which no warning has named yet; it is news if it stays that.
+  const TimePoint known = std::max(oldest_at_, warned_);
+  const bool other = runs && work->what != warned_of_ && last_ - known >= options_.warning / 2;
+  const bool late = last_ + options_.warning / 2 >= next_warning(since, warned_, options_.warning);
+  if (!first && !(runs && news) && !other && !late) return false;
+  named_ = silent_;
+  warned_ = last_;
+  warned_of_ = runs ? work->what : "";
+  return true;
+}
+
+// At half the time to the first warning already: the member that asks may have begun a little earlier.
+bool Watchdog::tells(const Work& in_flight, TimePoint now) const {
+  const Work work = counted(in_flight);
+  return work && work->running && now - work->since >= options_.warning / 2;
+}
+
+std::string Watchdog::warning_text(const std::optional<OldestWork>& work, TimePoint now) const {
+  const std::string silence = silence_text(now);
+  if (!work || !work->running) return silence + (work ? " while " + work->what + " waits" : "");
+  const std::string nobody = options_.rank == 0 ? "all ranks that could be asked answer" : "rank 0 answers";
+  return work->what + " has been running for " + seconds_text(now - work->since) +
+         (work->on_gpu ? ", or has waited for what this rank's GPU does before it; " : "; ") +
+         (silence.empty() ? nobody : silence);
+}
+
+// For which all of them have been silent.
+Duration Watchdog::silence(TimePoint now) const {
+  Duration silence = Duration::max();
+  for (const int rank : silent_) silence = std::min(silence, now - silent_since_.at(rank));
+  return silence;
+}
+
+std::string Watchdog::silence_text(TimePoint now) const {
+  if (silent_.empty()) return "";
+  return describe_ranks(silent_, options_.hosts) + " did not answer for " + seconds_text(silence(now)) +
+         " (stopped, overloaded or unreachable)";
+}
+
+// Ranks that have answered nothing for the whole limit.
+std::vector<int> Watchdog::given_up(TimePoint now) const {
+  std::vector<int> ranks = silent_;
+  std::erase_if(ranks, [&](int rank) { return now - silent_since_.at(rank) < options_.shutdown; });
+  return ranks;
+}
+
+// What the ranks have not agreed on is the leader's to end, and so is what only runs too long: a member sees the leader
+// only and could not say who holds it up. It ends the job itself if the leader is silent, or lets it wait for too long.
+Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
+  const bool late = over(work, now);
+  if (!late) answered_overdue_ = 0;
+  std::string what = late ? work->what + " has not completed for " + seconds_text(now - work->since) +
+                                ", longer than stall_shutdown_time"
+                          : "another rank has waited longer than stall_shutdown_time";
+  if (!ending_.ok()) {
+    if (silent_.empty()) return ending_;
+    what = ending_.message();
+  } else if (silent_.empty()) {
+    if (!late || !work->running) return {};
+    wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
+    if (wanted_) return {};
+  } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
+    // What waits is the coordinator's to end, or waits by right for as long as others have work: a rank that is late
+    // once may well be at it. The leader alone can wait and see. It ends the job for all at once, where members whose
+    // leader is silent end it each for itself, and must not be seen to go one after the other.
+    if (!asked_patient_ && !late) return {};
+    silent_ = given_up(now);
+    if (silent_.empty()) return {};
+  }
+  ErrorInfo error{.code = Errc::kTimeout, .ranks = silent_, .cause = "stalled", .usable = false};
+  if (!ending_.ok()) error.tensor = ending_.info().tensor;
+  if (!silent_.empty()) error.host = options_.hosts.at(static_cast<std::size_t>(silent_.front()));
+  error.message = silent_.empty() ? what : silence_text(now) + ": " + what;
+  return Status(std::move(error));
+}
+
+}  // namespace distrun::engine

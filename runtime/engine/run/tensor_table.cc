@@ -1,0 +1,317 @@
+#include "runtime/engine/run/tensor_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/agreement/parts.h"
+
+namespace distrun::engine {
+namespace {
+
+// Bounds of one message that names tensors (at most 16 MiB, see net/control_plane.h).
+constexpr std::size_t kMaxNameBytes = 1024;
+constexpr std::size_t kMaxGroup = 4096;
+constexpr std::size_t kMaxSplits = 1 << 20;
+
+Status refuse(const Submission& submission, const std::string& what) {
+  return Status(ErrorInfo{.code = Errc::kInvalidArgument,
+                          .message = "tensor '" + submission.name + "': " + what,
+                          .tensor = submission.name});
+}
+
+Status check_shape(const Submission& submission) {
+  if (submission.shape.size() > kMaxDimensions) {
+    return refuse(submission, "a shape has at most " + std::to_string(kMaxDimensions) + " dimensions, not " +
+                                  std::to_string(submission.shape.size()));
+  }
+  if (!fits_in_memory(submission.shape, submission.dtype)) {
+    return refuse(submission, "shape " + to_string(submission.shape) +
+                                  " has a negative dimension or is larger than memory can be; pass the tensor's shape");
+  }
+  return {};
+}
+
+// Bytes of the output that the caller gives; 0 where the engine makes it.
+std::size_t output_bytes(const Submission& submission, std::size_t members, std::size_t index) {
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
+  if (submission.kind == OpKind::kReducescatter) {
+    // A 0-d one is refused by all ranks together.
+    const std::int64_t rows = submission.shape.empty() ? 0 : submission.shape.front();
+    return rows == 0
+               ? 0
+               : bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(share_of(rows, members, index));
+  }
+  return rows_differ_by_right(submission.kind) ? 0 : bytes;
+}
+
+Status check_memory(const Submission& submission, std::size_t members, std::size_t index) {
+  if (!moves_data(submission.kind) || num_elements(submission.shape) == 0) return {};
+  if (submission.input == nullptr) return refuse(submission, "the input is a null pointer; pass the tensor's memory");
+  const std::size_t out_bytes = output_bytes(submission, members, index);
+  if (out_bytes == 0) return {};
+  const bool in_place_goes = submission.kind != OpKind::kReducescatter;
+  if (submission.output == nullptr) {
+    return refuse(submission, in_place_goes ? "the output is a null pointer; pass the output's memory (the input's for "
+                                              "in place)"
+                                            : "the output is a null pointer; pass memory for this rank's share");
+  }
+  const auto* in = static_cast<const std::byte*>(submission.input);
+  const auto* out = static_cast<const std::byte*>(submission.output);
+  const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
+  if ((in != out || !in_place_goes) && in < out + out_bytes && out < in + bytes) {
+    return refuse(submission, in_place_goes ? "input and output overlap; make them the same memory or separate memory"
+                                            : "input and output overlap; give the share memory of its own");
+  }
+  return {};
+}
+
+// Fields that the operation does not use are left at their defaults.
+Signature signature_of(const Submission& submission) {
+  Signature signature{.kind = submission.kind};
+  if (!moves_data(submission.kind)) return signature;
+  signature.dtype = submission.dtype;
+  signature.device = submission.device.type;
+  signature.shape = submission.shape;
+  if (submission.kind == OpKind::kAllreduce || submission.kind == OpKind::kReducescatter) {
+    signature.reduce = submission.reduce;
+    signature.prescale = submission.prescale;
+    signature.postscale = submission.postscale;
+  }
+  if (submission.kind == OpKind::kBroadcast) signature.root = submission.root;
+  if (submission.kind == OpKind::kAlltoall) signature.splits = submission.splits;
+  return signature;
+}
+
+GroupTag tag_of(std::vector<std::string_view> names) {
+  std::sort(names.begin(), names.end());
+  GroupTag tag{.digest = 0xCBF29CE484222325ULL, .size = static_cast<std::uint32_t>(names.size())};
+  tag.first = names.front();
+  for (const std::string_view name : names) {
+    for (const char c : name) tag.digest = (tag.digest ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;  // FNV-1a
+    tag.digest = (tag.digest ^ 0xFFU) * 0x100000001B3ULL;
+  }
+  return tag;
+}
+
+// By local group number, which is unique within one call. A group of one is no group.
+Result<std::map<std::pair<int, int>, GroupTag>> tags_of(std::span<const Submission> submissions) {
+  std::map<std::pair<int, int>, std::vector<std::string_view>> names;
+  for (const Submission& one : submissions) {
+    if (one.group >= 0) names[{one.process_set, one.group}].push_back(one.name);
+  }
+  std::map<std::pair<int, int>, GroupTag> tags;
+  for (auto& [group, list] : names) {
+    if (list.size() > kMaxGroup) {
+      return Status(Errc::kInvalidArgument, "group " + std::to_string(group.second) + " has " +
+                                                std::to_string(list.size()) + " tensors; at most " +
+                                                std::to_string(kMaxGroup) + " can run together");
+    }
+    if (list.size() > 1) tags[group] = tag_of(std::move(list));
+  }
+  return tags;
+}
+
+}  // namespace
+
+Status TensorTable::check_set(const Submission& submission) const {
+  const auto set = sets_.find(submission.process_set);
+  if (set == sets_.end()) {
+    return refuse(submission, "process set " + std::to_string(submission.process_set) +
+                                  " does not exist (never added, or removed); add it on all ranks first");
+  }
+  const auto& members = set->second;
+  const auto own = std::find(members.begin(), members.end(), rank_);
+  if (own == members.end()) {
+    return refuse(submission, "rank " + std::to_string(rank_) + " is not a member of process set " +
+                                  std::to_string(submission.process_set) + "; only its members may submit to it");
+  }
+  if (joining_.contains(submission.process_set) && submission.kind != OpKind::kJoin) {
+    return refuse(submission, "rank " + std::to_string(rank_) + " has joined process set " +
+                                  std::to_string(submission.process_set) +
+                                  " (ran out of data); wait for join to return before submitting to it again");
+  }
+  return check_memory(submission, members.size(), static_cast<std::size_t>(own - members.begin()));
+}
+
+// A communicator between GPUs has one GPU of each rank, and which tensors run together is decided for all ranks alike.
+Status TensorTable::check_device(const Submission& submission) const {
+  if (submission.device.type != DeviceType::kCuda) return {};
+  const auto found = gpus_.find(submission.process_set);
+  if (found == gpus_.end() || found->second == submission.device.index) return {};
+  return refuse(submission,
+                "it is on cuda:" + std::to_string(submission.device.index) + ", and rank " + std::to_string(rank_) +
+                    "'s tensors of process set " + std::to_string(submission.process_set) +
+                    " are on cuda:" + std::to_string(found->second) +
+                    "; use one GPU per rank and process set (distrun_process_set_add_by_members, in Python "
+                    "add_process_set(ranks, members_only=True), makes another one of the same ranks, for the tensors "
+                    "on another GPU)");
+}
+
+Status TensorTable::check(const Submission& submission) const {
+  if (submission.name.empty() || submission.name.size() > kMaxNameBytes) {
+    return refuse(submission, "a name has 1 to " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  if (submission.kind == OpKind::kJoin && submission.name != kJoinName) {
+    return refuse(submission, "a join is named '" + std::string(kJoinName) + "' on every rank");
+  }
+  if (submission.kind != OpKind::kJoin && submission.name == kJoinName) {
+    return refuse(submission, "this is the name of every join; choose another one");
+  }
+  if (submission.splits.size() > kMaxSplits) return refuse(submission, "more splits than a job has ranks");
+  DISTRUN_RETURN_IF_ERROR(check_shape(submission));
+  DISTRUN_RETURN_IF_ERROR(check_set(submission));
+  DISTRUN_RETURN_IF_ERROR(check_device(submission));
+  if (in_flight_.contains(TensorKey{.set = submission.process_set, .name = submission.name})) {
+    return Status(ErrorInfo{.code = Errc::kDuplicateName,
+                            .message = "tensor '" + submission.name + "' is already in flight on rank " +
+                                       std::to_string(rank_) +
+                                       "; wait for it before submitting the name again, or use another name",
+                            .tensor = submission.name,
+                            .ranks = {rank_}});
+  }
+  return {};
+}
+
+Result<std::vector<HandlePtr>> TensorTable::submit(std::span<const Submission> submissions, TimePoint now) {
+  auto tags = tags_of(submissions);
+  if (!tags.ok()) return tags.status();
+  std::vector<TensorPtr> tensors;
+  std::vector<HandlePtr> handles;
+  tensors.reserve(submissions.size());
+  handles.reserve(submissions.size());
+  for (const Submission& one : submissions) {
+    Signature signature = signature_of(one);
+    if (const auto tag = tags->find({one.process_set, one.group}); tag != tags->end()) {
+      if (one.kind == OpKind::kJoin) return refuse(one, "a join stands alone; submit it without a group");
+      signature.group = tag->second;
+    }
+    tensors.push_back(std::make_shared<Tensor>(one, std::move(signature), now));
+    handles.push_back(tensors.back());
+  }
+  MutexLock lock(mutex_);
+  if (!closed_.ok()) return closed_;
+  DISTRUN_RETURN_IF_ERROR(enter_all(tensors));
+  if (!tensors.empty()) has_new_.store(true, std::memory_order_seq_cst);
+  return handles;
+}
+
+// All or none, also where memory ends: a tensor that nobody knows of would keep its name for ever.
+Status TensorTable::enter_all(const std::vector<TensorPtr>& tensors) {
+  std::size_t entered = 0;
+  std::vector<int> bound;  // sets whose GPU these tensors decide
+  const auto take_back = [&]() DISTRUN_REQUIRES(mutex_) {
+    for (std::size_t i = 0; i < entered; ++i) remove(*tensors[i]);
+    for (const int set : bound) gpus_.erase(set);
+  };
+  try {
+    if (new_.capacity() - new_.size() < tensors.size()) {
+      new_.reserve(std::max(2 * new_.capacity(), new_.size() + tensors.size()));
+    }
+    // One by one, so that a name given twice in one call is found too.
+    for (const TensorPtr& tensor : tensors) {
+      if (Status status = check(tensor->submission()); !status.ok()) {
+        take_back();
+        return status;
+      }
+      ++entered;
+      if (decides_gpu(*tensor)) bound.push_back(tensor->key().set);
+      enter(tensor);
+    }
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  new_.insert(new_.end(), tensors.begin(), tensors.end());
+  return {};
+}
+
+bool TensorTable::decides_gpu(const Tensor& tensor) const {
+  return tensor.submission().device.type == DeviceType::kCuda && !gpus_.contains(tensor.key().set);
+}
+
+void TensorTable::enter(const TensorPtr& tensor) {
+  in_flight_.emplace(tensor->key(), tensor);
+  if (decides_gpu(*tensor)) gpus_.emplace(tensor->key().set, tensor->submission().device.index);
+  if (tensor->signature().kind == OpKind::kJoin) joining_.insert(tensor->key().set);
+}
+
+// A stand-in was never in; its name may be by now.
+void TensorTable::remove(const Tensor& tensor) {
+  const auto found = in_flight_.find(tensor.key());
+  if (found == in_flight_.end() || found->second.get() != &tensor) return;
+  if (tensor.signature().kind == OpKind::kJoin) joining_.erase(tensor.key().set);
+  in_flight_.erase(found);
+}
+
+std::size_t TensorTable::in_flight() const {
+  MutexLock lock(mutex_);
+  return in_flight_.size();
+}
+
+void TensorTable::close(const Status& why) {
+  MutexLock lock(mutex_);
+  if (closed_.ok() || (closed_.info().usable && !why.info().usable)) closed_ = why;
+}
+
+Status TensorTable::closed() const {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+void TensorTable::open_set(int set, std::vector<int> members) {
+  MutexLock lock(mutex_);
+  sets_[set] = std::move(members);
+}
+
+Status TensorTable::close_set(int set) {
+  MutexLock lock(mutex_);
+  if (set == 0) return {Errc::kInvalidArgument, "the global process set 0 cannot be removed"};
+  if (sets_.erase(set) == 0) {
+    return {Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist; it cannot be removed"};
+  }
+  return {};
+}
+
+void TensorTable::forget_set(int set) {
+  MutexLock lock(mutex_);
+  sets_.erase(set);
+  gpus_.erase(set);
+}
+
+Result<std::vector<int>> TensorTable::set_members(int set) const {
+  MutexLock lock(mutex_);
+  const auto found = sets_.find(set);
+  if (found == sets_.end()) {
+    return Status(Errc::kInvalidArgument, "process set " + std::to_string(set) + " does not exist");
+  }
+  return found->second;
+}
+
+void TensorTable::take_new(std::vector<TensorPtr>& out) {
+  MutexLock lock(mutex_);
+  has_new_.store(false, std::memory_order_relaxed);
+  out.insert(out.end(), std::make_move_iterator(new_.begin()), std::make_move_iterator(new_.end()));
+  new_.clear();
+}
+
+void TensorTable::complete(std::span<const Completion> completions) {
+  {
+    MutexLock lock(mutex_);
+    for (const Completion& one : completions) remove(*one.tensor);
+  }
+  for (const Completion& one : completions) {
+    DISTRUN_CHECK(!one.tensor->done(), "a handle completes once");
+    one.tensor->status_ = one.status;
+    one.tensor->done_.store(true, std::memory_order_release);
+  }
+}
+
+std::vector<TensorPtr> TensorTable::all_in_flight() const {
+  MutexLock lock(mutex_);
+  std::vector<TensorPtr> all;
+  all.reserve(in_flight_.size());
+  for (const auto& [key, tensor] : in_flight_) all.push_back(tensor);
+  return all;
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,120 @@
+// Tensors in flight in this process: the one mutex that submitting threads meet. It refuses what is wrong without
+// asking anybody (bad arguments, a name that is in flight, an unknown set, a job that has ended) and queues the rest
+// for the holder of the progress token.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/protocol/signature.h"
+#include "runtime/engine/protocol/tensor_key.h"
+#include "runtime/engine/run/submission.h"
+
+namespace distrun::engine {
+
+// The engine's side of a handle. The submitter writes it once; then the token holder owns it until `done_` is set.
+class Tensor final : public Handle {
+ public:
+  Tensor(const Submission& submission, Signature signature, TimePoint now)
+      : submission_(submission), signature_(std::move(signature)), submitted_(now) {}
+
+  [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
+  [[nodiscard]] const Status& status() const override { return status_; }
+  [[nodiscard]] const Output& output() const override { return output_; }
+
+  [[nodiscard]] const Submission& submission() const { return submission_; }
+  [[nodiscard]] const Signature& signature() const { return signature_; }
+  [[nodiscard]] TensorKey key() const { return {.set = submission_.process_set, .name = submission_.name}; }
+  [[nodiscard]] TimePoint submitted_at() const { return submitted_; }
+  // Token holder, before completion.
+  [[nodiscard]] Output& output() { return output_; }
+  // A tensor of a rank that has joined: its memory is made where it runs.
+  [[nodiscard]] bool is_stand_in() const { return is_stand_in_; }
+  void make_stand_in() { is_stand_in_ = true; }
+  void own(backend::Memory memory) { memory_ = std::move(memory); }
+  [[nodiscard]] const std::byte* input_memory() const {
+    return is_stand_in_ ? memory_.get() : static_cast<const std::byte*>(submission_.input);
+  }
+  [[nodiscard]] std::byte* output_memory() const {
+    return is_stand_in_ ? memory_.get() : static_cast<std::byte*>(submission_.output);
+  }
+
+ private:
+  friend class TensorTable;
+  const Submission submission_;
+  const Signature signature_;
+  const TimePoint submitted_;
+  Status status_;
+  Output output_;
+  bool is_stand_in_ = false;
+  backend::Memory memory_;
+  std::atomic<bool> done_{false};
+};
+using TensorPtr = std::shared_ptr<Tensor>;
+
+struct Completion {
+  TensorPtr tensor;
+  Status status;
+};
+
+class TensorTable {
+ public:
+  explicit TensorTable(int rank) : rank_(rank) {}
+
+  // Any thread. All or none.
+  Result<std::vector<HandlePtr>> submit(std::span<const Submission> submissions, TimePoint now)
+      DISTRUN_EXCLUDES(mutex_);
+  // True if there is something for take_new(). One relaxed-cost load; no lock.
+  [[nodiscard]] bool has_new() const { return has_new_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] std::size_t in_flight() const DISTRUN_EXCLUDES(mutex_);
+
+  // Any thread. From now on submissions are refused with `why`; the first reason stays, but that a job has ended
+  // (usable = false) replaces that it is being left.
+  void close(const Status& why) DISTRUN_EXCLUDES(mutex_);
+  [[nodiscard]] Status closed() const DISTRUN_EXCLUDES(mutex_);
+
+  // What callers may submit to. close_set: any thread; open_set may follow, if the others do not remove the set. The
+  // other two: token holder.
+  void open_set(int set, std::vector<int> members) DISTRUN_EXCLUDES(mutex_);
+  Status close_set(int set) DISTRUN_EXCLUDES(mutex_);
+  void forget_set(int set) DISTRUN_EXCLUDES(mutex_);
+  [[nodiscard]] Result<std::vector<int>> set_members(int set) const DISTRUN_EXCLUDES(mutex_);
+
+  // Token holder: what was submitted since the last call, in order.
+  void take_new(std::vector<TensorPtr>& out) DISTRUN_EXCLUDES(mutex_);
+  // Token holder: nothing touches these tensors any more. Their names are free before their handles are done, so that
+  // who sees a handle done can submit the name again.
+  void complete(std::span<const Completion> completions) DISTRUN_EXCLUDES(mutex_);
+  // Token holder: everything in flight, submitted last included.
+  [[nodiscard]] std::vector<TensorPtr> all_in_flight() const DISTRUN_EXCLUDES(mutex_);
+
+ private:
+  Status check(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status check_set(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status check_device(const Submission& submission) const DISTRUN_REQUIRES(mutex_);
+  Status enter_all(const std::vector<TensorPtr>& tensors) DISTRUN_REQUIRES(mutex_);
+  [[nodiscard]] bool decides_gpu(const Tensor& tensor) const DISTRUN_REQUIRES(mutex_);
+  void enter(const TensorPtr& tensor) DISTRUN_REQUIRES(mutex_);
+  void remove(const Tensor& tensor) DISTRUN_REQUIRES(mutex_);
+
+  const int rank_;
+  mutable Mutex mutex_;
+  std::unordered_map<TensorKey, TensorPtr, TensorKeyHash> in_flight_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<TensorPtr> new_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<int, std::vector<int>> sets_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<int, int> gpus_ DISTRUN_GUARDED_BY(mutex_);  // by set: the one that its first CUDA tensor was on
+  std::set<int> joining_ DISTRUN_GUARDED_BY(mutex_);    // sets whose join is in flight here
+  Status closed_ DISTRUN_GUARDED_BY(mutex_);
+  std::atomic<bool> has_new_{false};
+};
+
+}  // namespace distrun::engine

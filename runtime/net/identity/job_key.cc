@@ -1,0 +1,141 @@
+// JobKey: made by the launcher, handed down in a descriptor, read once. (Declared in world.h.)
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "runtime/net/identity/key_file.h"
+#include "runtime/net/identity/world.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr int kKeySeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+// A wrapper's doing, or a process that comes second: the descriptor does not tell which.
+constexpr const char* kClosed =
+    "the descriptor that distrun hands down is closed here. Something between distrun and this program may have closed "
+    "it, as conda run, sudo, docker run and Python's subprocess do: activate the environment before distrun, start "
+    "distrun inside of the container, pass descriptors on (close_fds=False). Else a process of this rank has used it: "
+    "it is read once, by the first process of a rank: ";
+
+Status refused_key(const std::string& variable, const std::string& value, const std::string& why) {
+  return {Errc::kInvalidArgument, variable + "=" + value + " cannot be used for the job's key: " + why};
+}
+
+// Sealed memory, or a pipe that holds a key's bytes and that nobody can write to any more.
+bool is_handed_down(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals >= 0) return (seals & kKeySeals) == kKeySeals;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return false;
+  int waiting = 0;
+  pollfd end{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::ioctl(fd, FIONREAD, &waiting) == 0 && waiting == static_cast<int>(JobKey::kBytes) &&
+         ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+}
+
+// Reads exactly one key from the start of `fd`; anything longer or shorter is refused.
+Result<JobKey> read_key(int fd, const std::string& variable, const std::string& value) {
+  unsigned char bytes[JobKey::kBytes + 1];
+  ssize_t n = ::pread(fd, bytes, sizeof(bytes), 0);
+  if (n < 0 && errno == ESPIPE) n = ::read(fd, bytes, sizeof(bytes));
+  Result<JobKey> key = n == static_cast<ssize_t>(JobKey::kBytes)
+                           ? JobKey::from_bytes(bytes, JobKey::kBytes)
+                           : Result<JobKey>(refused_key(variable, value, "it does not hold exactly 32 bytes"));
+  sodium_memzero(bytes, sizeof(bytes));
+  return key;
+}
+
+Result<JobKey> key_from_fd(const std::string& value) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < 3) {
+    return refused_key("DISTRUN_KEY_FD", value, "it is not the number of a descriptor");
+  }
+  // Closed below whatever happens, so that nothing this process starts inherits it; and only if it is the launcher's
+  // descriptor, because a child that inherited the variable may have given the number to something of its own.
+  if (!is_handed_down(number)) return refused_key("DISTRUN_KEY_FD", value, kClosed + std::string(kHowAlone));
+  const Fd owned(number);
+  return read_key(owned.get(), "DISTRUN_KEY_FD", value);
+}
+
+}  // namespace
+
+Result<JobKey> key_from_file(const std::string& path, const std::string& named) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid() && errno == ELOOP) {
+    return refused_key(named, path,
+                       "it is a link, as a Kubernetes secret is; make a file of it: install -m 600 " + path + " FILE");
+  }
+  if (!fd.valid()) return errno_status(named + "=" + path + " cannot be opened", errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_status(named + "=" + path + " cannot be examined", errno);
+  if (!S_ISREG(info.st_mode)) return refused_key(named, path, "it is not a regular file");
+  if (info.st_uid != ::geteuid()) {
+    return refused_key(named, path, "it belongs to another user; make a file of it: install -m 600 " + path + " FILE");
+  }
+  if ((info.st_mode & 077) != 0) {
+    return refused_key(named, path, "others may read or write it: run chmod 600 on it");
+  }
+  return read_key(fd.get(), named, path);
+}
+
+JobKey::~JobKey() { sodium_memzero(bytes_, sizeof(bytes_)); }
+
+JobKey JobKey::generate() {
+  DISTRUN_CHECK(sodium_init() >= 0, "libsodium cannot be initialised");
+  JobKey key;
+  randombytes_buf(key.bytes_, sizeof(key.bytes_));
+  return key;
+}
+
+Result<JobKey> JobKey::from_bytes(const unsigned char* data, std::size_t size) {
+  if (size != kBytes) {
+    return Status(Errc::kInvalidArgument, "a job's key has 32 bytes, not " + std::to_string(size));
+  }
+  JobKey key;
+  std::memcpy(key.bytes_, data, kBytes);
+  return key;
+}
+
+Result<JobKey> JobKey::from_environment(const Environment& environment) {
+  if (const auto fd = environment.find("DISTRUN_KEY_FD"); fd != environment.end()) return key_from_fd(fd->second);
+  if (const auto file = environment.find("DISTRUN_KEY_FILE"); file != environment.end()) {
+    return key_from_file(file->second, file->first);
+  }
+  return Status(Errc::kInvalidArgument,
+                "neither DISTRUN_KEY_FD nor DISTRUN_KEY_FILE is set, so this process has no key of the job: start it "
+                "with distrun");
+}
+
+// Close-on-exec: whoever starts a rank clears the flag in the child alone.
+Result<Fd> JobKey::to_descriptor() const {
+  Fd fd(::memfd_create("distrun-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return to_pipe();
+  if (::write(fd.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
+    return errno_status("the job's key cannot be written", errno);
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kKeySeals) != 0) return errno_status("the job's key cannot be sealed", errno);
+  return fd;
+}
+
+Result<Fd> JobKey::to_pipe() const {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_status("a pipe for the job's key cannot be made", errno);
+  Fd reading(ends[0]);
+  const Fd writing(ends[1]);
+  if (::write(writing.get(), bytes_, sizeof(bytes_)) != static_cast<ssize_t>(sizeof(bytes_))) {
+    return errno_status("the job's key cannot be written", errno);
+  }
+  return reading;
+}
+
+}  // namespace distrun::net

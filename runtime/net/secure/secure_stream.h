@@ -1,0 +1,49 @@
+// The SecureSocket that comes out of a finished handshake, on either side.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/fd.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/secure/frame.h"
+#include "runtime/net/secure/noise.h"
+#include "runtime/net/secure/secure_socket.h"
+
+namespace distrun::net {
+
+class SecureStream final : public SecureSocket {
+ public:
+  // `unsent` are the last handshake bytes that the socket has not taken yet; they go out before any frame.
+  SecureStream(Fd fd, NoiseSession session, Hello peer, std::vector<std::byte> unsent);
+
+  [[nodiscard]] int fd() const override { return fd_.get(); }
+  [[nodiscard]] const Hello& peer() const override { return peer_; }
+  Status send_frame(std::span<const std::byte> frame) override;
+  Result<bool> receive_frame(std::vector<std::byte>& out) override;
+  Status flush() override;
+  [[nodiscard]] bool wants_write() const override { return queued() > 0; }
+  [[nodiscard]] std::size_t queued() const override { return queue_.size() - sent_; }
+  Status send_frame_blocking(std::span<const std::byte> frame, TimePoint deadline) override;
+  Result<std::vector<std::byte>> receive_frame_blocking(TimePoint deadline) override;
+  Result<Fd> release_plain() override;
+
+ private:
+  [[nodiscard]] Status gone(const std::string& how) const;
+  [[nodiscard]] Status broken(const Status& why) const;
+  Result<bool> receive_some();  // false when the socket has nothing now
+
+  GuardedFd fd_;
+  Hello peer_;
+  std::string name_;  // "rank 3 at 10.0.0.7:4242 (control)", for errors
+  FrameSealer sealer_;
+  FrameOpener opener_;
+  std::vector<std::byte> queue_;  // sealed; [0, sent_) has gone out
+  std::size_t sent_ = 0;
+  // Kept apart: what a peer said before it died can still be read after a write has failed.
+  Status send_error_;
+  Status receive_error_;
+};
+
+}  // namespace distrun::net

@@ -1,0 +1,29 @@
+#include "runtime/net/store/job_channel.h"
+
+#include "runtime/net/store/store_protocol.h"
+
+namespace distrun::net {
+
+ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left) {
+  ErrorInfo error{.code = left ? Errc::kRankLeft : Errc::kRankLost, .ranks = {rank}, .host = host, .usable = false};
+  error.cause = cause.substr(0, kMaxCause);
+  // Without a launcher of ours nobody knows the host of a rank that ends in init().
+  error.message = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host) +
+                  (left ? " left the job while others still needed it: " : " was lost: ") + error.cause +
+                  "; the job cannot go on, see that rank's output";
+  return error;
+}
+
+Status end_of_job(const JobEvent& event) {
+  switch (event.kind) {
+    case JobEvent::Kind::kStopAsked:
+      break;
+    case JobEvent::Kind::kRankFailed:
+      return Status(loss_of(event.rank, event.host, event.cause, false));
+    case JobEvent::Kind::kRankLeft:
+      return Status(loss_of(event.rank, event.host, event.cause.empty() ? "exited with code 0" : event.cause, true));
+  }
+  return {};
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,302 @@
+#include "runtime/net/store/store_client.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/secure/secure_socket.h"
+#include "runtime/net/store/store_protocol.h"
+
+namespace distrun::net {
+namespace {
+
+// For calls without a deadline of their own; a launcher that is alive answers within milliseconds.
+constexpr double kAnswerSeconds = 60;
+constexpr double kFarewellSeconds = 5;
+
+void ring(int event_fd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(event_fd, &one, sizeof(one));
+}
+
+// One thread's outstanding request. Lives on that thread's stack, registered under the client's mutex.
+struct Waiter {
+  Fd wake;  // rung by the thread that has read the reply
+  std::optional<StoreReply> reply;
+};
+
+class SocketStoreClient final : public StoreClient {
+ public:
+  SocketStoreClient(std::unique_ptr<SecureSocket> socket, const World& world, int keeper)
+      : server_((keeper < 0 ? "the launcher at " : "rank " + std::to_string(keeper) + ", which keeps the store, at ") +
+                world.store),
+        own_rank_(world.rank),
+        own_host_(world.host),
+        keeper_(keeper),
+        socket_fd_(socket->fd()),
+        socket_(std::move(socket)) {}
+  Status open();
+
+  Status set(const std::string& key, const std::string& value) override;
+  Result<std::string> get(const std::string& key, TimePoint deadline) override;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
+  Status erase(const std::string& prefix, int members) override {
+    return tell({.kind = StoreRequest::Kind::kErase, .key = prefix, .delta = members});
+  }
+  [[nodiscard]] int fd() const override { return epoll_.get(); }
+  Result<std::vector<JobEvent>> receive() override;
+  Status leave() override;
+  Status report_failure(const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kFailure, .value = cause});
+  }
+  Status report_early_leave(int rank, const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kEarlyLeave, .value = cause, .rank = rank});
+  }
+  Status report_stall(int rank, const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .value = cause, .rank = rank});
+  }
+  Status report_stop(const std::string& cause) override {
+    return tell({.kind = StoreRequest::Kind::kStop, .value = cause});
+  }
+  [[nodiscard]] std::string local_host() const override { return local_host_of(socket_fd_); }
+
+ private:
+  // Takes the waiter back however its call ends: it lies on that call's stack.
+  struct Registration {
+    ~Registration() {
+      const MutexLock lock(client.mutex_);
+      client.waiters_.erase(id);
+    }
+    SocketStoreClient& client;
+    std::uint64_t id;
+  };
+
+  Result<StoreReply> call(StoreRequest request, TimePoint deadline);
+  Result<StoreReply> wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline);
+  Status tell(const StoreRequest& request);
+  [[nodiscard]] Status send(const StoreRequest& request) DISTRUN_REQUIRES(mutex_);
+  void read_all() DISTRUN_REQUIRES(mutex_);
+  void dispatch(const StoreReply& reply) DISTRUN_REQUIRES(mutex_);
+  void lose(const Status& how) DISTRUN_REQUIRES(mutex_);
+
+  const std::string server_;  // for messages
+  const int own_rank_;
+  const std::string own_host_;
+  const int keeper_;
+  const int socket_fd_;
+  GuardedFd epoll_;  // fd(): the socket and news_
+  GuardedFd news_;   // rung while there is something for receive() that is not in the socket
+
+  Mutex mutex_;
+  std::unique_ptr<SecureSocket> socket_ DISTRUN_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Waiter*> waiters_ DISTRUN_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ DISTRUN_GUARDED_BY(mutex_) = 1;
+  std::vector<JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
+  Status lost_ DISTRUN_GUARDED_BY(mutex_);
+  Status job_ended_ DISTRUN_GUARDED_BY(mutex_);  // by the first event that does so
+};
+
+Status SocketStoreClient::open() {
+  epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
+  news_ = GuardedFd(Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  if (!epoll_.valid() || !news_.valid()) return errno_status("the launcher's channel cannot be watched", errno);
+  for (const int fd : {socket_fd_, news_.get()}) {
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return errno_status("epoll_ctl failed", errno);
+  }
+  return {};
+}
+
+Status SocketStoreClient::set(const std::string& key, const std::string& value) {
+  if (value.size() > kMaxStoreValue) {
+    return {Errc::kInvalidArgument, "store: the value of '" + key + "' has " + std::to_string(value.size()) +
+                                        " bytes, and at most 1 MiB is kept"};
+  }
+  return call({.kind = StoreRequest::Kind::kSet, .key = key, .value = value}, deadline_after(kAnswerSeconds)).status();
+}
+
+Result<std::string> SocketStoreClient::get(const std::string& key, TimePoint deadline) {
+  auto reply = call({.kind = StoreRequest::Kind::kGet, .key = key}, deadline);
+  if (!reply.ok()) return reply.status();
+  return std::move(reply->text);
+}
+
+Result<std::int64_t> SocketStoreClient::add(const std::string& key, std::int64_t delta) {
+  const auto reply =
+      call({.kind = StoreRequest::Kind::kAdd, .key = key, .delta = delta}, deadline_after(kAnswerSeconds));
+  if (!reply.ok()) return reply.status();
+  return reply->sum;
+}
+
+Result<StoreReply> SocketStoreClient::call(StoreRequest request, TimePoint deadline) {
+  if (request.key.size() > kMaxStoreKey) return Status(Errc::kInvalidArgument, "store: a key above 1 KiB");
+  Waiter waiter{.wake = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), .reply = std::nullopt};
+  if (!waiter.wake.valid()) return errno_status("store: eventfd failed", errno);
+  {
+    const MutexLock lock(mutex_);
+    request.id = next_id_++;
+    DISTRUN_RETURN_IF_ERROR(send(request));
+    waiters_[request.id] = &waiter;
+  }
+  const Registration registration{.client = *this, .id = request.id};
+  auto reply = wait_for_reply(waiter, request, deadline);
+  const MutexLock lock(mutex_);
+  if (!reply.ok() && reply.status().code() != Errc::kInvalidArgument) {
+    // So that the server need not remember it; whatever it answers meanwhile is dropped by dispatch().
+    (void)send({.kind = StoreRequest::Kind::kCancel, .id = request.id});
+  }
+  return reply;
+}
+
+Result<StoreReply> SocketStoreClient::wait_for_reply(Waiter& waiter, const StoreRequest& request, TimePoint deadline) {
+  for (;;) {
+    bool wants_write = false;
+    {
+      const MutexLock lock(mutex_);
+      read_all();
+      if (waiter.reply) {
+        if (waiter.reply->kind != StoreReply::Kind::kRefused) return *std::move(waiter.reply);
+        return Status(Errc::kInvalidArgument, "store: " + waiter.reply->text);
+      }
+      DISTRUN_RETURN_IF_ERROR(lost_);
+      // Whoever was to set the key may be the one that is gone, and nobody knows whom the key is for.
+      if (request.kind == StoreRequest::Kind::kGet) DISTRUN_RETURN_IF_ERROR(job_ended_);
+      wants_write = socket_->wants_write();
+      if (wants_write) (void)socket_->flush();
+    }
+    if (Clock::now() >= deadline) {
+      const bool got = request.kind == StoreRequest::Kind::kGet;
+      return Status(Errc::kTimeout, got ? "store: nobody has set '" + request.key + "' in time"
+                                        : "store: " + server_ + " did not answer in time");
+    }
+    const short events = wants_write ? POLLIN | POLLOUT : POLLIN;
+    std::array<pollfd, 2> items{{{.fd = socket_fd_, .events = events, .revents = 0},
+                                 {.fd = waiter.wake.get(), .events = POLLIN, .revents = 0}}};
+    ::poll(items.data(), items.size(), poll_timeout_ms(deadline));
+  }
+}
+
+Status SocketStoreClient::tell(const StoreRequest& request) {
+  const TimePoint deadline = deadline_after(kFarewellSeconds);
+  bool first = true;
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (first) DISTRUN_RETURN_IF_ERROR(send(request));
+      first = false;
+      if (socket_->wants_write()) (void)socket_->flush();
+      if (!socket_->wants_write()) return lost_;
+    }
+    if (const Status ready = wait_ready(socket_fd_, POLLOUT, deadline); !ready.ok()) {
+      return ready.with_context("telling the launcher at " + server_);
+    }
+  }
+}
+
+// A process that shuts down and initialises again may find its own old connection still there, where the last segment
+// of it was lost: so nobody leaves before the server has let go of this one.
+Status SocketStoreClient::leave() {
+  const TimePoint deadline = deadline_after(kFarewellSeconds);
+  DISTRUN_RETURN_IF_ERROR(tell({.kind = StoreRequest::Kind::kLeave}));
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      read_all();
+      if (!lost_.ok()) return {};
+    }
+    if (!wait_ready(socket_fd_, POLLIN, deadline).ok()) return {};  // it has been told
+  }
+}
+
+Status SocketStoreClient::send(const StoreRequest& request) {
+  DISTRUN_RETURN_IF_ERROR(lost_);
+  Status status = socket_->send_frame(encode(request));
+  if (status.ok()) status = socket_->flush();
+  if (status.ok()) return {};
+  read_all();  // keeps what the launcher said before it went, and ends with its loss
+  if (lost_.ok()) lose(status);
+  return lost_;
+}
+
+void SocketStoreClient::read_all() {
+  std::vector<std::byte> frame;
+  while (lost_.ok()) {
+    const auto received = socket_->receive_frame(frame);
+    if (!received.ok()) return lose(received.status());
+    if (!*received) return;
+    const auto reply = decode_reply(frame);
+    if (!reply.ok()) return lose(reply.status());
+    dispatch(*reply);
+  }
+}
+
+void SocketStoreClient::dispatch(const StoreReply& reply) {
+  if (reply.kind == StoreReply::Kind::kEvent) {
+    events_.push_back(reply.event);
+    ring(news_.get());
+    if (!job_ended_.ok()) return;
+    job_ended_ = end_of_job(reply.event);
+    if (job_ended_.ok()) return;
+    for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
+    return;
+  }
+  const auto waiter = waiters_.find(reply.id);
+  if (waiter == waiters_.end()) return;  // it gave up
+  waiter->second->reply = reply;
+  ring(waiter->second->wake.get());
+}
+
+void SocketStoreClient::lose(const Status& how) {
+  ErrorInfo info{.code = Errc::kRankLost, .usable = false};
+  if (keeper_ < 0) {
+    // Where all have lost it, all say so.
+    info.message = server_ + " is gone, or the network to it: " + how.message();
+    info.ranks = {own_rank_};
+    info.host = own_host_;
+    info.cause = "its connection to the launcher ended";
+  } else {
+    info.message = server_ + " is gone: " + how.message();
+    info.ranks = {keeper_};
+    info.cause = "its process ended";
+  }
+  lost_ = Status(std::move(info));
+  for (const auto& [id, waiter] : waiters_) ring(waiter->wake.get());
+  // From here on fd() is readable until receive() has returned the loss, and not for ever.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_fd_, nullptr);
+  ring(news_.get());
+}
+
+Result<std::vector<JobEvent>> SocketStoreClient::receive() {
+  const MutexLock lock(mutex_);
+  read_all();
+  std::uint64_t times = 0;
+  [[maybe_unused]] const ssize_t n = ::read(news_.get(), &times, sizeof(times));
+  if (socket_->wants_write()) (void)socket_->flush();
+  if (events_.empty() && !lost_.ok()) return lost_;
+  if (!lost_.ok()) ring(news_.get());  // the loss comes with the next call
+  return std::exchange(events_, {});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreClient>> StoreClient::connect(const World& world, const JobKey& key, TimePoint deadline,
+                                                          int keeper) {
+  auto socket = connect_secure(world.store, key,
+                               {.purpose = "store", .job_id = world.job_id, .from = world.rank, .to = -1}, deadline);
+  if (!socket.ok()) return socket.status();
+  set_host_timeout((*socket)->fd(), world.host_timeout);
+  auto client = std::make_unique<SocketStoreClient>(*std::move(socket), world, keeper);
+  DISTRUN_RETURN_IF_ERROR(client->open());
+  return std::unique_ptr<StoreClient>(std::move(client));
+}
+
+}  // namespace distrun::net

@@ -1,0 +1,51 @@
+// The store of a job that no launcher of ours started: rank 0 keeps it, in a thread of its own, for as long as the
+// process lives. It serves the store and tells the ranks of each other's end. Methods are safe from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "runtime/base/annotations.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/fork_guard.h"
+#include "runtime/base/log.h"
+#include "runtime/base/status.h"
+#include "runtime/net/store/store_judge.h"
+#include "runtime/net/store/store_server.h"
+
+namespace distrun::net {
+
+class StoreHost {
+ public:
+  // Listens on all addresses of this host: which of them the others reach is not known yet. `log`, if given, outlives
+  // it and is told about strangers.
+  static Result<std::unique_ptr<StoreHost>> start(const JobKey& key, const std::string& job_id, int size,
+                                                  double host_timeout, const Log* log = nullptr);
+  ~StoreHost();
+  StoreHost(const StoreHost&) = delete;
+  StoreHost& operator=(const StoreHost&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  // Until no rank is in a session any more: only then may this process end.
+  void wait_until_empty(TimePoint deadline);
+  // Until a failure has been told to the ranks that are there.
+  void wait_until_told(TimePoint deadline);
+
+ private:
+  StoreHost(std::unique_ptr<StoreServer> server, std::uint16_t port);
+  void serve();
+  void progress();
+
+  const std::uint16_t port_;
+  const GuardedFd stop_;
+  std::unique_ptr<StoreServer> server_;  // the thread's
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  StoreJudge judge_ DISTRUN_GUARDED_BY(mutex_);
+  bool told_ DISTRUN_GUARDED_BY(mutex_) = false;
+  std::jthread thread_;
+};
+
+}  // namespace distrun::net

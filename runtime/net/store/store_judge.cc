@@ -1,0 +1,40 @@
+#include "runtime/net/store/store_judge.h"
+
+namespace distrun::net {
+
+std::optional<JobEvent> StoreJudge::fail(JobEvent event) {
+  if (failed_) return std::nullopt;
+  failed_ = true;
+  return event;
+}
+
+std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
+  using enum StoreNotice::Kind;
+  const auto failure = [&](JobEvent::Kind kind, const std::string& cause) {
+    return fail({.kind = kind, .rank = notice.rank, .cause = cause});
+  };
+  switch (notice.kind) {
+    case kJoined:
+      in_session_.insert(notice.rank);
+      return std::nullopt;
+    case kLeft:
+      in_session_.erase(notice.rank);
+      return std::nullopt;
+    case kFailed:
+      return failure(JobEvent::Kind::kRankFailed, notice.text);
+    case kLeftEarly:
+      return failure(JobEvent::Kind::kRankLeft, notice.text);
+    case kStalled:
+      return failure(JobEvent::Kind::kRankFailed, "held the others up: " + notice.text);
+    case kRefused:   // the process that was refused says so itself
+    case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
+      return std::nullopt;
+    case kDisconnected:
+      // One that left in good order ends its connection too.
+      if (in_session_.erase(notice.rank) == 0) return std::nullopt;
+      return failure(JobEvent::Kind::kRankFailed, "its process (pid " + std::to_string(notice.pid) + ") ended");
+  }
+  return std::nullopt;
+}
+
+}  // namespace distrun::net

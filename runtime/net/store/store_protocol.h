@@ -1,0 +1,46 @@
+// The messages between a rank and its launcher's store server (docs/wire.md, "Store"). Values only; fuzzed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/net/store/job_channel.h"
+
+namespace distrun::net {
+
+inline constexpr std::size_t kMaxStoreKey = 1024;
+inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxCause = 4096;  // longer causes are cut
+
+// From a rank. `id` is the rank's own number for the request; the reply carries it.
+struct StoreRequest {
+  enum class Kind : std::uint8_t { kSet, kGet, kAdd, kCancel, kLeave, kFailure, kStop, kEarlyLeave, kStall, kErase };
+  static constexpr int kKinds = 10;
+  Kind kind = Kind::kSet;
+  std::uint64_t id = 0;    // kSet kGet kAdd kCancel
+  std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
+  std::string value;       // kSet: the value; kFailure kStop kEarlyLeave kStall: the cause
+  std::int64_t delta = 0;  // kAdd
+  int rank = -1;           // kEarlyLeave kStall: the rank that left or holds the others up, not the one that says so
+};
+
+// To a rank: the answer to one request, or an event for everybody.
+struct StoreReply {
+  enum class Kind : std::uint8_t { kDone, kValue, kSum, kRefused, kEvent };
+  static constexpr int kKinds = 5;
+  Kind kind = Kind::kDone;
+  std::uint64_t id = 0;  // all but kEvent
+  std::string text;      // kValue: the value; kRefused: why
+  std::int64_t sum = 0;  // kSum
+  JobEvent event;        // kEvent
+};
+
+std::vector<std::byte> encode(const StoreRequest& request);
+std::vector<std::byte> encode(const StoreReply& reply);
+Result<StoreRequest> decode_request(std::span<const std::byte> bytes);
+Result<StoreReply> decode_reply(std::span<const std::byte> bytes);
+
+}  // namespace distrun::net

@@ -1,0 +1,202 @@
+#include "runtime/net/store/store_server.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include "runtime/base/fork_guard.h"
+#include "runtime/net/bytes/socket.h"
+#include "runtime/net/identity/world.h"
+
+namespace distrun::net {
+namespace {
+
+constexpr std::uint64_t kListenerData = ~std::uint64_t{0};  // epoll data; a rank's is its number
+// A rank that does not read its answers is not listened to until it does.
+constexpr std::size_t kMaxQueued = std::size_t{4} << 20;
+
+struct ServedRank {
+  std::unique_ptr<SecureSocket> socket;
+  std::uint32_t watched = 0;  // what epoll is told
+};
+
+class Server final : public StoreServer {
+ public:
+  explicit Server(const StoreServerOptions& options) : options_(options), table_(options.max_bytes) {}
+  Status open(const JobKey& key);
+
+  [[nodiscard]] const std::string& address() const override { return listener_->address(); }
+  [[nodiscard]] int fd() const override { return epoll_.get(); }
+  void progress(TimePoint now) override;
+  void publish(const JobEvent& event) override;
+  std::vector<StoreNotice> take_notices() override { return std::exchange(notices_, {}); }
+
+ private:
+  std::string accept(const Hello& hello);
+  void join(std::unique_ptr<SecureSocket> socket);
+  void serve(int rank);
+  void handle(int rank, const StoreRequest& request);
+  void send(int rank, const StoreReply& reply);
+  void flush(int rank);
+  void lose(int rank, const std::string& how);
+  void note(StoreNotice::Kind kind, int rank, int pid, std::string text);
+
+  const StoreServerOptions options_;
+  StoreTable table_;
+  std::unique_ptr<SecureListener> listener_;
+  std::map<int, ServedRank> clients_;  // by rank
+  std::vector<JobEvent> events_;       // all of them, for those who join later
+  std::vector<StoreNotice> notices_;
+  GuardedFd epoll_;
+};
+
+Status Server::open(const JobKey& key) {
+  auto listener =
+      listen_secure(options_.bind_address, key, {.purpose = "store", .job_id = options_.job_id}, options_.log);
+  if (!listener.ok()) return listener.status().with_context("starting the store");
+  listener_ = *std::move(listener);
+  epoll_ = GuardedFd(Fd(::epoll_create1(EPOLL_CLOEXEC)));
+  if (!epoll_.valid()) return errno_status("starting the store: epoll_create1 failed", errno);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerData}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_->fd(), &event) != 0) {
+    return errno_status("starting the store: epoll_ctl failed", errno);
+  }
+  return {};
+}
+
+void Server::progress(TimePoint now) {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
+    if (data == kListenerData) {
+      listener_->progress(
+          now, [this](const Hello& hello) { return accept(hello); },
+          [this](std::unique_ptr<SecureSocket> socket) { join(std::move(socket)); });
+    } else {
+      serve(static_cast<int>(data));
+    }
+  }
+}
+
+std::string Server::accept(const Hello& hello) {
+  const std::string rank = std::to_string(hello.from);
+  if (hello.from < 0 || hello.from >= options_.size) {
+    return "this job has ranks 0 to " + std::to_string(options_.size - 1) + ", and rank " + rank + " is none of them";
+  }
+  // The holder may have gone just now, as in a process that shuts down and initialises again.
+  serve(hello.from);
+  const auto holder = clients_.find(hello.from);
+  if (holder == clients_.end()) return {};
+  const std::string text = "rank " + rank + " is held by process " + std::to_string(holder->second.socket->peer().pid) +
+                           ", so process " + std::to_string(hello.pid) +
+                           " cannot be this rank as well: it probably inherited the DISTRUN_* variables of a rank; " +
+                           kHowAlone;
+  note(StoreNotice::Kind::kRefused, hello.from, hello.pid, text);
+  return text;
+}
+
+void Server::join(std::unique_ptr<SecureSocket> socket) {
+  const int rank = socket->peer().from;
+  const int pid = socket->peer().pid;
+  const int fd = socket->fd();
+  set_host_timeout(fd, options_.host_timeout);
+  clients_[rank] = {.socket = std::move(socket), .watched = EPOLLIN};
+  note(StoreNotice::Kind::kJoined, rank, pid, {});
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    return lose(rank, errno_status("epoll_ctl failed", errno).message());
+  }
+  for (const JobEvent& past : events_) send(rank, {.kind = StoreReply::Kind::kEvent, .event = past});
+  flush(rank);
+}
+
+void Server::serve(int rank) {
+  std::vector<std::byte> frame;
+  for (auto it = clients_.find(rank); it != clients_.end(); it = clients_.find(rank)) {
+    SecureSocket& socket = *it->second.socket;
+    if (socket.queued() > kMaxQueued) {
+      flush(rank);
+      if (socket.queued() > kMaxQueued) return;  // comes back when there is room to write
+    }
+    const auto received = socket.receive_frame(frame);
+    if (!received.ok()) return lose(rank, received.status().message());
+    if (!*received) break;
+    const auto request = decode_request(frame);
+    if (!request.ok()) return lose(rank, request.status().message());
+    handle(rank, *request);
+  }
+  flush(rank);
+}
+
+void Server::handle(int rank, const StoreRequest& request) {
+  if (request.kind == StoreRequest::Kind::kLeave) {
+    note(StoreNotice::Kind::kLeft, rank, 0, {});
+    return lose(rank, "closed, as the rank has left");  // which it waits for
+  }
+  if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
+  if (request.kind == StoreRequest::Kind::kStop) return note(StoreNotice::Kind::kStopping, rank, 0, request.value);
+  if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {
+    if (request.rank < 0 || request.rank >= options_.size) {
+      return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
+    }
+    const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
+    return note(left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled, request.rank, 0, request.value);
+  }
+  table_.handle(rank, request, [&](int to, const StoreReply& reply) {
+    send(to, reply);
+    if (to != rank) flush(to);  // its own answers go out together, at the end of serve()
+  });
+}
+
+void Server::send(int rank, const StoreReply& reply) {
+  const auto client = clients_.find(rank);
+  // A connection that has ended says so when it is read next.
+  if (client != clients_.end()) (void)client->second.socket->send_frame(encode(reply));
+}
+
+void Server::flush(int rank) {
+  const auto client = clients_.find(rank);
+  if (client == clients_.end()) return;
+  SecureSocket& socket = *client->second.socket;
+  (void)socket.flush();
+  std::uint32_t events = socket.queued() > kMaxQueued ? 0U : std::uint32_t{EPOLLIN};
+  if (socket.wants_write()) events |= EPOLLOUT;
+  if (events == client->second.watched) return;
+  client->second.watched = events;
+  epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.fd(), &event);
+}
+
+void Server::publish(const JobEvent& event) {
+  events_.push_back(event);
+  for (const auto& [rank, client] : clients_) {
+    send(rank, {.kind = StoreReply::Kind::kEvent, .event = event});
+    flush(rank);
+  }
+}
+
+void Server::lose(int rank, const std::string& how) {
+  const auto client = clients_.find(rank);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->second.socket->fd(), nullptr);
+  const int pid = client->second.socket->peer().pid;
+  clients_.erase(client);
+  table_.forget(rank);
+  note(StoreNotice::Kind::kDisconnected, rank, pid, how);
+}
+
+void Server::note(StoreNotice::Kind kind, int rank, int pid, std::string text) {
+  notices_.push_back({.kind = kind, .rank = rank, .pid = pid, .text = std::move(text)});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreServer>> StoreServer::create(const JobKey& key, const StoreServerOptions& options) {
+  auto server = std::make_unique<Server>(options);
+  DISTRUN_RETURN_IF_ERROR(server->open(key));
+  return std::unique_ptr<StoreServer>(std::move(server));
+}
+
+}  // namespace distrun::net

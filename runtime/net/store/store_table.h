@@ -1,0 +1,50 @@
+// The store's table: values, counters and who waits for what. Pure: requests in, replies out. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "runtime/net/store/store_protocol.h"
+
+namespace distrun::net {
+
+class StoreTable {
+ public:
+  // `max_bytes` bounds keys and values together, `max_waits` the unanswered gets of one rank.
+  explicit StoreTable(std::size_t max_bytes = kDefaultMaxBytes, std::size_t max_waits = 4096)
+      : max_bytes_(max_bytes), max_waits_(max_waits) {}
+
+  // One reply at a time: a text of a job with thousands of ranks is not copied for all who wait for it. Must not use
+  // the table.
+  using Send = std::function<void(int rank, const StoreReply& reply)>;
+  // Does kSet, kGet, kAdd, kCancel and kErase of `rank`; a set also answers those who waited for the key.
+  void handle(int rank, const StoreRequest& request, const Send& send);
+  // The rank's connection ended: nobody is to be told anything.
+  void forget(int rank);
+
+  static constexpr std::size_t kDefaultMaxBytes = std::size_t{256} << 20;
+
+ private:
+  using Wait = std::pair<int, std::uint64_t>;  // rank, request id
+
+  void set(int rank, const StoreRequest& request, const Send& send);
+  void get(int rank, const StoreRequest& request, const Send& send);
+  StoreReply add(const StoreRequest& request);
+  void cancel(const Wait& wait);
+  void erase(const std::string& prefix, std::int64_t members);
+  [[nodiscard]] bool fits(std::size_t more) const { return more <= max_bytes_ - bytes_; }
+
+  std::size_t max_bytes_;
+  std::size_t max_waits_;
+  std::size_t bytes_ = 0;
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::int64_t> counters_;
+  std::map<std::string, std::set<Wait>> waiting_;  // by key
+  std::map<Wait, std::string> keys_;               // the same, by rank
+};
+
+}  // namespace distrun::net
