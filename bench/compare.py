@@ -1,9 +1,14 @@
 """Compares distrun with what a user would pick instead, interleaved in one run, and prints ratios.
 
     .venv/bin/python bench/compare.py --np 2 [--rounds 7] [--json FILE] [--only distrun,openmpi]
+    .venv/bin/python bench/compare.py --np 2 --against FOLDER
 
 Every round runs every program once, in turn, so that a noisy neighbour hits all of them alike; the table has the median
 over the rounds, and the ratios are medians of each round's ratio. Exit code 1 when a target is missed.
+
+With --against the other programs are two copies of distrun from FOLDER, the build folder of an older version (for
+instance build/dev of its clone). A row is slower when the new build takes more than 3 % longer than the old one, beyond
+what the two copies of the old build differ by. Exit code 1 when a row is slower.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +31,8 @@ SIZES = (4, 64 * 1024, MIB, 16 * MIB, 64 * MIB)
 MODEL = "resnet50 161 tensors"
 # Else UCX or libfabric may take messages away from btl, and between ranks of one host shared memory would.
 OVER_TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
+NEW, OLD, AGAIN = "new", "old", "again"
+TOLERANCE = 0.03
 IDLE = "idle context switches, worst rank"
 
 Key = tuple[str, str]  # who, case
@@ -116,6 +123,24 @@ def build_folders() -> list[Path]:
     return ([Path(chosen)] if chosen else []) + [ROOT / "build" / name for name in ("release", "dev", "bare")]
 
 
+def starting(launcher: str, ranks: int) -> tuple[str, ...]:
+    return (launcher, "-np", str(ranks), "--tag", "none")
+
+
+def own_programs(launcher: str, bench: str, ranks: int, seconds: float) -> list[Program]:
+    """Those of distrun on its own backends."""
+    sizes = ",".join(map(str, SIZES))
+    common = ("--seconds", str(seconds))
+    start = starting(launcher, ranks)
+    eight = (launcher, "-np", "8", "--oversubscribe", "--tag", "none")
+    return [
+        Program("distrun", (*start, bench, "--sizes", sizes, "--model", "resnet50", "--idle", "5", *common)),
+        Program("distrun", (*start, bench, "--sizes", sizes, "--out-of-place", *common)),
+        Program("distrun tcp", (*start, "--backend", "tcp", bench, "--sizes", sizes, *common)),
+        Program("distrun 8 ranks", (*eight, bench, "--sizes", f"4,{MIB}", *common)),
+    ]
+
+
 def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
     """What can be run here, and a sentence for each peer that cannot."""
     folders = build_folders()
@@ -125,14 +150,8 @@ def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
         sys.exit("compare.py: distrun or distrun-bench is not built; run scripts/quickstart, then scripts/test --quick")
     sizes = ",".join(map(str, SIZES))
     common = ("--seconds", str(seconds))
-    start = (launcher, "-np", str(ranks), "--tag", "none")
-    eight = (launcher, "-np", "8", "--oversubscribe", "--tag", "none")
-    made = [
-        Program("distrun", (*start, bench, "--sizes", sizes, "--model", "resnet50", "--idle", "5", *common)),
-        Program("distrun", (*start, bench, "--sizes", sizes, "--out-of-place", *common)),
-        Program("distrun tcp", (*start, "--backend", "tcp", bench, "--sizes", sizes, *common)),
-        Program("distrun 8 ranks", (*eight, bench, "--sizes", f"4,{MIB}", *common)),
-    ]
+    start = starting(launcher, ranks)
+    made = own_programs(launcher, bench, ranks, seconds)
     missing = []
     sweep = find("bench_sweep", [f / "bench/bench_sweep" for f in folders])
     if sweep is not None:
@@ -164,6 +183,24 @@ def programs(ranks: int, seconds: float) -> tuple[list[Program], list[str]]:
     else:
         missing.append("torch is not compared: it is not installed for this Python")
     return made, missing
+
+
+def versions(old: Path, ranks: int, seconds: float) -> list[Program]:
+    """The new build's programs and those of two copies of the old one; `who` begins with NEW, OLD or AGAIN."""
+    new = next((folder for folder in build_folders() if (folder / "bench/distrun-bench").is_file()), None)
+    made = []
+    for label, folder in ((NEW, new), (OLD, old), (AGAIN, old)):
+        launcher, bench = (folder / name if folder else None for name in ("launcher/distrun", "bench/distrun-bench"))
+        if launcher is None or bench is None or not launcher.is_file() or not bench.is_file():
+            place = folder or ROOT / "build"
+            sys.exit(f"compare.py: {place} has no launcher/distrun and bench/distrun-bench; build the preset dev there")
+        start, sizes = starting(str(launcher), ranks), ",".join(map(str, SIZES))
+        mine = own_programs(str(launcher), str(bench), ranks, seconds)
+        if any((folder or ROOT).glob("**/libdistrun_backend_gloo.so")):
+            gloo = (*start, "--backend", "gloo", str(bench), "--sizes", sizes, "--seconds", str(seconds))
+            mine.append(Program("distrun gloo", gloo))
+        made += [replace(program, who=f"{label} {program.who}") for program in mine]
+    return made
 
 
 def run_program(program: Program, shared: Path | None = None) -> Round:
@@ -251,6 +288,50 @@ def check_targets(rounds: list[Round], wanted: list[Target]) -> bool:
     return all_met
 
 
+@dataclass(frozen=True)
+class Row:
+    """One case of one program: times in the old build, and two ratios to it as medians over the rounds."""
+
+    name: str
+    old: float
+    new_over_old: float
+    again_over_old: float
+
+    @property
+    def slower(self) -> bool:
+        return self.new_over_old > 1 + TOLERANCE + abs(self.again_over_old - 1)
+
+
+def ratio(left: float, right: float) -> float:
+    """1 where both are 0, as the context switches of idle jobs are."""
+    return left / right if right else (1.0 if not left else float("inf"))
+
+
+def compare_versions(rounds: list[Round]) -> list[Row]:
+    """One row for each case that all three have measured in every round."""
+    rows = []
+    for who, case in [key for key in rounds[0] if key[0].startswith(OLD)]:
+        keys = [(label + who.removeprefix(OLD), case) for label in (NEW, OLD, AGAIN)]
+        if not all(key in results for key in keys for results in rounds):
+            continue
+        new, again = (
+            statistics.median(ratio(results[key], results[keys[1]]) for results in rounds) for key in (keys[0], keys[2])
+        )
+        old = statistics.median(results[keys[1]] for results in rounds)
+        rows.append(Row(f"{who.removeprefix(OLD).strip()}: {case}", old, new, again))
+    return rows
+
+
+def print_versions(rows: list[Row]) -> bool:
+    """Prints the rows; false when one is slower."""
+    print("| case | old | new over old | old again over old | slower |\n|---|---|---|---|---|")
+    for row in rows:
+        old = f"{row.old:.0f}" if row.name.endswith(IDLE) else spell("", row.old)
+        verdict = "**yes**" if row.slower else "no"
+        print(f"| {row.name} | {old} | {row.new_over_old:.3f} | {row.again_over_old:.3f} | {verdict} |")
+    return not any(row.slower for row in rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--np", type=int, default=2, help="ranks (default 2)")
@@ -258,7 +339,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="time per case and round")
     parser.add_argument("--json", type=Path, help="write all rounds to this file")
     parser.add_argument("--only", default="", help="contenders to run, comma-separated (no targets are checked)")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="compare with this older build, see above")
     options = parser.parse_args()
+    if options.against:
+        rounds = run_rounds(versions(options.against, options.np, options.seconds), options.rounds)
+        if options.json:
+            write_json(options.json, {"np": options.np, "against": str(options.against)}, rounds)
+        return 0 if print_versions(compare_versions(rounds)) else 1
     chosen, missing = programs(options.np, options.seconds)
     only = [name.strip() for name in options.only.split(",") if name.strip()]
     if only:

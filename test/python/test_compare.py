@@ -45,3 +45,54 @@ def test_mpi_over_tcp_is_told_to_both_sides_and_has_the_targets_of_shared_memory
         return [(target.left[1], target.limit) for target in found]
 
     assert limits("distrun mpi tcp", "openmpi tcp") == limits("distrun mpi", "openmpi")
+
+
+def measured(compare: ModuleType, new: list[float], old: list[float], again: list[float]) -> list[dict[object, float]]:
+    """One round for each number, of one case."""
+    return [
+        {(f"{label} distrun", "4 B"): value for label, value in zip(("new", "old", "again"), values, strict=True)}
+        for values in zip(new, old, again, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("new", "again", "slower"),
+    [(1.02, 1.0, False), (1.04, 1.0, True), (1.04, 1.02, False), (1.04, 0.98, False), (0.5, 1.0, False)],
+)
+def test_a_build_may_be_slower_by_3_percent_and_by_what_two_copies_of_the_old_one_differ(
+    compare: ModuleType, new: float, again: float, slower: bool
+) -> None:
+    (row,) = compare.compare_versions(measured(compare, [new * 2] * 3, [2.0] * 3, [again * 2] * 3))
+    assert (row.name, row.old, row.slower) == ("distrun: 4 B", 2.0, slower)
+
+
+def test_a_ratio_is_taken_in_each_round_and_nothing_over_nothing_is_one(compare: ModuleType) -> None:
+    (row,) = compare.compare_versions(measured(compare, [1.0, 30.0, 3.0], [1.0, 10.0, 3.0], [1.0, 10.0, 3.0]))
+    assert row.new_over_old == 1.0
+    (idle,) = compare.compare_versions(measured(compare, [0.0], [0.0], [0.0]))
+    assert (idle.new_over_old, idle.slower) == (1.0, False)
+    (woken,) = compare.compare_versions(measured(compare, [5.0], [0.0], [0.0]))
+    assert woken.slower
+
+
+def test_the_old_build_is_named_when_it_has_no_programs(compare: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=str(tmp_path)):
+        compare.versions(tmp_path, 2, 0.1)
+
+
+def test_all_three_builds_run_the_same_programs(
+    compare: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        for name in ("launcher/distrun", "bench/distrun-bench"):
+            (tmp_path / folder / name).parent.mkdir(parents=True)
+            (tmp_path / folder / name).touch()
+    monkeypatch.setattr(compare, "build_folders", lambda: [tmp_path / "missing", tmp_path / "a"])
+    made = compare.versions(tmp_path / "b", 2, 0.1)
+    commands = {}
+    for label, folder in (("new", "a"), ("old", "b"), ("again", "b")):
+        mine = [program for program in made if program.who.startswith(f"{label} ")]
+        commands[label] = [[word.replace(str(tmp_path / folder), "") for word in program.command] for program in mine]
+        assert all(program.command[0] == str(tmp_path / folder / "launcher/distrun") for program in mine)
+    assert commands["new"] == commands["old"] == commands["again"]
+    assert len(commands["new"]) >= 4
