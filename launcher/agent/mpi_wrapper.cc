@@ -130,7 +130,7 @@ int mpi_wrapper_main(const std::vector<std::string>& words, const Environment& g
   const std::string limit = words.empty() ? "" : words.front();
   const auto patience = parse_number(limit, 1, kLongestWait);
   if (!patience) {
-    return unusable(quoted(limit) +
+    return unusable(in_quotes(limit) +
                     " is no number of seconds: the distrun that starts this one is of another version; install the "
                     "same version on all hosts");
   }

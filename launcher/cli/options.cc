@@ -46,7 +46,7 @@ Status read_ranks(const std::string& option, const std::string& text, int& out) 
   const auto ranks = parse_number(text, 1, kMaxRanks);
   if (!ranks) {
     const bool all_gpus = text == "gpu" || text == "auto";  // to torchrun
-    return {Errc::kInvalidArgument, option + " " + text + ": " + quoted(text) + " is not a number of ranks; " +
+    return {Errc::kInvalidArgument, option + " " + text + ": " + in_quotes(text) + " is not a number of ranks; " +
                                         (all_gpus ? "for a rank on each GPU leave it out and name the hosts, as in "
                                                     "distrun -H localhost train.py"
                                                   : "write a whole number from 1 on")};
@@ -105,7 +105,7 @@ Status check_gpus(const RawOptions& raw, bool tf, Options& out) {
   if (!raw.gpus_per_rank.empty()) {
     const auto number = parse_number(raw.gpus_per_rank, 1, kMaxGpusPerRank);
     if (!number) {
-      return {Errc::kInvalidArgument, "--gpus-per-rank " + raw.gpus_per_rank + ": " + quoted(raw.gpus_per_rank) +
+      return {Errc::kInvalidArgument, "--gpus-per-rank " + raw.gpus_per_rank + ": " + in_quotes(raw.gpus_per_rank) +
                                           " is not a number of GPUs; write a whole number from 1 on"};
     }
     out.gpus_per_rank = *number;

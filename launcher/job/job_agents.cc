@@ -127,7 +127,7 @@ std::string Job::why_gone(const Agent& agent) const {
   if (!agent.silence.empty()) return agent.silence;
   if (agent.handle.process.pid() < 0) return "its connection ended";
   const Status& fault = agent.handle.pipe.fault();
-  if (!fault.ok()) return fault.message() + ": " + quoted(agent.handle.pipe.noise().substr(0, kNoiseShown));
+  if (!fault.ok()) return fault.message() + ": " + in_quotes(agent.handle.pipe.noise().substr(0, kNoiseShown));
   const bool by_signal = WIFSIGNALED(agent.wait_status);
   const int number = by_signal ? WTERMSIG(agent.wait_status) : 0;
   const int code = by_signal ? 0 : WEXITSTATUS(agent.wait_status);

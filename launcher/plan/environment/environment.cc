@@ -142,7 +142,7 @@ Result<std::uint16_t> named_master_port(const BaseEnvironment& base) {
   const std::string text = value_of(base.variables, kName);
   const auto port = parse_number(text, 1, 65535);
   if (port) return static_cast<std::uint16_t>(*port);
-  return Status(Errc::kInvalidArgument, quoted(text) + " is no port; write -x " + kName +
+  return Status(Errc::kInvalidArgument, in_quotes(text) + " is no port; write -x " + kName +
                                             "=29500, or leave it away and distrun finds a free one");
 }
 

@@ -67,7 +67,7 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfS
     const std::string type(item.substr(0, sign));
     if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
       return role_error(text, start,
-                        quoted(type) +
+                        in_quotes(type) +
                             " is no TensorFlow role; write chief, worker, ps or evaluator, each with a number, as in "
                             "chief=1,worker=2,ps=1");
     }
@@ -79,7 +79,7 @@ Result<std::vector<TfRole>> parse_tf_roles(std::string_view text, int ranks, TfS
     start = comma + 1;
   }
   if (static_cast<int>(out.size()) != ranks) {
-    return Status(Errc::kInvalidArgument, "--tf-roles " + quoted(text) + " does not give each of the " +
+    return Status(Errc::kInvalidArgument, "--tf-roles " + in_quotes(text) + " does not give each of the " +
                                               counted(static_cast<std::size_t>(ranks), "rank") +
                                               " one role; make the numbers add up to -np");
   }

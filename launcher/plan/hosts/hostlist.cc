@@ -84,7 +84,7 @@ std::optional<Fault> read_ranges(std::string_view text, Bracket& out) {
 
 std::optional<Fault> check_characters(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (!is_name_char(text[i])) return Fault{i, quoted(text.substr(i, 1)) + " cannot be part of a host name"};
+    if (!is_name_char(text[i])) return Fault{i, in_quotes(text.substr(i, 1)) + " cannot be part of a host name"};
   }
   return std::nullopt;
 }
@@ -101,7 +101,7 @@ std::optional<Fault> check_literal(std::string_view text, std::size_t column) {
 std::optional<Fault> check_start(std::string_view name) {
   if (name.empty()) return Fault{0, "a host name is missing here"};
   if (name.front() != '-' && name.front() != '.') return std::nullopt;
-  return Fault{0, "a host name cannot start with " + quoted(name.substr(0, 1))};
+  return Fault{0, "a host name cannot start with " + in_quotes(name.substr(0, 1))};
 }
 
 std::optional<Fault> read_item(std::string_view text, Item& out) {

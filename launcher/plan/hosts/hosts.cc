@@ -22,7 +22,7 @@ std::optional<Fault> shifted(std::optional<Fault> fault, std::size_t by) {
 std::optional<Fault> read_slots(std::string_view text, std::size_t column, std::optional<int>& slots) {
   slots = parse_number(text, 1, kMaxRanks);
   if (slots) return std::nullopt;
-  return Fault{column, quoted(text) + " is not a number of slots; write a whole number from 1 on, as in host:4"};
+  return Fault{column, in_quotes(text) + " is not a number of slots; write a whole number from 1 on, as in host:4"};
 }
 
 // With or without a zone ("fe80::1%eth0").
@@ -49,7 +49,7 @@ std::optional<Fault> read_bracketed(std::string_view text, std::size_t column, M
   out.name = text.substr(1, close - 1);
   out.name_column = column + 1;
   out.address = true;
-  if (!is_ipv6(out.name)) return Fault{column + 1, quoted(out.name) + " is not an IPv6 address"};
+  if (!is_ipv6(out.name)) return Fault{column + 1, in_quotes(out.name) + " is not an IPv6 address"};
   if (close + 1 == text.size()) return std::nullopt;
   if (text[close + 1] != ':') return Fault{column + close + 1, "expected ':' and a number of slots here"};
   return read_slots(text.substr(close + 2), column + close + 2, out.host.slots);
@@ -59,7 +59,7 @@ std::optional<Fault> read_bracketed(std::string_view text, std::size_t column, M
 std::optional<Fault> read_bare_address(std::string_view text, std::size_t column, Mention& out) {
   const std::size_t last = text.rfind(':');
   if (!is_ipv6(text)) {
-    return Fault{column, quoted(text) +
+    return Fault{column, in_quotes(text) +
                              " is neither host:slots nor an IPv6 address; an address with slots is written "
                              "with brackets, as in [fe80::1]:4"};
   }
@@ -228,7 +228,7 @@ std::optional<Fault> take_attribute(const Attribute& attribute, HostSlots& host)
     return std::nullopt;
   }
   if (attribute.key == "binding") return std::nullopt;  // Hydra's; here --bind-to decides
-  return Fault{attribute.column, quoted(attribute.key) +
+  return Fault{attribute.column, in_quotes(attribute.key) +
                                      " is not known here; a line is: host [slots=N] [max_slots=N] [user=NAME], or "
                                      "host:N"};
 }

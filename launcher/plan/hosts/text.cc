@@ -138,7 +138,7 @@ std::string file_error(std::string_view file, std::size_t number, std::string_vi
          marked(line, fault);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMost = 60;
   std::string out = "'";
   for (const char c : text.substr(0, kMost)) out += is_control(c) ? escaped(c) : std::string(1, c);

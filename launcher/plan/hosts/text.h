@@ -39,7 +39,7 @@ std::string caret_error(std::string_view where, std::string_view text, const Fau
 std::string file_error(std::string_view file, std::size_t number, std::string_view line, const Fault& fault);
 
 // In quotes; what a terminal would not show as it is by its code ('\n', '\x1b'), a long text cut.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 // At most 120 bytes of it, then "...".
 std::string shortened(std::string text);
 

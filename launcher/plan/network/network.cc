@@ -130,7 +130,7 @@ std::optional<Fault> read_network(std::string_view text, NetworkRule& out) {
   const std::size_t slash = text.find('/');
   const std::string address(text.substr(0, slash));
   const auto parsed = parse_ip(address);
-  if (!parsed) return Fault{0, quoted(address) + " is not an IPv4 or IPv6 address"};
+  if (!parsed) return Fault{0, in_quotes(address) + " is not an IPv4 or IPv6 address"};
   const int most = parsed->v6 ? 128 : 32;
   const auto bits = slash == std::string_view::npos ? most : parse_number(text.substr(slash + 1), 0, most);
   if (!bits) {
@@ -148,7 +148,7 @@ std::optional<Fault> read_rule(std::string_view text, NetworkRule& out) {
   if (number || text.find_first_of("/:") != std::string_view::npos) return read_network(text, out);
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] <= ' ' || text[i] > '~')
-      return Fault{i, quoted(text.substr(i, 1)) + " cannot be part of an interface's name"};
+      return Fault{i, in_quotes(text.substr(i, 1)) + " cannot be part of an interface's name"};
   }
   out.interface = text;
   if (!is_pattern(out.interface) && text.size() > kMaxInterface) {

@@ -38,7 +38,7 @@ std::optional<Fault> read_pair(std::string_view line, std::size_t& column, std::
   column += name.size();
   const std::string_view slots = next_word(line, column);
   const auto count = parse_number(slots, 1, kMaxRanks);
-  if (!count) return Fault{column, quoted(slots) + " is not a number of slots"};
+  if (!count) return Fault{column, in_quotes(slots) + " is not a number of slots"};
   column += slots.size();
   if (hosts.size() == kMaxHosts) return Fault{column, "these are more than " + std::to_string(kMaxHosts) + " hosts"};
   hosts.push_back({.name = std::string(name), .slots = *count});
