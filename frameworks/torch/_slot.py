@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from distrun import _abi, errors
 from distrun._operations import Handle
 
 from ._feedback import Feedback
-
-if TYPE_CHECKING:
-    from ._reducer import Reducer
 
 UNKNOWN = -1
 
@@ -54,7 +51,7 @@ class Slot:
         self.feedback: Feedback | None = None
         self.agreement: Handle[torch.Tensor] | None = None
         # Those of other optimizers that reduce the same gradient, each with the reducer that it lives with.
-        self.rivals: list[tuple[weakref.ref[Reducer], weakref.ref[Slot]]] = []
+        self.rivals: list[tuple[weakref.ref[object], weakref.ref[Slot]]] = []
         self.hook: Any = None
 
     def take_back(self) -> None:

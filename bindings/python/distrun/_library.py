@@ -7,8 +7,8 @@ import functools
 import pathlib
 import platform
 import re
+import sys
 
-import distrun
 from distrun import _abi
 
 _FILE = pathlib.PurePath("lib", "libdistrun.so")
@@ -20,7 +20,7 @@ def candidates() -> list[pathlib.Path]:
     A wheel has one directory. An editable install has two (the sources, and site-packages with the built files), both
     in the package's __path__; the package staged in a build folder has a link there. No environment variable is read.
     """
-    return [pathlib.Path(directory) / _FILE for directory in distrun.__path__]
+    return [pathlib.Path(directory) / _FILE for directory in sys.modules[__package__].__path__]
 
 
 @functools.cache

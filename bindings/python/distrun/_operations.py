@@ -399,7 +399,7 @@ def handed_over(keep: object) -> Handle[Any] | None:
     signal handler say, has kept from having it. None too if that handler has shut down."""
     session = _session._current
     flying = [] if session is None else list(session.in_flight.values())
-    return next((one for one in flying if one.keeps(keep)), None)
+    return next((one for one in flying if isinstance(one, Handle) and one.keeps(keep)), None)
 
 
 def _sweep(session: _session.Session) -> None:

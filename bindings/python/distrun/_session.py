@@ -25,13 +25,10 @@ import time
 from _thread import allocate_lock
 from collections.abc import Iterator, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from distrun import _abi, _arguments, _blocking, errors
 from distrun._library import library
-
-if TYPE_CHECKING:
-    from distrun._operations import Handle
 
 # How long shutdown waits for other threads to come back from calls that have nothing left to wait for.
 _DRAIN_SECONDS = 10.0
@@ -52,13 +49,21 @@ class World:
     gpus: tuple[int, ...]  # this rank's own, numbered among those that it sees; empty: none, or not told
 
 
+class InFlight(Protocol):
+    """What a session asks of a handle, which knows the session in turn."""
+
+    def settle_if_complete(self) -> None:
+        """Lets go of tensors and native memory if every operation of the handle is complete."""
+        ...
+
+
 class Session:
     """Owns the native session. `in_flight` keeps handles, and by them tensors, alive until they are complete."""
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
         self.world = _read_world(pointer)
-        self.in_flight: dict[int, Handle[Any]] = {}
+        self.in_flight: dict[int, InFlight] = {}
         self.sweep_at = 0  # so many handles in flight make enqueue look for forgotten ones, and say when next
         self.homogeneous = True
         self._counters: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
