@@ -10,9 +10,9 @@ from distrun import basics
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
 
-from . import _gradients, _native, _rows
-from ._native import distrun_error
-from ._start import init, no_autograph
+from . import _gradients, _rows
+from ._execution import distrun_error
+from ._start import extend, init, no_autograph
 from .compression import Compression
 from .functions import (
     BroadcastGlobalVariablesHook,
@@ -79,7 +79,7 @@ __all__ = [
     "size_op",
 ]
 
-_native.extend()
+extend()
 _gradients.register()
 _rows.register()
 no_autograph()

@@ -1,44 +1,85 @@
-"""The slower path, for a TensorFlow that the op library does not fit: Python functions over distrun.numpy's arrays.
+"""The operations as Python functions over distrun.numpy's arrays, for a TensorFlow that the op library does not fit.
 
-A graph runs each of them as one node that holds a thread of TensorFlow's and takes Python's lock while it waits.
+They are slower: a graph runs each of them as one node that holds a thread of TensorFlow's and takes Python's lock while
+it waits.
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import tensorflow as tf
-from distrun import _collectives, errors, process_sets
+from distrun import _collectives, _session, errors, process_sets
 from distrun._abi import Kind
+from distrun.numpy._adapter import collective
 
-if TYPE_CHECKING:
-    from ._call import Call
+from . import _gradients, _rows
+from ._call import Call
+from ._execution import Execution
 
-failures: collections.deque[errors.DistrunError] = collections.deque(maxlen=16)  # in graphs; the newest first
+
+class PythonFunctions(Execution):
+    """Differentiable like the native ops."""
+
+    def __init__(self) -> None:
+        self._failures: collections.deque[errors.DistrunError] = collections.deque(maxlen=16)  # in graphs; newest first
+
+    def eagerly(self, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
+        """On the arrays of the tensors."""
+        if what.kind in _WITHOUT_TENSORS:
+            return [tf.convert_to_tensor(_without_tensors(what))]
+        return _differentiable(what, inputs, lambda given: _arrays(what, [np.asarray(one.numpy()) for one in given]))
+
+    def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
+        """As one node."""
+        if what.kind in _WITHOUT_TENSORS:
+            return _python_op(what, lambda: _without_tensors(what), [], [tf.int32])
+        return _differentiable(what, inputs, lambda given: self._node(what, given))
+
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        """By its text, which TensorFlow's exception quotes."""
+        return next((one for one in self._failures if str(one) in str(failure)), None)
+
+    def _node(self, what: Call, tensors: list[Any]) -> list[Any]:
+        extra = [tf.int32] if what.kind in (Kind.ALLGATHER, Kind.ALLTOALL) else []
+        kept = tensors[:1] if what.kind == Kind.ALLTOALL else tensors
+        types = [tensor.dtype for tensor in kept] + extra
+        outputs = _python_op(what, lambda *arrays: self._work(what, arrays), tensors, types)
+        for output, tensor in zip(outputs, kept, strict=False):
+            if what.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
+                output.set_shape(tensor.shape)
+            elif tensor.shape.rank:
+                output.set_shape([None, *tensor.shape[1:]])
+        return outputs
+
+    def _work(self, what: Call, arrays: tuple[Any, ...]) -> list[Any]:
+        try:
+            return _arrays(what, [np.asarray(array) for array in arrays])
+        except errors.DistrunError as error:  # TensorFlow makes a text of it
+            self._failures.appendleft(error)
+            raise
 
 
-def run(what: Call, *inputs: Any) -> list[Any]:
-    """All outputs, as `_call.run` gives them. Differentiable like the native ops."""
-    if what.kind in (Kind.JOIN, Kind.BARRIER):
-        return _without_tensors(what)
+_WITHOUT_TENSORS = (Kind.JOIN, Kind.BARRIER)
+
+
+def _differentiable(what: Call, inputs: tuple[Any, ...], forward: Callable[[list[Any]], list[Any]]) -> list[Any]:
     tensors = list(inputs[0]) if what.kind != Kind.ALLTOALL else [inputs[0], inputs[1]]
 
     @tf.custom_gradient
     def differentiable(*given: Any) -> tuple[list[Any], Any]:
-        outputs = _forward(what, list(given))
+        outputs = [tf.convert_to_tensor(output) for output in forward(list(given))]
         return outputs, lambda *gradients: _gradient(what, list(given), outputs, list(gradients))
 
     return list(differentiable(*(tf.convert_to_tensor(tensor) for tensor in tensors)))
 
 
 def _gradient(what: Call, inputs: list[Any], outputs: list[Any], gradients: list[Any]) -> list[Any]:
-    from . import _gradients
-
     if what.kind == Kind.ALLGATHER:
         return _gradients.allgather(what, gradients[:-1], outputs[-1])
     if what.kind == Kind.ALLTOALL:
@@ -62,8 +103,6 @@ def _call(what: Call, count: int) -> _collectives.Call:
 
 
 def _number(what: Call) -> int:
-    from distrun import _session
-
     return _session.current().number(f"tensorflow.{what.kind.name.lower()}", what.process_set)
 
 
@@ -72,8 +111,6 @@ def _set_of(what: Call) -> process_sets.ProcessSet:
 
 
 def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
-    from distrun.numpy._adapter import collective  # seldom needed, and import time is everybody's
-
     if what.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         return list(collective.same_size(arrays, _call(what, len(arrays)), in_place=False).wait())
     if what.kind == Kind.REDUCESCATTER:
@@ -86,45 +123,14 @@ def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
     return [output, np.array(received, np.int32)]
 
 
-def _in_graph(what: Call, arrays: Sequence[Any]) -> list[Any]:
-    try:
-        return _arrays(what, [np.asarray(array) for array in arrays])
-    except errors.DistrunError as error:  # TensorFlow makes a text of it
-        failures.appendleft(error)
-        raise
-
-
 def _python_op(what: Call, function: Callable[..., Any], tensors: list[Any], types: list[Any]) -> list[Any]:
-    from . import _rows
-
     outputs = list(tf.numpy_function(function, tensors, types))
     outputs[0].op.pfor_converter = functools.partial(_rows.convert, what)  # where vectorized_map looks first
     return outputs
 
 
-def _forward(what: Call, tensors: list[Any]) -> list[Any]:
-    extra = [tf.int32] if what.kind in (Kind.ALLGATHER, Kind.ALLTOALL) else []
-    kept = tensors[:1] if what.kind == Kind.ALLTOALL else tensors
-    types = [tensor.dtype for tensor in kept] + extra
-    if tf.executing_eagerly():
-        return [tf.convert_to_tensor(array) for array in _arrays(what, [np.asarray(one.numpy()) for one in tensors])]
-    outputs = _python_op(what, lambda *arrays: _in_graph(what, arrays), tensors, types)
-    for output, tensor in zip(outputs, kept, strict=False):
-        same = what.kind in (Kind.ALLREDUCE, Kind.BROADCAST)
-        if same:
-            output.set_shape(tensor.shape)
-        elif tensor.shape.rank:
-            output.set_shape([None, *tensor.shape[1:]])
-    return outputs
-
-
-def _without_tensors(what: Call) -> list[Any]:
-    def work() -> Any:
-        if what.kind == Kind.JOIN:
-            return np.int32(_collectives.join(_set_of(what)))
-        _collectives.barrier(_set_of(what))
-        return np.int32(0)
-
-    if tf.executing_eagerly():
-        return [tf.convert_to_tensor(work())]
-    return _python_op(what, work, [], [tf.int32])
+def _without_tensors(what: Call) -> Any:
+    if what.kind == Kind.JOIN:
+        return np.int32(_collectives.join(_set_of(what)))
+    _collectives.barrier(_set_of(what))
+    return np.int32(0)

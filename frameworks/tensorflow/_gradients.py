@@ -1,4 +1,4 @@
-"""Gradients of the operations: formulas that the native ops and the slower path share.
+"""Gradients of the operations: formulas that the native ops and the Python functions share.
 
 The operations of the backward pass are named after those of the forward pass, so that the order in which they run need
 not be the same on all ranks.
@@ -13,7 +13,9 @@ import tensorflow as tf
 from distrun import _session, process_sets
 from distrun._abi import Kind, ReduceOp
 
-from ._call import DEFAULTS, Call, run
+from ._call import Call
+from ._execution import run
+from ._native import call_of
 
 
 def _backward(what: Call, kind: Kind, **changes: Any) -> Call:
@@ -89,26 +91,6 @@ def reducescatter(what: Call, gradients: Sequence[Any]) -> list[Any]:
     return _only_given(
         back, gradients, lambda call, given: run(call, [one * tf.cast(factor, one.dtype) for one in given])[:-1]
     )
-
-
-def _attribute(op: Any, name: str) -> Any:
-    try:
-        value = op.get_attr(name)
-    except KeyError:  # of an eager call, which was given none
-        return DEFAULTS[name]
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def call_of(kind: Kind, op: Any) -> Call:
-    """What a native op was made for."""
-    name = _attribute(op, "tensor_name")
-    what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
-    what = what._replace(grouped=bool(_attribute(op, "grouped")))
-    if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-        prescale, postscale = (float(_attribute(op, word)) for word in ("prescale", "postscale"))
-        reduce = ReduceOp.of_native(_attribute(op, "reduce"))
-        what = what._replace(reduce=reduce, prescale=prescale, postscale=postscale)
-    return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:

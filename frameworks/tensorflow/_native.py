@@ -1,48 +1,220 @@
-"""The op library: loaded into TensorFlow, bound to the libdistrun.so of the Python core, attached to its session."""
+"""The op library: loaded into TensorFlow, bound to the libdistrun.so of the Python core, attached to its session.
+
+Its ops have the options of a call as attributes.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
-import warnings
 from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
-from distrun import _session, errors
-from distrun._abi import ErrorStruct, Kind
+from distrun import errors
+from distrun._abi import ErrorStruct, Kind, ReduceOp
+from distrun._collectives import reduce_op
 from distrun._library import library, library_file
+from distrun.process_sets import ProcessSet, registered_id
 
-from . import _fallback
+from . import _names
+from ._call import Call, checked_names, factors_of
 from ._eager import eager_call
+from ._execution import Execution
 
 _FILE = "libdistrun_tensorflow.so"
 _DATA_OPS = ("Allreduce", "Allgather", "Broadcast", "Alltoall", "Reducescatter")
+
+
+# Their one output is a list of tensors.
+_LISTS = frozenset({Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCESCATTER})
+
+# Of the native ops (bindings/tensorflow/ops.cc). An eager call leaves out what has its default: TensorFlow takes half a
+# microsecond for each attribute of each call.
+_DEFAULTS: dict[str, Any] = {
+    "tensor_name": "",
+    "process_set": 0,
+    "eager": 1,
+    "grouped": 0,
+    "reduce": ReduceOp.SUM.native,
+    "prescale": repr(1.0),
+    "postscale": repr(1.0),
+    "root": 0,
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def _eager_attributes(what: Call) -> tuple[Any, ...]:
+    """Names and values in turn, those that are not the default."""
+    chosen = {name: value for name, value in _attributes(what, True).items() if value != _DEFAULTS[name]}
+    return tuple(word for pair in chosen.items() for word in pair)
+
+
+@functools.lru_cache(maxsize=4096)
+def _attributes(what: Call, eager: bool) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "tensor_name": "\n".join(what.names),
+        "process_set": what.process_set,
+        "eager": int(eager),
+        "grouped": int(what.grouped),
+    }
+    if what.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        made |= {
+            "reduce": what.reduce.native,
+            "prescale": repr(float(what.prescale)),
+            "postscale": repr(float(what.postscale)),
+        }
+    if what.kind == Kind.BROADCAST:
+        made["root"] = what.root
+    return made
+
+
+@functools.lru_cache(maxsize=4096)
+def _allreduce_attributes(
+    name: str | None, op: int | None, prescale: float, postscale: float, process_set: int
+) -> tuple[Any, ...]:
+    names = () if name is None else checked_names(name)
+    reduce, factors = reduce_op(op), factors_of(prescale, postscale)
+    return _eager_attributes(Call(Kind.ALLREDUCE, names, process_set, False, reduce, *factors))
+
+
+def _flat(result: Any) -> list[Any]:
+    if result is None or isinstance(result, tf.Operation):
+        return []
+    if not isinstance(result, list | tuple):
+        return [result]
+    flat: list[Any] = []
+    for one in result:
+        flat += _flat(one)
+    return flat
+
+
+def _in_loop(graph: Any) -> bool:
+    while graph is not None:
+        # Of the loop itself, or of its gradient, whose class is made from it.
+        if _names.is_a(graph, "WhileBodyFuncGraph"):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def _attribute(op: Any, name: str) -> Any:
+    try:
+        value = op.get_attr(name)
+    except KeyError:  # of an eager call, which was given none
+        return _DEFAULTS[name]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def call_of(kind: Kind, op: Any) -> Call:
+    """What a native op was made for."""
+    name = _attribute(op, "tensor_name")
+    what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
+    what = what._replace(grouped=bool(_attribute(op, "grouped")))
+    if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        prescale, postscale = (float(_attribute(op, word)) for word in ("prescale", "postscale"))
+        reduce = ReduceOp.of_native(_attribute(op, "reduce"))
+        what = what._replace(reduce=reduce, prescale=prescale, postscale=postscale)
+    return what._replace(root=_attribute(op, "root")) if kind == Kind.BROADCAST else what
 
 
 class Unavailable(Exception):
     """This TensorFlow cannot use the op library; the text says why."""
 
 
-class Native:
-    """The loaded library: `ops` and `eager` are TensorFlow's functions for it, `calls` and `held` its C functions."""
+class NativeOps(Execution):
+    """The loaded library: its ops as TensorFlow's functions, and its C functions."""
 
     def __init__(self, ops: ModuleType, path: str) -> None:
-        self.ops = ops
+        self._ops = ops
         # By number: to hash a Kind takes longer than the rest of a look-up, and small operations notice it.
-        self.eager = [eager_call(ops, kind) for kind in sorted(Kind)]
-        self.unordered: frozenset[str] = frozenset()
+        self._eager = [eager_call(ops, kind) for kind in sorted(Kind)]
         # Only now: a library that was loaded before TensorFlow looks registers nothing.
-        self.calls = ctypes.CDLL(path)
-        self.held = ctypes.PyDLL(path)  # keeps the GIL
+        self._calls = ctypes.CDLL(path)
+        self._held = ctypes.PyDLL(path)  # keeps the GIL
         for name in ("report", "bind", "attach"):
-            getattr(self.calls, f"distrun_tensorflow_{name}").restype = ctypes.c_char_p
-        self.calls.distrun_tensorflow_bind.argtypes = [ctypes.c_void_p]
-        self.calls.distrun_tensorflow_attach.argtypes = [ctypes.c_void_p]
-        self.calls.distrun_tensorflow_failure.argtypes = [ctypes.c_char_p, ctypes.POINTER(ErrorStruct)]
-        self.calls.distrun_tensorflow_python.argtypes = [ctypes.c_void_p] * 5
-        self.calls.distrun_tensorflow_python.restype = None
+            getattr(self._calls, f"distrun_tensorflow_{name}").restype = ctypes.c_char_p
+        self._calls.distrun_tensorflow_bind.argtypes = [ctypes.c_void_p]
+        self._calls.distrun_tensorflow_attach.argtypes = [ctypes.c_void_p]
+        self._calls.distrun_tensorflow_failure.argtypes = [ctypes.c_char_p, ctypes.POINTER(ErrorStruct)]
+        self._calls.distrun_tensorflow_python.argtypes = [ctypes.c_void_p] * 5
+        self._calls.distrun_tensorflow_python.restype = None
+
+    def bind(self) -> str:
+        """Connects the ops with the core's library and Python's signals. Why TensorFlow cannot use them, or ""."""
+        report: bytes = self._calls.distrun_tensorflow_report()
+        report = report or self._calls.distrun_tensorflow_bind(library()._handle)
+        if not report:
+            self.unordered = _unordered_ops()
+            api = ctypes.pythonapi
+            names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_Restore")
+            self._calls.distrun_tensorflow_python(*(ctypes.cast(getattr(api, name), ctypes.c_void_p) for name in names))
+        return report.decode()
+
+    def eagerly(self, what: Call, inputs: tuple[Any, ...]) -> list[Any]:
+        """By the op of this kind."""
+        outcome = self._call(what.kind, inputs, _eager_attributes(what))
+        return outcome if what.kind in _LISTS else _flat(outcome)
+
+    def allreduce_eagerly(
+        self, tensor: Any, name: str | None, op: int | None, prescale: float, postscale: float, process_set: ProcessSet
+    ) -> Any:
+        """The options are looked up as they were given, since a program repeats itself and to read them takes a quarter
+        of the time of a small operation."""
+        given = name, op, prescale, postscale, registered_id(process_set)
+        try:
+            attributes = _allreduce_attributes(*given)
+        except TypeError:  # also of what cannot be looked up: a tensor, an array
+            attributes = None
+        if attributes is None:
+            attributes = _allreduce_attributes.__wrapped__(*given)
+        return self._call(Kind.ALLREDUCE, ([tensor],), attributes)[0]
+
+    def in_graph(self, what: Call, inputs: tuple[Any, ...], graph: Any) -> list[Any]:
+        """One op; in a loop one that TensorFlow keeps in order."""
+        name = f"distrun_{what.kind.name.lower()}"
+        if what.kind not in (Kind.JOIN, Kind.BARRIER) and _in_loop(graph):
+            name += "_ordered"
+        result = getattr(self._ops, name)(*inputs, **_attributes(what, False))
+        outputs = _flat(result)
+        operation = result if isinstance(result, tf.Operation) else outputs[0].op
+        # The other ranks wait for this one, whether it uses the result or not. Ordered ones run in any case.
+        if operation.type in self.unordered and hasattr(graph, "control_outputs"):
+            graph.control_outputs.append(operation)
+        return outputs if outputs else [operation]
+
+    def _call(self, kind: Kind, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
+        try:
+            return self._eager[kind](inputs, attributes)
+        except tf.errors.OpError as failure:
+            if isinstance(failure, tf.errors.CancelledError):
+                self._held.distrun_tensorflow_raise_kept()  # what a signal handler raised while the operation waited
+            ours = self.error_of(failure)
+            if ours is None:
+                raise
+        raise ours
+
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        """As the kernels kept it, found by the text of TensorFlow's exception."""
+        error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
+        if not self._calls.distrun_tensorflow_failure(str(failure).encode(errors="replace"), ctypes.byref(error)):
+            return None
+        return errors.from_struct(error)
+
+    def attach(self, session: int) -> None:
+        """Gives the session to the kernels."""
+        failure = self._calls.distrun_tensorflow_attach(session).decode()
+        if failure:
+            raise errors.DistrunError(failure)
+
+    def detach(self) -> bool:
+        """Takes the session away from the kernels when none uses it."""
+        return bool(self._calls.distrun_tensorflow_detach())
+
+    def forget_numbers(self, process_set: int) -> None:
+        """Those of eager operations, which the kernels count."""
+        self._calls.distrun_tensorflow_forget_numbers(process_set)
 
 
 def _refuse_if_loaded(path: str) -> None:
@@ -62,16 +234,16 @@ def _refuse_if_loaded(path: str) -> None:
         )
 
 
-def _load() -> Native:
+def load() -> NativeOps:
+    """The ops, ready for a session. Unavailable where this TensorFlow cannot use them."""
     path = str(library_file().resolve().with_name(_FILE))
     _refuse_if_loaded(path)
     try:
         ops = tf.load_op_library(path)
     except (tf.errors.OpError, OSError) as error:
         raise Unavailable(f"TensorFlow cannot load {path}: {error}") from None
-    native = Native(ops, path)
-    report = native.calls.distrun_tensorflow_report().decode()
-    report = report or native.calls.distrun_tensorflow_bind(library()._handle).decode()
+    native = NativeOps(ops, path)
+    report = native.bind()
     if report:
         raise Unavailable(report)
     return native
@@ -89,85 +261,3 @@ def _unordered_ops() -> frozenset[str]:
     names = frozenset(f"Distrun{name}" for name in _DATA_OPS)
     auto_control_deps.ASYNC_STATEFUL_OPS = type(known)([*known, *names])
     return names
-
-
-def _signal_functions(native: Native) -> None:
-    api = ctypes.pythonapi
-    names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_Restore")
-    native.calls.distrun_tensorflow_python(*(ctypes.cast(getattr(api, name), ctypes.c_void_p) for name in names))
-
-
-@functools.cache
-def native() -> Native | None:
-    """The library; None, after one warning, where this TensorFlow cannot use it."""
-    try:
-        made = _load()
-    except Unavailable as reason:
-        warnings.warn(
-            f"distrun.tensorflow uses its slower path, Python functions, with TensorFlow {tf.__version__}: {reason}.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    made.unordered = _unordered_ops()
-    _signal_functions(made)
-    return made
-
-
-class _Attachment(_session.Extension):
-    """Gives each session to the kernels while it is open."""
-
-    def __init__(self) -> None:
-        self._attached: Native | None = None
-
-    def attach(self, session: int) -> None:
-        """The library is loaded here, at init, and not when the package is imported."""
-        made = native()
-        failure = made.calls.distrun_tensorflow_attach(session).decode() if made is not None else ""
-        if failure:
-            raise errors.DistrunError(failure)
-        self._attached = made
-
-    def detach(self) -> bool:
-        """Returns when no kernel uses the session any more; False if one still does."""
-        if self._attached is not None and not self._attached.calls.distrun_tensorflow_detach():
-            return False
-        self._attached = None
-        return True
-
-    def forget_numbers(self, process_set: int) -> None:
-        """Those of eager operations, which the kernels count."""
-        if self._attached is not None:
-            self._attached.calls.distrun_tensorflow_forget_numbers(process_set)
-
-    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """TensorFlow's own classes are raised by functions and sessions."""
-        return distrun_error(failure)
-
-
-def extend() -> None:
-    """At import: every session is attached, whichever front end opens it."""
-    _session.extend(_Attachment())
-
-
-def distrun_error(exception: BaseException) -> errors.DistrunError | None:
-    """The distrun exception behind one of TensorFlow's, with ranks, host and cause; None if it is of another origin.
-
-    TensorFlow raises its own classes for what fails inside a graph.
-    """
-    if isinstance(exception, errors.DistrunError):
-        return exception
-    made = native()
-    if made is None:
-        return next((one for one in _fallback.failures if str(one) in str(exception)), None)
-    error = ErrorStruct(struct_size=ctypes.sizeof(ErrorStruct))
-    if not made.calls.distrun_tensorflow_failure(str(exception).encode(errors="replace"), ctypes.byref(error)):
-        return None
-    return errors.from_struct(error)
-
-
-def raise_kept() -> None:
-    """Raises what a signal handler raised while an operation waited."""
-    made = native()
-    if made is not None:
-        made.held.distrun_tensorflow_raise_kept()

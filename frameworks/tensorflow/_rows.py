@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 from distrun._abi import Kind
 
-from . import _native
-from ._call import Call, run
-from ._gradients import call_of
+from ._call import Call
+from ._execution import execution, run
+from ._native import call_of
 
 
 def register() -> None:
@@ -58,7 +58,7 @@ def convert(what: Call, of_rows: Any) -> list[Any]:
 def _leave_out(op: Any) -> None:
     """The traced op need not run. It does where an op that runs takes its result; in a loop, where TensorFlow runs all
     ordered ones; and in a function that the body calls. So the one for all rows has another name."""
-    native, graph = _native.native(), op.graph
-    if graph is tf.compat.v1.get_default_graph() and native is not None and op.type in native.unordered:
+    graph = op.graph
+    if graph is tf.compat.v1.get_default_graph() and op.type in execution().unordered:
         run_anyway = getattr(graph, "control_outputs", [])
         run_anyway[:] = [one for one in run_anyway if one.name != op.name]

@@ -1,14 +1,18 @@
-"""init: the job, this rank's GPU, and no TF_CONFIG of the launcher's."""
+"""init: the job, the way to run operations, this rank's GPU, and no TF_CONFIG of the launcher's."""
 
 from __future__ import annotations
 
+import functools
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from distrun import _session, basics
+from distrun import _session, basics, errors
 from distrun.process_sets import ProcessSet
+
+from . import _execution, _native
 
 
 def init(
@@ -59,3 +63,54 @@ def select_gpu(own: Sequence[int]) -> None:
             f"rank {basics.rank()} cannot select its GPU ({gpus[own[0]].name}) any more: {error} Call hvd.init() "
             "before TensorFlow uses a GPU, or start with distrun --gpu-visibility one."
         ) from None
+
+
+@functools.cache
+def _choose() -> _execution.Execution:
+    """The native ops; Python functions, after one warning, where this TensorFlow cannot use them."""
+    try:
+        return _native.load()
+    except _native.Unavailable as reason:
+        warnings.warn(
+            f"distrun.tensorflow uses its slower path, Python functions, with TensorFlow {tf.__version__}: {reason}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    from ._fallback import PythonFunctions  # seldom needed, and import time is everybody's
+
+    return PythonFunctions()
+
+
+class _Attachment(_session.Extension):
+    """Gives each session to the chosen Execution while it is open."""
+
+    def __init__(self) -> None:
+        self._attached: _execution.Execution | None = None
+
+    def attach(self, session: int) -> None:
+        """The choice is made here, at init, and not when the package is imported."""
+        chosen = _choose()
+        chosen.attach(session)
+        _execution.use(chosen)
+        self._attached = chosen
+
+    def detach(self) -> bool:
+        """Returns when no operation uses the session any more; False if one still does."""
+        if self._attached is not None and not self._attached.detach():
+            return False
+        self._attached = None
+        return True
+
+    def forget_numbers(self, process_set: int) -> None:
+        """Those that the chosen one counts by itself."""
+        if self._attached is not None:
+            self._attached.forget_numbers(process_set)
+
+    def error_of(self, failure: BaseException) -> errors.DistrunError | None:
+        """TensorFlow's own classes are raised by functions and sessions."""
+        return _execution.distrun_error(failure)
+
+
+def extend() -> None:
+    """At import: every session is attached, whichever front end opens it."""
+    _session.extend(_Attachment())

@@ -12,7 +12,8 @@ from distrun._abi import Kind
 from distrun._parameters import layer_path, slot_path, without_numbers
 from distrun.process_sets import ProcessSet, global_process_set
 
-from ._call import call, run
+from ._call import call
+from ._execution import run
 from ._unsigned import as_given, signed
 
 

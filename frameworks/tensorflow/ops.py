@@ -17,7 +17,8 @@ from distrun._collectives import reduction
 from distrun._compression import check
 from distrun.process_sets import ProcessSet, global_process_set
 
-from ._call import call, checked_names, eager_allreduce, factor_of, is_native_eager, run
+from ._call import call, checked_names, executing_eagerly, factors_of
+from ._execution import execution, run
 from ._unsigned import as_given, signed
 from .compression import Compression, Compressor, NoneCompressor
 
@@ -26,10 +27,6 @@ _Tensor, _IndexedSlices = tf.Tensor, tf.IndexedSlices  # faster than looking the
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
     return [value if isinstance(value, _Tensor) else tf.convert_to_tensor(value) for value in values]
-
-
-def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
-    return factor_of("prescale_factor", prescale), factor_of("postscale_factor", postscale)
 
 
 def _whole(how: dict[str, Any]) -> float:
@@ -52,10 +49,10 @@ def allreduce(
 ) -> Any:
     """The reduction (default: the average) of the tensors of all ranks. tf.IndexedSlices are gathered instead."""
     del device_dense, device_sparse, ignore_name_scope
-    if average is None and compression is NoneCompressor and is_native_eager(tensor):
-        return eager_allreduce(tensor, name, op, prescale_factor, postscale_factor, process_set)
+    if average is None and compression is NoneCompressor and isinstance(tensor, _Tensor) and executing_eagerly():
+        return execution().allreduce_eagerly(tensor, name, op, prescale_factor, postscale_factor, process_set)
     check(compression)
-    how = reduction(op, *_factors(prescale_factor, postscale_factor), average)
+    how = reduction(op, *factors_of(prescale_factor, postscale_factor), average)
     if isinstance(tensor, _IndexedSlices):
         return allreduce_slices([tensor], how["reduce"], name, process_set, compression, _whole(how))[0]
     small, context = compression.compress(tensor if isinstance(tensor, _Tensor) else tf.convert_to_tensor(tensor))
@@ -100,7 +97,7 @@ def grouped_allreduce(
     """The reductions of several tensors, which run all or none. tf.IndexedSlices among them are gathered."""
     del device_dense, device_sparse, ignore_name_scope
     check(compression)
-    how = reduction(op, *_factors(prescale_factor, postscale_factor), average)
+    how = reduction(op, *factors_of(prescale_factor, postscale_factor), average)
     sparse = [index for index, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
     dense = [index for index in range(len(tensors)) if index not in set(sparse)]
     results: dict[int, Any] = {}
@@ -286,7 +283,7 @@ def _reducescatter(
     postscale: float,
 ) -> list[Any]:
     check(compression)
-    how = reduction(op, *_factors(prescale, postscale))
+    how = reduction(op, *factors_of(prescale, postscale))
     if not tensors:
         return []
     small = [compression.compress(tensor) for tensor in _tensors(tensors)]
