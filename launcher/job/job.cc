@@ -255,7 +255,7 @@ void Job::enter_terminal() {
 void Job::interrupt(int number, const std::string& who) {
   const bool first = !verdict_.ending();
   act(verdict_.interrupted(number, Clock::now()));
-  if (verdict_.insisted()) output_->hurry();
+  if (verdict_.interrupted_again()) output_->hurry();
   if (!first) return;
   const std::string grace = seconds_text(config_.grace) + " s to end";
   if (number == SIGINT) {
@@ -380,13 +380,13 @@ void Job::disconnected(const net::StoreNotice& notice) {
                             .pid = notice.pid,
                             .how = notice.text};
   cut_off_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
-  verdict_.cut_off(notice.rank, round_);
+  verdict_.disconnected(notice.rank, round_);
 }
 
 // Not once the job ends for another reason than a rank's failure, which this may have caused.
 void Job::tell_cut_off(TimePoint now) {
   for (const auto& [rank, text] : cut_off_.take(now)) {
-    if (!verdict_.ending() || verdict_.failure()) output_->say(text);
+    if (!verdict_.ending() || verdict_.rank_failed()) output_->say(text);
     act(verdict_.runs_on(rank));
   }
 }
@@ -408,12 +408,14 @@ void Job::act(const JobActions& actions) {
     if (own) kill_servers_by_ = deadline_after(config_.grace);
     signal_ranks(own ? SIGTERM : SIGKILL, actions.end_ranks);
   }
-  if (actions.failure_known && !verdict_.failure()->left_early) output_->keep_back_all_but(verdict_.failure()->rank);
+  if (actions.failure_known && verdict_.failure()->cause.kind != CauseKind::kLeftEarly) {
+    output_->keep_back_all_but(verdict_.failure()->rank);
+  }
 }
 
 void Job::fail_start(int code, const std::string& text) {
   if (!verdict_.ending()) output_->say(text);
-  act(verdict_.broken(code));
+  act(verdict_.broken(code, text));
   for (auto& agent : agents_) agent->handle.pipe.close_out();
 }
 

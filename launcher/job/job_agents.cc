@@ -59,7 +59,7 @@ void Job::handle(Agent& agent, const Frame& frame) {
       const int rank = reader.i32();
       if (!reader.finish("drained").ok() || rank < 0 || rank >= static_cast<int>(config_.output.hosts.size())) return;
       output_->finish(rank, Clock::now());
-      if (verdict_.failure() && verdict_.failure()->rank == rank) report_first_cause(true);
+      if (verdict_.rank_failed() && verdict_.failure()->rank == rank) report_first_cause(true);
       return;
     }
     case FromAgent::kInputTaken:
@@ -131,7 +131,7 @@ std::string Job::why_gone(const Agent& agent) const {
   const bool by_signal = WIFSIGNALED(agent.wait_status);
   const int number = by_signal ? WTERMSIG(agent.wait_status) : 0;
   const int code = by_signal ? 0 : WEXITSTATUS(agent.wait_status);
-  const std::string end = (by_signal ? "was " : "") + cause_of_end(number, code, false);
+  const std::string end = (by_signal ? "was " : "") + text_of(cause_of_end(number, code));
   if (!agent.handle.remote) return end;
   if (by_signal) return "what carries its agent " + end;
   const bool by_ssh = spawner_.ssh(agent.host, agent.user) != nullptr;
@@ -209,25 +209,19 @@ void Job::give_up(TimePoint now) {
 }
 
 void Job::report_first_cause(bool exit_known) {
-  if (reported_ || !verdict_.failure()) return;
+  if (reported_ || !verdict_.rank_failed()) return;
   reported_ = true;
-  const Verdict::Failure& failure = *verdict_.failure();
-  FirstCause text{.rank = failure.rank,
-                  .host = config_.output.hosts[static_cast<std::size_t>(failure.rank)],
-                  .pid = failure.pid,
-                  .cause = failure.cause,
-                  .left_early = failure.left_early,
-                  .last_lines = output_->last_lines(failure.rank),
-                  .exit_known = exit_known,
-                  .exit_code = verdict_.exit_code()};
-  output_->say(first_cause_report(text));
+  FailureReport failure = *verdict_.failure();
+  failure.last_lines = output_->last_lines(failure.rank);
+  if (exit_known) failure.exit_code = verdict_.exit_code();
+  output_->say(first_cause_report(failure));
 }
 
 void Job::report_end() {
   report_first_cause(true);
-  if (!verdict_.failure() && !host_lost_) return;
+  if (!verdict_.rank_failed() && !host_lost_) return;
   const int first = verdict_.failure() ? verdict_.failure()->rank : kNoRank;
-  std::vector<FollowUp> follow_ups;
+  std::vector<Follower> followers;
   for (int rank = 0; rank < static_cast<int>(config_.output.hosts.size()); ++rank) {
     const auto& end = verdict_.end_of(rank);
     if (rank == first || !end) continue;
@@ -235,12 +229,12 @@ void Job::report_end() {
       output_->show_kept_back(rank, Clock::now());
       continue;
     }
-    follow_ups.push_back({.rank = rank,
-                          .end = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
-                          .last_line = output_->last_word(rank),
-                          .ended_by_us = end->by_agent});
+    followers.push_back({.rank = rank,
+                         .cause = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
+                         .last_line = output_->last_word(rank),
+                         .ended_by_us = end->by_agent});
   }
-  output_->say(follow_up_report(follow_ups, config_.output.keep_back));
+  output_->say(follow_up_report(followers, config_.output.keep_back));
 }
 
 }  // namespace distrun::launcher

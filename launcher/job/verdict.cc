@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/report/failure_report.h"
-
 namespace distrun::launcher {
-Verdict::Verdict(Config config) : config_(std::move(config)), ranks_(config_.hosts.size()) {}
+Verdict::Verdict(Config config)
+    : config_(std::move(config)), ranks_(config_.hosts.size()), order_(config_.hosts.size()) {}
 
 std::uint32_t Verdict::grace_ms() const { return static_cast<std::uint32_t>(config_.grace * 1000); }
 
@@ -30,16 +29,21 @@ Stop Verdict::stop_after_failure() const {
   return out;
 }
 
-JobActions Verdict::fail(int rank, net::JobEvent event) {
-  event.rank = rank;
-  event.host = config_.hosts[static_cast<std::size_t>(rank)];
-  failure_ = Failure{.rank = rank,
-                     .pid = at(rank).pid,
-                     .left_early = event.kind == net::JobEvent::Kind::kRankLeft,
-                     .cause = event.cause};
+JobActions Verdict::fail(int rank, Cause cause) {
+  const bool left = cause.kind == CauseKind::kLeftEarly;
+  failure_ = FailureReport{
+      .rank = rank, .host = config_.hosts[static_cast<std::size_t>(rank)], .pid = at(rank).pid, .cause = cause};
   ending_ = true;
-  told_ = event.kind == net::JobEvent::Kind::kRankFailed;
-  JobActions out{.publish = event, .stop = stop_after_failure(), .failure_known = true};
+  loss_published_ = !left;
+  JobActions out{
+      .publish = net::JobEvent{.kind = left ? net::JobEvent::Kind::kRankLeft : net::JobEvent::Kind::kRankFailed,
+                               .rank = rank,
+                               .signal = cause.signal,
+                               .exit_code = cause.kind == CauseKind::kRaised ? 1 : cause.exit_code,
+                               .host = failure_->host,
+                               .cause = text_of(cause)},
+      .stop = stop_after_failure(),
+      .failure_known = true};
   // A rank that says why it ends is ending: it is not to be disturbed.
   std::erase(out.stop->term_now, rank);
   return out;
@@ -58,8 +62,8 @@ JobActions Verdict::look_for_early_leaver() {
     const Rank& rank = ranks_[gone];
     if (!rank.end || rank.end->exit_code != 0 || rank.end->signal != 0) continue;
     if (rank.joins <= rank.leaves && rank.joins >= session) continue;
-    return fail(static_cast<int>(gone), {.kind = net::JobEvent::Kind::kRankLeft,
-                                         .cause = "exited with code 0 while other ranks still need it"});
+    return fail(static_cast<int>(gone),
+                {.kind = CauseKind::kLeftEarly, .text = "exited with code 0 while other ranks still need it"});
   }
   return {};
 }
@@ -82,54 +86,42 @@ JobActions Verdict::left(int rank) {
 
 JobActions Verdict::reported(int rank, const std::string& cause) {
   if (ending_ || !known(rank) || at(rank).end) return {};
-  return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .exit_code = 1, .cause = cause});
+  return fail(rank, {.kind = CauseKind::kRaised, .text = cause});
 }
 
 JobActions Verdict::left_early(int rank, const std::string& cause) {
   if (ending_ || !known(rank)) return {};
-  return fail(rank, {.kind = net::JobEvent::Kind::kRankLeft, .cause = cause});
+  return fail(rank, {.kind = CauseKind::kLeftEarly, .text = cause});
 }
 
 JobActions Verdict::stalled(int rank, const std::string& cause) {
   if (ending_ || !known(rank) || at(rank).end) return {};
-  return fail(rank, {.kind = net::JobEvent::Kind::kRankFailed, .cause = "held the others up: " + cause});
+  return fail(rank, {.kind = CauseKind::kStalled, .text = cause});
 }
 
-void Verdict::cut_off(int rank, std::uint64_t round) {
-  if (!known(rank) || at(rank).end) return;
-  at(rank).cut_off = true;
-  at(rank).seen_in = round;
+void Verdict::disconnected(int rank, std::uint64_t round) {
+  if (known(rank) && !at(rank).end) order_.disconnected(rank, round);
 }
 
 JobActions Verdict::runs_on(int rank) {
-  if (known(rank)) at(rank).cut_off = false;
+  if (known(rank)) order_.runs_on(rank);
   return judge_held();
 }
 
-// For the end of a rank whose connection ended before that of `rank`, and of which this one may be a consequence.
-bool Verdict::waits_for_news(int rank) const {
-  const std::uint64_t seen_in = ranks_[static_cast<std::size_t>(rank)].seen_in;
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](const Rank& other) { return other.cut_off && other.seen_in < seen_in; });
-}
-
 JobActions Verdict::judge_held() {
-  if (ending_) return {};
-  const auto known_by_now = [this](const RankExited& event) { return !waits_for_news(event.rank); };
-  const auto first = std::find_if(held_.begin(), held_.end(), known_by_now);
-  return first == held_.end() ? JobActions{} : fail_by_exit(*first);
+  const auto first = ending_ ? std::nullopt : order_.first_cause();
+  return first ? fail_by_exit(*first) : JobActions{};
 }
 
 JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   if (!known(event.rank)) return {};
   Rank& rank = at(event.rank);
-  if (!std::exchange(rank.cut_off, false)) rank.seen_in = round;
+  order_.exited(event.rank, round);
   rank.end = event;
   rank.pid = event.pid;
   // It left in good order, others missed it, and only now its code tells that it had failed: sys.exit(3) leaves first.
-  if (failure_ && failure_->rank == event.rank && failure_->left_early && !event.by_agent &&
+  if (failure_ && failure_->rank == event.rank && failure_->cause.kind == CauseKind::kLeftEarly && !event.by_agent &&
       (event.signal != 0 || event.exit_code != 0)) {
-    failure_->left_early = false;
     failure_->cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
   }
   const bool ended_server = servers_ended_ && config_.servers.contains(event.rank);
@@ -138,26 +130,23 @@ JobActions Verdict::exited(const RankExited& event, std::uint64_t round) {
   if (event.signal == 0 && event.exit_code == 0) {
     JobActions out = look_for_early_leaver();
     if (ending_) return out;
-    if (!held_.empty()) return judge_held();
+    if (order_.holds_any()) return judge_held();
     if (config_.clients.contains(event.rank) && clients_ended()) end_servers(out);
     return out;
   }
-  if (waits_for_news(event.rank)) {
-    held_.push_back(event);
+  if (order_.may_follow(event.rank)) {
+    order_.hold(event);
     return {};
   }
   return fail_by_exit(event);
 }
 
 JobActions Verdict::fail_by_exit(const RankExited& event) {
-  std::string cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
-  if (event.by_agent) cause += " by its agent, which something other than distrun told to end (scancel?)";
+  Cause cause = cause_of_end(event.signal, event.exit_code, event.out_of_memory);
+  cause.by_other = event.by_agent;
   // Nobody here asked for it, so it is the first cause and gives the exit code.
   at(event.rank).end->by_agent = false;
-  return fail(event.rank, {.kind = net::JobEvent::Kind::kRankFailed,
-                           .signal = event.signal,
-                           .exit_code = event.exit_code,
-                           .cause = std::move(cause)});
+  return fail(event.rank, std::move(cause));
 }
 
 bool Verdict::clients_ended() const {
@@ -178,48 +167,53 @@ std::vector<int> Verdict::servers_left() const {
   return out;
 }
 
-bool Verdict::insists(int signal, TimePoint now) const {
-  if (!interrupted_ || signal == SIGHUP) return false;
-  return (signal == SIGINT && typed_) || now - *interrupted_ >= kTogether;
-}
-
-// Ctrl-C reaches ranks as itself, which is an exception in Python; who does not end of it gets TERM and KILL as ever.
+// Ctrl-C reaches ranks as itself, which is an exception in Python; a rank that does not end of it gets TERM and KILL.
 JobActions Verdict::interrupted(int signal, TimePoint now) {
-  insisted_ = insisted_ || insists(signal, now);
-  JobActions out{.stop = Stop{.kill_after = insisted_ ? 0 : grace_ms()}};
-  if (!ending_) fixed_code_ = exit_code::kSignalBase + signal;
-  if (!ending_ && signal == SIGINT) {
+  interrupts_.take(signal, now);
+  const bool first = !ending_;
+  JobActions out = end_by({.kind = CauseKind::kInterrupted, .signal = signal}, exit_code::kSignalBase + signal);
+  if (interrupts_.repeated()) out.stop->kill_after = 0;
+  if (first && signal == SIGINT) {
     out.interrupt_ranks = true;
     out.stop->term_after = grace_ms() / 2;
   }
-  if (!interrupted_) interrupted_ = now;
-  typed_ = typed_ || signal == SIGINT;
-  ending_ = true;
   return out;
 }
 
 JobActions Verdict::timed_out() {
   if (ending_) return {};
-  return broken(exit_code::kTimeout);
+  return end_by({.kind = CauseKind::kTimedOut}, exit_code::kTimeout);
 }
 
 JobActions Verdict::reader_gone() {
   if (ending_) return {};
-  return broken(exit_code::kReaderGone);
+  return end_by({.kind = CauseKind::kReaderGone}, exit_code::kReaderGone);
 }
 
-JobActions Verdict::broken(int code) {
-  if (!ending_) fixed_code_ = code;
+JobActions Verdict::broken(int code, const std::string& why) {
+  return end_by({.kind = CauseKind::kNotStarted, .text = why}, code);
+}
+
+// All ranks end for a reason that is none of theirs, unless there is one already.
+JobActions Verdict::end_by(Cause cause, int code) {
+  if (!ending_) failure_ = FailureReport{.cause = std::move(cause), .exit_code = code};
   ending_ = true;
   return {.stop = Stop{.kill_after = grace_ms()}};
 }
 
 JobActions Verdict::host_lost(int host, const std::string& cause) {
-  JobActions out = ending_ ? JobActions{} : broken(exit_code::kHostLost);
-  if (out.stop) *out.stop = stop_after_failure();
-  for (std::size_t i = 0; i < ranks_.size() && !told_; ++i) {
+  JobActions out;
+  if (!ending_) {
+    out = end_by({.kind = CauseKind::kHostLost, .text = cause}, exit_code::kHostLost);
+    out.stop = stop_after_failure();
+    const auto rank = std::find(config_.host_of.begin(), config_.host_of.end(), host);
+    if (rank != config_.host_of.end()) {
+      failure_->host = config_.hosts[static_cast<std::size_t>(rank - config_.host_of.begin())];
+    }
+  }
+  for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (config_.host_of[i] != host || ranks_[i].end) continue;
-    told_ = true;
+    loss_published_ = true;
     out.publish = net::JobEvent{.kind = net::JobEvent::Kind::kRankFailed,
                                 .rank = static_cast<int>(i),
                                 .host = config_.hosts[i],
@@ -229,7 +223,8 @@ JobActions Verdict::host_lost(int host, const std::string& cause) {
 }
 
 int Verdict::code_of_failure() const {
-  if (failure_->left_early) return exit_code::kRankLeft;
+  if (failure_->exit_code) return *failure_->exit_code;
+  if (failure_->cause.kind == CauseKind::kLeftEarly) return exit_code::kRankLeft;
   const auto& end = end_of(failure_->rank);
   if (end && !end->by_agent && end->signal != 0) return exit_code::kSignalBase + end->signal;
   if (end && end->signal == 0 && end->exit_code != 0) return end->exit_code;
@@ -237,9 +232,6 @@ int Verdict::code_of_failure() const {
   return 1;
 }
 
-int Verdict::exit_code() const {
-  if (fixed_code_) return *fixed_code_;
-  return failure_ ? code_of_failure() : 0;
-}
+int Verdict::exit_code() const { return failure_ ? code_of_failure() : 0; }
 
 }  // namespace distrun::launcher

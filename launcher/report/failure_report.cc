@@ -20,29 +20,66 @@ std::string signal_name(int number) {
   return short_name == nullptr ? "signal " + std::to_string(number) : "SIG" + std::string(short_name);
 }
 
-std::string cause_of_end(int signal, int exit_code, bool out_of_memory) {
-  if (signal == 0) return "exited with code " + std::to_string(exit_code);
-  std::string out = "killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
-  if (out_of_memory) out += ", because the memory of its machine or container was used up (the kernel's OOM killer)";
-  return out;
+Cause cause_of_end(int signal, int exit_code, bool out_of_memory) {
+  return {.kind = signal == 0 ? CauseKind::kExited : CauseKind::kKilled,
+          .exit_code = signal == 0 ? exit_code : 0,
+          .signal = signal,
+          .out_of_memory = out_of_memory};
 }
 
-std::string first_cause_report(const FirstCause& failure) {
+std::string text_of(const Cause& cause) {
+  const std::string other =
+      cause.by_other ? " by its agent, which something other than distrun told to end (scancel?)" : "";
+  switch (cause.kind) {
+    case CauseKind::kExited:
+      return "exited with code " + std::to_string(cause.exit_code) + other;
+    case CauseKind::kKilled:
+      return "killed by signal " + std::to_string(cause.signal) + " (" + signal_name(cause.signal) + ")" +
+             (cause.out_of_memory ? ", because the memory of its machine or container was used up (the kernel's OOM "
+                                    "killer)"
+                                  : "") +
+             other;
+    case CauseKind::kStalled:
+      return "held the others up: " + cause.text;
+    case CauseKind::kInterrupted:
+      return "distrun got " + signal_name(cause.signal);
+    case CauseKind::kTimedOut:
+      return "the job has run for longer than its --timeout";
+    case CauseKind::kReaderGone:
+      return "nobody reads the output of the job any more";
+    case CauseKind::kOutputLost:
+      return "output of the job could not be written";
+    case CauseKind::kRaised:
+    case CauseKind::kLeftEarly:
+    case CauseKind::kHostLost:
+    case CauseKind::kNotStarted:
+      break;
+  }
+  return cause.text;
+}
+
+std::string cure_of(const Cause& cause) {
+  if (cause.kind == CauseKind::kLeftEarly) {
+    return "let every rank do the same number of steps, and call shutdown() before it ends";
+  }
+  if (cause.kind == CauseKind::kTimedOut) return "give the job more time with --timeout SECONDS";
+  return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
+}
+
+std::string first_cause_report(const FailureReport& failure) {
   std::string out = "rank " + std::to_string(failure.rank) + " on host " + failure.host;
   if (failure.pid > 0) out += " (pid " + std::to_string(failure.pid) + ")";
-  if (failure.left_early) {
-    out +=
-        " left early: it ended in good order while other ranks still needed it; let every rank do the same number of "
-        "steps, and call shutdown() before it ends";
+  const Cause& cause = failure.cause;
+  if (cause.kind == CauseKind::kLeftEarly) {
+    out += " left early: it ended in good order while other ranks still needed it; " + cure_of(cause);
   } else {
-    out += (failure.cause.starts_with("killed")   ? " was "
-            : failure.cause.starts_with("exited") ? " "
-            : failure.cause.starts_with("held")   ? " "
-                                                  : " failed: ") +
-           failure.cause;
+    out += (cause.kind == CauseKind::kKilled   ? " was "
+            : cause.kind == CauseKind::kRaised ? " failed: "
+                                               : " ") +
+           text_of(cause);
   }
   out += ". This ended the job";
-  if (failure.exit_known) out += "; exit code " + std::to_string(failure.exit_code);
+  if (failure.exit_code) out += "; exit code " + std::to_string(*failure.exit_code);
   out += ".\n";
   if (failure.last_lines.empty()) return out + "It had written nothing.\n";
   out += "The last lines it wrote:\n";
@@ -63,14 +100,14 @@ std::string lost_connection_report(const LostConnection& lost) {
          ") has ended or has closed it" + (lost.remote ? ", or the network between them fails" : "");
 }
 
-std::string follow_up_report(const std::vector<FollowUp>& follow_ups, bool kept_back) {
+std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> groups;
   std::vector<int> ended;
-  for (const FollowUp& one : follow_ups) {
+  for (const Follower& one : followers) {
     if (one.ended_by_us) {
       ended.push_back(one.rank);
     } else {
-      groups[{one.end, one.last_line}].push_back(one.rank);
+      groups[{text_of(one.cause), one.last_line}].push_back(one.rank);
     }
   }
   if (groups.empty() && ended.empty()) return {};

@@ -1,28 +1,75 @@
-// The texts about failures: one screen that starts with the first cause. Pure.
+// A failure of a job as one typed value, from the place where it is known to the screen and to --report. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace distrun::launcher {
 
+enum class CauseKind {
+  kExited,       // `exit_code` is set
+  kKilled,       // `signal` is set
+  kRaised,       // the rank itself says why it ends, in `text`
+  kStalled,      // it held other ranks up; `text` says how
+  kLeftEarly,    // it ended in good order while other ranks still needed it
+  kHostLost,     // `text` says why
+  kNotStarted,   // `text` says why
+  kInterrupted,  // the launcher got `signal`
+  kTimedOut,     // --timeout
+  kReaderGone,   // nobody reads what the ranks write
+  kOutputLost,   // the ranks ended well, but something that they wrote, or the report, could not be written
+};
+
+struct Cause {
+  CauseKind kind = CauseKind::kExited;
+  int exit_code = 0;
+  int signal = 0;
+  bool out_of_memory = false;  // the kernel's OOM killer sent the signal
+  bool by_other = false;       // its agent ended it, because something other than distrun told that one to end
+  std::string text;
+};
+
+// Where in a program: as the rank names it.
+struct CodePlace {
+  std::string file;
+  int line = 0;
+};
+
+// A rank that ended after the first cause, and badly.
+struct Follower {
+  int rank = 0;
+  Cause cause;
+  std::string last_line;  // what it wrote last, or empty
+  bool ended_by_us = false;
+};
+
+struct FailureReport {
+  int rank = -1;     // -1: the cause is no rank's
+  std::string host;  // empty: no host's
+  int pid = 0;
+  Cause cause;
+  std::string tensor;              // empty: the cause has none
+  std::optional<CodePlace> place;  // as far as the rank has told it
+  std::vector<std::string> last_lines;
+  std::vector<Follower> followers;
+  std::optional<int> exit_code;  // of the launcher; none: it is not known yet
+};
+
 // "SIGKILL", or "signal 64" for one without a name.
 std::string signal_name(int number);
 
-// How a rank ended, in a few words: "killed by signal 9 (SIGKILL)", "exited with code 3".
-std::string cause_of_end(int signal, int exit_code, bool out_of_memory);
+// How a process ended.
+Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
+// In a few words: "killed by signal 9 (SIGKILL)", "exited with code 3".
+std::string text_of(const Cause& cause);
+// What the user can do about it; empty: that depends on the program.
+std::string cure_of(const Cause& cause);
 
-struct FirstCause {
-  int rank = 0;
-  std::string host;
-  int pid = 0;
-  std::string cause;  // as cause_of_end says, or what the rank said itself
-  bool left_early = false;
-  std::vector<std::string> last_lines;
-  bool exit_known = false;
-  int exit_code = 0;  // of the launcher
-};
-std::string first_cause_report(const FirstCause& failure);
+// What the user sees of the first cause.
+std::string first_cause_report(const FailureReport& failure);
+// What followed from that. Equal ends and last lines are folded into one line each. Empty without followers.
+std::string follow_up_report(const std::vector<Follower>& followers, bool kept_back);
 
 // A rank whose connection to the launcher has ended while what was started for it runs on.
 struct LostConnection {
@@ -34,15 +81,5 @@ struct LostConnection {
   std::string how;
 };
 std::string lost_connection_report(const LostConnection& lost);
-
-// One other rank that ended badly afterwards.
-struct FollowUp {
-  int rank = 0;
-  std::string end;        // cause_of_end
-  std::string last_line;  // what it wrote last, or empty
-  bool ended_by_us = false;
-};
-// Equal ends and last lines are folded into one line each. Empty without follow-ups.
-std::string follow_up_report(const std::vector<FollowUp>& follow_ups, bool kept_back);
 
 }  // namespace distrun::launcher

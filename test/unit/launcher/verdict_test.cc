@@ -95,7 +95,8 @@ TEST_CASE("a rank that says why it fails is the first cause even if another ends
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 7})));
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 3})));
   CHECK(job.exit_code() == 3);
-  CHECK(job.failure()->cause == "ValueError: x");
+  CHECK(job.failure()->cause.kind == CauseKind::kRaised);
+  CHECK(text_of(job.failure()->cause) == "ValueError: x");
 }
 
 TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") {
@@ -116,7 +117,8 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   CHECK(quiet(job.stalled(1, "no answer")));
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
   CHECK(job.failure()->rank == 1);
-  CHECK(job.failure()->cause == "held the others up: no answer");
+  CHECK(job.failure()->cause.kind == CauseKind::kStalled);
+  CHECK(text_of(job.failure()->cause) == "held the others up: no answer");
   job.exited({.rank = 1, .signal = 9, .by_agent = true});
   CHECK(job.exit_code() == 1);
 }
@@ -125,7 +127,8 @@ TEST_CASE("an agent that is told to end from outside: its rank's signal is the f
   Verdict job = job_of(2);
   const JobActions actions = job.exited({.rank = 1, .signal = SIGTERM, .by_agent = true});
   REQUIRE(actions.publish);
-  CHECK(job.failure()->cause.find("told to end") != std::string::npos);
+  CHECK(job.failure()->cause.by_other);
+  CHECK(text_of(job.failure()->cause).find("told to end") != std::string::npos);
   CHECK(quiet(job.exited({.rank = 0, .signal = SIGTERM, .by_agent = true})));
   CHECK(job.exit_code() == 143);
 }
@@ -139,8 +142,8 @@ TEST_CASE("who leaves early and fails gives its own code") {
     job.exited({.rank = 0, .exit_code = 1});
     CHECK(quiet(job.exited({.rank = 1, .exit_code = 3})));
     CHECK(job.exit_code() == 3);
-    CHECK_FALSE(job.failure()->left_early);
-    CHECK(job.failure()->cause == "exited with code 3");
+    CHECK(job.failure()->cause.kind == CauseKind::kExited);
+    CHECK(text_of(job.failure()->cause) == "exited with code 3");
   }
   SECTION("in good order, and ended by us later") {
     Verdict job = job_of(2);
@@ -217,9 +220,10 @@ TEST_CASE("Ctrl-C ends in good order, twice at once") {
   const JobActions second = job.interrupted(SIGINT, kStart + milliseconds(50));
   CHECK_FALSE(second.interrupt_ranks);
   CHECK(second.stop->kill_after == 0);
-  CHECK(job.insisted());
+  CHECK(job.interrupted_again());
   CHECK(job.exit_code() == 130);
-  CHECK_FALSE(job.failure());
+  CHECK_FALSE(job.rank_failed());
+  CHECK(job.failure().value().cause.kind == CauseKind::kInterrupted);
 }
 
 TEST_CASE("other signals that come together are one, and mean TERM at once") {
@@ -236,18 +240,18 @@ TEST_CASE("other signals that come together are one, and mean TERM at once") {
     CHECK_FALSE(actions.interrupt_ranks);
     CHECK(actions.stop->term_after == 0);
     CHECK(actions.stop->kill_after == 10000);
-    CHECK_FALSE(job.insisted());
+    CHECK_FALSE(job.interrupted_again());
     CHECK(job.exit_code() == 128 + first);
   }
 }
 
-TEST_CASE("a later signal insists, but no SIGHUP") {
+TEST_CASE("a later signal repeats the request, but no SIGHUP") {
   for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) {
     Verdict job = job_of(1);
     job.interrupted(SIGTERM, kStart);
-    const JobActions later = job.interrupted(number, kStart + Verdict::kTogether);
+    const JobActions later = job.interrupted(number, kStart + Interrupts::kTogether);
     CHECK(later.stop->kill_after == (number == SIGHUP ? 10000 : 0));
-    CHECK(job.insisted() == (number != SIGHUP));
+    CHECK(job.interrupted_again() == (number != SIGHUP));
   }
 }
 
@@ -275,6 +279,8 @@ TEST_CASE("ranks are told of a lost host once, and not of another one") {
   CHECK(first.publish->cause == "no power");
   CHECK(first.stop);
   CHECK(quiet(job.host_lost(2, "no network")));
+  CHECK(job.failure()->cause.kind == CauseKind::kHostLost);
+  CHECK(job.failure()->host == "b");
   CHECK(job.exit_code() == 75);
 }
 
@@ -301,7 +307,7 @@ TEST_CASE("the other ends of a job") {
   gone.reader_gone();
   CHECK(gone.exit_code() == 141);
   Verdict broken = job_of(1);
-  broken.broken(75);
+  broken.broken(75, "an agent refuses");
   CHECK(quiet(broken.timed_out()));
   CHECK(broken.exit_code() == 75);
   Verdict failed = job_of(2);
@@ -322,8 +328,8 @@ TEST_CASE("events about ranks that do not exist change nothing") {
 TEST_CASE("of ranks that end with others' loss, the one whose connection ended first is the cause") {
   Verdict job = job_of(4);
   for (int rank = 0; rank < 4; ++rank) job.joined(rank);
-  job.cut_off(2, 5);  // killed, and not gone yet
-  job.cut_off(0, 6);
+  job.disconnected(2, 5);  // killed, and not gone yet
+  job.disconnected(0, 6);
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 1}, 7)));
   CHECK(quiet(job.exited({.rank = 3, .signal = SIGABRT}, 7)));
   CHECK_FALSE(job.ending());
@@ -339,20 +345,20 @@ TEST_CASE("what a rank ends with is not held back for one whose connection ended
   for (const std::uint64_t round : {5U, 6U}) {
     Verdict job = job_of(3);
     for (int rank = 0; rank < 3; ++rank) job.joined(rank);
-    job.cut_off(1, 5);
-    job.cut_off(2, round);
+    job.disconnected(1, 5);
+    job.disconnected(2, round);
     CHECK(job.exited({.rank = 1, .exit_code = 3}, 7).failure_known);
     CHECK(quiet(job.exited({.rank = 2, .signal = SIGKILL}, 8)));
     CHECK(job.exit_code() == 3);
   }
 }
 
-TEST_CASE("a rank that was cut off and runs on or is connected again was no cause; one that left early was") {
+TEST_CASE("a rank that was disconnected and runs on or is connected again was no cause; one that left early was") {
   const int how = GENERATE(0, 1, 2);
   CAPTURE(how);
   Verdict job({.hosts = std::vector<std::string>(4, "host"), .grace = 10, .servers = {3}, .clients = {0, 1, 2}});
   for (int rank = 0; rank < 4; ++rank) job.joined(rank);
-  job.cut_off(2, 5);
+  job.disconnected(2, 5);
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 4}, 7)));
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 5}, 8)));
   const JobActions actions = how == 0 ? job.runs_on(2) : how == 1 ? job.joined(2) : job.exited({.rank = 2}, 9);
