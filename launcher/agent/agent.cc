@@ -180,19 +180,19 @@ void Agent::handle(const Frame& frame) {
   };
   switch (static_cast<ToAgent>(frame.type)) {
     case ToAgent::kPrepare:
-      return use(decode_prepare(frame.payload), [this](const Prepare& order) { prepare(order); });
+      return use(decode<Prepare>(frame.payload), [this](const Prepare& order) { prepare(order); });
     case ToAgent::kProbe:
-      return use(decode_probe(frame.payload), [this](const Probe& order) { probe(order); });
+      return use(decode<Probe>(frame.payload), [this](const Probe& order) { probe(order); });
     case ToAgent::kStart:
-      return use(decode_start(frame.payload), [this](const Start& order) { start(order); });
+      return use(decode<Start>(frame.payload), [this](const Start& order) { start(order); });
     case ToAgent::kCredit:
-      return use(decode_credit(frame.payload), [this](const Credit& credit) {
+      return use(decode<Credit>(frame.payload), [this](const Credit& credit) {
         if (const auto rank = ranks_.find(credit.rank); rank != ranks_.end()) {
           rank->second.add_credit(credit.stream, credit.bytes);
         }
       });
     case ToAgent::kSignal:
-      return use(decode_signal_ranks(frame.payload), [this](const SignalRanks& order) {
+      return use(decode<SignalRanks>(frame.payload), [this](const SignalRanks& order) {
         for (auto& [number, rank] : ranks_) {
           const auto& only = order.ranks;
           if (!only.empty() && std::find(only.begin(), only.end(), number) == only.end()) continue;
@@ -201,15 +201,15 @@ void Agent::handle(const Frame& frame) {
         }
       });
     case ToAgent::kStop:
-      return use(decode_stop(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
+      return use(decode<Stop>(frame.payload), [this](const Stop& order) { ending_.stop(order, Clock::now()); });
     case ToAgent::kAlive:
-      return use(decode_alive(frame.payload), [this](const Alive& word) { held_ = word.hold; });
+      return use(decode<Alive>(frame.payload), [this](const Alive& word) { held_ = word.hold; });
     case ToAgent::kWindow:
-      return use(decode_window(frame.payload), [this](const Window& window) {
+      return use(decode<Window>(frame.payload), [this](const Window& window) {
         for (auto& [number, rank] : ranks_) rank.resize(window);
       });
     case ToAgent::kStartHosts:
-      return use(decode_start_hosts(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
+      return use(decode<StartHosts>(frame.payload), [this](const StartHosts& order) { start_hosts(order); });
     case ToAgent::kInput:
     case ToAgent::kInputEnd:
       return input(frame);

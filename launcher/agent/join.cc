@@ -29,7 +29,7 @@ Result<Join> read_order() {
     poller.watch(input.in(), POLLIN, [&](short) { frames = input.receive(); });
     DISTRUN_RETURN_IF_ERROR(poller.wait(deadline));
   }
-  return decode_join(frames.front().payload);
+  return decode<Join>(frames.front().payload);
 }
 
 }  // namespace

@@ -40,20 +40,20 @@ void Job::handle(Agent& agent, const Frame& frame) {
   };
   switch (static_cast<FromAgent>(frame.type)) {
     case FromAgent::kPrepared:
-      return use(decode_prepared(frame.payload), [&](const Prepared& answer) { answered(agent, answer); });
+      return use(decode<Prepared>(frame.payload), [&](const Prepared& answer) { answered(agent, answer); });
     case FromAgent::kRefused:
-      return use(decode_refused(frame.payload), [&](const Refused& why) { refused(agent, why); });
+      return use(decode<Refused>(frame.payload), [&](const Refused& why) { refused(agent, why); });
     case FromAgent::kProbed:
-      return use(decode_probed(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
+      return use(decode<Probed>(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
     case FromAgent::kAlive:
       return;
     case FromAgent::kStarted:
-      return use(decode_rank_started(frame.payload), [&](const RankStarted& event) { verdict_.started(event); });
+      return use(decode<RankStarted>(frame.payload), [&](const RankStarted& event) { verdict_.started(event); });
     case FromAgent::kOutput:
-      return use(decode_stream_bytes(frame.payload),
+      return use(decode<StreamBytes>(frame.payload),
                  [&](const StreamBytes& bytes) { output_->write(bytes, Clock::now()); });
     case FromAgent::kExited:
-      return use(decode_rank_exited(frame.payload), [&](const RankExited& event) { handle_exit(event); });
+      return use(decode<RankExited>(frame.payload), [&](const RankExited& event) { handle_exit(event); });
     case FromAgent::kDrained: {
       net::WireReader reader(frame.payload);
       const int rank = reader.i32();
@@ -63,7 +63,7 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return;
     }
     case FromAgent::kInputTaken:
-      return use(decode_input_taken(frame.payload),
+      return use(decode<InputTaken>(frame.payload),
                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
     case FromAgent::kNote:
       return output_->say(std::string(net::as_text(frame.payload)));
@@ -73,7 +73,7 @@ void Job::handle(Agent& agent, const Frame& frame) {
       return;
     }
     case FromAgent::kHostFailed:
-      return use(decode_host_failed(frame.payload), [&](const HostFailed& fault) { host_failed(agent, fault); });
+      return use(decode<HostFailed>(frame.payload), [&](const HostFailed& fault) { host_failed(agent, fault); });
     case FromAgent::kDone:
       agent.done = true;
       agent.patience.done(Clock::now());

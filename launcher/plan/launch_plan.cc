@@ -16,14 +16,12 @@ constexpr std::size_t kMaxText = 128 * 1024;
 constexpr std::size_t kMaxItems = 1 << 20;
 constexpr int kRankZeroPorts = 2;  // MASTER_PORT and JAX's coordinator
 
-void write_variable(net::WireWriter& writer, const std::pair<const std::string, std::string>& variable) {
-  writer.string(variable.first).string(variable.second);
-}
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
-std::pair<std::string, std::string> read_variable(net::WireReader& reader) {
-  std::string name = reader.string(kMaxText);
-  std::string value = reader.string(kMaxText);
-  return {std::move(name), std::move(value)};
+template <class V>
+void variables(V& v, net::Ref<V, Variables> list) {
+  v.list(list, kMaxItems,
+         [](auto& w, auto& variable) { w.text(variable.first, kMaxText).text(variable.second, kMaxText); });
 }
 
 int local_ranks(const Assignment& assignment, int host) {
@@ -146,72 +144,32 @@ Status fit_tf_config(const JobFacts& job, FrameworkRequest& frameworks, LaunchPl
 
 }  // namespace
 
-std::vector<std::byte> to_bytes(const JobCommon& common) {
-  net::WireWriter writer;
-  writer.list(common.command, [](net::WireWriter& w, const std::string& word) { w.string(word); });
-  writer.list(common.server, [](net::WireWriter& w, const std::string& word) { w.string(word); });
-  writer.string(common.script).string(common.cwd).u32(common.umask).u64(common.open_files);
-  writer.list(common.environment, write_variable);
-  writer.list(common.host_own, [](net::WireWriter& w, const std::string& name) { w.string(name); });
-  return writer.take();
+template <class V>
+void fields(V& v, net::Ref<V, JobCommon> common) {
+  v.texts(common.command, kMaxItems, kMaxText).texts(common.server, kMaxItems, kMaxText);
+  v.text(common.script, kMaxText).text(common.cwd, kMaxText)(common.umask, common.open_files);
+  Variables environment(common.environment.begin(), common.environment.end());
+  variables(v, environment);
+  if constexpr (V::kReads) common.environment = {environment.begin(), environment.end()};
+  v.texts(common.host_own, kMaxItems, kMaxText).check(!common.command.empty(), "no command");
 }
 
-Result<JobCommon> job_common_from(std::span<const std::byte> bytes) {
-  net::WireReader reader(bytes);
-  JobCommon out;
-  out.command = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
-  out.server = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
-  out.script = reader.string(kMaxText);
-  out.cwd = reader.string(kMaxText);
-  out.umask = reader.u32();
-  out.open_files = reader.u64();
-  for (auto& [name, value] : reader.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable)) {
-    out.environment[name] = value;
-  }
-  out.host_own = reader.list<std::string>(kMaxItems, 4, [](net::WireReader& r) { return r.string(kMaxText); });
-  if (out.command.empty()) reader.fail("no command");
-  DISTRUN_RETURN_IF_ERROR(reader.finish("the job"));
-  return out;
-}
-
-std::vector<std::byte> to_bytes(const HostPlan& plan) {
-  net::WireWriter writer;
-  writer.string(plan.host).i32(plan.key_fd);
-  writer.list(plan.ranks, [](net::WireWriter& w, const RankPlan& rank) {
-    w.i32(rank.rank)
-        .i32(rank.local_rank)
-        .boolean(rank.serves)
-        .u8(static_cast<std::uint8_t>(rank.input))
-        .i32s(rank.cpus);
-    w.list(rank.environment, [](net::WireWriter& v, const std::pair<std::string, std::string>& variable) {
-      v.string(variable.first).string(variable.second);
-    });
-    w.string(rank.tf_task);
+template <class V>
+void fields(V& v, net::Ref<V, HostPlan> plan) {
+  v.text(plan.host, kMaxText)(plan.key_fd);
+  v.list(plan.ranks, kMaxRanks, [](auto& w, auto& rank) {
+    w(rank.rank, rank.local_rank, rank.serves).one_of(rank.input, 3).numbers(rank.cpus, kMaxItems);
+    variables(w, rank.environment);
+    w.text(rank.tf_task, kMaxText);
   });
-  return writer.take();
+  v.check(plan.key_fd >= 3, "the key's descriptor would hide a standard stream");
+  v.check(!plan.ranks.empty(), "no ranks");
 }
 
-Result<HostPlan> host_plan_from(std::span<const std::byte> bytes) {
-  net::WireReader reader(bytes);
-  HostPlan out;
-  out.host = reader.string(kMaxText);
-  out.key_fd = reader.i32();
-  out.ranks = reader.list<RankPlan>(kMaxRanks, 22, [](net::WireReader& r) {
-    RankPlan rank;
-    rank.rank = r.i32();
-    rank.local_rank = r.i32();
-    rank.serves = r.boolean();
-    rank.input = r.enumerator<RankInput>(3);
-    rank.cpus = r.i32s(kMaxItems);
-    rank.environment = r.list<std::pair<std::string, std::string>>(kMaxItems, 8, read_variable);
-    rank.tf_task = r.string(kMaxText);
-    return rank;
-  });
-  if (out.key_fd < 3) reader.fail("the key's descriptor would hide a standard stream");
-  if (out.ranks.empty()) reader.fail("no ranks");
-  DISTRUN_RETURN_IF_ERROR(reader.finish("the host's plan"));
-  return out;
-}
+template void fields(net::WireWriter& v, const JobCommon& common);
+template void fields(net::WireReader& v, JobCommon& common);
+template void fields(net::WireWriter& v, const HostPlan& plan);
+template void fields(net::WireReader& v, HostPlan& plan);
 
 std::string value_in(const LaunchPlan& plan, const Variable& variable) {
   return variable.after_cluster ? plan.tf_cluster + variable.value : variable.value;

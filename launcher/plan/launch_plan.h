@@ -51,10 +51,10 @@ struct HostPlan {
   friend bool operator==(const HostPlan&, const HostPlan&) = default;
 };
 
-std::vector<std::byte> to_bytes(const JobCommon& common);
-Result<JobCommon> job_common_from(std::span<const std::byte> bytes);
-std::vector<std::byte> to_bytes(const HostPlan& plan);
-Result<HostPlan> host_plan_from(std::span<const std::byte> bytes);
+template <class V>
+void fields(V& v, net::Ref<V, JobCommon> common);
+template <class V>
+void fields(V& v, net::Ref<V, HostPlan> plan);
 
 // What one agent found out about its host before anything starts there.
 struct HostFacts {

@@ -180,42 +180,10 @@ struct RankExited {
   bool by_agent = false;  // it died of a signal that the agent had sent to end it
 };
 
-std::vector<std::byte> encode(const Prepare& message);
-std::vector<std::byte> encode(const Prepared& message);
-std::vector<std::byte> encode(const Refused& message);
-std::vector<std::byte> encode(const Start& message);
-std::vector<std::byte> encode(const Probe& message);
-std::vector<std::byte> encode(const Probed& message);
-std::vector<std::byte> encode(const StreamBytes& message);
-std::vector<std::byte> encode(const Credit& message);
-std::vector<std::byte> encode(const SignalRanks& message);
-std::vector<std::byte> encode(const Stop& message);
-std::vector<std::byte> encode(const Alive& message);
-std::vector<std::byte> encode(const Window& message);
-std::vector<std::byte> encode(const StartHosts& message);
-std::vector<std::byte> encode(const Join& message);
-std::vector<std::byte> encode(const HostFailed& message);
-std::vector<std::byte> encode(const InputTaken& message);
-std::vector<std::byte> encode(const RankStarted& message);
-std::vector<std::byte> encode(const RankExited& message);
-
-Result<Prepare> decode_prepare(std::span<const std::byte> bytes);
-Result<Prepared> decode_prepared(std::span<const std::byte> bytes);
-Result<Refused> decode_refused(std::span<const std::byte> bytes);
-Result<Start> decode_start(std::span<const std::byte> bytes);
-Result<Probe> decode_probe(std::span<const std::byte> bytes);
-Result<Probed> decode_probed(std::span<const std::byte> bytes);
-Result<StreamBytes> decode_stream_bytes(std::span<const std::byte> bytes);
-Result<Credit> decode_credit(std::span<const std::byte> bytes);
-Result<SignalRanks> decode_signal_ranks(std::span<const std::byte> bytes);
-Result<Stop> decode_stop(std::span<const std::byte> bytes);
-Result<Alive> decode_alive(std::span<const std::byte> bytes);
-Result<Window> decode_window(std::span<const std::byte> bytes);
-Result<StartHosts> decode_start_hosts(std::span<const std::byte> bytes);
-Result<Join> decode_join(std::span<const std::byte> bytes);
-Result<HostFailed> decode_host_failed(std::span<const std::byte> bytes);
-Result<InputTaken> decode_input_taken(std::span<const std::byte> bytes);
-Result<RankStarted> decode_rank_started(std::span<const std::byte> bytes);
-Result<RankExited> decode_rank_exited(std::span<const std::byte> bytes);
+// Of every message above.
+template <class Message>
+std::vector<std::byte> encode(const Message& message);
+template <class Message>
+Result<Message> decode(std::span<const std::byte> bytes);
 
 }  // namespace distrun::launcher

@@ -18,33 +18,18 @@ constexpr std::string_view kSetUpWorked = "";
 // By so much may create() miss its deadline, while members tell each other how they failed.
 constexpr Duration kAgreeing = std::chrono::seconds(5);
 
-void write_offer(net::WireWriter& writer, const backend::Offer& offer) {
-  const backend::Capabilities& can = offer.capabilities;
-  writer.string(offer.backend).boolean(offer.available).string(offer.reason.substr(0, kMaxOfferText));
-  writer.string(offer.nothing_to_do.substr(0, kMaxOfferText)).i32(offer.score);
-  writer.u32(can.ops).u32(can.dtypes).u32(can.devices).boolean(can.scatter_gather).boolean(can.revocable);
-  writer.boolean(can.thread_affine).boolean(can.polls_memory);
-  writer.boolean(can.must_be_asked).boolean(can.exclusive);
+template <class V>
+void fields(V& v, net::Ref<V, backend::Offer> offer) {
+  v.text(offer.backend, kMaxOfferText)(offer.available).cut_text(offer.reason, kMaxOfferText);
+  v.cut_text(offer.nothing_to_do, kMaxOfferText)(offer.score);
+  auto& can = offer.capabilities;
+  v(can.ops, can.dtypes, can.devices, can.scatter_gather, can.revocable, can.thread_affine, can.polls_memory);
+  v(can.must_be_asked, can.exclusive);
 }
 
-backend::Offer read_offer(net::WireReader& reader) {
-  backend::Offer offer;
-  offer.backend = reader.string(kMaxOfferText);
-  offer.available = reader.boolean();
-  offer.reason = reader.string(kMaxOfferText);
-  offer.nothing_to_do = reader.string(kMaxOfferText);
-  offer.score = reader.i32();
-  backend::Capabilities& can = offer.capabilities;
-  can.ops = reader.u32();
-  can.dtypes = reader.u32();
-  can.devices = reader.u32();
-  can.scatter_gather = reader.boolean();
-  can.revocable = reader.boolean();
-  can.thread_affine = reader.boolean();
-  can.polls_memory = reader.boolean();
-  can.must_be_asked = reader.boolean();
-  can.exclusive = reader.boolean();
-  return offer;
+template <class V, class Offers>
+void list_of_offers(V& v, Offers& offers) {
+  v.list(offers, kMaxOffers, [](auto& w, auto& offer) { fields(w, offer); });
 }
 
 // Marks what could not be set up, on the member where it failed, so that the next select() gives that reason.
@@ -77,13 +62,14 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
 
 std::string encode_offers(const std::vector<backend::Offer>& offers) {
   net::WireWriter writer;
-  writer.list(offers, write_offer);
-  return std::string(net::as_text(writer.view()));
+  list_of_offers(writer, offers);
+  return net::as_string(writer);
 }
 
 Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes) {
   net::WireReader reader(net::as_bytes(bytes));
-  auto offers = reader.list<backend::Offer>(kMaxOffers, 1, read_offer);
+  std::vector<backend::Offer> offers;
+  list_of_offers(reader, offers);
   DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's backend offers"));
   return offers;
 }

@@ -22,8 +22,19 @@ constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
 // Who is missing, the blobs that differ, and for each member which of them is its own: most members say the same, and
 // every one of them gets this.
+struct Gathered {
+  std::vector<int> missing;
+  std::vector<std::string> distinct;
+  std::vector<std::uint32_t> own;
+};
+
+template <class V>
+void fields(V& v, net::Ref<V, Gathered> all) {
+  v.numbers(all.missing, kMaxMembers).texts(all.distinct, kMaxMembers, kMaxBlob).numbers(all.own, kMaxMembers);
+}
+
 std::string pack(const std::vector<int>& missing, const std::vector<std::string>& blobs) {
-  std::vector<std::string_view> distinct;
+  std::vector<std::string> distinct;
   std::vector<std::uint32_t> own;
   std::unordered_map<std::string_view, std::uint32_t> places;
   for (const std::string& blob : blobs) {
@@ -31,11 +42,7 @@ std::string pack(const std::vector<int>& missing, const std::vector<std::string>
     if (fresh) distinct.push_back(blob);
     own.push_back(place->second);
   }
-  net::WireWriter writer;
-  writer.list(missing, [](net::WireWriter& to, int rank) { to.i32(rank); });
-  writer.list(distinct, [](net::WireWriter& to, std::string_view blob) { to.string(blob); });
-  writer.list(own, [](net::WireWriter& to, std::uint32_t place) { to.u32(place); });
-  return std::string(net::as_text(writer.view()));
+  return net::as_string(net::encoded(Gathered{missing, std::move(distinct), std::move(own)}));
 }
 
 Status missing_error(const std::vector<int>& missing, const std::string& topic) {
@@ -50,10 +57,9 @@ Status missing_error(const std::vector<int>& missing, const std::string& topic) 
 
 Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expected, const std::string& topic) {
   net::WireReader reader(net::as_bytes(all));
-  const auto missing = reader.list<int>(kMaxMembers, 4, [](net::WireReader& from) { return from.i32(); });
-  const auto distinct =
-      reader.list<std::string>(kMaxMembers, 4, [](net::WireReader& from) { return from.string(kMaxBlob); });
-  const auto own = reader.list<std::uint32_t>(kMaxMembers, 4, [](net::WireReader& from) { return from.u32(); });
+  Gathered got;
+  fields(reader, got);
+  const auto& [missing, distinct, own] = got;
   if (missing.empty() && own.size() != expected) reader.fail("the list has not one entry per member");
   if (std::any_of(own.begin(), own.end(), [&](std::uint32_t place) { return place >= distinct.size(); })) {
     reader.fail("an entry of the list is not there");
@@ -78,7 +84,7 @@ Status publish(net::Store& store, const std::string& topic, const std::string& a
   }
   net::WireWriter writer;
   writer.u32(parts).raw(net::as_bytes(all.substr(0, kPartBytes)));
-  return store.set(part_key(topic, 0), std::string(net::as_text(writer.view())));
+  return store.set(part_key(topic, 0), net::as_string(writer));
 }
 
 Result<std::string> fetch(net::Store& store, const std::string& topic, TimePoint deadline) {
@@ -100,9 +106,7 @@ std::string own_key(const std::string& topic, int rank) { return topic + "/" + s
 
 // What member 0 has there instead of a blob: that it has come, and how long it waits from then on.
 std::string written(Duration patience) {
-  net::WireWriter writer;
-  writer.f64(std::max(std::chrono::duration<double>(patience).count(), 0.0));
-  return std::string(net::as_text(writer.view()));
+  return net::as_string(net::WireWriter().f64(std::max(std::chrono::duration<double>(patience).count(), 0.0)));
 }
 
 Result<double> patience_of(const std::string& text) {

@@ -17,35 +17,18 @@ constexpr std::size_t kMaxNamed = 8;  // hosts in one warning
 constexpr const char* kInstall =
     "install the same everywhere (pip needs --force-reinstall where the version is the same)";
 
-using NamedValue = std::pair<std::string, std::string>;
-
 struct Introduction {
   std::string version;
   std::string build;
   std::string host;
-  std::vector<NamedValue> job_settings;  // rank 0's, which count; the others' are not told
+  std::vector<std::pair<std::string, std::string>> job_settings;  // rank 0's, which count; the others' are not told
 };
 
-std::string encode(const Introduction& introduction) {
-  net::WireWriter writer;
-  writer.string(introduction.version).string(introduction.build).string(introduction.host);
-  writer.list(introduction.job_settings,
-              [](net::WireWriter& to, const NamedValue& setting) { to.string(setting.first).string(setting.second); });
-  return std::string(net::as_text(writer.view()));
-}
-
-Result<Introduction> decode(const std::string& bytes) {
-  net::WireReader reader(net::as_bytes(bytes));
-  Introduction introduction;
-  introduction.version = reader.string(kMaxText);
-  introduction.build = reader.string(kMaxText);
-  introduction.host = reader.string(kMaxText);
-  introduction.job_settings = reader.list<NamedValue>(kMaxSettings, 8, [](net::WireReader& from) {
-    std::string name = from.string(kMaxText);
-    return NamedValue{std::move(name), from.string(kMaxText)};
-  });
-  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's introduction"));
-  return introduction;
+template <class V>
+void fields(V& v, net::Ref<V, Introduction> introduction) {
+  v.text(introduction.version, kMaxText).text(introduction.build, kMaxText).text(introduction.host, kMaxText);
+  v.list(introduction.job_settings, kMaxSettings,
+         [](auto& w, auto& setting) { w.text(setting.first, kMaxText).text(setting.second, kMaxText); });
 }
 
 Introduction introduce(const net::World& world, const Settings& settings, std::string_view build) {
@@ -94,13 +77,14 @@ Result<Membership> agree_on_membership(net::Store& store, const net::World& worl
   everybody.ranks.resize(static_cast<std::size_t>(world.size));
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   everybody.index = world.rank;
-  auto blobs = exchange(store, everybody, "members", encode(introduce(world, settings, build)), deadline);
+  auto blobs =
+      exchange(store, everybody, "members", net::as_string(net::encoded(introduce(world, settings, build))), deadline);
   if (!blobs.ok()) return blobs.status();
 
   Membership membership;
   std::vector<std::string> other;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
-    auto introduction = decode((*blobs)[rank]);
+    auto introduction = net::decoded<Introduction>(net::as_bytes((*blobs)[rank]), "a rank's introduction");
     if (!introduction.ok()) return introduction.status().with_context("rank " + std::to_string(rank));
     if (introduction->version != DISTRUN_VERSION_TEXT) {
       return Status(Errc::kProtocol, "rank " + std::to_string(rank) + " on " + introduction->host + " runs distrun " +

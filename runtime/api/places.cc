@@ -12,26 +12,13 @@
 
 namespace distrun::api {
 namespace {
-
 constexpr std::size_t kMaxPlaceText = 1024;
-
-std::string written(const Place& place) {
-  net::WireWriter writer;
-  writer.string(place.host).string(place.machine).string(place.reached);
-  return std::string(net::as_text(writer.view()));
 }
 
-Result<Place> read_place(const std::string& bytes) {
-  net::WireReader reader(net::as_bytes(bytes));
-  Place place;
-  place.host = reader.string(kMaxPlaceText);
-  place.machine = reader.string(kMaxPlaceText);
-  place.reached = reader.string(kMaxPlaceText);
-  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's place"));
-  return place;
+template <class V>
+void fields(V& v, net::Ref<V, Place> place) {
+  v.text(place.host, kMaxPlaceText).text(place.machine, kMaxPlaceText).text(place.reached, kMaxPlaceText);
 }
-
-}  // namespace
 
 Place own_place(int rank, std::string reached) {
   const std::string name = net::host_name();
@@ -60,11 +47,11 @@ Status exchange_places(net::World& world, net::Store& store, const Place& mine, 
   everybody.ranks.resize(static_cast<std::size_t>(world.size));
   std::iota(everybody.ranks.begin(), everybody.ranks.end(), 0);
   everybody.index = world.rank;
-  const auto blobs = exchange(store, everybody, "places", written(mine), deadline);
+  const auto blobs = exchange(store, everybody, "places", net::as_string(net::encoded(mine)), deadline);
   if (!blobs.ok()) return blobs.status();
   std::vector<Place> places;
   for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
-    auto place = read_place((*blobs)[rank]);
+    auto place = net::decoded<Place>(net::as_bytes((*blobs)[rank]), "a rank's place");
     if (!place.ok()) return place.status().with_context("rank " + std::to_string(rank));
     places.push_back(*std::move(place));
   }

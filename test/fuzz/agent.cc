@@ -29,58 +29,58 @@ int agent(const std::uint8_t* data, std::size_t size) {
   const auto bytes = as_span(data + 1, size - 1);
   switch (data[0] % kMessages) {
     case 0:
-      check(launcher::decode_prepare, bytes);
+      check(launcher::decode<launcher::Prepare>, bytes);
       break;
     case 1:
-      check(launcher::decode_prepared, bytes);
+      check(launcher::decode<launcher::Prepared>, bytes);
       break;
     case 2:
-      check(launcher::decode_refused, bytes);
+      check(launcher::decode<launcher::Refused>, bytes);
       break;
     case 3:
-      check(launcher::decode_start, bytes);
+      check(launcher::decode<launcher::Start>, bytes);
       break;
     case 4:
-      check(launcher::decode_stream_bytes, bytes);
+      check(launcher::decode<launcher::StreamBytes>, bytes);
       break;
     case 5:
-      check(launcher::decode_credit, bytes);
+      check(launcher::decode<launcher::Credit>, bytes);
       break;
     case 6:
-      check(launcher::decode_signal_ranks, bytes);
+      check(launcher::decode<launcher::SignalRanks>, bytes);
       break;
     case 7:
-      check(launcher::decode_stop, bytes);
+      check(launcher::decode<launcher::Stop>, bytes);
       break;
     case 8:
-      check(launcher::decode_rank_started, bytes);
+      check(launcher::decode<launcher::RankStarted>, bytes);
       break;
     case 9:
-      check(launcher::decode_probe, bytes);
+      check(launcher::decode<launcher::Probe>, bytes);
       break;
     case 10:
-      check(launcher::decode_probed, bytes);
+      check(launcher::decode<launcher::Probed>, bytes);
       break;
     case 11:
-      check(launcher::decode_rank_exited, bytes);
+      check(launcher::decode<launcher::RankExited>, bytes);
       break;
     case 12:
-      check(launcher::decode_window, bytes);
+      check(launcher::decode<launcher::Window>, bytes);
       break;
     case 13:
-      check(launcher::decode_alive, bytes);
+      check(launcher::decode<launcher::Alive>, bytes);
       break;
     case 14:
-      check(launcher::decode_start_hosts, bytes);
+      check(launcher::decode<launcher::StartHosts>, bytes);
       break;
     case 15:
-      check(launcher::decode_join, bytes);
+      check(launcher::decode<launcher::Join>, bytes);
       break;
     case 16:
-      check(launcher::decode_host_failed, bytes);
+      check(launcher::decode<launcher::HostFailed>, bytes);
       break;
     default:
-      check(launcher::decode_input_taken, bytes);
+      check(launcher::decode<launcher::InputTaken>, bytes);
   }
   return 0;
 }

@@ -23,47 +23,22 @@ int usable_cores(const Topology& topology) {
   return topology.quota > 0 ? std::min(cores, topology.quota) : cores;
 }
 
-void write_topology(net::WireWriter& writer, const Topology& topology) {
-  writer.list(topology.cpus, [](net::WireWriter& w, const Cpu& cpu) { w.i32(cpu.id).i32(cpu.core).i32(cpu.node); });
-  writer.i32(topology.quota);
-  writer.list(topology.gpus, [](net::WireWriter& w, const Gpu& gpu) {
-    w.i32(gpu.minor).string(gpu.bus).string(gpu.uuid).string(gpu.model).i32(gpu.node).i32s(gpu.cpus);
-    w.list(gpu.slices,
-           [](net::WireWriter& v, const Slice& slice) { v.i32(slice.gpu_instance).i32(slice.compute_instance); });
+template <class V>
+void fields(V& v, net::Ref<V, Topology> topology) {
+  v.list(topology.cpus, kMaxCpus, [](auto& w, auto& cpu) { w(cpu.id, cpu.core, cpu.node); });
+  v(topology.quota);
+  v.list(topology.gpus, kMaxGpus, [](auto& w, auto& gpu) {
+    w(gpu.minor).text(gpu.bus, kMaxName).text(gpu.uuid, kMaxName).text(gpu.model, kMaxName);
+    w(gpu.node).numbers(gpu.cpus, kMaxCpus);
+    w.list(gpu.slices, kMaxSlices, [](auto& u, auto& slice) { u(slice.gpu_instance, slice.compute_instance); });
   });
-  writer.boolean(topology.visible_devices.has_value()).string(topology.visible_devices.value_or(""));
+  bool listed = topology.visible_devices.has_value();
+  std::string visible_devices = topology.visible_devices.value_or("");
+  v(listed).text(visible_devices, kMaxList);
+  if constexpr (V::kReads) topology.visible_devices = listed ? std::optional(visible_devices) : std::nullopt;
 }
 
-Topology read_topology(net::WireReader& reader) {
-  Topology out;
-  out.cpus = reader.list<Cpu>(kMaxCpus, 12, [](net::WireReader& r) {
-    Cpu cpu;
-    cpu.id = r.i32();
-    cpu.core = r.i32();
-    cpu.node = r.i32();
-    return cpu;
-  });
-  out.quota = reader.i32();
-  out.gpus = reader.list<Gpu>(kMaxGpus, 28, [](net::WireReader& r) {
-    Gpu gpu;
-    gpu.minor = r.i32();
-    gpu.bus = r.string(kMaxName);
-    gpu.uuid = r.string(kMaxName);
-    gpu.model = r.string(kMaxName);
-    gpu.node = r.i32();
-    gpu.cpus = r.i32s(kMaxCpus);
-    gpu.slices = r.list<Slice>(kMaxSlices, 8, [](net::WireReader& v) {
-      Slice slice;
-      slice.gpu_instance = v.i32();
-      slice.compute_instance = v.i32();
-      return slice;
-    });
-    return gpu;
-  });
-  const bool listed = reader.boolean();
-  std::string visible_devices = reader.string(kMaxList);
-  if (listed) out.visible_devices = std::move(visible_devices);
-  return out;
-}
+template void fields(net::WireWriter& v, const Topology& topology);
+template void fields(net::WireReader& v, Topology& topology);
 
 }  // namespace distrun::launcher

@@ -47,7 +47,7 @@ int count_cores(const std::vector<Cpu>& cpus);
 // How many threads can run there at once: one for each core, and at least one, within the quota.
 int usable_cores(const Topology& topology);
 
-void write_topology(net::WireWriter& writer, const Topology& topology);
-Topology read_topology(net::WireReader& reader);
+template <class V>
+void fields(V& v, net::Ref<V, Topology> topology);
 
 }  // namespace distrun::launcher

@@ -43,11 +43,7 @@ std::string key_of(const GroupSpec& group, const std::string& what) {
   return "hierarchical/" + id_of(group) + "/" + what;
 }
 
-std::string pack(const std::vector<int>& ranks) {
-  net::WireWriter writer;
-  writer.i32s(ranks);
-  return std::string(net::as_text(writer.view()));
-}
+std::string pack(const std::vector<int>& ranks) { return net::as_string(net::WireWriter().i32s(ranks)); }
 
 Result<std::vector<int>> unpack(const std::string& bytes, std::size_t expected) {
   net::WireReader reader(net::as_bytes(bytes));

@@ -10,13 +10,24 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x31677244;  // "Drg1": a change of the layout changes the digit
 
+template <class V>
+void fields(V& v, net::Ref<V, Header> header) {
+  std::uint32_t magic = kMagic;
+  auto dtype = static_cast<std::uint16_t>(header.dtype);
+  std::uint32_t reserved = 0;
+  v(magic).check(magic == kMagic, "no message starts here");
+  v.one_of(header.kind, kNumMessageKinds).one_of(header.op, kNumOpKinds);
+  v(dtype).check(dtype < kNumDTypes, "unknown dtype");
+  if constexpr (V::kReads) header.dtype = static_cast<DType>(v.ok() ? dtype : 0);
+  v(header.sequence, header.index, header.bytes, header.rank);
+  v(reserved).check(reserved == 0, "reserved bytes are set");
+}
+
 }  // namespace
 
 HeaderBytes encode(const Header& header) {
   net::WireWriter out;
-  out.u32(kMagic).u8(static_cast<std::uint8_t>(header.kind)).u8(static_cast<std::uint8_t>(header.op));
-  out.u16(static_cast<std::uint16_t>(header.dtype)).u64(header.sequence).u32(header.index).u32(header.bytes);
-  out.i32(header.rank).u32(0);
+  fields(out, header);
   DISTRUN_CHECK(out.size() == kHeaderBytes, "the header's fields no longer fill its size");
   HeaderBytes bytes;
   std::ranges::copy(out.view(), bytes.begin());
@@ -26,17 +37,7 @@ HeaderBytes encode(const Header& header) {
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   net::WireReader in(bytes);
   Header header;
-  if (in.u32() != kMagic) in.fail("no message starts here");
-  header.kind = in.enumerator<MessageKind>(kNumMessageKinds);
-  header.op = in.enumerator<OpKind>(kNumOpKinds);
-  const std::uint16_t dtype = in.u16();
-  if (dtype >= kNumDTypes) in.fail("unknown dtype");
-  header.dtype = static_cast<DType>(in.ok() ? dtype : 0);
-  header.sequence = in.u64();
-  header.index = in.u32();
-  header.bytes = in.u32();
-  header.rank = in.i32();
-  if (in.u32() != 0) in.fail("reserved bytes are set");
+  fields(in, header);
   DISTRUN_RETURN_IF_ERROR(in.finish("tcp message"));
   return header;
 }

@@ -25,6 +25,13 @@ WireWriter& WireWriter::bytes(std::span<const std::byte> value) {
 
 WireWriter& WireWriter::string(std::string_view value) { return bytes(as_bytes(value)); }
 
+WireWriter& WireWriter::cut_text(std::string_view value, std::size_t limit) {
+  if (value.size() <= limit) return string(value);
+  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(value[at]) & 0xC0U) == 0x80U; };
+  while (limit > 0 && inside(limit)) --limit;
+  return string(value.substr(0, limit));
+}
+
 WireWriter& WireWriter::i64s(std::span<const std::int64_t> items) {
   return list(items, [](WireWriter& writer, std::int64_t item) { writer.i64(item); });
 }
@@ -33,8 +40,11 @@ WireWriter& WireWriter::i32s(std::span<const int> items) {
   return list(items, [](WireWriter& writer, int item) { writer.i32(item); });
 }
 
-void WireReader::fail(std::string_view what) {
-  if (fault_.empty()) fault_ = what;
+void WireReader::fail(std::string_view what, std::string_view where) {
+  if (fault_.empty()) {
+    fault_ = what;
+    where_ = where;
+  }
   rest_ = {};
 }
 
@@ -109,7 +119,7 @@ std::vector<int> WireReader::i32s(std::size_t limit) {
 Status WireReader::finish(std::string_view message) {
   if (ok() && !rest_.empty()) fail(std::to_string(rest_.size()) + " bytes too many at its end");
   if (ok()) return {};
-  return {Errc::kProtocol, std::string(message) +
+  return {Errc::kProtocol, std::string(where_.empty() ? message : std::string_view(where_)) +
                                " from the wire is malformed (if builds of distrun differ, install the same "
                                "everywhere): " +
                                fault_};

@@ -2,6 +2,11 @@
 // and read with these two classes, so that there is one place where lengths are checked (fuzzed: test/fuzz/wire.cc).
 // A reader never throws and never reads past its bytes: after the first fault all further reads return zeros and
 // finish() tells what was wrong. Nothing is allocated before the bytes for it are known to be there.
+//
+// A struct that travels has one list of its fields, which serves both ways and stands beside its encoding:
+//   template <class V>
+//   void fields(V& v, net::Ref<V, Pid> m) { v(m.rank, m.pid).text(m.host, kMaxHost); }
+// The list is a template in the struct's own namespace, so that encoded() and decoded() find it.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,8 +23,14 @@
 
 namespace distrun::net {
 
+// A struct as its fields() takes it: const where V writes.
+template <class V, class T>
+using Ref = std::conditional_t<V::kReads, T&, const T&>;
+
 class WireWriter {
  public:
+  static constexpr bool kReads = false;
+
   WireWriter& u8(std::uint8_t value) { return number(value, 1); }
   WireWriter& u16(std::uint16_t value) { return number(value, 2); }
   WireWriter& u32(std::uint32_t value) { return number(value, 4); }
@@ -40,17 +52,59 @@ class WireWriter {
     return *this;
   }
 
+  // For fields(): the reader has the same calls. Limits and checks are the reader's.
+  template <class... T>
+  WireWriter& operator()(const T&... numbers) {
+    (one(numbers), ...);
+    return *this;
+  }
+  template <class Enum>
+  WireWriter& one_of(Enum value, int /*count*/) {
+    return u8(static_cast<std::uint8_t>(value));
+  }
+  WireWriter& text(std::string_view value, std::size_t /*limit*/) { return string(value); }
+  WireWriter& cut_text(std::string_view value, std::size_t limit);  // no more than the limit, and no half a character
+  WireWriter& blob(std::span<const std::byte> value, std::size_t /*limit*/) { return bytes(value); }
+  WireWriter& texts(const std::vector<std::string>& items, std::size_t /*limit*/, std::size_t /*longest*/) {
+    return list(items, [](WireWriter& writer, const std::string& item) { writer.string(item); });
+  }
+  template <class Numbers>
+  WireWriter& numbers(const Numbers& items, std::size_t /*limit*/) {
+    return list(items, [](WireWriter& writer, const auto& item) { writer(item); });
+  }
+  template <class List, class Each>
+  WireWriter& list(const List& items, std::size_t /*limit*/, Each each, std::size_t /*min_item_bytes*/ = 0) {
+    return list(items, each);
+  }
+  template <class T>
+  WireWriter& nested(const T& value, std::size_t /*limit*/, std::string_view /*name*/) {
+    WireWriter inner;
+    fields(inner, value);
+    return bytes(inner.view());
+  }
+  WireWriter& check(bool /*holds*/, std::string_view /*fault*/) { return *this; }
+
   [[nodiscard]] std::span<const std::byte> view() const { return bytes_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
+  template <class T>
+  void one(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      f64(value);
+    } else {
+      number(static_cast<std::uint64_t>(value), sizeof(T));
+    }
+  }
   WireWriter& number(std::uint64_t value, int width);
   std::vector<std::byte> bytes_;
 };
 
 class WireReader {
  public:
+  static constexpr bool kReads = true;
+
   // The bytes must outlive the reader.
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
@@ -85,8 +139,72 @@ class WireReader {
     return items;
   }
 
+  // For fields(): what the writer's calls of these names have written.
+  template <class... T>
+  WireReader& operator()(T&... numbers) {
+    (one(numbers), ...);
+    return *this;
+  }
+  template <class Enum>
+  WireReader& one_of(Enum& value, int count) {
+    value = enumerator<Enum>(count);
+    return *this;
+  }
+  WireReader& text(std::string& value, std::size_t limit) {
+    value = string(limit);
+    return *this;
+  }
+  WireReader& cut_text(std::string& value, std::size_t limit) { return text(value, limit); }
+  WireReader& blob(std::vector<std::byte>& value, std::size_t limit) {
+    value = bytes(limit);
+    return *this;
+  }
+  WireReader& texts(std::vector<std::string>& items, std::size_t limit, std::size_t longest) {
+    items = list<std::string>(limit, 4, [longest](WireReader& reader) { return reader.string(longest); });
+    return *this;
+  }
+  template <class T>
+  WireReader& numbers(std::vector<T>& items, std::size_t limit) {
+    return list(
+        items, limit, [](WireReader& reader, T& item) { reader(item); }, sizeof(T));
+  }
+  // Without `min_item_bytes` no item may be smaller than a new one is.
+  template <class Item, class Each>
+  WireReader& list(std::vector<Item>& items, std::size_t limit, Each each, std::size_t min_item_bytes = 0) {
+    if constexpr (std::is_invocable_v<Each, WireWriter&, const Item&>) {
+      static const std::size_t least = [&each] {
+        WireWriter writer;
+        const Item item{};
+        each(writer, item);
+        return writer.size();
+      }();
+      if (min_item_bytes == 0) min_item_bytes = least;
+    }
+    items = list<Item>(limit, min_item_bytes, [&each](WireReader& reader) {
+      Item item{};
+      each(reader, item);
+      return item;
+    });
+    return *this;
+  }
+  // A message in a message: its faults are reported under its own name.
+  template <class T>
+  WireReader& nested(T& value, std::size_t limit, std::string_view name) {
+    WireReader inner(view(limit));
+    if (!ok()) return *this;
+    fields(inner, value);
+    if (const Status read = inner.finish(name); !read.ok()) fail(inner.fault_, name);
+    return *this;
+  }
+  WireReader& check(bool holds, std::string_view fault) {
+    if (!holds) fail(fault);
+    return *this;
+  }
+  // What a peer of another version may have added.
+  void skip_rest() { rest_ = {}; }
+
   // For the caller's own checks; the first fault is the one that finish() reports.
-  void fail(std::string_view what);
+  void fail(std::string_view what, std::string_view where = {});
   [[nodiscard]] bool ok() const { return fault_.empty(); }
   [[nodiscard]] std::size_t remaining() const { return rest_.size(); }
   // Everything was read and nothing was wrong; otherwise kProtocol: "<message> from the wire is malformed
@@ -94,18 +212,50 @@ class WireReader {
   Status finish(std::string_view message);
 
  private:
+  template <class T>
+  void one(T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      value = boolean();
+    } else if constexpr (std::is_floating_point_v<T>) {
+      value = f64();
+    } else {
+      value = static_cast<T>(number(sizeof(T)));
+    }
+  }
   std::uint64_t number(std::size_t width);
   std::span<const std::byte> take(std::size_t size);
   std::size_t list_count(std::size_t limit, std::size_t min_item_bytes);
 
   std::span<const std::byte> rest_;
   std::string fault_;
+  std::string where_;  // the nested message that has the fault, if it is one
 };
 
 inline std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// What has been written, as the store keeps values.
+inline std::string as_string(const WireWriter& writer) { return std::string(as_text(writer.view())); }
+
+// A struct that has fields().
+template <class T>
+WireWriter encoded(const T& value) {
+  WireWriter writer;
+  fields(writer, value);
+  return writer;
+}
+
+// `name` is the message's in what finish() tells.
+template <class T>
+Result<T> decoded(std::span<const std::byte> bytes, std::string_view name) {
+  WireReader reader(bytes);
+  T value{};
+  fields(reader, value);
+  DISTRUN_RETURN_IF_ERROR(reader.finish(name));
+  return value;
 }
 
 }  // namespace distrun::net

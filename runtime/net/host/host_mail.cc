@@ -56,21 +56,20 @@ Status lost(int rank) {
   return Status(std::move(info));
 }
 
-void write_error(WireWriter& out, const Status& error) {
-  out.u8(static_cast<std::uint8_t>(error.code()));
-  if (error.ok()) return;
-  out.string(error.message().substr(0, 2000)).i32s(error.info().ranks).string(error.info().host);
+template <class V>
+void fields(V& v, Ref<V, ErrorInfo> error) {
+  v.one_of(error.code, kNumCodes);
+  if (error.code == Errc::kOk) return;
+  v.cut_text(error.message, 2000).numbers(error.ranks, 1 << 10).text(error.host, 1 << 10);
 }
 
-Status read_error(WireReader& in) {
-  const auto code = in.enumerator<Errc>(kNumCodes);
-  if (code == Errc::kOk) return {};
-  ErrorInfo info;
-  info.code = code;
-  info.message = in.string(2000);
-  info.ranks = in.i32s(1 << 10);
-  info.host = in.string(1 << 10);
-  return Status(std::move(info));
+template <class V>
+void fields(V& v, Ref<V, Packet> packet) {
+  v.one_of(packet.kind, static_cast<int>(Packet::Kind::kVerdict) + 1)(packet.from).text(packet.tag, kMaxPacket);
+  ErrorInfo error = packet.error.ok() ? ErrorInfo{.code = Errc::kOk} : packet.error.info();
+  fields(v, error);
+  if constexpr (V::kReads) packet.error = error.code == Errc::kOk ? Status() : Status(std::move(error));
+  v.blob(packet.body, kMaxPacket);
 }
 
 }  // namespace
@@ -131,9 +130,7 @@ Result<WithFds> receive_with_fds(int socket, std::size_t limit, TimePoint deadli
 
 Status HostMail::send(const Watched& to, const Packet& packet, std::span<const int> fds, TimePoint deadline) {
   WireWriter out;
-  out.u8(static_cast<std::uint8_t>(packet.kind)).i32(packet.from).string(packet.tag);
-  write_error(out, packet.error);
-  out.bytes(packet.body);
+  fields(out, packet);
   DISTRUN_CHECK(out.size() <= kMaxPacket, "packets between ranks of a host are small");
   Status sent = send_with_fds(to.mail_box, out.view(), fds, deadline);
   pollfd end{.fd = to.mail_box, .events = POLLRDHUP, .revents = 0};
@@ -151,11 +148,7 @@ Status HostMail::take_all() {
     }
     WireReader in(got->bytes);
     Packet packet;
-    packet.kind = in.enumerator<Packet::Kind>(static_cast<int>(Packet::Kind::kVerdict) + 1);
-    packet.from = in.i32();
-    packet.tag = in.string(kMaxPacket);
-    packet.error = read_error(in);
-    packet.body = in.bytes(kMaxPacket);
+    fields(in, packet);
     packet.fds = std::move(got->fds);
     DISTRUN_RETURN_IF_ERROR(in.finish("a packet from a rank of this host"));
     if (waiting_.size() == kMaxWaiting) return {Errc::kProtocol, "too many packets from ranks of this host"};

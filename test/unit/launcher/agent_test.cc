@@ -78,7 +78,7 @@ class Head {
     std::size_t bytes = 0;
     for (const Frame& frame : frames_) {
       if (static_cast<FromAgent>(frame.type) == FromAgent::kOutput) {
-        bytes += decode_stream_bytes(frame.payload)->bytes.size();
+        bytes += decode<StreamBytes>(frame.payload)->bytes.size();
       }
     }
     return bytes;
@@ -149,7 +149,7 @@ TEST_CASE("strangers who leave the probe port at the moment of the start do no h
   head.send(ToAgent::kPrepare, order);
   const auto prepared = head.await(FromAgent::kPrepared);
   REQUIRE(prepared);
-  const auto facts = decode_prepared(prepared->payload)->facts;
+  const auto facts = decode<Prepared>(prepared->payload)->facts;
   head.send(ToAgent::kProbe, Probe{.key = std::vector<std::byte>(net::JobKey::kBytes), .host = 0, .targets = {}});
   REQUIRE(head.await(FromAgent::kProbed));
   std::vector<Fd> strangers;

@@ -306,22 +306,22 @@ TEST_CASE("a plan survives the wire, and broken bytes are refused") {
                          .open_files = 1024,
                          .environment = {{"A", "=\n"}},
                          .host_own = {"HOME"}};
-  const auto common_bytes = to_bytes(common);
-  const auto common_again = job_common_from(common_bytes);
+  const auto common_bytes = net::encoded(common).take();
+  const auto common_again = net::decoded<JobCommon>(common_bytes, "the job");
   REQUIRE(common_again.ok());
   CHECK(*common_again == common);
   const HostPlan plan{
       .host = "h",
       .ranks = {{.rank = 2, .local_rank = 1, .cpus = {0, 3}, .environment = {{"RANK", "2"}}, .tf_task = "t"}}};
-  const auto bytes = to_bytes(plan);
-  const auto again = host_plan_from(bytes);
+  const auto bytes = net::encoded(plan).take();
+  const auto again = net::decoded<HostPlan>(bytes, "the host's plan");
   REQUIRE(again.ok());
   CHECK(*again == plan);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    CHECK_FALSE(host_plan_from(std::span(bytes).first(size)).ok());
+    CHECK_FALSE(net::decoded<HostPlan>(std::span(bytes).first(size), "the host's plan").ok());
   }
   for (std::size_t size = 0; size < common_bytes.size(); ++size) {
-    CHECK_FALSE(job_common_from(std::span(common_bytes).first(size)).ok());
+    CHECK_FALSE(net::decoded<JobCommon>(std::span(common_bytes).first(size), "the job").ok());
   }
 }
 

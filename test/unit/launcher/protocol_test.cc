@@ -25,24 +25,24 @@ void refuses_prefixes(const std::vector<std::byte>& bytes, Decode decode) {
 TEST_CASE("messages survive encoding, cut ones are refused") {
   Prepare prepare{.version = "1", .host = "h", .job_id = "j", .ports = 3, .grace = 1.5};
   prepare.common = {.command = {"true"}, .cwd = "/"};
-  const auto prepared = decode_prepare(encode(prepare));
+  const auto prepared = decode<Prepare>(encode(prepare));
   REQUIRE(prepared.ok());
   CHECK(prepared->common == prepare.common);
   CHECK(prepared->grace == 1.5);
-  refuses_prefixes(encode(prepare), [](auto bytes) { return decode_prepare(bytes); });
+  refuses_prefixes(encode(prepare), [](auto bytes) { return decode<Prepare>(bytes); });
 
   const Start start{.plan = {.host = "h", .ranks = {{.rank = 1}}}, .no_grpc_proxy = "h", .key = bytes_of("0123")};
-  REQUIRE(decode_start(encode(start)).ok());
-  CHECK(decode_start(encode(start))->plan == start.plan);
-  CHECK(decode_start(encode(start))->no_grpc_proxy == "h");
-  CHECK(decode_start(encode(start))->key == start.key);
-  refuses_prefixes(encode(start), [](auto bytes) { return decode_start(bytes); });
+  REQUIRE(decode<Start>(encode(start)).ok());
+  CHECK(decode<Start>(encode(start))->plan == start.plan);
+  CHECK(decode<Start>(encode(start))->no_grpc_proxy == "h");
+  CHECK(decode<Start>(encode(start))->key == start.key);
+  refuses_prefixes(encode(start), [](auto bytes) { return decode<Start>(bytes); });
 
   const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 4, .out_of_memory = true};
-  REQUIRE(decode_rank_exited(encode(exited)).ok());
-  CHECK(decode_rank_exited(encode(exited))->out_of_memory);
-  CHECK_FALSE(decode_rank_exited(encode(exited))->by_agent);
-  refuses_prefixes(encode(exited), [](auto bytes) { return decode_rank_exited(bytes); });
+  REQUIRE(decode<RankExited>(encode(exited)).ok());
+  CHECK(decode<RankExited>(encode(exited))->out_of_memory);
+  CHECK_FALSE(decode<RankExited>(encode(exited))->by_agent);
+  refuses_prefixes(encode(exited), [](auto bytes) { return decode<RankExited>(bytes); });
 
   const StartHosts order{.binary = "/bin/distrun",
                          .ssh = {.port = 2222, .identity = "k", .options = {"A=b", "C=d"}},
@@ -50,35 +50,35 @@ TEST_CASE("messages survive encoding, cut ones are refused") {
                          .key = bytes_of("0123"),
                          .addresses = {"10.0.0.1:5"},
                          .hosts = {{.index = 3, .name = "h3", .user = "me"}}};
-  const auto ordered = decode_start_hosts(encode(order));
+  const auto ordered = decode<StartHosts>(encode(order));
   REQUIRE(ordered.ok());
   CHECK(encode(*ordered) == encode(order));
   CHECK(ordered->ssh.options == order.ssh.options);
   CHECK(ordered->hosts.at(0).user == "me");
-  refuses_prefixes(encode(order), [](auto bytes) { return decode_start_hosts(bytes); });
+  refuses_prefixes(encode(order), [](auto bytes) { return decode<StartHosts>(bytes); });
 
   const Join join{.index = 3, .job_id = "j", .key = bytes_of("0123"), .addresses = {"10.0.0.1:5", "[fd00::1]:5"}};
-  REQUIRE(decode_join(encode(join)).ok());
-  CHECK(decode_join(encode(join))->addresses == join.addresses);
-  refuses_prefixes(encode(join), [](auto bytes) { return decode_join(bytes); });
+  REQUIRE(decode<Join>(encode(join)).ok());
+  CHECK(decode<Join>(encode(join))->addresses == join.addresses);
+  refuses_prefixes(encode(join), [](auto bytes) { return decode<Join>(bytes); });
 
   const HostFailed failed{.index = 3, .text = "no route"};
-  REQUIRE(decode_host_failed(encode(failed)).ok());
-  CHECK(decode_host_failed(encode(failed))->text == "no route");
-  refuses_prefixes(encode(failed), [](auto bytes) { return decode_host_failed(bytes); });
+  REQUIRE(decode<HostFailed>(encode(failed)).ok());
+  CHECK(decode<HostFailed>(encode(failed))->text == "no route");
+  refuses_prefixes(encode(failed), [](auto bytes) { return decode<HostFailed>(bytes); });
 
   const Stop stop{.term_now = {1, 2}, .term_after = 3, .kill_after = 4};
-  REQUIRE(decode_stop(encode(stop)).ok());
-  CHECK(decode_stop(encode(stop))->term_now == stop.term_now);
-  refuses_prefixes(encode(stop), [](auto bytes) { return decode_stop(bytes); });
+  REQUIRE(decode<Stop>(encode(stop)).ok());
+  CHECK(decode<Stop>(encode(stop))->term_now == stop.term_now);
+  refuses_prefixes(encode(stop), [](auto bytes) { return decode<Stop>(bytes); });
 
   const StreamBytes output{.rank = 1, .stream = 1, .when = 1ULL << 40U, .bytes = bytes_of("x")};
-  REQUIRE(decode_stream_bytes(encode(output)).ok());
-  CHECK(decode_stream_bytes(encode(output))->bytes == output.bytes);
-  CHECK(decode_stream_bytes(encode(output))->when == output.when);
+  REQUIRE(decode<StreamBytes>(encode(output)).ok());
+  CHECK(decode<StreamBytes>(encode(output))->bytes == output.bytes);
+  CHECK(decode<StreamBytes>(encode(output))->when == output.when);
   auto bad = encode(output);
   bad[4] = std::byte{2};  // there is no third stream
-  CHECK_FALSE(decode_stream_bytes(bad).ok());
+  CHECK_FALSE(decode<StreamBytes>(bad).ok());
 }
 
 TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
@@ -87,37 +87,37 @@ TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
   prepared.facts.probe_port = 4711;
   prepared.facts.machine = "boot net pid name";
   prepared.facts.reasons = {"TMPDIR is not set"};
-  const auto facts = decode_prepared(encode(prepared));
+  const auto facts = decode<Prepared>(encode(prepared));
   REQUIRE(facts.ok());
   CHECK(facts->facts.candidates == prepared.facts.candidates);
   CHECK(facts->facts.probe_port == 4711);
   CHECK(facts->facts.machine == prepared.facts.machine);
   CHECK(facts->facts.reasons == prepared.facts.reasons);
-  refuses_prefixes(encode(prepared), [](auto bytes) { return decode_prepared(bytes); });
+  refuses_prefixes(encode(prepared), [](auto bytes) { return decode<Prepared>(bytes); });
   prepared.facts.candidates.assign(kMaxCandidates + 1, {"eth0", "10.0.0.7"});
-  CHECK_FALSE(decode_prepared(encode(prepared)).ok());
+  CHECK_FALSE(decode<Prepared>(encode(prepared)).ok());
 
   Prepare prepare{.probe = true};
   prepare.common.command = {"true"};
-  CHECK(decode_prepare(encode(prepare))->probe);
+  CHECK(decode<Prepare>(encode(prepare))->probe);
 
   const Probe probe{.key = bytes_of("0123"), .host = 2, .targets = {{kHeadHost, 0, "10.0.0.9:1"}, {3, 1, "[::1]:2"}}};
-  REQUIRE(decode_probe(encode(probe)).ok());
-  CHECK(decode_probe(encode(probe))->key == probe.key);
-  CHECK(decode_probe(encode(probe))->host == 2);
-  CHECK(decode_probe(encode(probe))->targets == probe.targets);
-  refuses_prefixes(encode(probe), [](auto bytes) { return decode_probe(bytes); });
+  REQUIRE(decode<Probe>(encode(probe)).ok());
+  CHECK(decode<Probe>(encode(probe))->key == probe.key);
+  CHECK(decode<Probe>(encode(probe))->host == 2);
+  CHECK(decode<Probe>(encode(probe))->targets == probe.targets);
+  refuses_prefixes(encode(probe), [](auto bytes) { return decode<Probe>(bytes); });
 
   const Probed probed{.results = {{kHeadHost, 0, ""}, {3, 1, "no answer within 3 s"}}};
-  REQUIRE(decode_probed(encode(probed)).ok());
-  CHECK(decode_probed(encode(probed))->results == probed.results);
-  refuses_prefixes(encode(probed), [](auto bytes) { return decode_probed(bytes); });
+  REQUIRE(decode<Probed>(encode(probed)).ok());
+  CHECK(decode<Probed>(encode(probed))->results == probed.results);
+  refuses_prefixes(encode(probed), [](auto bytes) { return decode<Probed>(bytes); });
 }
 
 TEST_CASE("a head of another version is told by its number, whatever else it sends") {
   net::WireWriter writer;
   writer.u32(kAgentProtocol + 1).string("9.9").string("unknown things");
-  const auto decoded = decode_prepare(writer.view());
+  const auto decoded = decode<Prepare>(writer.view());
   REQUIRE(decoded.ok());
   CHECK(decoded->protocol == kAgentProtocol + 1);
   CHECK(decoded->version == "9.9");
