@@ -22,7 +22,8 @@ MAY_INCLUDE: dict[str, list[str]] = {
     "runtime/api": [*RUNTIME, "distrun/"],
     "runtime/api/include": [],
     "launcher": ["runtime/base", "runtime/net"],
-    "bindings": ["distrun/"],
+    # The two tables are data, of which nothing is linked.
+    "bindings": ["distrun/", "runtime/base/dtypes.def", "runtime/base/operations.def"],
     "examples": ["distrun/", "distrun_backend.h"],
     "bench": ["distrun/", *RUNTIME],
     "test": ["runtime", "launcher", "bindings", "distrun/", "distrun_backend.h", "bench"],

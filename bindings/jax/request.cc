@@ -10,35 +10,16 @@ constexpr int kS32 = 4;
 constexpr int kS64 = 5;
 constexpr int kF64 = 12;
 
-// By XLA's type number: distrun_dtype and bytes of an element.
-struct Type {
-  std::int32_t dtype;
-  std::size_t bytes;
-};
-constexpr Type kNone = {-1, 0};
-constexpr Type kTypes[] = {
-    kNone,                 // invalid
-    {DISTRUN_BOOL, 1},     // pred
-    {DISTRUN_INT8, 1},     // s8
-    {DISTRUN_INT16, 2},    // s16
-    {DISTRUN_INT32, 4},    // s32
-    {DISTRUN_INT64, 8},    // s64
-    {DISTRUN_UINT8, 1},    // u8
-    kNone,                 // u16
-    kNone,                 // u32
-    kNone,                 // u64
-    {DISTRUN_FLOAT16, 2},  // f16
-    {DISTRUN_FLOAT32, 4},  // f32
-    {DISTRUN_FLOAT64, 8},  // f64
-    kNone,                 // -
-    kNone,                 // -
-    kNone,                 // c64
-    {DISTRUN_BFLOAT16, 2}  // bf16
-};
-
-Type type_of(int xla_type) {
-  constexpr int kCount = sizeof kTypes / sizeof *kTypes;
-  return xla_type >= 0 && xla_type < kCount ? kTypes[xla_type] : kNone;
+std::size_t bytes_of(std::int32_t dtype) {
+  switch (dtype) {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, ...) \
+  case number:                                              \
+    return bytes;
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+    default:
+      return 0;
+  }
 }
 
 bool read(const xla::Scalar& scalar, std::int32_t& value) {
@@ -91,13 +72,21 @@ std::string read_attributes(const xla::Attributes& attributes, Request& request)
   return request.name.empty() ? "the compiled program gives no name" : "";
 }
 
-std::int32_t dtype_of(int xla_type) { return type_of(xla_type).dtype; }
+std::int32_t dtype_of(int xla_type) {
+  switch (xla_type) {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
+                      tf, xla)                                                                                      \
+  case xla:                                                                                                         \
+    return DISTRUN_##c_name;
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+    default:
+      return -1;
+  }
+}
 
 std::size_t bytes_of(const xla::Buffer& buffer, std::int32_t dtype) {
-  std::size_t bytes = 0;
-  for (const Type& type : kTypes) {
-    if (type.dtype == dtype) bytes = type.bytes;
-  }
+  std::size_t bytes = bytes_of(dtype);
   for (std::int64_t i = 0; i < buffer.rank; ++i) bytes *= static_cast<std::size_t>(buffer.dims[i]);
   return bytes;
 }

@@ -26,14 +26,16 @@ constexpr TF_DataType kTfInt32 = 3;
 
 // TensorFlow's number for a dtype and ours. The op definitions admit no other.
 std::int32_t dtype_of(TF_DataType type) {
-  constexpr std::pair<TF_DataType, std::int32_t> kTypes[] = {
-      {1, DISTRUN_FLOAT32}, {2, DISTRUN_FLOAT64}, {3, DISTRUN_INT32}, {4, DISTRUN_UINT8},     {5, DISTRUN_INT16},
-      {6, DISTRUN_INT8},    {9, DISTRUN_INT64},   {10, DISTRUN_BOOL}, {14, DISTRUN_BFLOAT16}, {19, DISTRUN_FLOAT16},
-  };
-  for (const auto& [theirs, ours] : kTypes) {
-    if (theirs == type) return ours;
+  switch (type) {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
+                      tf, xla)                                                                                      \
+  case tf:                                                                                                          \
+    return DISTRUN_##c_name;
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+    default:
+      return -1;
   }
-  return -1;
 }
 
 std::vector<std::int64_t> shape_of(const TF_Tensor* tensor) {
@@ -41,10 +43,6 @@ std::vector<std::int64_t> shape_of(const TF_Tensor* tensor) {
   for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = tf.TF_Dim(tensor, static_cast<int>(i));
   return shape;
 }
-
-bool keeps_size(distrun_kind kind) { return kind == DISTRUN_ALLREDUCE || kind == DISTRUN_BROADCAST; }
-
-bool has_tensors(distrun_kind kind) { return kind != DISTRUN_BARRIER && kind != DISTRUN_JOIN; }
 
 // The rows of a reducescatter that this rank gets, of `rows`; all of them where the set is not known.
 std::int64_t share_of(std::int64_t rows, std::int32_t process_set, const bridge::Attachment::Lease& lease) {
@@ -135,7 +133,7 @@ void Flight::complete() noexcept {
 
 bool Flight::prepare(const bridge::Attachment::Lease& lease) {
   const int inputs = tf.TF_NumInputs(context_);
-  int tensors = has_tensors(kernel_.kind) ? inputs : 0;
+  int tensors = operation_of(kernel_.kind).output != Output::kNone ? inputs : 0;
   if (kernel_.kind == DISTRUN_ALLTOALL) {
     tensors = 1;
     if (!read_splits()) return false;
@@ -155,8 +153,9 @@ bool Flight::prepare_part(int index, Part& part, const bridge::Attachment::Lease
   part.input = TensorRef(input);
   part.type = tf.TF_TensorType(input);
   part.shape = shape_of(input);
-  if (keeps_size(kernel_.kind)) return same_size_output(index, part);
-  if (kernel_.kind == DISTRUN_REDUCESCATTER) return share_output(index, part, lease);
+  const Output output = operation_of(kernel_.kind).output;
+  if (output == Output::kAsInput) return same_size_output(index, part);
+  if (output == Output::kShare) return share_output(index, part, lease);
   return true;
 }
 
@@ -228,7 +227,7 @@ bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
     distrun_op& op = ops[i];
     op.kind = kernel_.kind;
     op.name = part.name.c_str();
-    op.dtype = has_tensors(kernel_.kind) ? dtype_of(part.type) : 0;
+    op.dtype = operation_of(kernel_.kind).output != Output::kNone ? dtype_of(part.type) : 0;
     op.reduce = kernel_.reduce;
     op.shape = part.shape.data();
     op.ndim = static_cast<std::uint32_t>(part.shape.size());
@@ -277,7 +276,8 @@ void Flight::finish() noexcept {
 }
 
 bool Flight::take_outputs() {
-  if (kernel_.kind == DISTRUN_BARRIER || keeps_size(kernel_.kind) || kernel_.kind == DISTRUN_REDUCESCATTER) return true;
+  const Output output = operation_of(kernel_.kind).output;
+  if (kernel_.kind == DISTRUN_BARRIER || output == Output::kAsInput || output == Output::kShare) return true;
   std::vector<std::int32_t> sizes;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!gathered_output(static_cast<int>(i), parts_[i], sizes)) return false;

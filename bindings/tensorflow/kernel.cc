@@ -67,8 +67,6 @@ std::vector<std::string> lines(const std::string& text) {
   return found;
 }
 
-bool reduces(distrun_kind kind) { return kind == DISTRUN_ALLREDUCE || kind == DISTRUN_REDUCESCATTER; }
-
 Kernel* read_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
   auto made = std::make_unique<Kernel>();
   Attributes attributes(construction);
@@ -77,21 +75,25 @@ Kernel* read_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) {
   made->process_set = attributes.integer("process_set");
   made->eager = attributes.integer("eager") != 0;
   made->grouped = attributes.integer("grouped") != 0;
-  if (reduces(kind)) {
+  if (operation_of(kind).reduces) {
     made->reduce = attributes.integer("reduce");
     made->prescale = attributes.number("prescale");
     made->postscale = attributes.number("postscale");
   }
-  if (kind == DISTRUN_BROADCAST) made->root = attributes.integer("root");
+  if (operation_of(kind).has_root) made->root = attributes.integer("root");
   return attributes.refused() ? nullptr : made.release();
 }
 
 }  // namespace
 
-const char* word_for(distrun_kind kind) {
-  constexpr const char* kWords[] = {"allreduce", "allgather",     "broadcast", "barrier",
-                                    "alltoall",  "reducescatter", "join"};
-  return kWords[kind];
+const Operation& operation_of(distrun_kind kind) {
+  static constexpr Operation kOperations[] = {
+#define DISTRUN_OPERATION(id, number, c_name, name, output, reduces, fuses, has_root, has_splits, lost_by_join) \
+  {#name, Output::output, reduces, has_root},
+#include "runtime/base/operations.def"
+#undef DISTRUN_OPERATION
+  };
+  return kOperations[kind];
 }
 
 Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) noexcept {
@@ -106,15 +108,15 @@ Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) no
 }
 
 std::vector<std::string> Kernel::tensor_names(std::size_t count) const {
-  const std::string prefix = std::string(word_for(kind)) + ".";
+  const std::string prefix = std::string(operation_of(kind).name) + ".";
   std::vector<std::string> result;
   if (names.size() == count && count > 1) {
     for (const std::string& name : names) result.push_back(prefix + name);
     return result;
   }
   const std::string base =
-      prefix +
-      (names.empty() ? "tensorflow." + bridge::attachment().next_number(word_for(kind), process_set) : names.front());
+      prefix + (names.empty() ? "tensorflow." + bridge::attachment().next_number(operation_of(kind).name, process_set)
+                              : names.front());
   if (count <= 1) return {base};
   for (std::size_t i = 0; i < count; ++i) {
     result.push_back(base + "_" + std::to_string(i + 1) + "of" + std::to_string(count));

@@ -31,6 +31,15 @@ struct Kernel {
 // Reads the attributes; null after it has told TensorFlow what is wrong.
 Kernel* make_kernel(distrun_kind kind, TF_OpKernelConstruction* construction) noexcept;
 
-const char* word_for(distrun_kind kind);
+enum class Output { kNone, kAsInput, kGathered, kShare };
+
+// What runtime/base/operations.def says of an operation.
+struct Operation {
+  const char* name;
+  Output output;
+  bool reduces;
+  bool has_root;
+};
+const Operation& operation_of(distrun_kind kind);
 
 }  // namespace distrun::tensorflow

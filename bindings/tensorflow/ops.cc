@@ -103,7 +103,7 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-#define DISTRUN_TF_TYPES "{uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool}"
+#define DISTRUN_TF_TYPES "{dtypes}"  // with_dtypes() names them
 #define DISTRUN_TF_COMMON "tensor_name: string = '';process_set: int = 0;eager: int = 1;grouped: int = 0;"
 #define DISTRUN_TF_REDUCE "reduce: int = 0;prescale: string = '1';postscale: string = '1';"
 #define DISTRUN_TF_LIST "T: list(" DISTRUN_TF_TYPES ") >= 1;"
@@ -121,12 +121,26 @@ constexpr Definition kReducescatter = {"DistrunReducescatter", "tensors: T;", "o
 constexpr Definition kJoin = {"DistrunJoin", "", "last: int32;", DISTRUN_TF_COMMON, unknown_shapes};
 constexpr Definition kBarrier = {"DistrunBarrier", "", "", DISTRUN_TF_COMMON, unknown_shapes};
 
+std::string with_dtypes(std::string attributes) {
+  std::string all;
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, tf_name, \
+                      ...)                                                                                          \
+  all += std::string(all.empty() ? "" : ", ") + #tf_name;
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+  constexpr std::string_view kPlace = "dtypes";
+  if (const std::size_t at = attributes.find(kPlace); at != std::string::npos) {
+    attributes.replace(at, kPlace.size(), all);
+  }
+  return attributes;
+}
+
 std::string register_one(const Definition& definition, const std::string& name, CreateFunction make) {
   StatusScope status;
   TF_OpDefinitionBuilder* builder = tf.TF_NewOpDefinitionBuilder(name.c_str());
   add(status, definition.inputs, builder, tf.TF_OpDefinitionBuilderAddInput);
   add(status, definition.outputs, builder, tf.TF_OpDefinitionBuilderAddOutput);
-  add(status, definition.attributes, builder, tf.TF_OpDefinitionBuilderAddAttr);
+  add(status, with_dtypes(definition.attributes), builder, tf.TF_OpDefinitionBuilderAddAttr);
   tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
   tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, definition.shape);
   tf.TF_RegisterOpDefinition(builder, status.get());

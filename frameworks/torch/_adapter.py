@@ -11,18 +11,7 @@ from distrun._abi import DType
 from distrun._collectives import Collectives, Memory
 from distrun._operations import Gathered
 
-CODES: dict[torch.dtype, int] = {
-    torch.uint8: DType.uint8,
-    torch.int8: DType.int8,
-    torch.int16: DType.int16,
-    torch.int32: DType.int32,
-    torch.int64: DType.int64,
-    torch.float16: DType.float16,
-    torch.bfloat16: DType.bfloat16,
-    torch.float32: DType.float32,
-    torch.float64: DType.float64,
-    torch.bool: DType.bool_,
-}
+CODES: dict[torch.dtype, int] = {getattr(torch, code.name.rstrip("_")): code for code in DType}
 
 
 _DEVICES = ("cpu", "cuda")

@@ -2,34 +2,49 @@
 
 #include <array>
 
+#include "runtime/base/status.h"
+
 namespace distrun {
 namespace {
 
-struct DTypeRow {
-  std::size_t size;
-  std::string_view name;
+constexpr DTypeTraits kDTypes[] = {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, ...) \
+  {#name, bytes, DTypeFamily::family, exponent},
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
 };
+constexpr OpTraits kOperations[] = {
+#define DISTRUN_OPERATION(id, number, c_name, name, output, reduces, fuses, has_root, has_splits, lost_by_join) \
+  {#name, OpOutput::output, reduces, fuses, has_root, has_splits, lost_by_join},
+#include "runtime/base/operations.def"
+#undef DISTRUN_OPERATION
+};
+// Rows are found by number.
+#define DISTRUN_DTYPE(id, number, c_name, text, ...) static_assert(kDTypes[number].name == #text);
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+#define DISTRUN_OPERATION(id, number, c_name, text, ...) static_assert(kOperations[number].name == #text);
+#include "runtime/base/operations.def"
+#undef DISTRUN_OPERATION
 
-constexpr std::array<DTypeRow, kNumDTypes> kDTypes = {{{1, "uint8"},
-                                                       {1, "int8"},
-                                                       {2, "int16"},
-                                                       {4, "int32"},
-                                                       {8, "int64"},
-                                                       {2, "float16"},
-                                                       {2, "bfloat16"},
-                                                       {4, "float32"},
-                                                       {8, "float64"},
-                                                       {1, "bool"}}};
 constexpr std::array<std::string_view, kNumReduceOps> kReduceOps = {"sum", "average", "min", "max", "product"};
-constexpr std::array<std::string_view, kNumOpKinds> kOpKinds = {"allreduce", "allgather",     "broadcast", "barrier",
-                                                                "alltoall",  "reducescatter", "join"};
 
 }  // namespace
 
-std::size_t size_of(DType dtype) { return kDTypes.at(static_cast<std::size_t>(dtype)).size; }
-std::string_view name_of(DType dtype) { return kDTypes.at(static_cast<std::size_t>(dtype)).name; }
+const DTypeTraits& traits_of(DType dtype) {
+  DISTRUN_CHECK(static_cast<int>(dtype) < kNumDTypes, "no such dtype");
+  return kDTypes[static_cast<std::size_t>(dtype)];
+}
+
+const OpTraits& traits_of(OpKind kind) {
+  DISTRUN_CHECK(static_cast<int>(kind) < kNumOpKinds, "no such operation");
+  return kOperations[static_cast<std::size_t>(kind)];
+}
+
+std::size_t size_of(DType dtype) { return traits_of(dtype).bytes; }
+std::string_view name_of(DType dtype) { return traits_of(dtype).name; }
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
-std::string_view name_of(OpKind kind) { return kOpKinds.at(static_cast<std::size_t>(kind)); }
+std::string_view name_of(OpKind kind) { return traits_of(kind).name; }
 std::string_view name_of(DeviceType type) { return type == DeviceType::kCpu ? "cpu" : "cuda"; }
 
 std::int64_t num_elements(std::span<const std::int64_t> shape) {

@@ -10,34 +10,40 @@
 
 namespace distrun {
 
-// The numeric values are part of the C API and of the wire format: append, never renumber.
 enum class DType : std::uint8_t {
-  kU8 = 0,
-  kI8 = 1,
-  kI16 = 2,
-  kI32 = 3,
-  kI64 = 4,
-  kF16 = 5,
-  kBF16 = 6,
-  kF32 = 7,
-  kF64 = 8,
-  kBool = 9,
+#define DISTRUN_DTYPE(id, number, ...) k##id = number,
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
 };
-inline constexpr int kNumDTypes = 10;
+#define DISTRUN_DTYPE(...) +1
+inline constexpr int kNumDTypes =
+#include "runtime/base/dtypes.def"
+    ;
+#undef DISTRUN_DTYPE
 
+enum class DTypeFamily : std::uint8_t { kUnsigned, kSigned, kFloat, kBool };
+
+// The numeric values are part of the C API and of the wire format: append, never renumber.
 enum class ReduceOp : std::uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4 };
 inline constexpr int kNumReduceOps = 5;
 
 enum class OpKind : std::uint8_t {
-  kAllreduce = 0,
-  kAllgather = 1,
-  kBroadcast = 2,
-  kBarrier = 3,
-  kAlltoall = 4,
-  kReducescatter = 5,
-  kJoin = 6,  // no data: agreement alone, as a barrier
+#define DISTRUN_OPERATION(id, number, ...) k##id = number,
+#include "runtime/base/operations.def"
+#undef DISTRUN_OPERATION
 };
-inline constexpr int kNumOpKinds = 7;
+#define DISTRUN_OPERATION(...) +1
+inline constexpr int kNumOpKinds =
+#include "runtime/base/operations.def"
+    ;
+#undef DISTRUN_OPERATION
+
+enum class OpOutput : std::uint8_t {
+  kNone,      // moves no data: agreement alone
+  kAsInput,   // of the input's shape; may be the input's memory
+  kGathered,  // made by the runtime: dimension 0 is each rank's own, and the result has them all
+  kShare,     // this rank's rows of a result that has the input's shape; never the input's memory
+};
 
 enum class DeviceType : std::uint8_t { kCpu = 0, kCuda = 1 };
 
@@ -48,6 +54,26 @@ struct Device {
 };
 
 using Shape = std::vector<std::int64_t>;
+
+struct DTypeTraits {
+  std::string_view name;  // "float32", as NumPy spells it
+  std::size_t bytes;      // of one element
+  DTypeFamily family;
+  int exponent;  // bits of a float's; 0 for others
+};
+const DTypeTraits& traits_of(DType dtype);
+
+// As in operations.def.
+struct OpTraits {
+  std::string_view name;
+  OpOutput output;
+  bool reduces;
+  bool fuses;
+  bool has_root;
+  bool has_splits;
+  std::string_view lost_by_join;
+};
+const OpTraits& traits_of(OpKind kind);
 
 std::size_t size_of(DType dtype);                                // bytes of one element
 std::string_view name_of(DType dtype);                           // "float32", as NumPy spells it

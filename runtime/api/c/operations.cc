@@ -16,6 +16,7 @@
 #include "runtime/engine/protocol/tensor_key.h"
 
 using distrun::Errc;
+using distrun::OpOutput;
 using distrun::Status;
 using distrun::api::check_struct;
 using distrun::api::collect;
@@ -25,6 +26,18 @@ using distrun::engine::HandlePtr;
 using distrun::engine::Submission;
 
 namespace {
+
+// The public header's numbers are the runtime's.
+#define DISTRUN_DTYPE(id, number, c_name, ...) static_assert(DISTRUN_##c_name == number);
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+#define DISTRUN_OPERATION(id, number, c_name, ...) static_assert(DISTRUN_##c_name == number);
+#include "runtime/base/operations.def"
+#undef DISTRUN_OPERATION
+
+const distrun::OpTraits& traits_of(const distrun_op& op) {
+  return distrun::traits_of(static_cast<distrun::OpKind>(op.kind));
+}
 
 // Everything up to `stream`: what version 1 of the struct has.
 constexpr std::uint32_t kOpV1 = offsetof(distrun_op, splits);
@@ -54,16 +67,16 @@ Status check_shape(const distrun_op& op) {
       bytes *= op.shape[i];
     }
   }
-  const bool moves_data = op.kind != DISTRUN_BARRIER && op.kind != DISTRUN_JOIN && !empty;
+  const OpOutput output = traits_of(op).output;
+  const bool moves_data = output != OpOutput::kNone && !empty;
   if (moves_data && op.input == nullptr) return refuse(op, "input is NULL");
-  const bool needs_output = op.kind == DISTRUN_ALLREDUCE || op.kind == DISTRUN_BROADCAST;
-  if (moves_data && needs_output && op.output == nullptr) return refuse(op, "output is NULL");
+  if (moves_data && output == OpOutput::kAsInput && op.output == nullptr) return refuse(op, "output is NULL");
   return {};
 }
 
 // `size` is the first operation's struct_size in all that follows: it is the stride, so that of them all.
 bool has_splits(const distrun_op& op, std::uint32_t size) {
-  return op.kind == DISTRUN_ALLTOALL && size >= sizeof(distrun_op) && op.num_splits > 0;
+  return traits_of(op).has_splits && size >= sizeof(distrun_op) && op.num_splits > 0;
 }
 
 Status check_op(const distrun_op& op, std::uint32_t size) {
@@ -81,8 +94,7 @@ Status check_op(const distrun_op& op, std::uint32_t size) {
     return refuse(op, "there is no device number " + std::to_string(op.device_index));
   }
   // As the struct is without them. A result that is 0 by wish goes with one of them.
-  const bool reduces = op.kind == DISTRUN_ALLREDUCE || op.kind == DISTRUN_REDUCESCATTER;
-  if (reduces && op.prescale == 0 && op.postscale == 0) {
+  if (traits_of(op).reduces && op.prescale == 0 && op.postscale == 0) {
     return refuse(op, "prescale and postscale are 0, so the result would be 0: set both, to 1.0 for none");
   }
   if (has_splits(op, size) && op.splits == nullptr) return refuse(op, "splits is NULL, num_splits is not 0");

@@ -233,13 +233,28 @@ __device__ void combine(const Batch& batch) {
     combine<__VA_ARGS__>(batch);                                                                                 \
   }
 
-DISTRUN_KERNELS(uint8, Integer<std::uint8_t>)
-DISTRUN_KERNELS(int8, Integer<std::int8_t>)
-DISTRUN_KERNELS(int16, Integer<std::int16_t, std::int32_t>)
-DISTRUN_KERNELS(int32, Integer<std::int32_t>)
-DISTRUN_KERNELS(int64, Integer<std::int64_t>)
-DISTRUN_KERNELS(float16, SmallFloat<HalfBits>)
-DISTRUN_KERNELS(bfloat16, SmallFloat<BFloatBits>)
-DISTRUN_KERNELS(float32, Float<float>)
-DISTRUN_KERNELS(float64, Float<double>)
-DISTRUN_KERNELS(bool, Bool)
+// The elements of dtypes.def as they are here.
+template <class T>
+struct PlainElement {
+  using Type = Integer<T>;
+};
+template <>
+struct PlainElement<std::int16_t> {
+  using Type = Integer<std::int16_t, std::int32_t>;
+};
+template <>
+struct PlainElement<float> {
+  using Type = Float<float>;
+};
+template <>
+struct PlainElement<double> {
+  using Type = Float<double>;
+};
+template <class T>
+using Plain = typename PlainElement<T>::Type;
+using Float16 = SmallFloat<HalfBits>;
+using BFloat16 = SmallFloat<BFloatBits>;
+
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, ...) DISTRUN_KERNELS(name, element)
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE

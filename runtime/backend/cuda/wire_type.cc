@@ -3,29 +3,12 @@
 namespace distrun::backend::cuda_parts {
 
 WireType wire_type(DType dtype) {
-  switch (dtype) {
-    case DType::kU8:
-      return {.bytes = 1, .name = "uint8"};
-    case DType::kI8:
-      return {.bytes = 1, .name = "int8"};
-    case DType::kI16:
-      return {.bytes = 4, .converts = true, .name = "int16"};
-    case DType::kI32:
-      return {.bytes = 4, .name = "int32"};
-    case DType::kI64:
-      return {.bytes = 8, .name = "int64"};
-    case DType::kF16:
-      return {.bytes = 2, .is_float = true, .name = "float16"};
-    case DType::kBF16:
-      return {.bytes = 2, .is_float = true, .name = "bfloat16"};
-    case DType::kF32:
-      return {.bytes = 4, .is_float = true, .name = "float32"};
-    case DType::kF64:
-      return {.bytes = 8, .is_float = true, .name = "float64"};
-    case DType::kBool:
-      return {.bytes = 1, .converts = true, .name = "bool"};
-  }
-  return {};
+  const DTypeTraits& traits = traits_of(dtype);
+  const bool too_short = traits.family == DTypeFamily::kSigned && traits.bytes == 2;  // no library sums int16
+  return {.bytes = too_short ? 4 : traits.bytes,
+          .converts = too_short || traits.family == DTypeFamily::kBool,
+          .is_float = traits.family == DTypeFamily::kFloat,
+          .name = traits.name.data()};
 }
 
 std::size_t total_count(const distrun_backend_operation& operation) {

@@ -182,22 +182,21 @@ constexpr void fill_row(ReduceFn* row) {
   row[3] = &reduce<E, Product>;
 }
 
+// Values are 0 and 1: or is max, and is min.
+template <>
+constexpr void fill_row<Bool>(ReduceFn* row) {
+  row[0] = row[2] = &reduce<Bool, Max>;
+  row[1] = row[3] = &reduce<Bool, Min>;
+}
+
 constexpr ReduceFn* row_of(Table& table, DType dtype) { return table.reduce[static_cast<int>(dtype)]; }
 
 constexpr Table make_table() {
   Table table = {};
-  fill_row<Plain<std::uint8_t>>(row_of(table, DType::kU8));
-  fill_row<Plain<std::int8_t>>(row_of(table, DType::kI8));
-  fill_row<Plain<std::int16_t>>(row_of(table, DType::kI16));
-  fill_row<Plain<std::int32_t>>(row_of(table, DType::kI32));
-  fill_row<Plain<std::int64_t>>(row_of(table, DType::kI64));
-  fill_row<Float16>(row_of(table, DType::kF16));
-  fill_row<BFloat16>(row_of(table, DType::kBF16));
-  fill_row<Plain<float>>(row_of(table, DType::kF32));
-  fill_row<Plain<double>>(row_of(table, DType::kF64));
-  ReduceFn* row = row_of(table, DType::kBool);  // values are 0 and 1: or is max, and is min
-  row[0] = row[2] = &reduce<Bool, Max>;
-  row[1] = row[3] = &reduce<Bool, Min>;
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, ...) \
+  fill_row<element>(row_of(table, DType::k##id));
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
   table.copy = &copy_blocks;
   return table;
 }

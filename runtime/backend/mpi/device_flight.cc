@@ -56,9 +56,7 @@ DeviceFlight::DeviceFlight(const Channel& channel, const distrun_backend_operati
       unit_(reduces() ? wire_.bytes : size_of(plugin::dtype_of(operation))),
       messages_(channel) {}
 
-bool DeviceFlight::reduces() const {
-  return operation_.kind == DISTRUN_BACKEND_ALLREDUCE || operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
-}
+bool DeviceFlight::reduces() const { return traits_of(plugin::kind_of(operation_)).reduces; }
 
 Status DeviceFlight::test() { return operation_.kind == DISTRUN_BACKEND_BARRIER ? test_barrier() : test_on_device(); }
 

@@ -41,7 +41,7 @@ Status Flight::start() {
   input_ = static_cast<const std::byte*>(operation_.segments->input);
   output_ = static_cast<std::byte*>(operation_.segments->output);
   count_ = operation_.segments->count;
-  const bool reduces = operation_.kind == DISTRUN_BACKEND_ALLREDUCE || operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
+  const bool reduces = traits_of(plugin::kind_of(operation_)).reduces;
   if (reduces && channel_.members == 1) {  // MPI would copy, and any byte of a bool but 0 is to become 1
     if (count_ > 0) plugin::reduce_parts(operation_, {&input_, 1}, output_, count_);
     return {};

@@ -7,9 +7,7 @@
 namespace distrun::backend::nccl_plugin {
 namespace {
 
-bool reduces(const distrun_backend_operation& operation) {
-  return operation.kind == DISTRUN_BACKEND_ALLREDUCE || operation.kind == DISTRUN_BACKEND_REDUCESCATTER;
-}
+bool reduces(const distrun_backend_operation& operation) { return traits_of(plugin::kind_of(operation)).reduces; }
 
 const std::byte* input_of(const distrun_backend_segment& segment) {
   return static_cast<const std::byte*>(segment.input);

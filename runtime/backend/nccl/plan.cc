@@ -27,27 +27,12 @@ bool changes_something(const kernels::Finish& finish) { return finish.factor != 
 }  // namespace
 
 NcclType nccl_type(DType dtype) {
-  switch (dtype) {
-    case DType::kI8:
-      return kNcclInt8;
-    case DType::kU8:
-    case DType::kBool:
-      return kNcclUint8;
-    case DType::kI16:
-    case DType::kI32:
-      return kNcclInt32;
-    case DType::kI64:
-      return kNcclInt64;
-    case DType::kF16:
-      return kNcclFloat16;
-    case DType::kBF16:
-      return kNcclBfloat16;
-    case DType::kF32:
-      return kNcclFloat32;
-    case DType::kF64:
-      return kNcclFloat64;
-  }
-  return kNcclFloat32;
+  constexpr NcclType kTypes[] = {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, ...) kNccl##nccl,
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+  };
+  return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t members, std::size_t index) {
@@ -67,7 +52,7 @@ ReducePlan plan_reduce(const distrun_backend_operation& operation, std::size_t m
     plan.op = kNcclAverage;
     plan.finish = {};
   }
-  const bool scatters = operation.kind == DISTRUN_BACKEND_REDUCESCATTER;
+  const bool scatters = traits_of(plugin::kind_of(operation)).output == OpOutput::kShare;
   plan.unpacks = plan.wire.converts || changes_something(plan.finish) || (plan.packs && !scatters);
   if (!plan.packs) return plan;
   const std::size_t share = scatters && plan.wire.converts ? operation.counts[index] : 0;

@@ -53,6 +53,7 @@ void finish_average(const distrun_backend_operation& operation, std::size_t memb
 void reduce_parts(const distrun_backend_operation& operation, std::span<const std::byte* const> parts, std::byte* out,
                   std::size_t count);
 
+inline OpKind kind_of(const distrun_backend_operation& operation) { return static_cast<OpKind>(operation.kind); }
 inline DType dtype_of(const distrun_backend_operation& operation) { return static_cast<DType>(operation.dtype); }
 inline ReduceOp reduce_of(const distrun_backend_operation& operation) {
   return static_cast<ReduceOp>(operation.reduce);

@@ -13,7 +13,7 @@
 namespace distrun::backend::plugin {
 
 // Every dtype of the table.
-inline constexpr std::uint32_t kAllDTypes = (1U << (DISTRUN_BACKEND_BOOL + 1)) - 1;
+inline constexpr std::uint32_t kAllDTypes = (1U << kNumDTypes) - 1;
 
 // `kKinds`: bits of the operations that it offers.
 template <class Group, std::uint32_t kKinds>

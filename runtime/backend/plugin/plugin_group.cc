@@ -8,6 +8,11 @@
 
 namespace distrun::backend::plugin {
 
+// A plug-in gets the runtime's numbers as they are.
+#define DISTRUN_DTYPE(id, number, c_name, ...) static_assert(DISTRUN_BACKEND_##c_name == number);
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+
 PluginOperation::PluginOperation(const Operation& operation, const GroupSpec& group) {
   segments_.reserve(operation.segments.size());
   for (const Segment& segment : operation.segments) {

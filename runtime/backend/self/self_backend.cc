@@ -70,7 +70,7 @@ class SelfBackend final : public Backend {
 
   static void run(const Operation& operation) {
     for (const Segment& segment : operation.segments) {
-      if (operation.kind == OpKind::kAllreduce || operation.kind == OpKind::kReducescatter) {
+      if (traits_of(operation.kind).reduces) {
         reduce(operation, segment);
       } else {
         copy(operation, segment);

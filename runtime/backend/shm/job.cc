@@ -24,7 +24,9 @@ std::size_t total_elements(const Operation& operation) {
 // A chain stores partial results in the tensor's own dtype: the same bits as one sweep, where that dtype is also what
 // sums are held in. Contributions are taken as they are.
 bool may_chain(const Operation& operation) {
-  return operation.prescale == 1.0 && operation.dtype != DType::kF16 && operation.dtype != DType::kBF16;
+  const DTypeTraits& dtype = traits_of(operation.dtype);
+  const bool held_wider = dtype.family == DTypeFamily::kFloat && dtype.bytes == 2;
+  return operation.prescale == 1.0 && !held_wider;
 }
 
 Path path_of(const Operation& operation, std::size_t bytes, std::size_t members, bool crowded) {

@@ -63,7 +63,7 @@ Status Job::reserve() {
   return {};
 }
 
-bool Job::reduces() const { return operation_.kind == OpKind::kAllreduce || operation_.kind == OpKind::kReducescatter; }
+bool Job::reduces() const { return traits_of(operation_.kind).reduces; }
 
 // The output is a row of blocks of its own, not the input's elements at other addresses.
 bool Job::in_blocks() const { return operation_.kind == OpKind::kAllgather; }

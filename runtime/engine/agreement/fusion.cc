@@ -32,7 +32,7 @@ std::vector<Unit> units_of(std::span<const FusionCandidate> ready) {
   std::map<std::pair<std::uint64_t, FusionKey>, std::size_t> groups;
   for (std::size_t i = 0; i < ready.size(); ++i) {
     const Signature& signature = *ready[i].signature;
-    const bool fusable = signature.kind == OpKind::kAllreduce;
+    const bool fusable = traits_of(signature.kind).fuses;
     const FusionKey key = key_of(ready[i]);
     std::size_t unit = units.size();
     if (fusable && signature.group.size != 0) {

@@ -9,26 +9,14 @@ namespace {
 
 // Empty when the operation can go on; else what would go wrong.
 std::string obstacle(const Signature& signature, std::span<const int> joined) {
-  switch (signature.kind) {
-    case OpKind::kAlltoall:
-      return "what is sent to it would be lost";
-    case OpKind::kReducescatter:
-      return "its part of the result would be lost";
-    case OpKind::kBroadcast:
-      for (const int rank : joined) {
-        if (rank == signature.root) return "it is the root";
-      }
-      return {};
-    case OpKind::kAllreduce: {
-      const bool sums = signature.reduce == ReduceOp::kSum || signature.reduce == ReduceOp::kAverage;
-      return sums || signature.prescale == 1.0 ? "" : "a neutral element does not survive the prescale factor";
-    }
-    case OpKind::kAllgather:
-    case OpKind::kBarrier:
-    case OpKind::kJoin:
-      return {};
+  const OpTraits& traits = traits_of(signature.kind);
+  if (!traits.lost_by_join.empty()) return std::string(traits.lost_by_join);
+  if (traits.has_root && std::ranges::find(joined, signature.root) != joined.end()) return "it is the root";
+  const bool sums = signature.reduce == ReduceOp::kSum || signature.reduce == ReduceOp::kAverage;
+  if (traits.reduces && !sums && signature.prescale != 1.0) {
+    return "a neutral element does not survive the prescale factor";
   }
-  return "nothing is known to stand in for it";  // no default above: the compiler asks for a new kind's line
+  return {};
 }
 
 bool contains(std::span<const int> ranks, int rank) {

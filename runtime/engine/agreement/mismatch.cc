@@ -142,18 +142,18 @@ bool compatible(const Signature& a, const Signature& b) {
 
 std::optional<ErrorInfo> check_agreed(const Signature& signature, const MismatchContext& context) {
   ErrorInfo error{.code = Errc::kInvalidArgument, .tensor = std::string(context.tensor), .ranks = *context.members};
-  const bool by_rows = rows_differ_by_right(signature.kind) || signature.kind == OpKind::kReducescatter;
+  const OpTraits& traits = traits_of(signature.kind);
+  const bool by_rows = traits.output == OpOutput::kGathered || traits.output == OpOutput::kShare;
   if (by_rows && signature.shape.empty()) {
     error.message = "tensor '" + error.tensor + "': " + std::string(name_of(signature.kind)) +
                     " of a tensor with 0 dimensions is not defined; give it a first dimension (reshape(1))";
     return error;
   }
   const auto& members = *context.members;
-  if (signature.kind == OpKind::kBroadcast &&
-      std::find(members.begin(), members.end(), signature.root) == members.end()) {
-    error.message = "tensor '" + error.tensor + "': broadcast root rank " + std::to_string(signature.root) +
-                    " is not in the process set (" + describe_ranks(members, *context.hosts) +
-                    "); name a rank of the set";
+  if (traits.has_root && std::find(members.begin(), members.end(), signature.root) == members.end()) {
+    error.message = "tensor '" + error.tensor + "': " + std::string(traits.name) + " root rank " +
+                    std::to_string(signature.root) + " is not in the process set (" +
+                    describe_ranks(members, *context.hosts) + "); name a rank of the set";
     return error;
   }
   return std::nullopt;

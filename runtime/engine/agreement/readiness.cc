@@ -70,7 +70,7 @@ PendingTensor* Readiness::add(const SubmissionEvent& event) {
     tensor->first = tensor->reported = event.now;
     const std::size_t members = event.members->size();
     if (rows_differ_by_right(event.signature->kind)) tensor->first_dims.assign(members, 0);
-    if (event.signature->kind == OpKind::kAlltoall) tensor->splits.resize(members);
+    if (traits_of(event.signature->kind).has_splits) tensor->splits.resize(members);
     pending_.emplace(TensorKey{.set = event.set, .name = tensor->name}, std::move(fresh));
   } else {
     tensor = found->second.get();

@@ -38,7 +38,7 @@ template <class V>
 void fields(V& v, Ref<V, Signature> s) {
   v.one_of(s.kind, kNumOpKinds).one_of(s.dtype, kNumDTypes).one_of(s.device, 2).one_of(s.reduce, kNumReduceOps);
   v(s.prescale, s.postscale, s.root).numbers(s.shape, kMaxDimensions);
-  if (s.kind == OpKind::kAlltoall) v.numbers(s.splits, kMaxList);
+  if (traits_of(s.kind).has_splits) v.numbers(s.splits, kMaxList);
   v(s.group.size);
   if (s.group.size != 0) v(s.group.digest).text(s.group.first, kMaxName);
   v.check(!V::kReads || fits_in_memory(s.shape, s.dtype), "a shape is negative or too large");

@@ -44,10 +44,10 @@ struct Signature {
   }
 };
 
-inline bool moves_data(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin; }
+inline bool moves_data(OpKind kind) { return traits_of(kind).output != OpOutput::kNone; }
 
 // Dimension 0 and the splits are each rank's own.
-inline bool rows_differ_by_right(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
+inline bool rows_differ_by_right(OpKind kind) { return traits_of(kind).output == OpOutput::kGathered; }
 
 inline constexpr std::size_t kMaxDimensions = 64;
 

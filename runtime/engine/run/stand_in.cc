@@ -2,72 +2,48 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <utility>
 
 namespace distrun::engine {
 namespace {
 
-template <class T>
-std::vector<std::byte> bytes_of(T value) {
-  std::vector<std::byte> bytes(sizeof(T));
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
-}
-
-template <class T>
-std::vector<std::byte> neutral(ReduceOp op) {
-  using Limits = std::numeric_limits<T>;
-  const T highest = Limits::has_infinity ? Limits::infinity() : Limits::max();
-  const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
-  if (op == ReduceOp::kMin) return bytes_of(highest);
-  if (op == ReduceOp::kMax) return bytes_of(lowest);
-  return bytes_of(static_cast<T>(op == ReduceOp::kProduct ? 1 : 0));
-}
-
-struct HalfBits {
-  std::uint16_t one;
-  std::uint16_t infinity;
-};
-
-std::vector<std::byte> neutral_half(ReduceOp op, HalfBits bits) {
-  constexpr std::uint16_t kSign = 0x8000;
-  if (op == ReduceOp::kMin) return bytes_of(bits.infinity);
-  if (op == ReduceOp::kMax) return bytes_of(static_cast<std::uint16_t>(bits.infinity | kSign));
-  return bytes_of(op == ReduceOp::kProduct ? bits.one : std::uint16_t{0});
+// Its bits, in the lowest bytes.
+std::uint64_t neutral_bits(ReduceOp op, const DTypeTraits& dtype) {
+  const std::size_t bits = 8 * dtype.bytes;
+  const std::uint64_t sign = std::uint64_t{1} << (bits - 1);
+  const int mantissa = static_cast<int>(bits) - 1 - dtype.exponent;  // of a float
+  const bool is_float = dtype.family == DTypeFamily::kFloat;
+  const std::uint64_t all_ones = (sign - 1) | sign;
+  const std::uint64_t infinity = ((std::uint64_t{1} << dtype.exponent) - 1) << mantissa;
+  switch (op) {
+    case ReduceOp::kMin:
+      if (dtype.family == DTypeFamily::kBool) return 1;
+      if (is_float) return infinity;
+      return dtype.family == DTypeFamily::kSigned ? sign - 1 : all_ones;
+    case ReduceOp::kMax:
+      if (is_float) return infinity | sign;
+      return dtype.family == DTypeFamily::kSigned ? sign : 0;
+    case ReduceOp::kProduct:
+      return is_float ? (infinity >> 1) & ~((std::uint64_t{1} << mantissa) - 1) : 1;
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      break;
+  }
+  return 0;
 }
 
 }  // namespace
 
 std::vector<std::byte> neutral_element(ReduceOp op, DType dtype) {
-  switch (dtype) {
-    case DType::kU8:
-      return neutral<std::uint8_t>(op);
-    case DType::kI8:
-      return neutral<std::int8_t>(op);
-    case DType::kI16:
-      return neutral<std::int16_t>(op);
-    case DType::kI32:
-      return neutral<std::int32_t>(op);
-    case DType::kI64:
-      return neutral<std::int64_t>(op);
-    case DType::kF16:
-      return neutral_half(op, {.one = 0x3C00, .infinity = 0x7C00});
-    case DType::kBF16:
-      return neutral_half(op, {.one = 0x3F80, .infinity = 0x7F80});
-    case DType::kF32:
-      return neutral<float>(op);
-    case DType::kF64:
-      return neutral<double>(op);
-    case DType::kBool:
-      return neutral<bool>(op);
-  }
-  return {};
+  const std::uint64_t bits = neutral_bits(op, traits_of(dtype));
+  std::vector<std::byte> bytes(size_of(dtype));
+  std::memcpy(bytes.data(), &bits, bytes.size());
+  return bytes;
 }
 
 TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int gpu) {
-  if (signature.kind == OpKind::kAllgather) signature.shape.front() = 0;
+  if (traits_of(signature.kind).output == OpOutput::kGathered) signature.shape.front() = 0;
   const std::int16_t index = signature.device == DeviceType::kCuda ? static_cast<std::int16_t>(gpu) : std::int16_t{0};
   const Submission submission{.kind = signature.kind,
                               .name = std::string(name),
@@ -87,7 +63,7 @@ TensorPtr make_stand_in(int set, std::string_view name, Signature signature, int
 Status fill_stand_in(Tensor& tensor, backend::Backend& backend) {
   const Signature& signature = tensor.signature();
   std::vector<std::byte> element;
-  if (signature.kind == OpKind::kAllreduce) element = neutral_element(signature.reduce, signature.dtype);
+  if (traits_of(signature.kind).reduces) element = neutral_element(signature.reduce, signature.dtype);
   auto memory = backend.allocate(tensor.submission().device, payload_bytes(signature), element);
   if (!memory.ok()) {
     return memory.status().with_context("what stands in for tensor '" + tensor.submission().name +

@@ -34,14 +34,15 @@ Status check_shape(const Submission& submission) {
 // Bytes of the output that the caller gives; 0 where the engine makes it.
 std::size_t output_bytes(const Submission& submission, std::size_t members, std::size_t index) {
   const std::size_t bytes = static_cast<std::size_t>(num_elements(submission.shape)) * size_of(submission.dtype);
-  if (submission.kind == OpKind::kReducescatter) {
+  const OpOutput output = traits_of(submission.kind).output;
+  if (output == OpOutput::kShare) {
     // A 0-d one is refused by all ranks together.
     const std::int64_t rows = submission.shape.empty() ? 0 : submission.shape.front();
     return rows == 0
                ? 0
                : bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(share_of(rows, members, index));
   }
-  return rows_differ_by_right(submission.kind) ? 0 : bytes;
+  return output == OpOutput::kAsInput ? bytes : 0;
 }
 
 Status check_memory(const Submission& submission, std::size_t members, std::size_t index) {
@@ -49,7 +50,7 @@ Status check_memory(const Submission& submission, std::size_t members, std::size
   if (submission.input == nullptr) return refuse(submission, "the input is a null pointer; pass the tensor's memory");
   const std::size_t out_bytes = output_bytes(submission, members, index);
   if (out_bytes == 0) return {};
-  const bool in_place_goes = submission.kind != OpKind::kReducescatter;
+  const bool in_place_goes = traits_of(submission.kind).output == OpOutput::kAsInput;
   if (submission.output == nullptr) {
     return refuse(submission, in_place_goes ? "the output is a null pointer; pass the output's memory (the input's for "
                                               "in place)"
@@ -72,13 +73,14 @@ Signature signature_of(const Submission& submission) {
   signature.dtype = submission.dtype;
   signature.device = submission.device.type;
   signature.shape = submission.shape;
-  if (submission.kind == OpKind::kAllreduce || submission.kind == OpKind::kReducescatter) {
+  const OpTraits& traits = traits_of(submission.kind);
+  if (traits.reduces) {
     signature.reduce = submission.reduce;
     signature.prescale = submission.prescale;
     signature.postscale = submission.postscale;
   }
-  if (submission.kind == OpKind::kBroadcast) signature.root = submission.root;
-  if (submission.kind == OpKind::kAlltoall) signature.splits = submission.splits;
+  if (traits.has_root) signature.root = submission.root;
+  if (traits.has_splits) signature.splits = submission.splits;
   return signature;
 }
 

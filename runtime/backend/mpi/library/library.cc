@@ -53,9 +53,12 @@ Constants open_mpi_constants(Symbols& in) {
   is.product = in.object("ompi_mpi_op_prod");
   is.min = in.object("ompi_mpi_op_min");
   is.max = in.object("ompi_mpi_op_max");
-  const char* const types[] = {"ompi_mpi_uint8_t", "ompi_mpi_int8_t",   "ompi_mpi_int16_t",  "ompi_mpi_int32_t",
-                               "ompi_mpi_int64_t", "ompi_mpi_uint16_t", "ompi_mpi_uint16_t", "ompi_mpi_float",
-                               "ompi_mpi_double",  "ompi_mpi_uint8_t"};
+  const char* const types[] = {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, ...) \
+  "ompi_mpi_" #open_mpi,
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+  };
   for (std::size_t i = 0; i < is.types.size(); ++i) is.types[i] = in.object(types[i]);
   is.thread_serialized = 2;
   is.thread_multiple = 3;
@@ -74,7 +77,11 @@ Constants standard_constants() {
   is.min = standard(0x22);
   is.max = standard(0x23);
   is.product = standard(0x24);
-  const std::uintptr_t types[] = {0x241, 0x240, 0x248, 0x250, 0x258, 0x249, 0x249, 0x210, 0x214, 0x241};
+  const std::uintptr_t types[] = {
+#define DISTRUN_DTYPE(id, number, c_name, name, bytes, family, exponent, element, nccl, open_mpi, mpi_abi, ...) mpi_abi,
+#include "runtime/base/dtypes.def"
+#undef DISTRUN_DTYPE
+  };
   for (std::size_t i = 0; i < is.types.size(); ++i) is.types[i] = standard(types[i]);
   is.thread_serialized = 2048;
   is.thread_multiple = 4096;

@@ -33,8 +33,8 @@ constexpr auto kCombiners = combiners(std::make_integer_sequence<int, kNumDTypes
 // MPI's own where every value comes out as docs/numerics.md has it: not NaN in a minimum, and not small integers, whose
 // sums Open MPI's vector code saturates.
 Handle built_in(const Constants& is, DType dtype, ReduceOp reduce) {
-  const bool is_float = dtype == DType::kF32 || dtype == DType::kF64;
-  if (!is_float && dtype != DType::kI32 && dtype != DType::kI64) return nullptr;
+  if (size_of(dtype) < 4) return nullptr;
+  const bool is_float = traits_of(dtype).family == DTypeFamily::kFloat;
   if (reduce == ReduceOp::kSum) return is.sum;
   if (reduce == ReduceOp::kProduct) return is.product;
   if (is_float) return nullptr;
