@@ -3,6 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
+#include "test/support/digest.h"
+
 namespace distrun::engine {
 namespace {
 
@@ -76,6 +78,11 @@ TEST_CASE("every message and entry survives the wire") {
   CHECK(error.info().cause == "killed by signal 9 (SIGKILL)");
   CHECK_FALSE(error.info().usable);
   CHECK(std::get<message::Abort>(decoded->messages[9]).why.code() == Errc::kRankLost);
+}
+
+TEST_CASE("the bytes of every message are those of docs/wire.md") {
+  CHECK(encode(full_frame()).size() == 654);
+  CHECK(digest(encode(full_frame())) == 0x298f91398f0132f4);
 }
 
 TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or another frame, never a fault") {

@@ -4,6 +4,7 @@
 
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/process.h"
+#include "test/support/digest.h"
 
 namespace distrun::launcher {
 namespace {
@@ -112,6 +113,71 @@ TEST_CASE("messages about addresses survive encoding, cut ones are refused") {
   REQUIRE(decode<Probed>(encode(probed)).ok());
   CHECK(decode<Probed>(encode(probed))->results == probed.results);
   refuses_prefixes(encode(probed), [](auto bytes) { return decode<Probed>(bytes); });
+}
+
+// The digests are of bytes laid out by hand.
+TEST_CASE("the bytes of every message of head and agent stay as they are") {
+  const std::vector<std::byte> key(4, std::byte{7});
+  Prepare prepare{.version = "1", .host = "h", .job_id = "j", .ports = 3, .grace = 1.5, .lease = 2.5};
+  prepare.preempt_signal = 15;
+  prepare.probe = true;
+  prepare.common = {.command = {"python", "train.py"},
+                    .script = "train.py",
+                    .server = {"srv"},
+                    .cwd = "/w",
+                    .open_files = 1024,
+                    .environment = {{"PATH", "/bin"}, {"A", ""}},
+                    .host_own = {"HOME"}};
+  CHECK(digest(encode(prepare)) == 0xa9b70e3984916b1e);
+  Prepared prepared;
+  prepared.facts.topology = {
+      .cpus = {{.id = 1, .core = 1}},
+      .quota = 2,
+      .gpus = {{0, "0000:3b:00.0", "GPU-1", "H", 1, {1, 2}, {{.gpu_instance = 7, .compute_instance = 0}}}},
+      .visible_devices = "0"};
+  prepared.facts.machine = "m";
+  prepared.facts.ports = {4242};
+  prepared.facts.address = "10.0.0.7";
+  prepared.facts.candidates = {{"eth0", "10.0.0.7", 1000}};
+  prepared.facts.probe_port = 4711;
+  prepared.facts.reasons = {"why"};
+  CHECK(digest(encode(prepared)) == 0x9bd574a30bfd4d31);
+  Start start{.plan = {.host = "h", .key_fd = 4}, .tf_cluster = "cl", .no_grpc_proxy = "np", .key = key};
+  start.plan.ranks = {{.rank = 1,
+                       .local_rank = 1,
+                       .serves = true,
+                       .input = RankInput::kPipe,
+                       .cpus = {0, 1},
+                       .environment = {{"R", "1"}},
+                       .tf_task = "task"}};
+  CHECK(digest(encode(start)) == 0xa613c55f76bbecf5);
+  CHECK(digest(encode(Probe{.key = key, .host = 1, .targets = {{0, 1, "a:1"}}})) == 0xb1832ebdb2fd2a53);
+  CHECK(digest(encode(Probed{.results = {{0, 1, "no"}}})) == 0x787bd1fa3276212c);
+  CHECK(digest(encode(StreamBytes{.rank = 1, .stream = 1, .when = 99, .bytes = key})) == 0xda3df6b4b4b4f554);
+  CHECK(digest(encode(Credit{.rank = 1, .stream = 1, .bytes = 2})) == 0x1f53b7f660d924ed);
+  CHECK(digest(encode(SignalRanks{.signal = 15, .whole_group = true, .ranks = {1}})) == 0x60b7165fc0cff981);
+  CHECK(digest(encode(Stop{.term_now = {1, 2}, .term_after = 5, .kill_after = 9})) == 0x7c44b4d7f7b2bac8);
+  CHECK(digest(encode(Window{.rows = 24, .columns = 80})) == 0x4c027747b24d29dd);
+  const StartHosts hosts{.binary = "/d",
+                         .ssh = {.port = 22, .identity = "/k", .options = {"C=y"}},
+                         .job_id = "j",
+                         .key = key,
+                         .addresses = {"a:1"},
+                         .hosts = {{2, "h2", "u"}}};
+  CHECK(digest(encode(hosts)) == 0x86630cd76eac4981);
+  CHECK(digest(encode(Join{.index = 1, .job_id = "j", .key = key, .addresses = {"a:1"}})) == 0x2d564d1224426e3b);
+  CHECK(digest(encode(HostFailed{.index = 1, .text = "no route"})) == 0x13af0e90ee13b902);
+  CHECK(digest(encode(Refused{.exit_code = 64, .text = "no"})) == 0x4cbbf612d145d0ec);
+  const RankExited exited{.rank = 1, .pid = 2, .exit_code = 3, .signal = 9, .out_of_memory = true};
+  CHECK(digest(encode(exited)) == 0x9a47879183fd58e5);
+}
+
+TEST_CASE("a fault in the job is told under its own name, not the message's") {
+  Prepare prepare{.version = "1", .host = "h", .job_id = "j"};  // without a command
+  const auto decoded = decode<Prepare>(encode(prepare));
+  REQUIRE_FALSE(decoded.ok());
+  CHECK(decoded.status().message().starts_with("the job from the wire is malformed"));
+  CHECK(decoded.status().message().ends_with("no command"));
 }
 
 TEST_CASE("a head of another version is told by its number, whatever else it sends") {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "test/support/digest.h"
+
 namespace distrun::net {
 namespace {
 
@@ -27,6 +29,16 @@ std::vector<Outgoing> handle(StoreTable& table, int rank, const StoreRequest& re
   std::vector<Outgoing> out;
   table.handle(rank, request, [&](int to, const StoreReply& reply) { out.push_back({.rank = to, .reply = reply}); });
   return out;
+}
+
+TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store_table]") {
+  CHECK(digest(encode(StoreRequest{.kind = Request::kSet, .id = 5, .key = "k", .value = "v"})) == 0x7eb93511a3633765);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kAdd, .id = 5, .key = "k", .delta = -2})) == 0xc6ef64157c7b7567);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .value = "slow", .rank = 2})) == 0x4386c1848714745c);
+  CHECK(digest(encode(StoreReply{.kind = Reply::kValue, .id = 5, .text = "v"})) == 0xcffed56bbebdb9da);
+  const JobEvent event{.rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed"};
+  CHECK(digest(encode(StoreReply{.kind = Reply::kEvent, .event = event})) == 0xfbd336f44e8d6b42);
 }
 
 TEST_CASE("a value is there for those who come later", "[store_table]") {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/types.h"
+
 namespace distrun::net {
 namespace {
 
@@ -118,6 +120,80 @@ TEST_CASE("after a fault every read returns nothing and the first fault is repor
   CHECK(reader.string(4).empty());
   CHECK(reader.remaining() == 0);
   CHECK(reader.finish("x").message().ends_with("neither 0 nor 1"));
+}
+
+struct Item {
+  std::uint16_t number = 0;
+  std::string text;
+  friend bool operator==(const Item&, const Item&) = default;
+};
+
+struct Everything {
+  bool truth = false;
+  double real = 0;
+  DeviceType device = DeviceType::kCpu;
+  std::vector<std::byte> blob;
+  std::vector<std::uint32_t> numbers;
+  std::vector<std::string> texts;
+  std::vector<Item> items;
+  Item inner;
+  friend bool operator==(const Everything&, const Everything&) = default;
+};
+
+template <class V>
+void fields(V& v, Ref<V, Item> item) {
+  v(item.number).text(item.text, 4).check(item.text != "bad", "a bad text");
+}
+
+template <class V>
+void fields(V& v, Ref<V, Everything> all) {
+  v(all.truth, all.real).one_of(all.device, 2).blob(all.blob, 3).numbers(all.numbers, 2).texts(all.texts, 2, 3);
+  v.list(all.items, 2, [](auto& w, auto& item) { fields(w, item); }).nested(all.inner, 100, "the inner item");
+}
+
+TEST_CASE("one list of fields writes and reads a struct", "[wire]") {
+  const Everything all{.truth = true,
+                       .real = 2.5,
+                       .device = DeviceType::kCuda,
+                       .blob = {std::byte{1}},
+                       .numbers = {7, 8},
+                       .texts = {"a", "bcd"},
+                       .items = {{1, "x"}, {2, "yz"}},
+                       .inner = {.number = 3, .text = "in"}};
+  const auto bytes = encoded(all).take();
+  const auto again = decoded<Everything>(bytes, "all");
+  REQUIRE(again.ok());
+  CHECK(*again == all);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CHECK_FALSE(decoded<Everything>(std::span(bytes).first(size), "all").ok());
+  }
+  CHECK(as_string(encoded(all)).size() == bytes.size());
+}
+
+TEST_CASE("the limits of fields are the reader's", "[wire]") {
+  const auto refusal = [](const Everything& all) { return decoded<Everything>(encoded(all).view(), "all").status(); };
+  CHECK(refusal({.blob = std::vector<std::byte>(4)}).message().ends_with("4 bytes where at most 3 are allowed"));
+  CHECK(refusal({.numbers = {1, 2, 3}}).message().ends_with("3 items where at most 2 are allowed"));
+  CHECK(refusal({.texts = {"long"}}).message().ends_with("4 bytes where at most 3 are allowed"));
+  CHECK(refusal({.items = {{1, "bad"}}}).message().ends_with("a bad text"));
+  CHECK(refusal({.inner = {.text = "bad"}}).message().starts_with("the inner item from the wire is malformed"));
+}
+
+TEST_CASE("a list of structs is refused before memory is reserved for it", "[wire]") {
+  // Each item has at least 6 bytes: two for the number and four for the text's length.
+  WireWriter writer;
+  writer.u32(2).raw(std::vector<std::byte>(11));
+  WireReader reader(writer.view());
+  std::vector<Item> items;
+  reader.list(items, 10, [](auto& w, auto& item) { fields(w, item); });
+  CHECK(items.capacity() == 0);
+  CHECK(reader.finish("items").message().ends_with("it ends too early"));
+}
+
+TEST_CASE("a text that is cut keeps whole characters", "[wire]") {
+  CHECK(as_string(WireWriter().cut_text("abcdef", 3)) == as_string(WireWriter().string("abc")));
+  CHECK(as_string(WireWriter().cut_text("a\u00e9z", 2)) == as_string(WireWriter().string("a")));
+  CHECK(as_string(WireWriter().cut_text("a\u00e9z", 3)) == as_string(WireWriter().string("a\u00e9")));
 }
 
 TEST_CASE("random bytes never do harm", "[wire]") {
