@@ -239,7 +239,7 @@ void Executor::advise_on_output(const Tensor& tensor) const {
   const Output& output = tensor.output();
   if (output.gathered) return prefer_huge_pages(output.gathered.get(), output.bytes);
   if (output_of(tensor) == input_of(tensor)) return;
-  const bool share = tensor.signature().kind == OpKind::kReducescatter;
+  const bool share = traits_of(tensor.signature().kind).output == OpOutput::kShare;
   prefer_huge_pages(output_of(tensor), share ? output.bytes : payload_bytes(tensor.signature()));
 }
 
@@ -272,11 +272,11 @@ void Executor::finish_part(const Flight& flight, const Tensor& tensor, const std
 // Where the backend did not scale.
 void Executor::unpack(Flight& flight) {
   const Signature& all = flight.tensors.front().tensor->signature();
-  if (all.kind == OpKind::kReducescatter && all.postscale != flight.operation.postscale) {
+  if (traits_of(all.kind).output == OpOutput::kShare && all.postscale != flight.operation.postscale) {
     const Tensor& tensor = *flight.tensors.front().tensor;
     finish_part(flight, tensor, output_of(tensor), tensor.output().bytes / size_of(all.dtype));
   }
-  if (all.kind != OpKind::kAllreduce || !flight.packed) return;
+  if (traits_of(all.kind).output != OpOutput::kAsInput || !flight.packed) return;
   const std::byte* from = flight.packed.get();
   for (const RunTensor& one : flight.tensors) {
     const std::size_t count = count_of(*one.tensor);
@@ -354,7 +354,7 @@ void Executor::finish(Flight& flight, const Status& status, std::vector<Completi
   for (RunTensor& one : flight.tensors) {
     Output& output = one.tensor->output();
     const Signature& signature = one.tensor->signature();
-    const bool as_input = signature.kind == OpKind::kAllreduce || signature.kind == OpKind::kBroadcast;
+    const bool as_input = traits_of(signature.kind).output == OpOutput::kAsInput;
     if (as_input && status.ok()) {
       output.shape = signature.shape;
       output.bytes = payload_bytes(signature);
