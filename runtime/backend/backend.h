@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -59,6 +60,12 @@ struct Completed {
 
 // ErrorInfo::cause of what fails because this member can read or write none of a tensor's memory: no peer's fault.
 inline constexpr std::string_view kUnusableMemory = "unusable memory";
+
+constexpr std::uint32_t bits_of(std::initializer_list<OpKind> kinds) {
+  std::uint32_t bits = 0;
+  for (const OpKind kind : kinds) bits |= 1U << static_cast<unsigned>(kind);
+  return bits;
+}
 
 // Bit masks over OpKind, DType and DeviceType, as a backend offers them.
 struct Capabilities {

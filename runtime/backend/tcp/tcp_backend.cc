@@ -20,10 +20,12 @@ constexpr std::uint64_t kOwnToken = ~std::uint64_t{0};
 }  // namespace
 
 const Capabilities& tcp_capabilities() {
-  static const Capabilities capabilities{.ops = (1U << kNumOpKinds) - 1,
-                                         .dtypes = (1U << kNumDTypes) - 1,
-                                         .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
-                                         .scatter_gather = true};
+  static const Capabilities capabilities{
+      .ops = bits_of({OpKind::kAllreduce, OpKind::kAllgather, OpKind::kBroadcast, OpKind::kBarrier, OpKind::kAlltoall,
+                      OpKind::kReducescatter, OpKind::kJoin}),
+      .dtypes = (1U << kNumDTypes) - 1,
+      .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
+      .scatter_gather = true};
   return capabilities;
 }
 
