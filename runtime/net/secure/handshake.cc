@@ -29,6 +29,12 @@ Hello completed(Hello hello) {
   return hello;
 }
 
+// The job's name is in the prologue: another one would have made the message unreadable.
+template <class V>
+void hello_fields(V& v, Ref<V, Hello> hello) {
+  v.text(hello.purpose, kMaxHelloText).text(hello.version, kMaxHelloText)(hello.from, hello.to, hello.pid);
+}
+
 std::string who(int rank) { return rank < 0 ? "the launcher" : "rank " + std::to_string(rank); }
 
 }  // namespace
@@ -103,11 +109,14 @@ void Handshake::emit_record(std::span<const std::byte> plain) {
 }
 
 std::vector<std::byte> Handshake::encode_hello() const {
+  Hello hello = self_;
+  if (role_ == NoiseHandshake::Role::kResponder) {
+    hello.to = peer_.from;
+    // A responder that leaves the choice of purposes to its owner repeats the initiator's.
+    if (hello.purpose.empty()) hello.purpose = peer_.purpose;
+  }
   WireWriter writer;
-  // A responder that leaves the choice of purposes to its owner repeats the initiator's.
-  const bool repeat = role_ == NoiseHandshake::Role::kResponder && self_.purpose.empty();
-  const int to = role_ == NoiseHandshake::Role::kResponder ? peer_.from : self_.to;
-  writer.string(repeat ? peer_.purpose : self_.purpose).string(self_.version).i32(self_.from).i32(to).i32(self_.pid);
+  hello_fields(writer, hello);
   return writer.take();
 }
 
@@ -193,12 +202,8 @@ Status Handshake::on_record(std::span<const std::byte> bytes) {
 
 Status Handshake::read_hello(std::span<const std::byte> payload) {
   WireReader reader(payload);
-  peer_.purpose = reader.string(kMaxHelloText);
-  peer_.version = reader.string(kMaxHelloText);
-  peer_.from = reader.i32();
-  peer_.to = reader.i32();
-  peer_.pid = reader.i32();
-  peer_.job_id = self_.job_id;  // equal, or the prologue would have differed
+  hello_fields(reader, peer_);
+  peer_.job_id = self_.job_id;
   return reader.finish("the Hello");
 }
 
