@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 from distrun import basics
+from distrun._collectives import barrier
+from distrun._horovod import join, poll, synchronize
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
-from distrun.numpy.ops import barrier, join, poll, synchronize
 
 from .compression import Compression
 from .functions import broadcast_parameters

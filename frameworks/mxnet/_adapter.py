@@ -63,6 +63,9 @@ def to_array(value: Any) -> Array:
 class MxnetAdapter:
     """Adapter[NDArray]; see distrun._collectives."""
 
+    def given(self, value: Any) -> Array:
+        return to_array(value)
+
     def describe(self, tensor: Array) -> Memory:
         if tensor.stype != "default":
             raise ValueError(f"arrays of storage type {tensor.stype} cannot travel; use tostype('default').")
@@ -100,6 +103,13 @@ class MxnetAdapter:
         if result.bytes:
             ctypes.memmove(_address(output), result.data, result.bytes)
         return output
+
+    def check_share(self, tensor: Array, members: int) -> None:
+        if tensor.shape and tensor.shape[0] < members and not mx.util.is_np_shape():
+            raise ValueError(
+                f"{tensor.shape[0]} rows are too few for {members} ranks: some would get an array without rows, which "
+                "MXNet has only after mxnet.npx.set_np()."
+            )
 
     def empty_rows(self, like: Array, rows: int) -> Array:
         return _new(like, (rows, *like.shape[1:]))

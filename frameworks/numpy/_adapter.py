@@ -49,6 +49,9 @@ def to_array(value: Any) -> Array:
 class NumpyAdapter:
     """Adapter[ndarray]; see distrun._collectives."""
 
+    def given(self, value: Any) -> Array:
+        return to_array(value)
+
     def describe(self, tensor: Array) -> Memory:
         return Memory(tensor.__array_interface__["data"][0], code_of(tensor.dtype), tensor.shape)
 
@@ -85,6 +88,9 @@ class NumpyAdapter:
         if result.bytes:
             ctypes.memmove(output.ctypes.data, result.data, result.bytes)
         return output
+
+    def check_share(self, tensor: Array, members: int) -> None:
+        pass  # an array may have no rows
 
     def empty_rows(self, like: Array, rows: int) -> Array:
         return np.empty((rows, *like.shape[1:]), like.dtype)

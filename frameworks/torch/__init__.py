@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from distrun import _session, basics
+from distrun import _horovod, _session, basics
 from distrun._objects import allgather_object, broadcast_object
 from distrun._operations import Handle
 from distrun.basics import *  # noqa: F403
@@ -20,34 +20,7 @@ from . import _codec, _oldest  # noqa: F401  # refuses a PyTorch that is too old
 from .compression import Compression
 from .functions import broadcast_optimizer_state, broadcast_parameters
 from .local_sgd import PeriodicAverage, periodic_average
-from .ops import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    synchronize,
-)
+from .ops import *  # noqa: F403
 from .optimizer import DistributedOptimizer, _DistributedOptimizer  # noqa: F401  # also here, in old Horovods
 from .sampler import DistributedSampler
 from .sparse import sparse_allreduce_async
@@ -55,44 +28,19 @@ from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     *basics.__all__,
+    *_horovod.NAMES,
     "Compression",
     "DistributedOptimizer",
     "DistributedSampler",
     "Handle",
     "PeriodicAverage",
     "SyncBatchNorm",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "join",
     "periodic_average",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
     "sparse_allreduce_async",
-    "synchronize",
 ]
 
 _codec.install()

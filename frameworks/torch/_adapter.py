@@ -48,6 +48,9 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 class TorchAdapter:
     """Adapter[torch.Tensor]; see distrun._collectives."""
 
+    def given(self, value: torch.Tensor) -> torch.Tensor:
+        return value
+
     def describe(self, tensor: torch.Tensor) -> Memory:
         code = CODES.get(tensor.dtype)
         if code is None or tensor.layout != torch.strided:
@@ -102,6 +105,9 @@ class TorchAdapter:
                 # The source is the handle's memory, which is freed when this function has returned.
                 torch.cuda.current_stream(like.device).synchronize()
         return output
+
+    def check_share(self, tensor: torch.Tensor, members: int) -> None:
+        pass  # a tensor may have no rows
 
     def empty_rows(self, like: torch.Tensor, rows: int) -> torch.Tensor:
         return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)

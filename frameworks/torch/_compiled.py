@@ -20,6 +20,7 @@ import torch
 from distrun import _arguments, _session
 from distrun._abi import Kind, ReduceOp
 from distrun._collectives import Call, call, grouped_call, reduce_op, reduction, share_of, split_rows
+from distrun._horovod import Request
 from distrun.process_sets import ProcessSet, find, registered_id
 from torch._library.effects import EffectType
 
@@ -59,7 +60,7 @@ def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str,
 
 @_operator("allreduce", f"(Tensor[] tensors, {_REDUCED}) -> Tensor[]")
 def _allreduce(tensors: Tensors, name: str, grouped: bool, members: int, *scaled: Any) -> list[torch.Tensor]:
-    return autograd.allreduce(tensors, *_what(Kind.ALLREDUCE, tensors, name, grouped, members, **reduction(*scaled)))
+    return autograd.run(tensors, *_what(Kind.ALLREDUCE, tensors, name, grouped, members, **reduction(*scaled)))
 
 
 @_operator("allreduce_grad", f"(Tensor[] gradients, {_REDUCED}) -> Tensor[]")
@@ -88,7 +89,7 @@ def _allgather_grad(
 
 @_operator("broadcast", f"(Tensor[] tensors, {_NAMED}, int root) -> Tensor[]")
 def _broadcast(tensors: Tensors, name: str, grouped: bool, members: int, root: int) -> list[torch.Tensor]:
-    return autograd.broadcast(tensors, *_what(Kind.BROADCAST, tensors, name, grouped, members, root=root))
+    return autograd.run(tensors, *_what(Kind.BROADCAST, tensors, name, grouped, members, root=root))
 
 
 @_operator("broadcast_grad", f"(Tensor[] gradients, {_NAMED}, int root) -> Tensor[]")
@@ -100,7 +101,7 @@ def _broadcast_grad(gradients: Tensors, name: str, grouped: bool, members: int, 
 @_operator("reducescatter", f"(Tensor[] tensors, {_REDUCED}) -> Tensor[]")
 def _reducescatter(tensors: Tensors, name: str, grouped: bool, members: int, *scaled: Any) -> list[torch.Tensor]:
     what = _what(Kind.REDUCESCATTER, tensors, name, grouped, members, **reduction(*scaled))
-    return autograd.reducescatter(tensors, *what)
+    return autograd.run(tensors, *what)
 
 
 @_operator("reducescatter_grad", f"(Tensor[] gradients, SymInt[] rows, {_REDUCED}) -> Tensor[]")
@@ -227,38 +228,21 @@ def _factors(prescale: Any, postscale: Any) -> tuple[float, float]:
     return float(prescale), float(postscale)
 
 
-def allreduce(
-    tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet, op: int | None, *scales: Any
-) -> list[torch.Tensor]:
-    """`scales`: average, prescale_factor, postscale_factor."""
-    average, prescale, postscale = scales
-    members = registered_id(process_set)
-    return _allreduce(tensors, _named(name), grouped, members, _op_number(op, average), *_factors(prescale, postscale))
+def run(kind: Kind, tensors: Tensors, ask: Request, grouped: bool) -> list[torch.Tensor]:
+    """New tensors, one for each."""
+    named = _named(ask.name), grouped, registered_id(ask.process_set)
+    if kind == Kind.ALLGATHER:
+        return _allgather(tensors, *named)[:-1]
+    if kind == Kind.BROADCAST:
+        return _broadcast(tensors, *named, ask.root)
+    operator = _allreduce if kind == Kind.ALLREDUCE else _reducescatter
+    return operator(tensors, *named, _op_number(ask.op, ask.average), *_factors(ask.prescale, ask.postscale))
 
 
-def reducescatter(
-    tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet, op: int | None, *scales: float
-) -> list[torch.Tensor]:
-    """`scales`: prescale_factor, postscale_factor."""
-    prescale, postscale = scales
-    members = registered_id(process_set)
-    return _reducescatter(tensors, _named(name), grouped, members, int(reduce_op(op)), *_factors(prescale, postscale))
-
-
-def allgather(tensors: Tensors, name: str | None, grouped: bool, process_set: ProcessSet) -> list[torch.Tensor]:
-    """One output for each tensor."""
-    return _allgather(tensors, _named(name), grouped, registered_id(process_set))[:-1]
-
-
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
-    """A new tensor."""
-    return _broadcast([tensor], _named(name), False, registered_id(process_set), root_rank)[0]
-
-
-def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
+def alltoall(tensor: torch.Tensor, ask: Request) -> Any:
     """The output; with splits the pair of it and the received rows."""
-    rows = splits
+    rows = splits = ask.splits
     if splits is not None and not isinstance(splits, torch.Tensor):
         rows = torch.tensor(splits, device="cpu")  # fractions, which a dtype would cut off, the operator refuses
-    output, received = _alltoall(tensor, rows, _named(name), False, registered_id(process_set))
+    output, received = _alltoall(tensor, rows, _named(ask.name), False, registered_id(ask.process_set))
     return output if splits is None else (output, received)

@@ -6,7 +6,7 @@ them need not be the same on all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,27 +36,26 @@ def _has_tangent(tensor: object) -> bool:
 
 
 def _run(
-    function: Callable[..., tuple[torch.Tensor, ...]],
-    tensors: Sequence[torch.Tensor],
-    what: Call,
-    process_set: ProcessSet,
+    function: type[torch.autograd.Function], tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    return list(function(what._replace(single=False), process_set, *tensors))
+    return list(function.apply(what._replace(single=False), process_set, *tensors))
 
 
-class _Allreduce(torch.autograd.Function):
+class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.what, ctx.process_set = what, process_set
-        return tuple(collective.same_size(tensors, what, in_place=False).wait())
+        return tuple(collective.start(what, tensors, process_set).wait())
 
+
+class _Allreduce(_Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         if ctx.what.reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
             raise NotImplementedError(
                 f"allreduce with op={ctx.what.reduce.name.title()} has no gradient; use Sum or Average."
             )
-        return (None, None, *_run(_Allreduce.apply, gradients, _backward_call(ctx.what), ctx.process_set))
+        return (None, None, *_run(_Allreduce, gradients, _backward_call(ctx.what), ctx.process_set))
 
 
 class _Allgather(torch.autograd.Function):
@@ -71,20 +70,15 @@ class _Allgather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         what = _backward_call(ctx.what, reduce=ReduceOp.AVERAGE)
-        reduced = _run(_Allreduce.apply, gradients, what, ctx.process_set)
+        reduced = _run(_Allreduce, gradients, what, ctx.process_set)
         return (None, None, *(part.narrow(0, *where) for part, where in zip(reduced, ctx.slices, strict=True)))
 
 
-class _Broadcast(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.what, ctx.process_set = what, process_set
-        return tuple(collective.same_size(tensors, what, in_place=False).wait())
-
+class _Broadcast(_Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         what = _backward_call(ctx.what, reduce=ReduceOp.AVERAGE, root=0)
-        reduced = _run(_Allreduce.apply, gradients, what, ctx.process_set)
+        reduced = _run(_Allreduce, gradients, what, ctx.process_set)
         if _session.world().rank != ctx.what.root:
             reduced = [gradient * 0 for gradient in reduced]
         return (None, None, *reduced)
@@ -110,12 +104,7 @@ class _Alltoall(torch.autograd.Function):
         return None, None, None, back
 
 
-class _Reducescatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.what, ctx.process_set = what, process_set
-        return tuple(collective.reducescatter(tensors, what, process_set).wait())
-
+class _Reducescatter(_Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         what: Call = ctx.what
@@ -129,30 +118,24 @@ class _Reducescatter(torch.autograd.Function):
             factor *= ctx.process_set.size() or 1
         scaled = [gradient * factor for gradient in gradients]
         back = _backward_call(what, kind=Kind.ALLGATHER, reduce=ReduceOp.SUM, prescale=1.0, postscale=1.0)
-        return (None, None, *_run(_Allgather.apply, scaled, back, ctx.process_set))
+        return (None, None, *_run(_Allgather, scaled, back, ctx.process_set))
 
 
-def allreduce(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocking; the gradient is the same reduction of the gradients."""
+_FUNCTIONS: dict[Kind, type[torch.autograd.Function]] = {
+    Kind.ALLREDUCE: _Allreduce,
+    Kind.ALLGATHER: _Allgather,
+    Kind.BROADCAST: _Broadcast,
+    Kind.REDUCESCATTER: _Reducescatter,
+}
+
+
+def run(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
+    """Blocks, and gives new tensors. Gradients: of an allreduce the same reduction of the gradients; of an allgather
+    this rank's part of the averaged gradients; of a broadcast the averaged gradients on the root, and zero elsewhere;
+    of a reducescatter the allgather of the shares' gradients, times the set's size for a sum."""
     if _wanted(tensors):
-        return _run(_Allreduce.apply, tensors, what, process_set)
-    outputs: list[torch.Tensor] = collective.same_size(tensors, what._replace(single=False), in_place=False).wait()
-    return outputs
-
-
-def allgather(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocking; the gradient is this rank's part of the averaged gradients."""
-    if _wanted(tensors):
-        return _run(_Allgather.apply, tensors, what, process_set)
-    outputs: list[torch.Tensor] = collective.allgather(tensors, what._replace(single=False)).wait()
-    return outputs
-
-
-def broadcast(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocking; the gradient is the averaged gradients on the root, and zero elsewhere."""
-    if _wanted(tensors):
-        return _run(_Broadcast.apply, tensors, what, process_set)
-    outputs: list[torch.Tensor] = collective.same_size(tensors, what._replace(single=False), in_place=False).wait()
+        return _run(_FUNCTIONS[what.kind], tensors, what, process_set)
+    outputs: list[torch.Tensor] = collective.start(what._replace(single=False), tensors, process_set).wait()
     return outputs
 
 
@@ -164,11 +147,3 @@ def alltoall(
         return _Alltoall.apply(what, process_set, splits, tensor)  # type: ignore[no-any-return]
     output, received = collective.alltoall_sizes(tensor, splits, what).wait()
     return output, collective.adapter.integers(received)
-
-
-def reducescatter(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocking; the gradient is the allgather of the shares' gradients, times the set's size for a sum."""
-    if _wanted(tensors):
-        return _run(_Reducescatter.apply, tensors, what, process_set)
-    outputs: list[torch.Tensor] = collective.reducescatter(tensors, what._replace(single=False), process_set).wait()
-    return outputs

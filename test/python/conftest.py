@@ -41,11 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(stage, ignore_errors=True))
     package = stage / "distrun"
     (package / "lib").mkdir(parents=True)
-    for file in (ROOT / "bindings/python/distrun").glob("*.py"):
-        (package / file.name).symlink_to(file)
-    for folder in (ROOT / "frameworks").iterdir():
-        if (folder / "__init__.py").exists():
-            (package / folder.name).symlink_to(folder)
+    core = ROOT / "bindings/python/distrun"
+    for part in [*core.glob("*.py"), *(init.parent for init in core.glob("*/__init__.py"))]:
+        (package / part.name).symlink_to(part)
+    for init in (ROOT / "frameworks").glob("*/__init__.py"):
+        (package / init.parent.name).symlink_to(init.parent)
     (package / "lib/libdistrun.so").symlink_to(Path(build).resolve() / "runtime/api/libdistrun.so")
     sys.path.insert(0, str(stage))
     os.environ["PYTHONPATH"] = str(stage)

@@ -18,6 +18,7 @@ import distrun
 import distrun.numpy
 import distrun.torch as hvd
 from distrun._abi import ReduceOp
+from distrun._horovod import Operations
 
 from . import conftest
 
@@ -194,7 +195,17 @@ def signatures_in(folder: Path) -> dict[str, list[str]]:
                 if isinstance(made, ast.FunctionDef) and (made is node or made.name == "__init__"):
                     names = arguments_of(made)
                     found[node.name] = names if made is node else names[1:]
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("public("):
+                found[ast.unparse(node.targets[0])] = signature_of_public(node.value, found)
     return found
+
+
+def signature_of_public(made: ast.expr, found: dict[str, list[str]]) -> list[str]:
+    """Of public(object.method, options): the tensors that the method takes, and the arguments of the options."""
+    assert isinstance(made, ast.Call)
+    method, options = (ast.unparse(argument).rpartition(".")[2] for argument in made.args)
+    tensors = list(inspect.signature(getattr(Operations, method)).parameters)[1]
+    return [tensors, *found[options]]
 
 
 def arguments_of(function: ast.FunctionDef) -> list[str]:

@@ -6,6 +6,7 @@ A front end gives an Adapter (how to look at one of its tensors) and gets every 
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from distrun import _arguments, _operations, _session, errors
 from distrun._abi import Kind, ReduceOp
 from distrun._operations import Gathered, Handle, Op
-from distrun.process_sets import ProcessSet, registered_id
+from distrun.process_sets import ProcessSet, global_process_set, registered_id
 
 T = TypeVar("T")
 
@@ -31,6 +32,10 @@ class Memory(NamedTuple):
 
 class Adapter(Protocol[T]):
     """How a front end's tensors are looked at, made and copied."""
+
+    def given(self, value: Any) -> T:
+        """The tensor for what a caller passes to an operation that gives a new one."""
+        ...
 
     def describe(self, tensor: T) -> Memory:
         """The memory of a contiguous tensor; ValueError for a dtype or device that cannot travel."""
@@ -68,6 +73,10 @@ class Adapter(Protocol[T]):
         """A new tensor with a copy of an allgather's or alltoall's result."""
         ...
 
+    def check_share(self, tensor: T, members: int) -> None:
+        """ValueError, on all ranks alike, if one of `members` shares of the rows cannot be made."""
+        ...
+
     def empty_rows(self, like: T, rows: int) -> T:
         """A new contiguous tensor like another one of at least one dimension, but with so many rows."""
         ...
@@ -87,7 +96,9 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
             )
         if op is not None:
             raise ValueError("pass either op or average, not both; average is the older name for op=Average or op=Sum.")
-        warnings.warn("average is deprecated; use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=4)
+        warnings.warn(
+            "average is deprecated; use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=_program_level()
+        )
         return ReduceOp.AVERAGE if average else ReduceOp.SUM
     if op is None:
         return ReduceOp.AVERAGE
@@ -97,6 +108,14 @@ def reduce_op(op: int | None, average: bool | None = None) -> ReduceOp:
     if found is ReduceOp.ADASUM:
         raise NotImplementedError("Adasum is not part of distrun; use op=hvd.Average with a learning-rate warm-up.")
     return found
+
+
+def _program_level() -> int:
+    """The `stacklevel`, for who calls this, of the program's line that called into this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def reduction(op: int | None, prescale: float, postscale: float, average: bool | None = None) -> dict[str, Any]:
@@ -196,6 +215,16 @@ class Collectives(Generic[T]):
     def __init__(self, adapter: Adapter[T]) -> None:
         self.adapter = adapter
 
+    def start(
+        self, what: Call, tensors: Sequence[T], process_set: ProcessSet, *, in_place: bool = False
+    ) -> Handle[Any]:
+        """Any operation but alltoall; `in_place` overwrites the tensors, for allreduce and broadcast alone."""
+        if what.kind == Kind.ALLGATHER:
+            return self.allgather(tensors, what)
+        if what.kind == Kind.REDUCESCATTER:
+            return self.reducescatter(tensors, what, process_set)
+        return self.same_size(tensors, what, in_place=in_place)
+
     def same_size(self, tensors: Sequence[T], what: Call, *, in_place: bool) -> Handle[Any]:
         """Allreduce and broadcast: the output has the input's shape; `in_place` overwrites the tensors.
 
@@ -288,6 +317,9 @@ class Collectives(Generic[T]):
         inputs = [adapter.contiguous(tensor) for tensor in tensors]
         outputs: list[T] = []
         ops: list[Op] = []
+        members = process_set.size() or 1
+        for tensor in inputs:  # all, before an output of any is made
+            adapter.check_share(tensor, members)
         for index, tensor in enumerate(inputs):
             memory = adapter.describe(tensor)
             if memory.shape:
@@ -361,7 +393,7 @@ def join(process_set: ProcessSet, gpu: int = -1) -> int:
     return last
 
 
-def barrier(process_set: ProcessSet) -> None:
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every member has called it."""
     what = call(Kind.BARRIER, None, process_set)
     operation = Op(kind=Kind.BARRIER, name=what.names[0], process_set=what.process_set)

@@ -43,7 +43,7 @@ class Extension(NamedTuple):
 
 
 _extensions: dict[str, Extension] = {}
-_LAZY = {"numpy": "distrun._codec_numpy"}  # imported when such a value or such bytes are met
+_LAZY = {"numpy": "distrun.codec._numpy"}  # imported when such a value or such bytes are met
 
 
 def register(package: str, extension: Extension) -> None:
