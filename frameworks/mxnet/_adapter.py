@@ -1,7 +1,7 @@
 """MXNet's arrays as the core's tensors, where they lie.
 
-MXNet's engine computes in the background and knows nothing of ours: an array is waited for before its memory is handed
-over, and must not be touched until the operation is complete.
+MXNet's engine computes in the background and does not know distrun's: an array is waited for before its memory is
+handed over, and must not be touched until the operation is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _new(like: Array, shape: Sequence[int]) -> Array:
 
 
 def to_array(value: Any) -> Array:
-    """An array of MXNet for anything that it can make one of, of float32 as everything that is none of its own."""
+    """An array of MXNet for any value that it can convert. Values that are not MXNet's become float32."""
     if isinstance(value, NDArray):
         return value
     given = np.asarray(value)
@@ -115,7 +115,7 @@ class MxnetAdapter:
         return _new(like, (rows, *like.shape[1:]))
 
     def integers(self, values: Sequence[int]) -> Array:
-        # int32, as in Horovod: the data of more rows have arrived all the same.
+        # int32, as in Horovod, unless a count needs more: the data have arrived.
         return mx.nd.array(values, dtype="int32" if max(values, default=0) < 1 << 31 else "int64")
 
 

@@ -96,7 +96,7 @@ class NumpyAdapter:
         return np.empty((rows, *like.shape[1:]), like.dtype)
 
     def integers(self, values: Sequence[int]) -> Array:
-        # int32, as in Horovod: the data of more rows have arrived all the same.
+        # int32, as in Horovod, unless a count needs more: the data have arrived.
         return np.array(values, np.int32 if max(values, default=0) < 1 << 31 else np.int64)
 
 

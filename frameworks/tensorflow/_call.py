@@ -43,7 +43,7 @@ def call(kind: Kind, names: str | Sequence[str] | None, process_set: ProcessSet,
 
 
 def checked_names(names: object) -> tuple[str, ...]:
-    """One name or several, each of which the op library can tell from the next."""
+    """One name or several, each one line of text: the op library separates names by line ends."""
     given = tuple(names) if isinstance(names, list | tuple) else (names,)
     for name in given:
         if not _arguments.name(name):

@@ -1,7 +1,7 @@
 """Gradients of the operations: formulas that the native ops and the Python functions share.
 
-The operations of the backward pass are named after those of the forward pass, so that the order in which they run need
-not be the same on all ranks.
+The operations of the backward pass are named after those of the forward pass, so each rank may run
+them in another order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def broadcast(what: Call, gradients: Sequence[Any]) -> list[Any]:
 
 
 def alltoall(what: Call, gradient: Any, received: Any, rows: Any) -> Any:
-    """The gradients go back the way the rows came; rows that went to nobody have none."""
+    """The gradients go back the way the rows came; rows beyond the splits have none."""
     back = _backward(what, Kind.ALLTOALL)
     returned, _ = run(back, gradient, tf.cast(received, tf.int64))
     missing = tf.concat([[rows - tf.shape(returned)[0]], tf.shape(returned)[1:]], 0)

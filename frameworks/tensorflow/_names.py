@@ -1,6 +1,6 @@
 """Names for operations in graphs, which must be equal on all ranks and different from each other.
 
-TensorFlow traces a tf.function that others call once and keeps it, whoever called it first, while those that call it
+TensorFlow traces a tf.function that others call once and keeps it for all callers, while those that call it
 may be traced again, on one rank only (a last batch of another size). So a name says the function that the operation is
 in and its place there, and what a function has called counts whether it was traced just now or long before.
 """

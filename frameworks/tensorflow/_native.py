@@ -108,7 +108,7 @@ def _attribute(op: Any, name: str) -> Any:
 
 
 def call_of(kind: Kind, op: Any) -> Call:
-    """What a native op was made for."""
+    """The call that a native op was made for."""
     name = _attribute(op, "tensor_name")
     what = Call(kind, tuple(name.split("\n")) if name else (), _attribute(op, "process_set"))
     what = what._replace(grouped=bool(_attribute(op, "grouped")))

@@ -24,11 +24,11 @@ def init(
     """Joins the job (see distrun.init) and lets TensorFlow see this rank's own GPU only, among those it could see.
 
     Call it before TensorFlow uses a GPU. In a rank of a job TF_CONFIG is taken out of the environment, unless
-    distrun --tf or --tf-roles set it for a tf.distribute strategy: an Estimator would start a cluster of its own with
-    it.
+    distrun --tf or --tf-roles set it for a tf.distribute strategy: an Estimator would start another cluster
+    with it.
     """
     basics.init(comm, process_sets, settings=settings)
-    # What somebody else has set for a process alone is not ours to take.
+    # In a process without a job the variable is another program's.
     if ("DISTRUN_RANK" in os.environ or basics.size() > 1) and "DISTRUN_TF" not in os.environ:
         os.environ.pop("TF_CONFIG", None)
     if basics.size() > 1:

@@ -70,7 +70,7 @@ def _listed(variables: object) -> list[Any]:
 
 
 def _is_one(variable: object) -> bool:
-    """Of TensorFlow or of Keras, which has a class of its own."""
+    """A variable of TensorFlow or of Keras, which have different classes."""
     return hasattr(variable, "assign") and hasattr(variable, "dtype")
 
 

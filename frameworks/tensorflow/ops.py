@@ -225,7 +225,7 @@ def alltoall(
 ) -> Any:
     """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
-    splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits the
+    splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits the
     result is the pair of the output and the rows received from each rank (int32).
     """
     del ignore_name_scope

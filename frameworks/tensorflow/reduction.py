@@ -69,15 +69,15 @@ class Reduction:
         self.local[id(variable)] = variable
 
     def active(self) -> bool:
-        """True where there is somebody to reduce with."""
+        """True if other ranks take part."""
         return has_peers(self.process_set)
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], *, generic_names: bool = False) -> list[Any]:
         """The reduced gradients; `variables` name them, those that are not local in the same order on all ranks."""
-        if not self.active():  # what comes after it wants dense ones all the same
+        if not self.active():  # the optimizer still expects dense ones
             pairs = zip(gradients, variables, strict=True)
             return [self._dense(one) if id(variable) not in self.local else one for one, variable in pairs]
-        # Without the local ones, of which each rank may have another number.
+        # Without the local ones: each rank may have another number of them.
         shared = [index for index, variable in enumerate(variables) if id(variable) not in self.local]
         given = range(len(shared)) if generic_names else variable_names([variables[index] for index in shared])
         names = {index: f"{self.prefix}.{name}" for index, name in zip(shared, given, strict=True)}
@@ -86,7 +86,7 @@ class Reduction:
         for index, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            # Keras's float8: the variable's new value, of which the largest is taken, as Keras does of several passes.
+            # Keras's float8: the variable's new value. The largest is taken, as Keras does for several passes.
             is_value = getattr(variables[index], "overwrite_with_gradient", False)
             if index not in names:
                 results[index] = gradient if is_value else self._scaled(gradient)

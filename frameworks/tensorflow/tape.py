@@ -16,7 +16,7 @@ from .reduction import Reduction
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """What is put in front of the wrapped tape's class; never made by itself. See DistributedGradientTape."""
+    """A base in front of the wrapped tape's class. See DistributedGradientTape."""
 
     _reduction: Reduction
 
@@ -50,7 +50,7 @@ class _DistributedGradientTape(tf.GradientTape):
 
 
 def _leaves(gradients: Any) -> list[Any]:
-    """Like tf.nest.flatten, which would take tf.IndexedSlices apart in some versions."""
+    """Like tf.nest.flatten, which would split tf.IndexedSlices in some versions."""
     if isinstance(gradients, dict):
         return [leaf for key in sorted(gradients) for leaf in _leaves(gradients[key])]
     if isinstance(gradients, list | tuple):

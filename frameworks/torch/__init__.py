@@ -66,7 +66,7 @@ def init(  # type: ignore[no-redef]  # the core's, and the choice of the GPU
     global _selected_in
     basics.init(comm, process_sets, settings=settings)
     session = _session.current()
-    # Once in each session, whoever has opened it: the script may have chosen another GPU since.
+    # Once in each session: the script may have chosen another GPU since.
     if basics.size() == 1 or (_selected_in is not None and _selected_in() is session):
         return
     _selected_in = weakref.ref(session)

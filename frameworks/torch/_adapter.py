@@ -36,7 +36,7 @@ def _refuse(tensor: Any) -> ValueError:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements of such strides fill their memory, each in a place of its own: a permutation of contiguous."""
+    """True if elements with these strides fill their memory without overlap: a permutation of contiguous."""
     step = 1
     for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1):
         if stride != step:
@@ -113,7 +113,7 @@ class TorchAdapter:
         return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device)
 
     def integers(self, values: Sequence[int]) -> torch.Tensor:
-        # int32, as in Horovod: the data of more rows have arrived all the same.
+        # int32, as in Horovod, unless a count needs more: the data have arrived.
         dtype = torch.int32 if max(values, default=0) < 1 << 31 else torch.int64
         return torch.tensor(values, dtype=dtype, device="cpu")
 

@@ -50,7 +50,7 @@ def _what(
 
 
 def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str, Any], **saved: Any) -> SimpleNamespace:
-    """What the gradient of the eager operation finds in its context; `saved` is what it keeps beside the call."""
+    """The context for the gradient of the eager operation; `saved` is what it has beside the call."""
     name, grouped, members = named
     if not name:
         name = f"compiled.{_session.current().number(f'{kind.name}.grad', members)}"

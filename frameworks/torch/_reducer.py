@@ -1,4 +1,4 @@
-"""Gradients on their way: what DistributedOptimizer knows about each parameter between backward and step.
+"""Gradients in flight: what DistributedOptimizer knows about each parameter between backward and step.
 
 A gradient is handed over when backward has accumulated it for the last time before the step. Handing over is done for
 several gradients at once, when enough bytes have come together: small ones share one call, big ones leave at once,
@@ -59,18 +59,18 @@ class Reducer:
         self.options = options
         self._prefix = prefix
         self._lock = threading.RLock()
-        self._busy = False  # who has the lock and sees this has come back on his own thread
+        self._busy = False  # True for a thread that has the lock: it was interrupted and called again
         self._slots: list[Slot] = []
         self._by_param: dict[int, Slot] = {}
         self._given: set[int] = set()  # those that are frozen so far too
         self._undecided: list[Slot] = []  # the ranks do not know yet whether these gradients are sparse
-        self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # about these; the answer is on its way
+        self._asked: tuple[Handle[torch.Tensor], list[Slot]] | None = None  # about these; the answer is in flight
         self._agreed = False  # in this step
         self._failure: errors.DistrunError | None = None  # the first of it, not told yet
         self._frozen: list[tuple[torch.Tensor, str]] = []
         self._ready: list[Slot] = []
         self._ready_bytes = 0
-        self._queued = 0  # gradients on their way, those that wait for their group included
+        self._queued = 0  # gradients in flight, those that wait for their group included
         self._by_memory: dict[int, Slot] = {}  # the dense gradients since the last step, by their address
         self._flights: list[tuple[Handle[None], list[Slot]]] = []
         self._sparse: list[Slot] = []
@@ -89,7 +89,7 @@ class Reducer:
         return Group(number)
 
     def add(self, param: torch.Tensor, name: str, group: Group | None) -> None:
-        """Takes care of the gradient of `param` from now on, or from the step on in which it requires one.
+        """Takes care of the gradient of `param` from now on, or from the first step that requires one.
 
         Nothing changes for one that it has: programs empty param_groups and sort the parameters into new ones.
         """
@@ -123,7 +123,7 @@ class Reducer:
         self._hooks.append(slot.hook)
 
     def keep(self, params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Lets go of all others, which are returned. Nothing is on its way."""
+        """Lets go of all others, which are returned. No gradient is in flight."""
         kept = {id(param) for param in params}
         gone = [slot for slot in self._slots if id(slot.param) not in kept]
         others = [param for param, _ in self._frozen if id(param) not in kept]
@@ -143,11 +143,11 @@ class Reducer:
         return others
 
     def outstanding(self) -> bool:
-        """True if a gradient is on its way: it must not be changed now."""
+        """True if a gradient is in flight: it must not be changed now."""
         return self._queued > 0
 
     def first_outstanding(self) -> str:
-        """The name of a parameter whose gradient is on its way."""
+        """The name of a parameter whose gradient is in flight."""
         return next(slot.name for slot in self._slots if slot.queued)
 
     def finish(self) -> None:
@@ -181,7 +181,7 @@ class Reducer:
             self._flights.pop(0)
         self._by_memory.clear()
         self._finish_sparse()
-        # All at once: an interrupted call that is repeated goes on with the rest, and neither asks nor sends twice.
+        # All at once: an interrupted call that is repeated does the rest, and neither asks nor sends twice.
         self._forget([slot for slot in self._slots if slot.queued])
         self._agreed = False
         for slot in self._slots:
@@ -204,7 +204,7 @@ class Reducer:
         return torch.stack([one.to(sums[0].device, non_blocking=True) for one in sums]).isfinite().all()
 
     def reset(self, passes: int | None = None) -> None:
-        """Waits for what is on its way, drops it, and starts counting backward passes anew."""
+        """Waits for the gradients in flight, drops them, and starts counting backward passes anew."""
         if passes is not None:
             self.options = self.options._replace(passes=passes)
         if self.outstanding():
@@ -212,7 +212,7 @@ class Reducer:
         self._forget(self._slots)
 
     def forget_errors(self) -> None:
-        """What rounding has taken belongs to the training so far, not to the one that goes on from a checkpoint."""
+        """The rounding errors kept so far do not belong to a training that starts from a checkpoint."""
         for slot in self._slots:
             if slot.feedback is not None:
                 slot.feedback.forget()
@@ -265,7 +265,7 @@ class Reducer:
     def _adopt(self) -> None:
         """Takes care of the parameters that require a gradient by now: the step would take what this rank computed."""
         for one in [one for one in self._frozen if one[0].requires_grad]:
-            self._add(*one, None)  # the rest of its group may be on its way
+            self._add(*one, None)  # the rest of its group may be in flight
             self._frozen = [other for other in self._frozen if other is not one]
 
     def _is_wanted(self, slot: Slot) -> bool:
@@ -274,10 +274,11 @@ class Reducer:
         return slot.param.requires_grad or slot.was_wanted
 
     def _agree_on_layouts(self) -> None:
-        """A rank that does not use a parameter cannot see that its gradient is sparse, which travels otherwise.
+        """A rank that does not use a parameter cannot see that its gradient is sparse, and sparse ones are sent in
+        another way. So the ranks exchange it.
 
-        Who has joined takes part in this with nothing, and knows nothing of it. When all have joined, they start anew,
-        as the numbers of unnamed operations do.
+        A rank that has joined contributes nothing and learns nothing. When all have joined, they start again, as the
+        numbers of unnamed operations do.
         """
         options = self.options
         if options.sparse_as_dense:
@@ -320,9 +321,9 @@ class Reducer:
         return collective.same_size([own], what, in_place=True), asked
 
     def _prepare_rest(self) -> BaseException | None:
-        """What waits for members of its group that are frozen by now, and what an error kept from leaving in backward,
-        as of memory: a script may go on after it, and the other ranks have sent theirs. The error of one that is given
-        up, whose result the step must not go without."""
+        """Sends gradients that wait for frozen members of their group, and those that an error in backward kept back,
+        such as a lack of memory: a script may catch it, and the other ranks have sent theirs. Gives the error of a
+        gradient that is given up: the step must not run without its result."""
         given_up: BaseException | None = None
         for slot in self._slots:
             if not slot.queued or slot.grad is not None:
@@ -417,11 +418,11 @@ class Reducer:
         elif slot.layout > 0:
             param.grad = param.grad.to_sparse(slot.layout)
         if not param.grad.is_sparse and param.grad.numel():
-            self._take_apart(slot, param.grad)
+            self._separate(slot, param.grad)
         return param.grad
 
-    def _take_apart(self, slot: Slot, grad: torch.Tensor) -> None:
-        """Autograd may give two parameters gradients in one memory (`a[None] + b[None]`): no place for two results."""
+    def _separate(self, slot: Slot, grad: torch.Tensor) -> None:
+        """Autograd may give the gradients of two parameters one memory (`a[None] + b[None]`): a copy for the second."""
         if self._by_memory.setdefault(grad.data_ptr(), slot) is not slot:
             slot.param.grad = grad.clone()
 

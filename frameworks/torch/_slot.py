@@ -41,7 +41,7 @@ class Slot:
         self.struct = _abi.OpStruct()
         self.filled_for: tuple[Any, ...] | None = None
         self.pointed_to: object = None  # by `struct`
-        # Of the gradient on its way: itself, what compression made of it, the contiguous memory that is reduced.
+        # Of the gradient in flight: itself, what compression made of it, the contiguous memory that is reduced.
         self.grad: torch.Tensor | None = None
         self.shared = False  # its memory, which is not reduced in place then
         self.sent: torch.Tensor | None = None
@@ -62,8 +62,8 @@ class Slot:
 
 
 def refuse_rivals(slot: Slot) -> None:
-    """InvalidArgument if another optimizer has the same gradient on its way: both would write to it."""
-    # What is left of a reducer that is gone may live until the garbage collector comes.
+    """InvalidArgument if another optimizer has the same gradient in flight: both would write to it."""
+    # Slots of a reducer that is gone may live until the garbage collector runs.
     alive = (rival() for reducer, rival in slot.rivals if reducer() is not None)
     if any(rival is not None and rival.queued for rival in alive):
         raise errors.InvalidArgument(
@@ -107,7 +107,7 @@ def _memory(grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 def layout_of(slot: Slot) -> tuple[int, int]:
-    """What this rank knows: 1 for dense, or else the number of sparse dimensions."""
+    """(1, 0) for a dense gradient, (0, sparse dimensions) for a sparse one, (0, 0) where this rank has not seen one."""
     grad = slot.param.grad
     if slot.layout != UNKNOWN:
         return int(slot.layout == 0), slot.layout
@@ -126,7 +126,8 @@ def zeros(param: torch.Tensor, layout: int) -> torch.Tensor:
 
 
 def other_parameters(error: errors.Mismatch, asked: Sequence[Slot]) -> errors.Mismatch:
-    """What the ranks' question for layouts says when they ask for different numbers of them: its name is nobody's."""
+    """The error of the exchange of layouts where the ranks have different numbers of parameters. Its own text names
+    none of them."""
     return errors.Mismatch(
         "the ranks' optimizers have different parameters, or others that require a gradient: this rank has "
         f"{len(asked)} of them, from '{asked[0].name}' to '{asked[-1].name}'. {error}",

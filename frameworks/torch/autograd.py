@@ -1,7 +1,7 @@
 """Gradients of the operations. Only tensors that ask for gradients come this way.
 
-The operations of the backward pass are named after those of the forward pass, so that the order in which autograd runs
-them need not be the same on all ranks.
+The operations of the backward pass are named after those of the forward pass, so autograd may run them in
+another order on each rank.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Alltoall(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
         what = _backward_call(ctx.what, kind=Kind.ALLTOALL)
         back, _ = _Alltoall.apply(what, ctx.process_set, ctx.received, gradient)
-        if back.shape != ctx.shape:  # rows that went to nobody
+        if back.shape != ctx.shape:  # rows beyond the splits
             back = torch.cat([back, back.new_zeros((ctx.shape[0] - back.shape[0], *ctx.shape[1:]))])
         return None, None, None, back
 

@@ -59,7 +59,7 @@ class _Operations(_horovod.Operations[torch.Tensor, torch.Tensor]):
     def alltoall(self, tensor: torch.Tensor, ask: Request) -> Any:
         """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
-        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits
+        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits
         the result is the pair of the output and the rows received from each rank (int32, on the device of `splits`).
         """
         if _compiling():

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class _Call(Generic[R]):
-    """One call on a thread of its own. Either the caller takes the outcome, or `drop` gets what came too late."""
+    """One call on a new thread. The caller takes the result, or `drop` gets it if the caller has left."""
 
     def __init__(self, function: Callable[[], R], drop: Callable[[R], None]) -> None:
         self._function = function

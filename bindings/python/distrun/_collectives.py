@@ -1,6 +1,6 @@
-"""What the front ends share: names, arguments and memory of the operations, for any kind of tensor.
+"""Names, arguments and memory of the operations, for the tensors of any front end.
 
-A front end gives an Adapter (how to look at one of its tensors) and gets every operation as a Handle.
+A front end gives an Adapter, which knows its tensors, and gets every operation as a Handle.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: i
 
 
 def batch_call(kind: Kind, names: Sequence[str], process_set: ProcessSet) -> Call:
-    """Several tensors handed over together, each of which runs by itself."""
+    """Several tensors, submitted together. Each runs when all ranks have it."""
     operation = _WORDS[kind]
     return Call(kind, [f"{operation}.{name}" for name in names], registered_id(process_set), single=False)
 
@@ -378,10 +378,10 @@ def split_rows(splits: object) -> tuple[int, ...] | None:
 
 
 def join(process_set: ProcessSet, gpu: int = -1) -> int:
-    """This rank is out of data: waits until every member is, taking part in what they do. The last one's world rank.
+    """This rank is out of data: takes part in the others' operations until every member is. The last one's world rank.
 
-    `gpu`: where, of tensors on GPUs, if it has had none in the set. Unnamed operations are numbered from 0 again, since
-    ranks have done different numbers of them.
+    `gpu`: the device for their tensors on GPUs, if this rank has had none in the set. Unnamed operations are numbered
+    from 0 again, since the ranks have done different numbers of them.
     """
     members = registered_id(process_set)
     _session.current()  # a forked child would wait for threads that only its parent has

@@ -30,13 +30,13 @@ def install() -> None:
 
 def end_without_waiting() -> None:
     """For a framework that waits at the end of each process for all others: one that an exception ends does not, since
-    they wait for it elsewhere. Outside a session its exit code is the first that the launcher hears of it. At a prompt
+    they wait for it elsewhere. Outside a session the launcher learns of it by the exit code. At a prompt
     no exception ends it."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         previous(kind, value, trace)
-        # Ctrl-C reaches all ranks; in a session the launcher is told.
+        # Ctrl-C reaches all ranks. In a session the launcher gets the exception.
         if _session.is_open() or issubclass(kind, KeyboardInterrupt) or _at_a_prompt():
             return
         with contextlib.suppress(OSError, ValueError):
@@ -52,7 +52,7 @@ def end_without_waiting() -> None:
 
 
 def _at_a_prompt() -> bool:
-    """Whether somebody at a terminal goes on after an exception: in `python -i`, or in code.interact() and pdb's
+    """True if a person at a terminal can continue after an exception: in `python -i`, or in code.interact() and pdb's
     `interact`, which set sys.ps1."""
     return bool(hasattr(sys, "ps1") or sys.flags.inspect) and os.isatty(0)
 
@@ -121,7 +121,7 @@ def _abort(kind: type[BaseException], value: BaseException | None, trace: Traceb
 
 
 def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    # The traceback is printed before the others are told: what the user sees first is the cause.
+    # The traceback is printed before the other ranks end, so the user sees the cause first.
     try:
         _previous_excepthook(kind, value, trace)
         sys.stderr.flush()

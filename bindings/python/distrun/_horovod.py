@@ -239,7 +239,7 @@ class Operations(Generic[G, T]):
     def alltoall(self, tensor: G, ask: Request) -> Any:
         """Sends a block of rows to each rank and gives the blocks of all ranks, in rank order.
 
-        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum go to nobody. With splits
+        splits: rows for each rank; None: equal shares of dimension 0. Rows beyond their sum are not sent. With splits
         the result is the pair of the output and the rows received from each rank (int32, or int64 from 2^31 rows on).
         """
         return self.alltoall_async(tensor, ask).wait()

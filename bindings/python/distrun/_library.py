@@ -38,7 +38,7 @@ def library_file() -> pathlib.Path:
 
 
 def _cure(error: str) -> str:
-    """For what a machine lacks of the libraries that the wheel was built with; pip installs it there all the same."""
+    """What to do where a library that the wheel needs is missing. pip does not look for it."""
     libc, version = platform.libc_ver()
     lacks = re.search(r"`GLIBC_([\d.]+)'", error)
     if libc != "glibc" or lacks:

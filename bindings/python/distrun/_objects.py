@@ -22,7 +22,7 @@ _WORDS = struct.Struct(f"<qq{MAC_SIZE}s")  # what is broadcast before an object:
 
 
 def _mac(session: _session.Session, process_set: int, name: str, sender: int) -> _Mac:
-    """Objects travel as tensors, which nothing protects on their way between hosts."""
+    """Objects are sent as tensors, and nothing protects tensors between hosts."""
     return functools.partial(session.mac, f"object {process_set} {sender} {name}")
 
 
@@ -141,7 +141,7 @@ def allgather_object(
 ) -> list[Any]:
     """The objects of all members, in rank order, on every member. Collective. See codec for what can be sent.
 
-    Who has joined has none: the list is shorter then.
+    Ranks that have joined send none: the list is shorter then.
     """
     members = registered_id(process_set)
     session = _session.current()

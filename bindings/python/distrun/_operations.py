@@ -4,8 +4,8 @@ Memory: a Handle owns references to its tensors until no thread and no device ca
 flight the session owns the Handle too, so that a caller who drops it (or is interrupted) frees nothing too early.
 
 Signal handlers run between any two lines of this file, and may wait for the same handle, hand over others or shut down.
-So no lock is held but one that its own thread may take again, while an output is made, and what a handler raises is
-nobody's outcome: the handle stays as it was.
+So no lock is held while an output is made, except one that the same thread may take again. An exception of a handler is
+not the operation's outcome: the handle stays as it was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 # A signal that arrives between Python's last look and the C wait is only noticed when the wait ends: so the main
 # thread, which runs the handlers, looks this often.
 _LOOK_SECONDS = 0.5
-# So many handles in flight, at least, before those that nobody waits for are looked for.
+# From this number of handles in flight on, complete ones that were never waited for are settled.
 _SWEEP_AT = 32
 
 _OK = int(_abi.Code.OK)
@@ -77,8 +77,8 @@ def _shape_array(shape: tuple[int, ...]) -> tuple[ctypes.Array[ctypes.c_int64], 
 
 
 def fill(struct: _abi.OpStruct, op: Op) -> object:
-    """Writes `op` into the C struct. Gives what the struct points to: whoever uses it after this call keeps that too,
-    or the memory goes when other shapes have come."""
+    """Writes `op` into the C struct. Gives the memory that the struct points to: a caller that uses the
+    struct later keeps it alive too."""
     # ctypes and C would take another one: the lowest 32 bits, and what comes before the NUL.
     root = op.root if type(op.root) is int else _arguments.root_rank(op.root)
     if not -1 << 31 <= root < 1 << 31:
@@ -178,7 +178,7 @@ class Handle(Generic[R]):
 
     def wait(self, timeout: float | None = None) -> R:
         """The output, or the operation's exception. Timeout is raised, and the handle stays as it was, after `timeout`
-        seconds; signal handlers run meanwhile. May be called again, and by several threads."""
+        seconds. Signal handlers run during the wait. May be called again, and by several threads."""
         timeout = _arguments.seconds("timeout", timeout)
         if not self._settled and self._enter():
             try:
@@ -196,7 +196,7 @@ class Handle(Generic[R]):
         return self._value  # type: ignore[return-value]
 
     def gathered(self, index: int) -> Gathered:
-        """What the runtime made for the operation at `index` of the batch; only inside `finish`."""
+        """The runtime's result for the operation at `index` of the batch; only inside `finish`."""
         raw = _abi.ResultStruct(struct_size=_RESULT_SIZE)
         assert self._handles is not None
         errors.check(library().distrun_get_result(self._handles[index], ctypes.byref(raw)))
@@ -212,7 +212,7 @@ class Handle(Generic[R]):
         return self._keep is what
 
     def settle_if_complete(self) -> None:
-        """Lets tensors and native memory go if nothing is in flight any more. For handles that nobody waits for."""
+        """Lets tensors and native memory go if nothing is in flight. For handles without a waiting caller."""
         try:
             if self.poll() and not self._settled and self._enter():
                 try:
@@ -270,7 +270,7 @@ class Handle(Generic[R]):
             if self._settled:  # by the shutdown
                 return False
             raise
-        # Noted first and looked at then: who settles it does it the other way round, and releases what nobody uses.
+        # Entered first, checked second. The thread that settles does both in the other order, so one sees the other.
         self._inside.append(None)
         if self._settled:
             self._leave()
@@ -287,7 +287,7 @@ class Handle(Generic[R]):
             self._session.leave()
 
     def _settle(self, failed: bool, kept: type[Exception] | tuple[()] = ()) -> None:
-        """Takes over outcome and output; all native handles are complete. What is raised and not `kept` leaves the
+        """Takes over outcome and output; all native handles are complete. An exception that is not `kept` leaves the
         handle as it was: a signal handler's exception, or no memory for the output, which the next wait may find."""
         with self._lock:
             finish = self._finish
@@ -301,7 +301,7 @@ class Handle(Generic[R]):
                     value = finish(self)
             except kept as error:
                 failure = error
-            if not self._settled:  # a signal handler may have waited for it meanwhile
+            if not self._settled:  # else a signal handler has waited for it in between
                 self._value, self._failure = value, failure
                 self._settled = True
             self._keep = self._finish = None
@@ -314,8 +314,8 @@ class Handle(Generic[R]):
         try:
             self._settle(failed=True)
         except Exception as error:
-            # Whose is it? The operation's comes again, and is kept for whoever waits. A signal handler's does not, and
-            # whoever is here is the one to hear of it. Memory that was there at the second try is missed by nobody.
+            # The operation's exception comes again, and is kept for the waiting caller. A signal handler's does not,
+            # and is raised here. A MemoryError is over if the second try found memory.
             self._settle(failed=True, kept=Exception)
             if self._failure is None and not isinstance(error, MemoryError):
                 raise

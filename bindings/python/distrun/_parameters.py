@@ -35,7 +35,7 @@ def named(params: Mapping[str, T] | Iterable[tuple[str, T]] | Iterable[T], tenso
 def local_variables(layer: Any) -> Sequence[Any]:
     """Of a layer whose gradients are not reduced. Those that it makes in build() later would be."""
     for one in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():  # not public; with itself
-        builds = not getattr(one.build, "_is_default", False)  # how Keras tells a build() of its own
+        builds = not getattr(one.build, "_is_default", False)  # how Keras marks layers without a build() of their own
         if builds and not one.built and not one.trainable_variables:
             raise ValueError(
                 f"the local layer {one.name!r} is not built, and gradients of the variables that it makes later would "
@@ -46,8 +46,7 @@ def local_variables(layer: Any) -> Sequence[Any]:
 
 
 def without_numbers(name: str) -> str:
-    """Of a variable or a layer, without the numbers by which Keras tells the layers of a process apart: another rank
-    may have made more of them."""
+    """The name of a variable or layer without Keras's numbers of layers: another rank may have made more of them."""
     return re.sub(r"_\d+(?=[_/:]|$)", "", name)
 
 

@@ -1,13 +1,13 @@
 """The job that this process is part of: one session at a time, opened by init and closed by shutdown.
 
 Threads: `current()` may be called from any thread. Every C call on a session is noted with its thread (`calling`), and
-the native session is freed when nobody is inside it any more. Who enters notes himself first and then looks whether the
-session closes; who closes says so first and then looks who is inside: one of the two sees the other. The list that they
-share is changed and copied by single calls, which the interpreter does one after the other, free-threaded too.
+the native session is freed when no call is inside it. A caller first adds itself to the list and then checks whether
+the session closes. The closing thread first sets the flag and then reads the list, so one of the two sees the other.
+The list is changed and copied by single calls, which the interpreter runs one after the other, free-threaded too.
 
-Signal handlers run between any two lines of this file, and may call whatever the program may, shutdown above all. What
-their thread is inside of then lies below them and does not go on before they return: so shutdown does not wait for it,
-and the last call that leaves frees the session.
+Signal handlers run between any two lines of this file, and may make any call of a program, also shutdown. The calls of
+the interrupted thread continue only when the handler returns. So shutdown does not wait for them, and the last call
+that leaves frees the session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class World:
 
 
 class InFlight(Protocol):
-    """What a session asks of a handle, which knows the session in turn."""
+    """A handle, as far as a session uses it."""
 
     def settle_if_complete(self) -> None:
         """Lets go of tensors and native memory if every operation of the handle is complete."""
@@ -71,8 +71,8 @@ class Session:
         self._closers: list[int] = []  # the threads that are in shutdown
         self._closing = False
         self._failure: errors.DistrunError | None = None  # what leaving the job has said
-        self._known = False  # the job had ended before, and the caller was told
-        # Not None: nothing but freeing is left, of what is in it: whoever takes it out frees it.
+        self._known = False  # the job had ended before, and the caller knows
+        # Not None: closed. The thread that takes the pointer out of the list frees it.
         self._to_free: list[int] | None = None
         self._news = allocate_lock()  # held unless there are some for close, about _callers and _closers
         self._news.acquire()
@@ -135,7 +135,7 @@ class Session:
 
     @contextlib.contextmanager
     def shutting_down(self) -> Iterator[None]:
-        """Of a thread on its way to `close`: what it is inside of does not end before."""
+        """For a thread that is going to `close`: its own calls cannot end before that."""
         self._closers.append(get_ident())
         try:
             self._tell()
@@ -185,7 +185,7 @@ class Session:
             self._to_free = [self.pointer] if _detach_all() else []
 
     def _leave_job(self) -> errors.DistrunError | None:
-        # Not while an exception is on its way out: what it kept this rank from may be what the others wait for.
+        # Not while an exception ends the program: the others may wait for operations that it prevented.
         raised = sys.exc_info()[1]
         if raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0)):
             drain_all()
@@ -235,7 +235,7 @@ _forked_from: str | None = None  # in a child made by fork after init: whom it w
 
 
 class Extension:
-    """What a front end does when sessions come and go: TensorFlow's ops and JAX's handler use the native session."""
+    """A front end's part in opening and closing: TensorFlow's ops and JAX's handler use the native session."""
 
     def attach(self, session: int) -> None:
         """The native session, just opened. An exception makes init fail with it."""
@@ -254,7 +254,7 @@ class Extension:
         """The extension's own numbers of unnamed operations start again at 0, as Session.forget_numbers says."""
 
     def error_of(self, failure: BaseException) -> errors.DistrunError | None:
-        """The one behind an exception of the framework's own, which compiled programs raise; None if none is."""
+        """The distrun exception that an exception of the framework stands for, as compiled programs raise; or None."""
         del failure
         return None
 
@@ -276,7 +276,7 @@ def drain_all() -> None:
 
 
 def error_of(failure: BaseException) -> errors.DistrunError | None:
-    """The distrun exception that this is, or that is behind it; None if none is."""
+    """`failure`, if it is a distrun exception, or the one that it stands for; or None."""
     if isinstance(failure, errors.DistrunError):
         return failure
     for extension in _extensions:

@@ -14,7 +14,7 @@ _INTERRUPTED = int(_abi.Code.INTERRUPTED)
 def should_stop(request: bool = False) -> bool:
     """True on every rank, from the same call on, once a rank got SIGTERM, SIGUSR1 or SIGUSR2, or passed request=True.
 
-    Every rank calls it once per step. It costs two microseconds and no message until somebody asks; the ranks then
+    Every rank calls it once per step. It costs two microseconds and no message until a rank asks; the ranks then
     agree, in one round trip, on the first call that none of them has made. From the first call on these signals no
     longer end the process at once, unless the program handles them itself; a second one does.
     """

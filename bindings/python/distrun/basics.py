@@ -156,7 +156,7 @@ def init(
 
 
 def _sets_in(process_sets: object) -> list[ProcessSet]:
-    """Those to register. A list of ranks is refused: nobody would have the set to name it in a call."""
+    """Those to register. A list of ranks is refused: the program would have no set to pass to a call."""
     if process_sets in (None, "dynamic"):
         return []
     given = list(process_sets) if isinstance(process_sets, Iterable) else [process_sets]
@@ -183,7 +183,7 @@ def _opened() -> None:
     session = _session.current()
     world = session.world
     process_sets.opened(world.size)
-    # On one host every rank sees that there is nothing to compare; so all ranks agree whether to ask.
+    # With one host every rank skips this. The condition is the same on all ranks.
     if world.local_size != world.size:
         session.homogeneous = _all_equal(world.local_size)
 

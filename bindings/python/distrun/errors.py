@@ -65,7 +65,7 @@ class Mismatch(DistrunError):
 
 
 class JobEnded(DistrunError):
-    """The job cannot go on. Whatever has ended it is one, also a Timeout, say, which is both then (`usable` is False).
+    """The job cannot go on. Any error that ended it is one, also a Timeout, which is both then (`usable` is False).
 
     Horovod's name for it is HorovodInternalError.
     """

@@ -1,5 +1,5 @@
 """Process sets: operations among some of the ranks. Sets are made and removed by all ranks of the job together, or by
-their members alone; these also in no order with other calls (`add_apart`, `drop_process_set`)."""
+their members alone; these also in no order with other calls (`add_unordered`, `drop_process_set`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ProcessSet:
 global_process_set = ProcessSet([])
 global_process_set.ranks = None
 
-_lock = threading.RLock()  # a signal handler may make a call of its own meanwhile
+_lock = threading.RLock()  # reentrant: a signal handler may make a call too
 _registered: dict[int, ProcessSet] = {}
 
 
@@ -118,7 +118,7 @@ def closed() -> None:
 def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bool = False) -> ProcessSet:
     """Registers a set. Every rank of the job calls this with the same ranks, members or not; blocks until all did.
 
-    With members_only the members alone call it (ValueError elsewhere) and the other ranks never hear of the set; it may
+    With members_only the members alone call it (ValueError elsewhere) and the other ranks do not know the set; it may
     have the ranks of another one. Such a set is removed by its members alone too. Ranks make the calls that they share
     in the same order; where they do not, each of them gets a Mismatch.
     """
@@ -139,7 +139,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int], *, members_only: bo
             f"rank {session.world.rank} is not part of {process_set}; with members_only its ranks alone add it."
         )
     with _lock:
-        for other in () if members_only else list(_registered.values()):  # add_apart adds on another thread
+        for other in () if members_only else list(_registered.values()):  # add_unordered adds on another thread
             # What every rank refuses: a set that its members alone know of does not count.
             if other.ranks == ranks and not other._members_only:
                 raise ValueError(f"a process set with the same ranks is registered already: {other}.")
@@ -160,11 +160,11 @@ def _add(session: _session.Session, ranks: list[int], members_only: bool) -> int
     return number.value
 
 
-def add_apart(ranks: Sequence[int]) -> ProcessSet:
+def add_unordered(ranks: Sequence[int]) -> ProcessSet:
     """Registers a set of this rank and others, called by them alone, in no order with the ranks' other calls.
 
-    Blocks until all members have called it, without a limit; other threads go on meanwhile, and may make such calls
-    themselves. Sets of the same ranks are told apart by the order in which each member adds them.
+    Blocks until all members have called it, without a limit. Other threads run, and may make such calls themselves.
+    Sets with the same ranks are matched by the order in which each member adds them.
     """
     process_set = ProcessSet(ranks)
     members = process_set.ranks or []
@@ -180,8 +180,8 @@ def add_apart(ranks: Sequence[int]) -> ProcessSet:
 
 
 def drop_process_set(process_set: ProcessSet) -> None:
-    """Unregisters a set here at once; it goes when all who would call remove_process_set have called this, each at a
-    time of its own. Nothing for the global set and for one that is not registered."""
+    """Unregisters a set here at once; the ranks call this in any order, and the set ends after the last
+    of them. No effect for the global set and for one that is not registered."""
     number = process_set.process_set_id
     if number is None or number == 0 or _registered.pop(number, None) is not process_set:
         return

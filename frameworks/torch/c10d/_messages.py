@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from distrun import _session, errors
 from distrun._operations import Handle
-from distrun.process_sets import add_apart
+from distrun.process_sets import add_unordered
 
 from ._channel import Channel
 from ._moves import Message
@@ -99,7 +99,7 @@ class _Pair:
     def _make(self) -> None:
         channel, failure = None, None
         try:
-            channel = Channel(add_apart(self._ranks))
+            channel = Channel(add_unordered(self._ranks))
         except BaseException as error:
             failure = error
         with self._lock:
