@@ -97,9 +97,7 @@ def _wait(spec: Spec, what: Call, arrays: list[Any]) -> tuple[list[Any], list[tu
     if spec.kind == Kind.ALLTOALL:
         pairs = [collective.alltoall_sizes(array, spec.splits, what).wait() for array in arrays]
         return [output for output, _ in pairs], [sizes for _, sizes in pairs]
-    if spec.kind == Kind.REDUCESCATTER:
-        return collective.reducescatter(arrays, what, spec.process_set).wait(), nothing
-    return collective.same_size(arrays, what, in_place=False).wait(), nothing
+    return collective.start(what, arrays, spec.process_set).wait(), nothing
 
 
 # --- in a compiled program ---

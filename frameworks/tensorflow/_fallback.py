@@ -111,16 +111,14 @@ def _set_of(what: Call) -> process_sets.ProcessSet:
 
 
 def _arrays(what: Call, arrays: list[Any]) -> list[Any]:
-    if what.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
-        return list(collective.same_size(arrays, _call(what, len(arrays)), in_place=False).wait())
-    if what.kind == Kind.REDUCESCATTER:
-        return list(collective.reducescatter(arrays, _call(what, len(arrays)), _set_of(what)).wait())
     if what.kind == Kind.ALLGATHER:
         outputs, sizes = collective.allgather_sizes(arrays, _call(what, len(arrays))).wait()
         return [*outputs, np.array(sizes, np.int32)]
-    splits = tuple(int(rows) for rows in arrays[1])
-    output, received = collective.alltoall_sizes(arrays[0], splits or None, _call(what, 1)).wait()
-    return [output, np.array(received, np.int32)]
+    if what.kind == Kind.ALLTOALL:
+        splits = tuple(int(rows) for rows in arrays[1])
+        output, received = collective.alltoall_sizes(arrays[0], splits or None, _call(what, 1)).wait()
+        return [output, np.array(received, np.int32)]
+    return list(collective.start(_call(what, len(arrays)), arrays, _set_of(what)).wait())
 
 
 def _python_op(what: Call, function: Callable[..., Any], tensors: list[Any], types: list[Any]) -> list[Any]:

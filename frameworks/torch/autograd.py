@@ -38,7 +38,7 @@ def _has_tangent(tensor: object) -> bool:
 def _run(
     function: type[torch.autograd.Function], tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    return list(function.apply(what._replace(single=False), process_set, *tensors))
+    return list(function.apply(what, process_set, *tensors))
 
 
 class _Function(torch.autograd.Function):
@@ -49,6 +49,8 @@ class _Function(torch.autograd.Function):
 
 
 class _Allreduce(_Function):
+    """The gradient is the same reduction of the gradients."""
+
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         if ctx.what.reduce not in (ReduceOp.AVERAGE, ReduceOp.SUM):
@@ -59,6 +61,8 @@ class _Allreduce(_Function):
 
 
 class _Allgather(torch.autograd.Function):
+    """The gradient is this rank's part of the averaged gradients."""
+
     @staticmethod
     def forward(ctx: Any, what: Call, process_set: ProcessSet, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         outputs, sizes = collective.allgather_sizes(tensors, what).wait()
@@ -75,6 +79,8 @@ class _Allgather(torch.autograd.Function):
 
 
 class _Broadcast(_Function):
+    """The gradient is the averaged gradients on the root, and zero elsewhere."""
+
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         what = _backward_call(ctx.what, reduce=ReduceOp.AVERAGE, root=0)
@@ -105,6 +111,8 @@ class _Alltoall(torch.autograd.Function):
 
 
 class _Reducescatter(_Function):
+    """The gradient is the allgather of the shares' gradients, times the set's size for a sum."""
+
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         what: Call = ctx.what
@@ -130,12 +138,10 @@ _FUNCTIONS: dict[Kind, type[torch.autograd.Function]] = {
 
 
 def run(tensors: Sequence[torch.Tensor], what: Call, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Blocks, and gives new tensors. Gradients: of an allreduce the same reduction of the gradients; of an allgather
-    this rank's part of the averaged gradients; of a broadcast the averaged gradients on the root, and zero elsewhere;
-    of a reducescatter the allgather of the shares' gradients, times the set's size for a sum."""
+    """Blocks, and gives new tensors, with gradients where an input asks for one. `what` gives a list."""
     if _wanted(tensors):
         return _run(_FUNCTIONS[what.kind], tensors, what, process_set)
-    outputs: list[torch.Tensor] = collective.start(what._replace(single=False), tensors, process_set).wait()
+    outputs: list[torch.Tensor] = collective.start(what, tensors, process_set).wait()
     return outputs
 
 
