@@ -40,6 +40,7 @@ def loaded_too_early() -> None:
     """The constructor has run, so TensorFlow finds no operations: the slower path, with one warning."""
     ctypes.CDLL(str(library()))
     import distrun.tensorflow as hvd
+    from distrun.tensorflow import _execution
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -47,6 +48,11 @@ def loaded_too_early() -> None:
         assert float(hvd.allreduce(tf.constant(2.0))) == 2.0
     ours = [str(one.message) for one in caught if "distrun" in str(one.message)]
     assert len(ours) == 1 and "slower path" in ours[0] and "before TensorFlow did" in ours[0], ours
+    chosen = _execution.execution()
+    assert type(chosen).__name__ == "PythonFunctions"
+    hvd.shutdown()
+    hvd.init()
+    assert _execution.execution() is chosen
 
 
 def gpu() -> None:
@@ -92,6 +98,29 @@ def gpu() -> None:
         assert "cannot select its GPU (GPU:1)" in str(error) and "--gpu-visibility one" in str(error)
     else:
         raise AssertionError("nothing was raised")
+
+
+def chosen_at_init() -> None:
+    """The way to run operations, once for the process; what runs none works before it."""
+    import distrun
+    import distrun.tensorflow as hvd
+    from distrun.tensorflow import _execution, _native
+
+    assert hvd.distrun_error(ValueError("mine")) is None
+    for use in (_execution.execution, lambda: hvd.allreduce(tf.constant(1.0)), lambda: hvd.allgather([1.0])):
+        try:
+            use()
+        except distrun.NotInitialized:
+            pass
+        else:
+            raise AssertionError("nothing was raised")
+    for _ in range(2):
+        hvd.init()
+        chosen = _execution.execution()
+        assert isinstance(chosen, _native.NativeOps)
+        assert float(hvd.allreduce(tf.constant(2.0))) == 2.0
+        hvd.shutdown()
+        assert _execution.execution() is chosen
 
 
 def tf_config() -> None:
@@ -156,6 +185,7 @@ if HOW == "second":
 elif HOW == "early":
     loaded_too_early()
 else:
+    chosen_at_init()
     tf_config()
     tf_config_of_a_platform()
     gpu()
