@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "runtime/backend/shm/job.h"
 #include "runtime/backend/shm/shm_backend.h"
+#include "runtime/backend/shm/transfer.h"
 #include "runtime/backend/shm/window.h"
 #include "runtime/base/fd.h"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "runtime/backend/kernels/copy.h"
-#include "runtime/backend/shm/job.h"
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/backend/shm/store_choice.h"
+#include "runtime/backend/shm/transfer.h"
 #include "runtime/backend/shm/window.h"
 #include "test/support/fake_host_link.h"
 
@@ -92,8 +92,8 @@ TEST_CASE("shm plan: chunks cover all elements and fit a slot, beyond 4 GiB too"
         CHECK(plan.chunk_elements * size_of(dtype) <= slot);
         CHECK(plan.chunks * plan.chunk_elements >= count);
         CHECK((plan.chunks - 1) * plan.chunk_elements < count);
-        const Job job(allreduce_of(segments, dtype), 1, plan, 0);
-        CHECK(job.elements_of(plan.chunks - 1) == count - (plan.chunks - 1) * plan.chunk_elements);
+        const WindowTransfer transfer(allreduce_of(segments, dtype), 1, plan, 0);
+        CHECK(transfer.elements_of(plan.chunks - 1) == count - (plan.chunks - 1) * plan.chunk_elements);
       }
     }
   }

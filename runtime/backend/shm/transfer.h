@@ -81,8 +81,10 @@ struct Range {
 };
 Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::size_t members);
 
-struct Job {
-  Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
+struct PathSteps;
+
+struct WindowTransfer {
+  WindowTransfer(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in);
 
   // For operations of blocks, which differ in length: what lies in chunk `k` of a block of `count` elements.
   [[nodiscard]] Range piece_of(std::size_t count, std::uint64_t k) const {
@@ -91,10 +93,11 @@ struct Job {
   }
 
   [[nodiscard]] bool reduces() const { return plan.path == Path::kOneShot || plan.path == Path::kTwoPhase; }
+  [[nodiscard]] bool in_slots() const { return plan.path != Path::kTiny; }
   // Whether results go past the caches: a store through the cache first reads the line that it overwrites, unless that
   // is there already since it is the input too.
   [[nodiscard]] bool streams_to(const Segment& segment) const { return large_output && segment.in != segment.out; }
-  // Elements of chunk `k` (of this job).
+  // Elements of chunk `k` (of this transfer).
   [[nodiscard]] std::size_t elements_of(std::uint64_t k) const {
     return std::min(plan.chunk_elements, plan.elements - static_cast<std::size_t>(k) * plan.chunk_elements);
   }
@@ -102,14 +105,15 @@ struct Job {
   Operation operation;
   std::uint64_t token;
   Plan plan;
+  const PathSteps* steps;         // of the plan's path
   std::uint64_t first;            // number of the first chunk; kTiny: number of the tiny operation
-  bool large_output = false;      // of which little is left in the caches when somebody reads it
+  bool large_output = false;      // little of it is left in the caches when somebody reads it
   int stores = -1;                // which StoreChoice decides how chunks are written; -1: always through the cache
   std::uint64_t first_tried = 0;  // number of the first chunk as that StoreChoice counts them
   std::size_t unit;               // bytes of an element
-  // Chunks through each stage (kTiny has one "chunk").
+  // Chunks through each stage (kTiny has one "chunk"; only kTwoPhase has a stage that reduces).
   std::uint64_t packed = 0;
-  std::uint64_t reduced = 0;
+  std::uint64_t reduced;
   std::uint64_t unpacked = 0;
   SegmentCursor pack_at;
   SegmentCursor reduce_at;

@@ -1,5 +1,6 @@
-#include "runtime/backend/shm/job.h"
+#include "runtime/backend/shm/transfer.h"
 
+#include "runtime/backend/shm/paths.h"
 #include "runtime/backend/shm/window.h"
 #include "runtime/base/types.h"
 
@@ -69,12 +70,15 @@ Range part_of(std::size_t elements, std::size_t unit, std::size_t part, std::siz
   return {.begin = begin, .end = std::min(begin + each, elements)};
 }
 
-Job::Job(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in, std::uint64_t first_in)
+WindowTransfer::WindowTransfer(const Operation& operation_in, std::uint64_t token_in, const Plan& plan_in,
+                               std::uint64_t first_in)
     : operation(operation_in),
       token(token_in),
       plan(plan_in),
+      steps(&steps_of(plan_in.path)),
       first(first_in),
       unit(size_of(operation_in.dtype)),
+      reduced(plan_in.path == Path::kTwoPhase ? 0 : plan_in.chunks),
       pack_at(operation_in.segments),
       reduce_at(operation_in.segments),
       unpack_at(operation_in.segments) {
