@@ -4,24 +4,14 @@
 #include "runtime/base/settings.h"
 
 namespace distrun::api {
-namespace {
-
-std::string describe_settings() {
-  const auto report = read_settings(process_environment(), {});
-  return report.ok() ? start_up_line(*report) : report.status().message();
-}
-
-std::string describe_backends() {
-  const auto report = read_settings(process_environment(), {});
-  return report.ok() ? backend::describe_backends(report->settings) : report.status().message();
-}
-
-}  // namespace
 
 std::string describe_without_session(const std::string& what) {
-  if (what == "settings") return describe_settings();
-  if (what == "backends") return describe_backends();
-  return "";
+  if (what != "settings" && what != "backends" && what != "backends.json") return "";
+  const auto report = read_settings(process_environment(), {});
+  if (!report.ok()) return report.status().message();
+  if (what == "settings") return start_up_line(*report);
+  const backend::BackendList list = backend::list_backends(report->settings);
+  return what == "backends" ? backend::to_text(list) : backend::to_json(list);
 }
 
 }  // namespace distrun::api

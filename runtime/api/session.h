@@ -4,29 +4,25 @@
 
 #include <atomic>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "runtime/api/backends.h"
+#include "runtime/api/backends/provider.h"
+#include "runtime/api/control.h"
+#include "runtime/api/job_connection.h"
 #include "runtime/api/stop_signals.h"
-#include "runtime/backend/factory.h"
 #include "runtime/backend/plugin/host_group.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/log.h"
 #include "runtime/base/settings.h"
 #include "runtime/engine/engine.h"
 #include "runtime/net/bytes/wait_set.h"
-#include "runtime/net/control/control_plane.h"
 #include "runtime/net/host/host_link.h"
 #include "runtime/net/identity/mac_key.h"
 #include "runtime/net/identity/world.h"
-#include "runtime/net/launchers/other_launcher.h"
-#include "runtime/net/store/store_client.h"
-#include "runtime/net/store/store_host.h"
 
 namespace distrun::api {
 
@@ -50,7 +46,7 @@ class Session {
 
   // What makes a tensor on `device` ready is on `stream`; null where the job has no backend for it, of which the
   // operation tells.
-  Result<std::shared_ptr<void>> mark(Device device, void* stream);
+  Result<std::shared_ptr<void>> mark(Device device, void* stream) { return backends_->mark(device, stream); }
 
   // As Engine::should_stop. From the first call on kStopSignals are requests, where the program has left them to the
   // system.
@@ -64,51 +60,29 @@ class Session {
 
   Status find_world(const Environment& environment, TimePoint deadline);
   Status start(const Environment& environment, TimePoint deadline);
-  void part_refused(const Status& why);
-  Status connect(TimePoint deadline);
   Status join_job(TimePoint deadline);
-  Result<std::vector<std::string>> answers_of_all(const std::string& topic, const std::string& mine,
-                                                  TimePoint deadline);
-  void warn_of_unshared(std::vector<std::string> reasons);
-  Status choose_control(TimePoint deadline);
-  void find_backends();
   Status start_engine();
   Status watch_signals();
-  Result<std::vector<std::unique_ptr<backend::Backend>>> make_backends(int process_set,
-                                                                       const std::vector<int>& members);
-  Result<std::unique_ptr<backend::Backend>> make_backend(DeviceType device, bool needed, int process_set,
-                                                         Result<ChosenBackend> chosen);
-  void warn_of_losers(DeviceType device, const ChosenBackend& chosen);
-  void forget_choices(int process_set);
-  void clear_store(int process_set);
   // The address at which other ranks reach this one.
   [[nodiscard]] std::string own_address() const;
 
   // In the order of construction; destroyed in reverse, so that nothing outlives what it uses.
   SettingsReport settings_;
   net::World world_;
-  std::optional<net::OtherLauncher> spawner_;  // who started the ranks, if it was not distrun
   std::unique_ptr<Log> log_;
-  std::unique_ptr<net::JobKey> key_;           // null in a world of one
-  std::unique_ptr<net::StoreClient> channel_;  // null in a world of one
-  net::StoreHost* keeper_ = nullptr;           // on rank 0 of a job that distrun did not start; process-wide
-  std::string reached_;                        // the address at which such a job's rank 0 was reached
-  std::unique_ptr<net::Store> store_;          // `channel_` under this init's prefix
-  std::vector<std::string> hosts_;             // by world rank
+  JobConnection job_;
+  std::vector<std::string> hosts_;  // by world rank
   std::unique_ptr<net::WaitSet> wait_set_;
   std::unique_ptr<net::HostLink> host_link_;
   std::string host_link_error_;
-  std::string control_reason_;
-  std::unique_ptr<net::ControlPlane> control_plane_;
-  std::vector<std::unique_ptr<backend::Factory>> factories_;
+  Control control_;
+  std::unique_ptr<SetBackends> backends_;
   std::atomic<int>* next_process_set_ = nullptr;
-  std::atomic<const backend::Factory*> gpu_factory_{nullptr};  // of the backend for CUDA tensors
   std::unique_ptr<StopSignals> stop_signals_;
   std::atomic<bool> watches_all_{false};
   mutable Mutex mutex_;
   std::optional<TimePoint> leave_by_
       DISTRUN_GUARDED_BY(mutex_);  // of a shutdown(): a signal ends the wait, not the limit; Timeout both
-  std::map<int, std::string> choices_ DISTRUN_GUARDED_BY(mutex_);  // by process set, a line per choice: describe("why")
   Mutex leaving_mutex_;  // held while the channel is left: whoever else shuts down waits for what comes of that
   bool left_ DISTRUN_GUARDED_BY(leaving_mutex_) = false;
   std::optional<backend::plugin::InJob> in_job_

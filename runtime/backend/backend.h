@@ -58,8 +58,13 @@ struct Completed {
   Status status;
 };
 
-// ErrorInfo::cause of what fails because this member can read or write none of a tensor's memory: no peer's fault.
-inline constexpr std::string_view kUnusableMemory = "unusable memory";
+// What moves an operation on, and so how its end is waited for.
+enum class MovedBy : std::uint8_t {
+  kDescriptors,  // progress(), after the wait set has woken
+  kMemory,       // progress(), which reads memory: the engine may spin on it
+  kOwnThread,    // a thread of the backend's own, which may need the core of whoever looks for its end
+  kCalls,        // progress() alone: nothing wakes who waits for it, so nobody may sleep
+};
 
 constexpr std::uint32_t bits_of(std::initializer_list<OpKind> kinds) {
   std::uint32_t bits = 0;
@@ -67,17 +72,15 @@ constexpr std::uint32_t bits_of(std::initializer_list<OpKind> kinds) {
   return bits;
 }
 
-// Bit masks over OpKind, DType and DeviceType, as a backend offers them.
+// `ops`, `dtypes` and `devices` are bit masks over OpKind, DType and DeviceType, as a backend offers them.
 struct Capabilities {
   std::uint32_t ops = 0;
   std::uint32_t dtypes = 0;
   std::uint32_t devices = 0;
   bool scatter_gather = false;  // takes many segments and scales itself; otherwise the executor packs and scales
   bool revocable = false;       // writes no output before every member has contributed
-  bool thread_affine = false;   // runs on a thread of its own, which may need the core of whoever looks for its end
-  bool polls_memory = false;    // makes progress by reading memory: the engine may spin on it
   bool exclusive = false;       // until it ends, nothing starts that is exclusive too or on a device; there it is alone
-  bool must_be_asked = false;   // moves in progress() alone and nothing wakes who waits for it: nobody may sleep
+  MovedBy moved_by = MovedBy::kDescriptors;
 };
 
 class Backend {

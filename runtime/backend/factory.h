@@ -42,17 +42,20 @@ struct Services {
   const Log* log = nullptr;              // told about strangers
 };
 
+// Why a backend is not available. `kSetUpFailed` is no offer's: members say so once they have tried.
+enum class Absence : std::uint8_t { kMissing, kUnmetSetting, kSetUpFailed };
+
 // What one rank says of one backend for one group, before anything is set up. Pure data; travels through the store.
 struct Offer {
   std::string backend;
   bool available = false;
-  std::string reason;  // why not, or in a few words what it is good for; always set
+  Absence absence = Absence::kMissing;  // kUnmetSetting: a setting names what cannot be had here
+  std::string reason;                   // why not, or in a few words what it is good for; always set
   // Why, as far as this member sees, the ranks lie so that the backend has nothing to do in this group; empty: it has.
   // Where all members say so it is not used, and who asked for it by name gets another one (select.h).
   std::string nothing_to_do;
   int score = 0;  // higher wins; 0 to 100
   Capabilities capabilities;
-  friend bool operator==(const Offer&, const Offer&);
 };
 
 class Factory {
@@ -65,6 +68,9 @@ class Factory {
   // For tensors on devices with streams: notes how far the caller's `stream` has been filled, for Operation::marks. Any
   // thread, the caller's. kUnsupported where this backend knows no such device.
   [[nodiscard]] virtual Result<std::shared_ptr<void>> mark(Device device, void* stream) const;
+  // How the keys begin that create() leaves in the store for the group of that id, and that may go once all members
+  // have tried; empty: none.
+  [[nodiscard]] virtual std::string set_up_keys(const std::string& /*group*/) const { return {}; }
   // Collective over the group; returns by the deadline, but for the seconds in which members agree() how they failed.
   // An error is the same event for all members: the session then tries the next backend, with the reason kept.
   [[nodiscard]] virtual Result<std::unique_ptr<Backend>> create(const GroupSpec& group, const Services& services,

@@ -9,13 +9,20 @@
 namespace distrun::backend {
 namespace {
 
+// Why a backend cannot be used, and by which member, if not all alike.
+struct Obstacle {
+  LoserCode code = LoserCode::kMissing;
+  std::string text;
+  int rank = -1;
+  std::string host;
+};
+
 // One backend as the whole group sees it.
 struct Candidate {
   std::string name;
-  bool available = false;
-  bool idle = false;  // not available, since it has nothing to do in this group
-  std::string reason;
-  std::string told;  // what it says itself, where it has not this kind of device
+  std::optional<Obstacle> obstacle;  // nothing: it is available
+  std::string reason;                // why it is good, or the obstacle's text
+  std::string told;                  // what it says itself, where it has not this kind of device
   int score = 0;
   Capabilities all;  // of all members
 };
@@ -52,14 +59,33 @@ struct View {
   const std::vector<std::string>& hosts;
 };
 
+// The text goes on after the member's name.
+Obstacle of_member(const View& view, std::size_t i, LoserCode code, const std::string& text) {
+  return {
+      .code = code, .text = who(view.members[i], view.hosts[i]) + text, .rank = view.members[i], .host = view.hosts[i]};
+}
+
+LoserCode code_of(Absence absence) {
+  switch (absence) {
+    case Absence::kUnmetSetting:
+      return LoserCode::kUnmetSetting;
+    case Absence::kSetUpFailed:
+      return LoserCode::kSetUpFailed;
+    case Absence::kMissing:
+      break;
+  }
+  return LoserCode::kMissing;
+}
+
 // Where member `i` is of another build than the first and would not do what the others do; or nothing.
-std::optional<std::string> other_way(const View& view, std::size_t i, const Offer& offer) {
+std::optional<Obstacle> other_way(const View& view, std::size_t i, const Offer& offer) {
   const Offer* first = find_offer(view.offers.front(), offer.backend);
   if (first == nullptr) return std::nullopt;
   const auto differs = [&](bool here, bool there, const std::string& what) {
-    return who(view.members[i], view.hosts[i]) + " has another version of it: there it " +
-           (here ? "does " : "does not ") + what + ", and on " + who(view.members[0], view.hosts[0]) + " it " +
-           (there ? "does" : "does not") + "; install the same on all hosts";
+    return of_member(view, i, LoserCode::kOtherVersion,
+                     " has another version of it: there it " + std::string(here ? "does " : "does not ") + what +
+                         ", and on " + who(view.members[0], view.hosts[0]) + " it " + (there ? "does" : "does not") +
+                         "; install the same on all hosts");
   };
   const Capabilities& mine = offer.capabilities;
   const Capabilities& theirs = first->capabilities;
@@ -77,12 +103,15 @@ bool lacks_device(const View& view, const Offer* offer) {
 }
 
 // Why member `i` cannot use backend `name` for the device, or nothing.
-std::optional<std::string> obstacle(const View& view, std::size_t i, std::string_view name) {
+std::optional<Obstacle> obstacle(const View& view, std::size_t i, std::string_view name) {
   const Offer* offer = find_offer(view.offers[i], name);
-  if (offer == nullptr) return who(view.members[i], view.hosts[i]) + ": not offered there";
-  if (!offer->available) return who(view.members[i], view.hosts[i]) + ": not available: " + offer->reason;
+  if (offer == nullptr) return of_member(view, i, LoserCode::kNotOffered, ": not offered there");
+  if (!offer->available) {
+    return of_member(view, i, code_of(offer->absence), ": not available: " + offer->reason);
+  }
   if (lacks_device(view, offer)) {
-    return "does not support " + std::string(name_of(view.device)) + " tensors";
+    return Obstacle{.code = LoserCode::kNoDevice,
+                    .text = "does not support " + std::string(name_of(view.device)) + " tensors"};
   }
   return other_way(view, i, *offer);
 }
@@ -98,14 +127,15 @@ std::string nothing_to_do(const View& view, std::string_view name) {
 
 // Available if all members can use it; the score is the lowest that any member gives.
 Candidate judge(const View& view, const std::string& name) {
-  Candidate candidate = {.name = name, .available = true};
+  Candidate candidate = {.name = name};
   for (std::size_t i = 0; i < view.offers.size(); ++i) {
     const Offer* offer = find_offer(view.offers[i], name);
-    const auto why_not = obstacle(view, i, name);
-    if (why_not && candidate.available) {
-      candidate.available = false;
-      candidate.reason = *why_not;
+    auto why_not = obstacle(view, i, name);
+    if (why_not && !candidate.obstacle) {
+      candidate.reason = why_not->text;
+      candidate.obstacle = std::move(why_not);
       if (lacks_device(view, offer)) candidate.told = " (" + offer->reason + ")";
+      continue;
     }
     if (why_not) continue;
     candidate.score = i == 0 ? offer->score : std::min(candidate.score, offer->score);
@@ -116,11 +146,14 @@ Candidate judge(const View& view, const std::string& name) {
     candidate.all.devices &= offer->capabilities.devices;
   }
   if (const std::string why = nothing_to_do(view, name); !why.empty()) {
-    candidate.available = false;
-    candidate.idle = true;
     candidate.reason = "has nothing to do: " + why;
+    candidate.obstacle = {.code = LoserCode::kNothingToDo, .text = candidate.reason};
   }
   return candidate;
+}
+
+bool is_idle(const Candidate& candidate) {
+  return candidate.obstacle && candidate.obstacle->code == LoserCode::kNothingToDo;
 }
 
 // Sorted by name, so that the result does not depend on the order in which members list their offers.
@@ -161,26 +194,39 @@ std::string listed(const std::map<std::string, Candidate>& candidates) {
   std::string text;
   for (const auto& [name, candidate] : candidates) {
     if (!text.empty()) text += "; ";
-    text += name + ": " + (candidate.available ? "available" : candidate.reason);
+    text += name + ": " + (candidate.obstacle ? candidate.reason : "available");
   }
   return text.empty() ? "no backend is offered" : text;
 }
 
+Loser loser_of(const Candidate& candidate, const Candidate& winner, bool forced, const std::string& setting) {
+  if (candidate.obstacle) {
+    const Obstacle& why = *candidate.obstacle;
+    return {.backend = candidate.name, .code = why.code, .reason = why.text, .rank = why.rank, .host = why.host};
+  }
+  Loser loser{.backend = candidate.name, .reason = {}, .host = {}, .score = candidate.score};
+  if (forced) {
+    loser.code = LoserCode::kNotTheOneSet;
+    loser.reason = "not the one chosen by --backend " + setting;
+    return loser;
+  }
+  const bool tie = candidate.score == winner.score;
+  loser.code = tie ? LoserCode::kSameScore : LoserCode::kLowerScore;
+  loser.reason = (tie ? "same score, later by name (" : "lower score (") + std::to_string(candidate.score) +
+                 (tie ? " = " : " < ") + std::to_string(winner.score) + ")";
+  return loser;
+}
+
 Selection won(const std::map<std::string, Candidate>& candidates, const Candidate& winner, bool forced,
               const std::string& setting) {
-  Selection selection = {.backend = winner.name, .reason = winner.reason, .capabilities = winner.all};
-  if (forced) selection.reason = "chosen by --backend " + setting;
+  Selection selection = {.backend = winner.name,
+                         .reason = forced ? "chosen by --backend " + setting : winner.reason,
+                         .set = forced,
+                         .score = winner.score,
+                         .capabilities = winner.all,
+                         .losers = {}};
   for (const auto& [name, candidate] : candidates) {
-    if (name == winner.name) continue;
-    std::string reason = candidate.reason;
-    if (candidate.available && forced) {
-      reason = "not the one chosen by --backend " + setting;
-    } else if (candidate.available) {
-      const bool tie = candidate.score == winner.score;
-      reason = (tie ? "same score, later by name (" : "lower score (") + std::to_string(candidate.score) +
-               (tie ? " = " : " < ") + std::to_string(winner.score) + ")";
-    }
-    selection.losers.push_back({.backend = name, .reason = std::move(reason)});
+    if (name != winner.name) selection.losers.push_back(loser_of(candidate, winner, forced, setting));
   }
   return selection;
 }
@@ -189,7 +235,7 @@ Status impossible(const std::map<std::string, Candidate>& candidates, const std:
                   const std::string& backend, const std::string& reason) {
   std::string others;
   for (const auto& [name, candidate] : candidates) {
-    if (candidate.available) others += (others.empty() ? "" : ", ") + name;
+    if (!candidate.obstacle) others += (others.empty() ? "" : ", ") + name;
   }
   return {
       Errc::kUnsupported,
@@ -201,6 +247,32 @@ Status impossible(const std::map<std::string, Candidate>& candidates, const std:
 
 }  // namespace
 
+std::string_view name_of(LoserCode code) {
+  switch (code) {
+    case LoserCode::kNotOffered:
+      return "not_offered";
+    case LoserCode::kMissing:
+      return "missing";
+    case LoserCode::kUnmetSetting:
+      return "unmet_setting";
+    case LoserCode::kSetUpFailed:
+      return "set_up_failed";
+    case LoserCode::kNoDevice:
+      return "no_device";
+    case LoserCode::kOtherVersion:
+      return "other_version";
+    case LoserCode::kNothingToDo:
+      return "nothing_to_do";
+    case LoserCode::kLowerScore:
+      return "lower_score";
+    case LoserCode::kSameScore:
+      return "same_score";
+    case LoserCode::kNotTheOneSet:
+      return "not_the_one_set";
+  }
+  return "missing";
+}
+
 Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>>& offers,
                          const std::vector<int>& members, const std::vector<std::string>& hosts,
                          const std::string& forced, bool whole_job) {
@@ -211,20 +283,20 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
   if (!choice.backend.empty()) {
     const auto found = candidates.find(choice.backend);
     if (found == candidates.end()) return impossible(candidates, forced, choice.backend, "no such backend here");
-    if (found->second.available) return won(candidates, found->second, true, forced);
+    if (!found->second.obstacle) return won(candidates, found->second, true, forced);
     // A bare name binds only the device types that it supports; the others are selected normally.
     const std::uint32_t devices = devices_of(offers, choice.backend);
     const bool other_device = !has(devices, device);
     // One rank alone has nobody to talk to: what is asked for counts once there are more.
     const bool alone = members.size() == 1 && !other_device;
-    const bool idle = found->second.idle && !whole_job;
+    const bool idle = is_idle(found->second) && !whole_job;
     if (!alone && !idle && (choice.named_for_device || !other_device || devices == 0)) {
       return impossible(candidates, forced, choice.backend, found->second.reason + found->second.told);
     }
   }
   const Candidate* best = nullptr;
   for (const auto& [name, candidate] : candidates) {
-    if (candidate.available && (best == nullptr || candidate.score > best->score)) best = &candidate;
+    if (!candidate.obstacle && (best == nullptr || candidate.score > best->score)) best = &candidate;
   }
   if (best == nullptr) {
     return Status(Errc::kUnsupported, "No backend can move " + std::string(name_of(device)) +
@@ -232,7 +304,7 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
                                           "); mend one of these causes, see `distrun check --build`.");
   }
   Selection selection = won(candidates, *best, false, forced);
-  if (const auto asked = candidates.find(choice.backend); asked != candidates.end() && asked->second.idle) {
+  if (const auto asked = candidates.find(choice.backend); asked != candidates.end() && is_idle(asked->second)) {
     selection.reason += "; " + choice.backend + ", chosen by --backend " + forced + ", " + asked->second.reason;
   }
   return selection;

@@ -8,14 +8,35 @@
 
 namespace distrun::backend {
 
+// Why a backend was not chosen, first what says so of a member.
+enum class LoserCode {
+  kNotOffered,    // a member has no such backend
+  kMissing,       // a member lacks something that it needs
+  kUnmetSetting,  // a setting asks for something that a member does not have
+  kSetUpFailed,   // it was chosen before, and a member could not set it up
+  kNoDevice,      // it has no such tensors
+  kOtherVersion,  // two members have it in versions that do not work together
+  kNothingToDo,   // as the ranks lie
+  kLowerScore,
+  kSameScore,    // and later by name
+  kNotTheOneSet  // the setting names another one
+};
+std::string_view name_of(LoserCode code);  // "not_offered"
+
 struct Loser {
   std::string backend;
+  LoserCode code = LoserCode::kMissing;
   std::string reason;  // "lower score (50 < 90)", "rank 3 (node2): not available: libmpi.so.40 not found"
+  int rank = -1;       // the member concerned, first in the reason; -1: all alike
+  std::string host;    // that member's
+  int score = -1;      // of a backend that all can use; else -1
 };
 
 struct Selection {
   std::string backend;
   std::string reason;
+  bool set = false;           // named by the setting; else it has the highest score
+  int score = 0;              // the lowest of any member
   Capabilities capabilities;  // operations, dtypes and devices: what all members offer; the rest as the first has it
   std::vector<Loser> losers;
 };

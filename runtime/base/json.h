@@ -1,4 +1,4 @@
-// JSON that other software has put into a variable, as a value. Pure.
+// JSON as a value, as other software has put it into a variable, and strings for the JSON that we write. Pure.
 #pragma once
 
 #include <optional>
@@ -22,5 +22,7 @@ struct Json {
 
 // Nothing if it is no JSON, or nested more deeply than anybody writes it.
 std::optional<Json> parse_json(std::string_view text);
+
+std::string json_string(std::string_view text);  // quoted; valid JSON whatever the bytes are
 
 }  // namespace distrun

@@ -38,6 +38,8 @@ struct ErrorInfo {
   std::string host;        // the host concerned, or empty
   std::string cause;       // the first cause in a few words ("killed by signal 9 (SIGKILL)")
   bool usable = true;      // false: the job cannot go on after this error
+  bool own_memory =
+      false;  // this rank can read or write none of a tensor's memory: no peer's fault; not told to others
 };
 
 class [[nodiscard]] Status {

@@ -1,6 +1,7 @@
 // The words everybody uses: what a tensor is made of and which operations exist. Values only.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +47,7 @@ enum class OpOutput : std::uint8_t {
 };
 
 enum class DeviceType : std::uint8_t { kCpu = 0, kCuda = 1 };
+inline constexpr std::array kDeviceTypes = {DeviceType::kCpu, DeviceType::kCuda};
 
 struct Device {
   DeviceType type = DeviceType::kCpu;

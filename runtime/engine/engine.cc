@@ -387,7 +387,8 @@ Status EngineImpl::stop_timeline() {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  DISTRUN_CHECK(options.wait_set != nullptr && options.make_backends, "the session gives a wait set and backends");
+  DISTRUN_CHECK(options.wait_set != nullptr && options.backends != nullptr,
+                "the session gives a wait set and backends");
   DISTRUN_CHECK(options.world.size == 1 || options.control_plane != nullptr, "several ranks need a control plane");
   auto engine = std::make_unique<EngineImpl>(std::move(options));
   DISTRUN_RETURN_IF_ERROR(engine->open());

@@ -30,11 +30,20 @@ class Log;
 
 namespace distrun::engine {
 
-// Makes the backends of one process set. The session gives it; the engine calls it with the token held, when the
-// decision log says that a set is made. Collective over the members. Index in the result: DeviceType; null where no
-// member has such a device.
-using BackendMaker = std::function<Result<std::vector<std::unique_ptr<backend::Backend>>>(
-    int process_set, const std::vector<int>& members)>;
+// Makes the backends of process sets and keeps what belongs to them. The session has one; the engine calls it with the
+// token held.
+class BackendProvider {
+ public:
+  virtual ~BackendProvider() = default;
+  // When the decision log says that a set is made. Collective over the members. Index in the result: DeviceType; null
+  // where no member has such a device.
+  virtual Result<std::vector<std::unique_ptr<backend::Backend>>> make(int process_set,
+                                                                      const std::vector<int>& members) = 0;
+  // On the first rank of a set that was to be made, once all members have tried.
+  virtual void settled(int /*process_set*/) {}
+  // Once the set's backends are gone.
+  virtual void gone(int /*process_set*/) {}
+};
 
 struct EngineOptions {
   net::World world;
@@ -47,12 +56,9 @@ struct EngineOptions {
   // What the leader's next process set gets; not owned, null: from 1 on. With one for the whole process a program that
   // was compiled in an earlier session finds no set by its number, instead of another one.
   std::atomic<int>* next_process_set = nullptr;
-  BackendMaker make_backends;
-  // May be null; on the first rank of a set that was to be made, with the token held, once all members have tried.
-  std::function<void(int process_set)> set_settled;
-  std::function<void(int process_set)> set_gone;  // may be null; called with the token held, once its backends are gone
-  bool spin = false;                              // more cores than runnable ranks: spin before blocking
-  bool background_thread = true;                  // false: only waiting callers make progress (simulation)
+  BackendProvider* backends = nullptr;  // not owned
+  bool spin = false;                    // more cores than runnable ranks: spin before blocking
+  bool background_thread = true;        // false: only waiting callers make progress (simulation)
 };
 
 class Engine {

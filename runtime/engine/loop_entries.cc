@@ -49,7 +49,7 @@ void EngineLoop::follow(entry::MakeSet& make) {
   }
   ProcessSet& set = sets_.add(make.set, make.ranks);
   if (!set.is_member()) return;
-  auto backends = options_.make_backends(make.set, make.ranks);
+  auto backends = options_.backends->make(make.set, make.ranks);
   seen_ = Clock::now();  // it has waited for others, which is no standing still
   everywhere_ = true;
   std::vector<Message> messages;
@@ -90,9 +90,8 @@ void EngineLoop::follow(entry::EndCall& end) {
   if (call.kind == Call::Kind::kRemoveSet && !end.result.ok()) {
     if (const ProcessSet* set = sets_.find(call.set)) shared_.table.open_set(call.set, set->members);
   }
-  if (call.kind == Call::Kind::kAddSet && running && call.ranks.front() == options_.world.rank &&
-      options_.set_settled) {
-    options_.set_settled(end.set);
+  if (call.kind == Call::Kind::kAddSet && running && call.ranks.front() == options_.world.rank) {
+    options_.backends->settled(end.set);
   }
   ticket->finish(end.result, end.result.ok() ? end.set : -1);
   shared_.token.news().change_and_wake();
@@ -123,7 +122,7 @@ void EngineLoop::retire_sets() {
 
 void EngineLoop::drop_set(int set) {
   sets_.remove(set);
-  if (options_.set_gone) options_.set_gone(set);
+  options_.backends->gone(set);
 }
 
 }  // namespace distrun::engine

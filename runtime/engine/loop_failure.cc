@@ -31,7 +31,7 @@ Status EngineLoop::open() {
   std::vector<int> world(static_cast<std::size_t>(options_.world.size));
   for (std::size_t i = 0; i < world.size(); ++i) world[i] = static_cast<int>(i);
   ProcessSet& set = sets_.add(0, world);
-  auto backends = options_.make_backends(0, world);
+  auto backends = options_.backends->make(0, world);
   if (!backends.ok()) return backends.status();
   set.backends = *std::move(backends);
   shared_.table.open_set(0, std::move(world));
@@ -87,7 +87,7 @@ bool EngineLoop::check_health() {
   const auto verdict = detector_.verdict(Clock::now());
   if (!verdict) return false;
   // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
-  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->cause == backend::kUnusableMemory;
+  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->own_memory;
   const bool own = memory && verdict->ranks.empty();
   own ? fail_here(*verdict) : fail(Status(*verdict), true);
   return true;
@@ -152,7 +152,7 @@ void EngineLoop::fail_here(ErrorInfo info) {
   const int rank = options_.world.rank;
   const bool memory = info.code == Errc::kOutOfMemory;
   if (memory) info.message += "; run fewer ranks on its host, or allow them more memory";
-  if (info.cause != backend::kUnusableMemory) info.cause = memory ? "out of memory" : "internal error";
+  if (!info.own_memory) info.cause = memory ? "out of memory" : "internal error";
   const std::string what = info.cause + ": " + info.message;
   info.message = describe_ranks(std::span(&rank, 1), options_.hosts) + ": " + info.message;
   info.ranks = {rank};

@@ -61,7 +61,7 @@ TEST_CASE("plug-ins: what one says of itself is bounded by what there is") {
   CHECK(offer.reason == "returns what it gets");
   CHECK(offer.score == 100);
   CHECK(offer.capabilities.dtypes == (1U << kNumDTypes) - 1);
-  CHECK(!offer.capabilities.thread_affine);
+  CHECK(offer.capabilities.moved_by != backend::MovedBy::kOwnThread);
   CHECK(offer.capabilities.exclusive);
   CHECK(offer_of(plugins, 0, {0, 1}).reason == "serves one rank only");
   CHECK(!offer_of(plugins, 0, {0, 1}).available);
@@ -166,7 +166,7 @@ TEST_CASE("plug-ins: the list of backends tells the truth about each") {
   Settings settings;
   settings.plugins = file("echo") + ":" + file("moody");
   settings.plugins += ":/tmp/other.so";
-  const std::string text = backend::describe_backends(settings, "/nonexistent");
+  const std::string text = backend::to_text(backend::list_backends(settings, "/nonexistent"));
   CHECK(contains(text, "self: ok (built in)\n"));
   CHECK(contains(text, "tcp: ok (built in)\n"));
   CHECK(contains(text, "echo: not available (serves one rank only)\n"));

@@ -181,7 +181,7 @@ void Rank::hear() {
 }
 
 bool Rank::must_look() const {
-  return wait_set_ == nullptr || (in_flight_ > 0 && backend_.capabilities().must_be_asked);
+  return wait_set_ == nullptr || (in_flight_ > 0 && backend_.capabilities().moved_by == backend::MovedBy::kCalls);
 }
 
 bool Rank::look_until(const std::function<bool()>& done) {

@@ -281,7 +281,8 @@ TEST_CASE("tcp faults: memory that cannot be read is the member's own fault and 
   std::vector<Completed> completed;
   REQUIRE(drive(*member.backend, *member.wait_set, completed, [&] { return !completed.empty(); }));
   CHECK(completed[0].status.code() == Errc::kSystem);
-  CHECK(completed[0].status.info().cause == backend::kUnusableMemory);
+  CHECK(completed[0].status.info().own_memory);
+  CHECK(completed[0].status.info().cause == "unusable memory");
   CHECK(completed[0].status.message().find("the memory of a tensor cannot be read") != std::string::npos);
   CHECK(member.backend->lost_peer() == -1);
 }

@@ -53,22 +53,23 @@ engine::EngineOptions Simulation::options_of(int rank) {
   options.world.size = scenario_.ranks;
   const int named = rank == 0 || scenario_.ranks <= kManyRanks ? scenario_.ranks : 1;
   for (int other = 0; other < named; ++other) options.hosts.push_back(host_of(other));
-  options.make_backends = [this, rank](int set, const std::vector<int>& members) {
-    std::vector<std::unique_ptr<backend::Backend>> backends;
-    const auto fails = std::any_of(scenario_.program.sets.begin(), scenario_.program.sets.end(), [&](const auto& plan) {
-      return set != 0 && plan.fails_on == rank && plan.ranks == members;
-    });
-    if (fails) {
-      return Result<std::vector<std::unique_ptr<backend::Backend>>>(Status(Errc::kSystem, "no memory for a window"));
-    }
-    backends.push_back(fabric_.backend(set, members, rank));
-    return Result<std::vector<std::unique_ptr<backend::Backend>>>(std::move(backends));
-  };
+  options.backends = at(rank).backends.get();
   return options;
+}
+
+Result<std::vector<std::unique_ptr<backend::Backend>>> Simulation::Provider::make(int set,
+                                                                                  const std::vector<int>& members) {
+  const auto fails = std::ranges::any_of(
+      program_.sets, [&](const auto& plan) { return set != 0 && plan.fails_on == rank_ && plan.ranks == members; });
+  if (fails) return Status(Errc::kSystem, "no memory for a window");
+  std::vector<std::unique_ptr<backend::Backend>> backends;
+  backends.push_back(fabric_.backend(set, members, rank_));
+  return backends;
 }
 
 void Simulation::make_rank(int rank) {
   Rank& self = at(rank);
+  self.backends = std::make_unique<Provider>(fabric_, scenario_.program, rank);
   auto plane = scenario_.ranks > 1 ? network_.plane(rank) : nullptr;
   self.engine = std::make_unique<VirtualRank>(options_of(rank), std::move(plane));
   const Status opened = self.engine->open();

@@ -31,7 +31,19 @@ class Simulation {
   [[nodiscard]] long held() const { return network_.held(); }
 
  private:
+  class Provider final : public engine::BackendProvider {
+   public:
+    Provider(Fabric& fabric, const Program& program, int rank) : fabric_(fabric), program_(program), rank_(rank) {}
+    Result<std::vector<std::unique_ptr<backend::Backend>>> make(int set, const std::vector<int>& members) override;
+
+   private:
+    Fabric& fabric_;
+    const Program& program_;
+    const int rank_;
+  };
+
   struct Rank {
+    std::unique_ptr<Provider> backends;
     std::unique_ptr<VirtualRank> engine;  // null once it has gone
     std::unique_ptr<Caller> caller;
     TimePoint alarm = TimePoint::max();

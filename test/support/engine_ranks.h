@@ -31,7 +31,7 @@ struct EngineJobOptions {
   bool shut_down = true;                                                      // run() calls shutdown after the body
   std::size_t messages_at_once = std::numeric_limits<std::size_t>::max();     // that the control plane takes
   std::function<Status(int set, const std::vector<int>& members)> meet = {};  // before the backends of a set are made
-  std::function<void(int rank, int set)> settled = {};                        // EngineOptions::set_settled
+  std::function<void(int rank, int set)> settled = {};                        // BackendProvider::settled
   // For CUDA tensors, of which rank r has GPU r; none: no such backend.
   std::function<std::unique_ptr<backend::Backend>(int set, const std::vector<int>& members, int rank, net::WaitSet&)>
       gpu_backend = {};
@@ -49,6 +49,7 @@ class EngineJob {
       wait_sets_.push_back(*std::move(wait_set));
       planes_.push_back(control_.plane(rank));
       channels_.push_back(std::make_unique<FakeJobChannel>());
+      providers_.push_back(std::make_unique<Provider>(*this, rank));
       control_.on_arrival(rank, [this, rank] { wait_sets_[index(rank)]->wake(); });
     }
   }
@@ -65,16 +66,7 @@ class EngineJob {
     options.log = &log_;
     options.spin = options_.spin;
     options.background_thread = options_.background_thread;
-    options.make_backends = [this, rank](int set, const std::vector<int>& members) {
-      using Backends = std::vector<std::unique_ptr<backend::Backend>>;
-      const Status met = options_.meet ? options_.meet(set, members) : Status();
-      if (!met.ok()) return Result<Backends>(met);
-      Backends backends;
-      backends.push_back(fabric_.backend(set, members, rank, options_.backend));
-      if (options_.gpu_backend) backends.push_back(options_.gpu_backend(set, members, rank, *wait_sets_[index(rank)]));
-      return Result<Backends>(std::move(backends));
-    };
-    if (options_.settled) options.set_settled = [this, rank](int set) { options_.settled(rank, set); };
+    options.backends = providers_[index(rank)].get();
     auto engine = engine::Engine::create(std::move(options));
     DISTRUN_CHECK(engine.ok(), engine.status().message());
     return *std::move(engine);
@@ -109,6 +101,26 @@ class EngineJob {
   }
 
  private:
+  class Provider final : public engine::BackendProvider {
+   public:
+    Provider(EngineJob& job, int rank) : job_(job), rank_(rank) {}
+    Result<std::vector<std::unique_ptr<backend::Backend>>> make(int set, const std::vector<int>& members) override {
+      const EngineJobOptions& options = job_.options_;
+      if (options.meet) DISTRUN_RETURN_IF_ERROR(options.meet(set, members));
+      std::vector<std::unique_ptr<backend::Backend>> backends;
+      backends.push_back(job_.fabric_.backend(set, members, rank_, options.backend));
+      if (options.gpu_backend) backends.push_back(options.gpu_backend(set, members, rank_, job_.wait_set(rank_)));
+      return backends;
+    }
+    void settled(int set) override {
+      if (job_.options_.settled) job_.options_.settled(rank_, set);
+    }
+
+   private:
+    EngineJob& job_;
+    const int rank_;
+  };
+
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
   const EngineJobOptions options_;
@@ -117,6 +129,7 @@ class EngineJob {
   FakeFabric fabric_;
   std::vector<std::unique_ptr<net::ControlPlane>> planes_;
   std::vector<std::unique_ptr<FakeJobChannel>> channels_;
+  std::vector<std::unique_ptr<Provider>> providers_;
   mutable Mutex log_mutex_;
   std::vector<std::string> warnings_ DISTRUN_GUARDED_BY(log_mutex_);
   Log log_{"warning", -1, [this](const std::string& line) {

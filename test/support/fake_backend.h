@@ -20,9 +20,7 @@ namespace distrun::test {
 
 struct FakeBackendOptions {
   bool scatter_gather = true;
-  bool polls_memory = true;
-  bool must_be_asked = false;  // and wakes nobody
-  bool thread_affine = false;
+  backend::MovedBy moved_by = backend::MovedBy::kMemory;  // by calls: wakes nobody
   bool exclusive = false;
   int hangs = -1;                             // this rank's data never comes
   int starves = -1;                           // this rank has no memory for what it starts
@@ -97,9 +95,7 @@ class FakeBackend final : public backend::Backend {
         moves_(options.moves) {
     capabilities_ = {.ops = ~0U, .dtypes = kTypes, .devices = 1, .scatter_gather = options.scatter_gather};
     capabilities_.revocable = true;
-    capabilities_.polls_memory = options.polls_memory;
-    capabilities_.must_be_asked = options.must_be_asked;
-    capabilities_.thread_affine = options.thread_affine;
+    capabilities_.moved_by = options.moved_by;
     capabilities_.exclusive = options.exclusive;
   }
 
@@ -119,7 +115,7 @@ class FakeBackend final : public backend::Backend {
     }
     queue_.push_back({.operation = operation, .token = token, .number = next_++});
     for (const int member : members_) {
-      if (member != rank_ && !capabilities_.must_be_asked) fabric_.wake_(member);
+      if (member != rank_ && capabilities_.moved_by != backend::MovedBy::kCalls) fabric_.wake_(member);
     }
     return {};
   }

@@ -9,9 +9,8 @@ Capabilities hierarchical_capabilities(const Capabilities& between) {
   return {.ops = between.ops,
           .dtypes = between.dtypes,
           .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
-          .polls_memory = true,
           .exclusive = between.exclusive,
-          .must_be_asked = between.must_be_asked};
+          .moved_by = between.moved_by == MovedBy::kCalls ? MovedBy::kCalls : MovedBy::kMemory};
 }
 
 namespace {
@@ -22,7 +21,7 @@ Capabilities capabilities_of(const Parts& parts) {
   Capabilities can = parts.flat->capabilities();
   can.dtypes &= parts.across.dtypes;
   can.exclusive = true;
-  if (parts.between != nullptr) can.must_be_asked = parts.across.must_be_asked;
+  if (parts.between != nullptr && parts.across.moved_by == MovedBy::kCalls) can.moved_by = MovedBy::kCalls;
   return can;
 }
 

@@ -39,9 +39,9 @@ std::vector<int> local_ranks(const GroupSpec& group, const Services& services) {
 // This group and its own ones, apart from those for another kind of device.
 std::string id_of(const GroupSpec& group) { return group.id + "/" + std::string(name_of(group.device)); }
 
-std::string key_of(const GroupSpec& group, const std::string& what) {
-  return "hierarchical/" + id_of(group) + "/" + what;
-}
+std::string keys_of(const std::string& group) { return "hierarchical/" + group + "/"; }
+
+std::string key_of(const GroupSpec& group, const std::string& what) { return keys_of(id_of(group)) + what; }
 
 std::string pack(const std::vector<int>& ranks) { return net::as_string(net::WireWriter().i32s(ranks)); }
 
@@ -128,12 +128,14 @@ class HierarchicalFactory final : public Factory {
     if (here == group.members.size()) {
       offer.nothing_to_do = offer.reason = kOneHost;
     } else if (between == nullptr) {
+      offer.absence = Absence::kUnmetSetting;
       offer.reason = "between_hosts=" + name + " was set, and there is no such backend here";
     } else {
       const Offer theirs = between->offer(group, services);
       offer.capabilities = hierarchical::hierarchical_capabilities(theirs.capabilities);
       offer.reason = obstacle(theirs);
       offer.available = offer.reason.empty();
+      offer.absence = Absence::kUnmetSetting;
       offer.score = offer.available ? kHierarchicalScore : 0;
       const bool has_gpus = offer.available && moves_gpus(group, services);
       if (has_gpus) offer.capabilities.devices |= 1U << static_cast<unsigned>(DeviceType::kCuda);
@@ -175,6 +177,8 @@ class HierarchicalFactory final : public Factory {
     const Factory* gpus = gpus_.load();
     return gpus == nullptr ? Factory::mark(device, stream) : gpus->mark(device, stream);
   }
+
+  [[nodiscard]] std::string set_up_keys(const std::string& group) const override { return keys_of(group); }
 
  private:
   static const Factory* find_nccl(const Services& services) {

@@ -1,9 +1,10 @@
 #include "runtime/backend/plugin/describe.h"
 
-#include <set>
+#include <algorithm>
 
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/json.h"
 
 namespace distrun::backend {
 namespace {
@@ -11,37 +12,53 @@ namespace {
 // Plug-ins of this project, each a file of its own that may be there or not.
 constexpr const char* kProjectPlugins[] = {"gloo", "mpi", "nccl"};
 
-std::string line(std::string_view name, bool ok, const std::string& reason) {
-  return std::string(name) + (ok ? ": ok" : ": not available") + (reason.empty() ? "" : " (" + reason + ")") + "\n";
-}
-
 }  // namespace
 
-std::string describe_backends(const Settings& settings, const std::string& plugin_folder) {
-  std::string text;
+BackendList list_backends(const Settings& settings, const std::string& plugin_folder) {
+  BackendList list;
   for (const auto& factory : builtin_factories()) {
     const Status usable = factory->usable();
-    text += line(factory->name(), usable.ok(), usable.ok() ? "built in" : usable.message());
+    list.entries.push_back({.backend = std::string(factory->name()),
+                            .usable = usable.ok(),
+                            .reason = usable.ok() ? "built in" : usable.message()});
   }
-  const plugin::Plugins plugins = plugin::load_plugins(settings, plugin_folder);
-  std::set<std::string, std::less<>> found;
+  plugin::Plugins plugins = plugin::load_plugins(settings, plugin_folder);
   // Two ranks that share nothing: the question is what this machine has, not what a job needs.
   const GroupSpec group{.id = "check", .members = {0, 1}, .index = 0};
   for (const auto& factory : plugins.factories) {
     const Offer offer = factory->offer(group, {});
-    text += line(factory->name(), offer.available, offer.reason);
-    found.emplace(factory->name());
+    list.entries.push_back(
+        {.backend = std::string(factory->name()), .usable = offer.available, .reason = offer.reason});
   }
   for (const char* name : kProjectPlugins) {
-    if (found.contains(name)) continue;
-    text += line(name, false, "no plug-in libdistrun_backend_" + std::string(name) + ".so in " + plugin_folder);
+    if (find_factory(plugins.factories, name) != nullptr) continue;
+    list.entries.push_back(
+        {.backend = name, .reason = "no plug-in libdistrun_backend_" + std::string(name) + ".so in " + plugin_folder});
   }
-  for (const std::string& warning : plugins.warnings) text += "warning: " + warning + "\n";
+  list.warnings = std::move(plugins.warnings);
+  return list;
+}
+
+BackendList list_backends(const Settings& settings) { return list_backends(settings, plugin::default_folder()); }
+
+std::string to_text(const BackendList& list) {
+  std::string text;
+  for (const auto& [backend, usable, reason] : list.entries) {
+    text += backend + (usable ? ": ok" : ": not available") + (reason.empty() ? "" : " (" + reason + ")") + "\n";
+  }
+  for (const std::string& warning : list.warnings) text += "warning: " + warning + "\n";
   return text;
 }
 
-std::string describe_backends(const Settings& settings) {
-  return describe_backends(settings, plugin::default_folder());
+std::string to_json(const BackendList& list) {
+  std::string entries;
+  for (const auto& [backend, usable, reason] : list.entries) {
+    entries += std::string(entries.empty() ? "" : ", ") + R"({"backend": )" + json_string(backend) + R"(, "usable": )" +
+               (usable ? "true" : "false") + R"(, "reason": )" + json_string(reason) + "}";
+  }
+  std::string warnings;
+  for (const std::string& one : list.warnings) warnings += (warnings.empty() ? "" : ", ") + json_string(one);
+  return R"({"backends": [)" + entries + R"(], "warnings": [)" + warnings + "]}";
 }
 
 }  // namespace distrun::backend

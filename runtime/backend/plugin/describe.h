@@ -2,14 +2,30 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/base/settings.h"
 
 namespace distrun::backend {
 
-// One line each: "tcp: ok (reason)" or "mpi: not available (reason)". Built-in backends, plug-ins that were found, and
-// the plug-ins of the project that were not. Loads plug-ins; makes nothing else.
-std::string describe_backends(const Settings& settings);
-std::string describe_backends(const Settings& settings, const std::string& plugin_folder);  // for tests
+struct BackendList {
+  struct Entry {
+    std::string backend;
+    bool usable = false;
+    std::string reason;  // why not, or what it is
+  };
+  std::vector<Entry> entries;
+  std::vector<std::string> warnings;  // of plug-ins
+};
+
+// Built-in backends, plug-ins that were found, and the plug-ins of the project that were not. Loads plug-ins; makes
+// nothing else.
+BackendList list_backends(const Settings& settings);
+BackendList list_backends(const Settings& settings, const std::string& plugin_folder);  // for tests
+
+// A line each: "tcp: ok (reason)" or "mpi: not available (reason)".
+std::string to_text(const BackendList& list);
+// {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}.
+std::string to_json(const BackendList& list);
 
 }  // namespace distrun::backend

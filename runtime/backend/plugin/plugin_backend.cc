@@ -26,7 +26,7 @@ class PluginBackend final : public Backend {
         capabilities_(capabilities),
         wait_set_(services.wait_set),
         members_(group),
-        group_(std::move(library), group, services, !capabilities.must_be_asked) {}
+        group_(std::move(library), group, services, capabilities.moved_by != MovedBy::kCalls) {}
 
   ~PluginBackend() override {
     if (watched_fd_ >= 0) wait_set_->remove(watched_fd_);
@@ -40,7 +40,7 @@ class PluginBackend final : public Backend {
   PluginBackend& operator=(const PluginBackend&) = delete;
 
   Status create(TimePoint deadline) {
-    if (capabilities_.thread_affine) {
+    if (capabilities_.moved_by == MovedBy::kOwnThread) {
       worker_.emplace(group_);
       return worker_->create(deadline);
     }
@@ -75,7 +75,7 @@ class PluginBackend final : public Backend {
 
   bool progress() override {
     bool moved = false;
-    const bool asks = capabilities_.must_be_asked && !operations_.empty();
+    const bool asks = capabilities_.moved_by == MovedBy::kCalls && !operations_.empty();
     if (!worker_ && (ready_ || asks || aborted_.requested())) {
       moved = group_.progress();
       ready_ = moved;
@@ -158,9 +158,10 @@ Offer offer_of(const Library& library, const GroupSpec& group, const Services& s
                            .devices = answer.devices,
                            .scatter_gather = has(DISTRUN_BACKEND_SCATTER_GATHER),
                            .revocable = has(DISTRUN_BACKEND_REVOCABLE),
-                           .thread_affine = own_thread,
                            .exclusive = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER),
-                           .must_be_asked = !own_thread && no_descriptor}};
+                           .moved_by = own_thread      ? MovedBy::kOwnThread
+                                       : no_descriptor ? MovedBy::kCalls
+                                                       : MovedBy::kDescriptors}};
 }
 
 Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream) {

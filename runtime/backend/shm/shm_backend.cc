@@ -34,7 +34,7 @@ Capabilities shm_capabilities() {
           .devices = 1U << static_cast<unsigned>(DeviceType::kCpu),
           .scatter_gather = true,
           .revocable = true,
-          .polls_memory = true};
+          .moved_by = MovedBy::kMemory};
 }
 
 ShmBackend::ShmBackend(const ShmOptions& options)

@@ -26,7 +26,7 @@ struct Seat {
   [[nodiscard]] int me() const { return member(index()); }
   [[nodiscard]] int left() const { return member(index() + size() - 1); }
   [[nodiscard]] int right() const { return member(index() + 1); }
-  [[nodiscard]] std::string key(const std::string& what) const { return "tcp/" + group.id + "/" + what; }
+  [[nodiscard]] std::string key(const std::string& what) const { return keys_of(group.id) + what; }
   [[nodiscard]] net::Hello hello(int from, int to) const {
     return {.purpose = "tcp:" + group.id,
             .job_id = services.world->job_id,

@@ -12,6 +12,9 @@ namespace distrun::backend::tcp {
 // What members tell each other in the handshake; a change of how they talk changes the number.
 inline constexpr const char* kRingVersion = "tcp ring 2";
 
+// How the keys of a group begin, by which its members meet in the store.
+inline std::string keys_of(const std::string& group) { return "tcp/" + group + "/"; }
+
 // Where to listen on this host: "10.0.0.7:0".
 std::string any_port_of(const std::string& host);
 

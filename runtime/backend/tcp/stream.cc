@@ -43,7 +43,8 @@ Status memory_fault(Access access) {
                                                    : "written; does it map a file for reading only?";
   return Status(ErrorInfo{.code = Errc::kSystem,
                           .message = "tcp: the memory of a tensor cannot be " + text,
-                          .cause = std::string(kUnusableMemory)});
+                          .cause = "unusable memory",
+                          .own_memory = true});
 }
 
 void Pieces::advance(std::size_t bytes) {

@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <string_view>
 
 #include "runtime/base/folder.h"
+#include "runtime/base/json.h"
 #include "runtime/base/setting_values.h"
 
 namespace distrun::engine {
@@ -20,22 +19,6 @@ namespace {
 constexpr std::size_t kMaxLanes = 4096;     // of a rank; more tensors share one
 constexpr std::string_view kEnd = "\n]\n";  // what makes the file complete, overwritten by the next events
 constexpr std::string_view kStart = "[";
-
-// Length of the valid UTF-8 sequence at `at`, 0 if there is none.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(at + 1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool outside = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
-  return overlong || outside ? 0 : length;
-}
 
 std::string upper(std::string_view text) {
   std::string result(text);
@@ -70,25 +53,6 @@ Result<Fd> open_timeline(const std::string& path) {
 
 std::int64_t nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (length == 0 || c < 0x20 || c == 0x7F) {
-      std::array<char, 8> code{};
-      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
-      out += code.data();
-      ++i;
-      continue;
-    }
-    if (c == '"' || c == '\\') out += '\\';
-    out.append(text, i, length);
-    i += length;
-  }
-  return out + "\"";
 }
 
 // --- recording ---

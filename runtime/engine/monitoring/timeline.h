@@ -95,6 +95,5 @@ class ClockOffset {
 };
 
 std::int64_t nanoseconds(TimePoint time);
-std::string json_string(const std::string& text);  // quoted; valid JSON whatever the bytes are
 
 }  // namespace distrun::engine

@@ -385,9 +385,17 @@ void Executor::collect(backend::Backend& backend, std::vector<Completion>& done)
 }
 
 std::size_t& Executor::flights_like(const backend::Capabilities& can) {
-  if (can.must_be_asked) return asked_;
-  if (can.thread_affine) return elsewhere_;
-  return can.polls_memory ? in_memory_ : by_descriptors_;
+  switch (can.moved_by) {
+    case backend::MovedBy::kCalls:
+      return asked_;
+    case backend::MovedBy::kOwnThread:
+      return elsewhere_;
+    case backend::MovedBy::kMemory:
+      return in_memory_;
+    case backend::MovedBy::kDescriptors:
+      break;
+  }
+  return by_descriptors_;
 }
 
 bool Executor::progress(std::vector<Completion>& done, bool everywhere) {

@@ -123,7 +123,7 @@ TEST_CASE("select: a backend that goes about it in different ways on two members
   CHECK(contains(forced.status().message(), "needs_total_order"));
   // How each looks for the end of its own work is its own business.
   Offer asks = offer("mpi", 60);
-  asks.capabilities.must_be_asked = asks.capabilities.thread_affine = asks.capabilities.polls_memory = true;
+  asks.capabilities.moved_by = MovedBy::kCalls;
   CHECK(choose(group_of({{offer("mpi", 60)}, {asks}}))->backend == "mpi");
 }
 

@@ -264,7 +264,7 @@ TEST_CASE("shm factory: says why it cannot serve") {
   const Offer here = factory->offer({.id = "0", .members = {0, 1}, .index = 0}, {.host_link = link.get()});
   CHECK(here.available);
   CHECK(here.score == 80);
-  CHECK(here.capabilities.polls_memory);
+  CHECK(here.capabilities.moved_by == MovedBy::kMemory);
 }
 
 TEST_CASE("shm factory: the windows of a large group have slots that are large enough") {

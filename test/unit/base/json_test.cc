@@ -34,5 +34,11 @@ TEST_CASE("what is no JSON is nothing") {
   CHECK_FALSE(parse_json(std::string(1000, '[') + std::string(1000, ']')));
 }
 
+TEST_CASE("a string that is written is JSON whatever its bytes are") {
+  CHECK(json_string("") == "\"\"");
+  CHECK(json_string("a \"b\" \\ \n") == "\"a \\\"b\\\" \\\\ \\u000a\"");
+  CHECK(json_string("\xC3\xA4 \xFF") == "\"\xC3\xA4 \\u00ff\"");
+}
+
 }  // namespace
 }  // namespace distrun

@@ -348,7 +348,7 @@ TEST_CASE("without a background thread, waiting callers do all the work") {
 // Nobody wakes who has started before the others have, with or without a caller that waits.
 TEST_CASE("what moves only while it is asked is asked until it is done") {
   for (const bool waits : {true, false}) {
-    EngineJob job({.ranks = 3, .backend = {.must_be_asked = true}});
+    EngineJob job({.ranks = 3, .backend = {.moved_by = backend::MovedBy::kCalls}});
     job.run([&](int rank, Engine& engine) {
       for (int step = 0; step < 20; ++step) {
         std::vector<float> memory(5, static_cast<float>(rank + 1));
@@ -364,7 +364,7 @@ TEST_CASE("what moves only while it is asked is asked until it is done") {
 }
 
 TEST_CASE("while a library's own threads move everything, callers still hear of its end") {
-  EngineJob job({.ranks = 2, .backend = {.polls_memory = false, .thread_affine = true}});
+  EngineJob job({.ranks = 2, .backend = {.moved_by = backend::MovedBy::kOwnThread}});
   job.run([&](int rank, Engine& engine) {
     for (int step = 0; step < 20; ++step) {
       std::vector<float> memory(5, static_cast<float>(rank + 1));

@@ -19,6 +19,7 @@
 namespace distrun {
 
 // distrun_query(): a text for people. "settings", "backends"; of a session also "control" and "why".
+// "backends.json" and "why.json" are JSON.
 inline std::string query(const std::string& what, distrun_session* session = nullptr) {
   std::string text;
   for (std::int64_t size = 255; size > static_cast<std::int64_t>(text.size());) {  // it may grow between two calls

@@ -216,7 +216,11 @@ DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* w
 /* Text answers, for people: "settings", "backends" (one line each: name, ok or the reason), "control", "why" (the
  * chosen backend per device with reasons). Returns the length needed without the final zero; writes at most `size`
  * bytes. `session` may be NULL for "backends" and "settings". 0 for any other question; -1 on an error, as in a forked
- * child. */
+ * child.
+ * "why.json" and "backends.json" have the same facts as JSON. "why.json" is a list with an object for each process set
+ * and kind of device: "process_set", "device", "backend", "chosen" {"code", "reason", "score"} and "losers", a list of
+ * {"backend", "code", "reason"} with "rank" and "host" where one member is the reason, and "score" where all can use
+ * it. "backends.json" is {"backends": [{"backend", "usable", "reason"}], "warnings": [text]}. Fields may be added. */
 DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
 
 #define DISTRUN_MAC_SIZE 32

@@ -1,6 +1,7 @@
-#include "runtime/api/backends.h"
+#include "runtime/api/backends/choose.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <span>
 #include <string_view>
@@ -18,13 +19,34 @@ constexpr std::string_view kSetUpWorked = "";
 // By so much may create() miss its deadline, while members tell each other how they failed.
 constexpr Duration kAgreeing = std::chrono::seconds(5);
 
+// A flag each on the wire; kDescriptors has none. The last one that is set counts.
+constexpr std::array kFlagged = {backend::MovedBy::kOwnThread, backend::MovedBy::kMemory, backend::MovedBy::kCalls};
+
+enum class Availability : std::uint8_t { kNo, kYes, kUnmetSetting };
+constexpr int kNumAvailabilities = 3;
+
+Availability availability_of(const backend::Offer& offer) {
+  if (offer.available) return Availability::kYes;
+  return offer.absence == backend::Absence::kUnmetSetting ? Availability::kUnmetSetting : Availability::kNo;
+}
+
 template <class V>
 void fields(V& v, net::Ref<V, backend::Offer> offer) {
-  v.text(offer.backend, kMaxOfferText)(offer.available).cut_text(offer.reason, kMaxOfferText);
+  Availability availability = availability_of(offer);
+  v.text(offer.backend, kMaxOfferText).one_of(availability, kNumAvailabilities).cut_text(offer.reason, kMaxOfferText);
   v.cut_text(offer.nothing_to_do, kMaxOfferText)(offer.score);
   auto& can = offer.capabilities;
-  v(can.ops, can.dtypes, can.devices, can.scatter_gather, can.revocable, can.thread_affine, can.polls_memory);
-  v(can.must_be_asked, can.exclusive);
+  v(can.ops, can.dtypes, can.devices, can.scatter_gather, can.revocable);
+  for (const backend::MovedBy one : kFlagged) {
+    bool flag = can.moved_by == one;
+    v(flag);
+    if constexpr (V::kReads) can.moved_by = flag ? one : can.moved_by;
+  }
+  v(can.exclusive);
+  if constexpr (V::kReads) {
+    offer.available = availability == Availability::kYes;
+    if (availability == Availability::kUnmetSetting) offer.absence = backend::Absence::kUnmetSetting;
+  }
 }
 
 template <class V, class Offers>
@@ -40,6 +62,7 @@ bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const
     for (backend::Offer& offer : offers[member]) {
       if (offer.backend != name) continue;
       offer.available = false;
+      offer.absence = backend::Absence::kSetUpFailed;
       offer.reason = outcomes[member];
       dropped = true;
     }
@@ -58,7 +81,14 @@ std::unique_ptr<backend::Backend> limited(std::unique_ptr<backend::Backend> made
   return std::make_unique<backend::LimitedBackend>(std::move(made), mine->capabilities, all);
 }
 
+std::string offers_topic(const std::string& group) { return "offers/" + group; }
+std::string setup_topic(const std::string& group) { return "setup/" + group; }
+
 }  // namespace
+
+std::vector<std::string> set_up_keys(const std::string& group) {
+  return {offers_topic(group) + "/", setup_topic(group) + "/"};
+}
 
 std::string encode_offers(const std::vector<backend::Offer>& offers) {
   net::WireWriter writer;
@@ -74,19 +104,13 @@ Result<std::vector<backend::Offer>> decode_offers(const std::string& bytes) {
   return offers;
 }
 
-std::string to_text(DeviceType device, const backend::Selection& selection) {
-  std::string text = std::string(name_of(device)) + ": " + selection.backend + " (" + selection.reason + ")";
-  for (const backend::Loser& loser : selection.losers) text += "; not " + loser.backend + ": " + loser.reason;
-  return text;
-}
-
 Result<Offers> exchange_offers(const backend::GroupSpec& group, const Factories& factories,
                                const backend::Services& services, TimePoint deadline) {
   std::vector<backend::Offer> mine;
   mine.reserve(factories.size());
   for (const auto& factory : factories) mine.push_back(factory->offer(group, services));
   auto blobs =
-      exchange(*services.store, {group.members, group.index}, "offers/" + group.id, encode_offers(mine), deadline);
+      exchange(*services.store, {group.members, group.index}, offers_topic(group.id), encode_offers(mine), deadline);
   if (!blobs.ok()) return blobs.status();
   Offers all;
   for (const std::string& blob : *blobs) {
@@ -102,9 +126,8 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
                                      const std::vector<std::string>& hosts, TimePoint deadline) {
   backend::GroupSpec made_for = group;
   made_for.device = device;
-  const std::string topic = "setup/" + group.id + "/" + std::string(name_of(device)) + "/";
+  const std::string topic = setup_topic(group.id) + "/" + std::string(name_of(device)) + "/";
   const bool whole_job = group.members.size() == static_cast<std::size_t>(services.world->size);
-  std::set<std::string> failed;
   for (std::size_t attempt = 0; attempt <= factories.size(); ++attempt) {
     auto selection = backend::select(device, offers, group.members, hosts, services.settings->backend, whole_job);
     if (!selection.ok()) return selection.status();
@@ -118,9 +141,8 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
       auto backend = limited(*std::move(made), offers[static_cast<std::size_t>(group.index)], *selection);
-      return ChosenBackend{std::move(backend), *std::move(selection), std::move(failed)};
+      return ChosenBackend{std::move(backend), *std::move(selection)};
     }
-    failed.insert(selection->backend);
   }
   return Status(Errc::kInternal, "every backend failed to be set up and select() went on choosing one");
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,6 @@ namespace distrun::api {
 struct ChosenBackend {
   std::unique_ptr<backend::Backend> backend;
   backend::Selection selection;
-  std::set<std::string> failed;  // chosen before it, and dropped since some member could not set it up
 };
 
 using backend::Factories;
@@ -34,8 +32,8 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
                                      const Factories& factories, const backend::Services& services,
                                      const std::vector<std::string>& hosts, TimePoint deadline);
 
-// For people: "cpu: shm (memory shared on one host); tcp: lower score (50 < 80)".
-std::string to_text(DeviceType device, const backend::Selection& selection);
+// How the keys begin that these two leave in the store for the group of that id.
+std::vector<std::string> set_up_keys(const std::string& group);
 
 // One rank's offers as they travel through the store. Bounded and checked on the way in.
 std::string encode_offers(const std::vector<backend::Offer>& offers);

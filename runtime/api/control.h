@@ -1,0 +1,57 @@
+// Which control plane the ranks of a job talk by: shared memory where all can have it, else TCP to rank 0.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/base/status.h"
+#include "runtime/net/bytes/wait_set.h"
+#include "runtime/net/control/control_plane.h"
+#include "runtime/net/host/host_link.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/store/store.h"
+
+namespace distrun::api {
+
+// What one rank says of a control plane in shared memory.
+struct SharedControl {
+  // kTcpWasSet and kSeveralHosts: nothing is wrong with this rank's shared memory.
+  enum class Answer : std::uint8_t { kYes, kTcpWasSet, kSeveralHosts, kNoSharedMemory };
+  Answer answer = Answer::kYes;
+  std::string reason;  // why not; empty with kYes
+  friend bool operator==(const SharedControl&, const SharedControl&) = default;
+};
+
+// As an answer travels through the store.
+std::string encode(const SharedControl& one);
+Result<SharedControl> decode_shared_control(const std::string& bytes);
+
+// The first reason of any rank against it, or empty. All ranks see the same answers and choose alike.
+std::string refusal_of_any(const std::vector<SharedControl>& answers);
+
+// By rank why it shares no memory with others of its host, as far as something is wrong there; else empty.
+std::vector<std::string> faults_of(const std::vector<SharedControl>& answers);
+
+struct ControlOptions {
+  const net::World& world;
+  const net::JobKey* key;
+  net::Store& store;
+  net::WaitSet& wait_set;
+  net::HostLink* host_link;  // null: `host_link_error` says why
+  const std::string& host_link_error;
+  const std::string& setting;             // control: "auto", "shm" or "tcp"
+  const std::vector<std::string>& hosts;  // by rank
+  const Log& log;
+};
+
+struct Control {
+  std::unique_ptr<net::ControlPlane> plane;  // null in a world of one
+  std::string reason = "none: a world of one rank";
+};
+
+// Collective over the job.
+Result<Control> choose_control(const ControlOptions& options, TimePoint deadline);
+
+}  // namespace distrun::api

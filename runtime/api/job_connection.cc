@@ -1,0 +1,98 @@
+#include "runtime/api/job_connection.h"
+
+#include <chrono>
+#include <utility>
+
+#include "runtime/api/exchange.h"
+#include "runtime/api/places.h"
+#include "runtime/api/process_key.h"
+#include "runtime/api/spawned_job.h"
+#include "runtime/net/launchers/platform_tasks.h"
+
+namespace distrun::api {
+namespace {
+
+// How long a rank that keeps the store stays for the sake of the others' last words, and a rank whose init() was
+// refused for the others to hear that too.
+constexpr Duration kGoodbyes = std::chrono::seconds(2);
+
+}  // namespace
+
+Status JobConnection::find_world(const Environment& environment, net::World& world, TimePoint deadline) {
+  if (environment.contains("DISTRUN_RANK")) return {};
+  auto other = net::other_launcher(environment);
+  if (!other.ok()) return other.status();
+  if (!*other) return net::not_one_of_several(environment);
+  const auto size = spawned_size(**other, deadline);
+  if (!size.ok()) return size.status();
+  world.rank = (*other)->rank;
+  world.size = *size;
+  if (world.size > 1) spawner_ = **other;
+  return {};
+}
+
+Status JobConnection::take_key(const Environment& environment) {
+  if (spawner_) return {};
+  auto key = process_key(environment);
+  if (!key.ok()) return key.status();
+  key_ = std::make_unique<net::JobKey>(*std::move(key));
+  return {};
+}
+
+Status JobConnection::connect(net::World& world, TimePoint deadline, const Log& log) {
+  if (spawner_) {
+    auto job = join_spawned_job(world, *spawner_, deadline, &log);
+    if (!job.ok()) return job.status();
+    key_ = std::make_unique<net::JobKey>(job->key);
+    channel_ = std::move(job->channel);
+    keeper_ = job->keeper;
+    reached_ = job->reached;
+    return {};
+  }
+  auto channel = net::StoreClient::connect(world, *key_, deadline);
+  if (!channel.ok()) return channel.status();
+  channel_ = *std::move(channel);
+  return {};
+}
+
+Status JobConnection::open(net::World& world, TimePoint deadline, const Log& log) {
+  DISTRUN_RETURN_IF_ERROR(connect(world, deadline, log));
+  // All ranks init equally often, so each one's own count names the same round.
+  auto round = channel_->add("init/" + std::to_string(world.rank), 1);
+  if (!round.ok()) return round.status();
+  store_ = std::make_unique<PrefixStore>(*channel_, "init" + std::to_string(*round) + "/");
+  return spawner_ ? exchange_places(world, *store_, own_place(world.rank, reached_), deadline) : Status();
+}
+
+// Where another launcher started the ranks, the first one that ends after an error of them all takes the store with it,
+// or is lost to those that are about to hear that error, and that launcher ends them. So all stay until each has heard
+// it; where some have not been refused, they hear why this one goes.
+void JobConnection::refused(const Status& why, const net::World& world) {
+  const bool of_others = why.code() == Errc::kTimeout || why.code() == Errc::kRankLost || why.code() == Errc::kRankLeft;
+  if (!spawner_ || !store_ || of_others) return;
+  const auto heard = store_->add("refused", 1);
+  bool by_all = heard.ok() && *heard == world.size;
+  if (by_all) (void)store_->set("refused by all", "");
+  if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
+  (void)(by_all ? channel_->leave() : channel_->report_failure(why.message()));
+  if (keeper_ == nullptr) return;
+  by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_told(Clock::now() + kGoodbyes);
+}
+
+Status JobConnection::leave(bool first_rank) {
+  // The log has ended, so nobody reads these keys any more; another init has its own.
+  if (first_rank) (void)store_->erase("", 1);
+  const Status left = channel_->leave();
+  // The others' goodbyes are under way.
+  if (keeper_ != nullptr) keeper_->wait_until_empty(Clock::now() + kGoodbyes);
+  return left;
+}
+
+Status JobConnection::report_failure(const std::string& cause) {
+  if (!channel_) return {};
+  const Status told = channel_->report_failure(cause);
+  if (told.ok() && keeper_ != nullptr) keeper_->wait_until_told(Clock::now() + kGoodbyes);
+  return told;
+}
+
+}  // namespace distrun::api

@@ -1,0 +1,53 @@
+// One rank's way to the job: the key, the store and the channel to the launcher, or to rank 0 where another launcher
+// started the ranks and rank 0 keeps the store. Does nothing in a world of one. Methods after open() are for any
+// thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/base/log.h"
+#include "runtime/base/settings.h"
+#include "runtime/base/status.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/launchers/other_launcher.h"
+#include "runtime/net/store/store_client.h"
+#include "runtime/net/store/store_host.h"
+
+namespace distrun::api {
+
+class JobConnection {
+ public:
+  // Who this rank is, from the environment; sets `world`. `deadline` is for what another launcher has to be asked.
+  Status find_world(const Environment& environment, net::World& world, TimePoint deadline);
+  // The key, where distrun started the ranks. Before anything opens a descriptor, which would get the number of the
+  // key's where something has closed that.
+  Status take_key(const Environment& environment);
+  // Collective over the job; `world` is complete after it. A world of one has nothing to open.
+  Status open(net::World& world, TimePoint deadline, const Log& log);
+
+  // Null in a world of one, as all these.
+  [[nodiscard]] const net::JobKey* key() const { return key_.get(); }
+  [[nodiscard]] net::StoreClient* channel() const { return channel_.get(); }
+  [[nodiscard]] net::Store* store() const { return store_.get(); }
+
+  // init() failed on this rank. Where rank 0 keeps the store, all ranks stay until each has heard it.
+  void refused(const Status& why, const net::World& world);
+  // All have drained.
+  Status leave(bool first_rank);
+  // This rank ends because of `cause`. An error where the launcher could not be told.
+  Status report_failure(const std::string& cause);
+
+ private:
+  Status connect(net::World& world, TimePoint deadline, const Log& log);
+
+  std::optional<net::OtherLauncher> spawner_;  // who started the ranks, if it was not distrun
+  std::unique_ptr<net::JobKey> key_;
+  std::unique_ptr<net::StoreClient> channel_;
+  net::StoreHost* keeper_ = nullptr;   // on rank 0 of a job that distrun did not start; process-wide
+  std::string reached_;                // the address at which such a job's rank 0 was reached
+  std::unique_ptr<net::Store> store_;  // `channel_` under this init's prefix
+};
+
+}  // namespace distrun::api
