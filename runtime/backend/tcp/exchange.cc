@@ -29,18 +29,7 @@ Exchange::~Exchange() {
 }
 
 void Exchange::start(const Operation& operation, std::uint64_t token, std::uint64_t sequence) {
-  const std::size_t size = links_.size();
-  DISTRUN_CHECK(operation.counts.size() == size * size, "an alltoall needs the counts of all pairs");
-  const std::size_t unit = size_of(operation.dtype);
-  Job job{.operation = operation, .token = token, .sequence = sequence, .in = {0}, .out = {0}};
-  for (std::size_t peer = 0; peer < size; ++peer) {
-    job.in.push_back(job.in.back() + operation.counts[index_ * size + peer] * unit);
-    job.out.push_back(job.out.back() + operation.counts[peer * size + index_] * unit);
-    if (peer == index_) continue;
-    if (job.bytes_to(peer) > 0) ++job.sends;
-    if (job.bytes_from(peer) > 0) ++job.receives;
-  }
-  jobs_.push_back(std::move(job));
+  transfers_.push(make_pairwise(operation, token, sequence, index_, links_.size()));
 }
 
 void Exchange::connected(std::size_t peer, Fd fd) {
@@ -60,7 +49,7 @@ void Exchange::unreachable(std::size_t peer, const Status& why) {
 }
 
 bool Exchange::progress(std::vector<Completed>& completed) {
-  if (!failure_.ok() || (jobs_.empty() && !news_)) return false;
+  if (!failure_.ok() || (transfers_.empty() && !news_)) return false;
   news_ = false;
   bool moved = false;
   for (int turn = 0; turn < kMaxTurns; ++turn) {
@@ -78,26 +67,17 @@ bool Exchange::progress(std::vector<Completed>& completed) {
   return moved;
 }
 
-Header Exchange::header(const Job& job, std::size_t done, std::size_t block) const {
-  return {.kind = MessageKind::kData,
-          .op = OpKind::kAlltoall,
-          .dtype = job.operation.dtype,
-          .sequence = job.sequence,
-          .index = static_cast<std::uint32_t>(done / chunk_bytes_),
-          .bytes = static_cast<std::uint32_t>(std::min(chunk_bytes_, block - done))};
-}
-
 // One message to each of the first members, in the order of the rounds, that have not got their whole block.
 bool Exchange::send_some() {
-  const auto sending = std::ranges::find_if(jobs_, [](const Job& job) { return job.sends > 0; });
-  if (sending == jobs_.end()) return false;
-  const std::uint64_t number = first_ + static_cast<std::uint64_t>(sending - jobs_.begin());
+  const std::uint64_t number = transfers_.first_to_send();
+  if (number == transfers_.end()) return false;
+  const PairwiseTransfer& sending = transfers_[number];
   bool moved = false;
   std::size_t under_way = 0;
   for (std::size_t round = 1; round < links_.size() && under_way < kRounds; ++round) {
     const std::size_t peer = member_after(round);
     Link& link = links_[peer];
-    if (link.sending > number || sending->bytes_to(peer) == 0) continue;
+    if (link.sending > number || sending.bytes_to(peer) == 0) continue;
     link.sending = number;
     ++under_way;
     moved = send_to(peer) || moved;
@@ -108,12 +88,12 @@ bool Exchange::send_some() {
 bool Exchange::send_to(std::size_t peer) {
   Link& link = links_[peer];
   if (!link.fd.valid() || link.gone || !link.writable) return false;
-  Job& job = this->job(link.sending);
-  const std::size_t block = job.bytes_to(peer);
-  const Header header = this->header(job, link.sent, block);
+  PairwiseTransfer& transfer = transfers_[link.sending];
+  const std::size_t block = transfer.bytes_to(peer);
+  const Header header = transfer.header(link.sent, block, chunk_bytes_);
   if (link.writer.idle()) {
     link.writer.begin(header);
-    link.writer.pieces().add(job.operation.segments[0].in + job.in[peer] + link.sent, header.bytes);
+    link.writer.pieces().add(transfer.operation.segments[0].in + transfer.in[peer] + link.sent, header.bytes);
   }
   const Io io = link.writer.write(link.fd.get());
   if (io == Io::kDone) {
@@ -121,7 +101,7 @@ bool Exchange::send_to(std::size_t peer) {
     if (link.sent < block) return true;
     link.sent = 0;
     ++link.sending;
-    --job.sends;
+    --transfer.sends;
     return true;
   }
   link.writable = false;
@@ -134,17 +114,17 @@ bool Exchange::send_to(std::size_t peer) {
   return false;
 }
 
-// To the next job that has something to receive from `peer`.
+// To the next transfer that has something to receive from `peer`.
 void Exchange::skip_empty(Link& link, std::size_t peer) {
-  link.receiving = std::max(link.receiving, first_);
-  while (link.receiving < end() && job(link.receiving).bytes_from(peer) == 0) ++link.receiving;
+  link.receiving = std::max(link.receiving, transfers_.first());
+  while (link.receiving < transfers_.end() && transfers_[link.receiving].bytes_from(peer) == 0) ++link.receiving;
 }
 
 bool Exchange::receive_from(std::size_t peer) {
   Link& link = links_[peer];
   if (!link.fd.valid() || link.gone) return false;
   skip_empty(link, peer);
-  return link.receiving == end() ? receive_idle(link) : receive_expected(link, peer);
+  return link.receiving == transfers_.end() ? receive_idle(link) : receive_expected(link, peer);
 }
 
 // Nothing is expected: the member may be an operation ahead (its header waits here until we get there), or give up, or
@@ -161,11 +141,12 @@ bool Exchange::receive_idle(Link& link) {
 }
 
 bool Exchange::receive_expected(Link& link, std::size_t peer) {
-  Job& job = this->job(link.receiving);
-  const std::size_t block = job.bytes_from(peer);
+  PairwiseTransfer& transfer = transfers_[link.receiving];
+  const std::size_t block = transfer.bytes_from(peer);
   if (!link.expected) {
-    link.expected = header(job, link.received, block);
-    link.reader.payload().add(job.operation.segments[0].out + job.out[peer] + link.received, link.expected->bytes);
+    link.expected = transfer.header(link.received, block, chunk_bytes_);
+    link.reader.payload().add(transfer.operation.segments[0].out + transfer.out[peer] + link.received,
+                              link.expected->bytes);
   }
   if (!link.readable) return false;
   const Io io = link.reader.read(link.fd.get());
@@ -180,7 +161,7 @@ bool Exchange::receive_expected(Link& link, std::size_t peer) {
   if (link.received < block) return true;
   link.received = 0;
   ++link.receiving;
-  --job.receives;
+  --transfer.receives;
   return true;
 }
 
@@ -203,14 +184,14 @@ bool Exchange::accept_header(Link& link) {
 
 bool Exchange::retire(std::vector<Completed>& completed) {
   bool any = false;
-  while (open_ && !jobs_.empty() && jobs_.front().sends == 0 && jobs_.front().receives == 0) {
-    const Job& job = jobs_.front();
-    const Segment& segment = job.operation.segments[0];
-    const std::size_t bytes = job.bytes_to(index_);
-    if (bytes > 0) std::memcpy(segment.out + job.out[index_], segment.in + job.in[index_], bytes);
-    completed.push_back({.token = job.token, .status = {}});
-    jobs_.pop_front();
-    ++first_;
+  while (open_ && !transfers_.empty()) {
+    const PairwiseTransfer& transfer = transfers_[transfers_.first()];
+    if (transfer.sends > 0 || transfer.receives > 0) break;
+    const Segment& segment = transfer.operation.segments[0];
+    const std::size_t bytes = transfer.bytes_to(index_);
+    if (bytes > 0) std::memcpy(segment.out + transfer.out[index_], segment.in + transfer.in[index_], bytes);
+    completed.push_back({.token = transfer.token, .status = {}});
+    transfers_.pop();
     any = true;
   }
   return any;
@@ -218,9 +199,9 @@ bool Exchange::retire(std::vector<Completed>& completed) {
 
 bool Exchange::needed(std::size_t peer) const {
   const Link& link = links_[peer];
-  for (std::uint64_t number = first_; number < end(); ++number) {
-    if (number >= link.receiving && job(number).bytes_from(peer) > 0) return true;
-    if (number >= link.sending && job(number).bytes_to(peer) > 0) return true;
+  for (std::uint64_t number = transfers_.first(); number < transfers_.end(); ++number) {
+    if (number >= link.receiving && transfers_[number].bytes_from(peer) > 0) return true;
+    if (number >= link.sending && transfers_[number].bytes_to(peer) > 0) return true;
   }
   return false;
 }
@@ -285,8 +266,10 @@ void Exchange::fail(const Header& farewell, const Status& why, std::vector<Compl
     }
     link.gone = true;
   }
-  for (const Job& job : jobs_) completed.push_back({.token = job.token, .status = why});
-  jobs_.clear();
+  for (std::uint64_t number = transfers_.first(); number < transfers_.end(); ++number) {
+    completed.push_back({.token = transfers_[number].token, .status = why});
+  }
+  transfers_.clear();
 }
 
 }  // namespace distrun::backend::tcp

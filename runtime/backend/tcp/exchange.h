@@ -9,12 +9,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
 #include "runtime/backend/backend.h"
 #include "runtime/backend/tcp/message.h"
+#include "runtime/backend/tcp/pairwise.h"
 #include "runtime/backend/tcp/stream.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/net/bytes/wait_set.h"
@@ -51,7 +51,7 @@ class Exchange {
   void fail(const Header& farewell, const Status& why, std::vector<Completed>& completed);
 
  private:
-  // To and from one member. Jobs are counted from the first one that was ever started.
+  // To and from one member. Transfers are counted from the first one that was ever started.
   struct Link {
     int rank = -1;
     GuardedFd fd;                // invalid until it is connected
@@ -64,27 +64,12 @@ class Exchange {
     Status why;  // not ok: it could not be made
     MessageReader reader;
     MessageWriter writer;
-    std::uint64_t sending = 0, receiving = 0;  // the jobs it is at
-    std::size_t sent = 0, received = 0;        // bytes of those jobs' blocks
+    std::uint64_t sending = 0, receiving = 0;  // the transfers it is at
+    std::size_t sent = 0, received = 0;        // bytes of those transfers' blocks
     std::optional<Header> expected;            // of the message that `reader` has the memory for
   };
 
-  struct Job {
-    Operation operation;
-    std::uint64_t token = 0;
-    std::uint64_t sequence = 0;
-    // Bytes: [i] is where member i's block begins, in the input and in the output.
-    std::vector<std::size_t> in, out;
-    std::size_t sends = 0, receives = 0;  // blocks that are not through yet
-    [[nodiscard]] std::size_t bytes_to(std::size_t peer) const { return in[peer + 1] - in[peer]; }
-    [[nodiscard]] std::size_t bytes_from(std::size_t peer) const { return out[peer + 1] - out[peer]; }
-  };
-
-  [[nodiscard]] std::uint64_t end() const { return first_ + jobs_.size(); }
-  [[nodiscard]] Job& job(std::uint64_t number) { return jobs_[number - first_]; }
-  [[nodiscard]] const Job& job(std::uint64_t number) const { return jobs_[number - first_]; }
   [[nodiscard]] std::size_t member_after(std::size_t places) const { return (index_ + places) % links_.size(); }
-  [[nodiscard]] Header header(const Job& job, std::size_t done, std::size_t block) const;
 
   bool send_some();
   bool send_to(std::size_t peer);
@@ -106,8 +91,7 @@ class Exchange {
   const std::size_t chunk_bytes_;
   net::WaitSet& wait_set_;
   std::vector<Link> links_;  // by member; this one's own is never used
-  std::deque<Job> jobs_;     // in the order of start()
-  std::uint64_t first_ = 0;  // the number of jobs_.front()
+  PairwiseTransfers transfers_;
   bool open_ = false;
   bool news_ = false;  // something happened to a link since the last look
   bool others_gave_up_ = false;

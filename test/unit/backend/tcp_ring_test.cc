@@ -1,5 +1,5 @@
-// A whole ring in one thread, without sockets: every member's Job, and a queue of messages on every link. Members take
-// turns in random order, so that any order of events that the ring could lock up in is met sooner or later.
+// A whole ring in one thread, without sockets: every member's transfers, and a queue of messages on every link. Members
+// take turns in random order, so that any order of events that the ring could lock up in is met sooner or later.
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <deque>
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/backend/tcp/job.h"
+#include "runtime/backend/tcp/ring_transfer.h"
 #include "runtime/backend/tcp/stream.h"
 
 namespace distrun::backend::tcp {
@@ -24,7 +24,7 @@ struct RingMember {
   std::vector<Segment> segments;
   std::vector<std::size_t> counts;
   std::unique_ptr<ChunkPool> pool;
-  std::deque<Job> jobs;
+  std::deque<RingTransfer> transfers;
   std::size_t sending = 0, receiving = 0;
 };
 
@@ -40,16 +40,16 @@ class SimulatedRing {
 
   void start(std::size_t index, Operation operation) {
     RingMember& member = members_[index];
-    member.jobs.emplace_back(operation, JobArgs{.token = member.jobs.size(),
-                                                .sequence = member.jobs.size(),
-                                                .size = members_.size(),
-                                                .index = index,
-                                                .tuning = tuning_,
-                                                .pool = member.pool.get()});
-    REQUIRE(member.jobs.back().reserve().ok());
+    member.transfers.emplace_back(operation, RingTransferArgs{.token = member.transfers.size(),
+                                                              .sequence = member.transfers.size(),
+                                                              .size = members_.size(),
+                                                              .index = index,
+                                                              .tuning = tuning_,
+                                                              .pool = member.pool.get()});
+    REQUIRE(member.transfers.back().reserve().ok());
   }
 
-  // True when every job of every member came to its end; false when the ring locked up.
+  // True when every transfer of every member came to its end; false when the ring locked up.
   bool run(std::size_t link_capacity) {
     for (std::size_t idle = 0; idle < 200 * members_.size();) {
       const std::size_t index = random_() % members_.size();
@@ -57,9 +57,9 @@ class SimulatedRing {
       idle = moved ? 0 : idle + 1;
     }
     for (RingMember& member : members_) {
-      for (Job& job : member.jobs) {
-        if (!job.complete()) return false;
-        job.finish();
+      for (RingTransfer& transfer : member.transfers) {
+        if (!transfer.complete()) return false;
+        transfer.finish();
       }
     }
     return true;
@@ -68,41 +68,42 @@ class SimulatedRing {
  private:
   bool send(std::size_t index, std::size_t capacity) {
     RingMember& member = members_[index];
-    while (member.sending < member.jobs.size() && member.jobs[member.sending].sent_all()) ++member.sending;
-    if (member.sending == member.jobs.size() || links_[index].size() >= capacity) return false;
-    Job& job = member.jobs[member.sending];
-    if (!job.can_send()) return false;
-    Message message{.header = job.next_send(), .payload = {}};
+    while (member.sending < member.transfers.size() && member.transfers[member.sending].sent_all()) ++member.sending;
+    if (member.sending == member.transfers.size() || links_[index].size() >= capacity) return false;
+    RingTransfer& transfer = member.transfers[member.sending];
+    if (!transfer.can_send()) return false;
+    Message message{.header = transfer.next_send(), .payload = {}};
     Pieces pieces;
-    job.add_send(pieces);
+    transfer.add_send(pieces);
     for (std::size_t i = 0; i < pieces.count(); ++i) {
       const auto* from = static_cast<const std::byte*>(pieces.data()[i].iov_base);
       message.payload.insert(message.payload.end(), from, from + pieces.data()[i].iov_len);
     }
     REQUIRE(message.payload.size() == message.header.bytes);
     links_[index].push_back(std::move(message));
-    job.end_send();
+    transfer.end_send();
     return true;
   }
 
   bool receive(std::size_t index) {
     RingMember& member = members_[index];
     auto& link = links_[(index + members_.size() - 1) % members_.size()];
-    while (member.receiving < member.jobs.size() && member.jobs[member.receiving].received_all()) ++member.receiving;
-    if (link.empty() || member.receiving == member.jobs.size()) return false;
-    Job& job = member.jobs[member.receiving];
+    while (member.receiving < member.transfers.size() && member.transfers[member.receiving].received_all())
+      ++member.receiving;
+    if (link.empty() || member.receiving == member.transfers.size()) return false;
+    RingTransfer& transfer = member.transfers[member.receiving];
     Pieces pieces;
-    if (!job.add_receive(pieces)) return false;
+    if (!transfer.add_receive(pieces)) return false;
     const Message message = std::move(link.front());
     link.pop_front();
-    REQUIRE(to_string(message.header) == to_string(job.next_receive()));
+    REQUIRE(to_string(message.header) == to_string(transfer.next_receive()));
     REQUIRE(pieces.size() == message.payload.size());
     std::size_t at = 0;
     for (std::size_t i = 0; i < pieces.count(); ++i) {
       std::memcpy(pieces.data()[i].iov_base, message.payload.data() + at, pieces.data()[i].iov_len);
       at += pieces.data()[i].iov_len;
     }
-    job.end_receive();
+    transfer.end_receive();
     return true;
   }
 

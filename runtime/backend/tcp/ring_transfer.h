@@ -15,7 +15,7 @@
 
 namespace distrun::backend::tcp {
 
-// Chunk-sized buffers shared by all jobs of a group. The last one given back is the next one lent: it is still in
+// Chunk-sized buffers shared by all transfers of a group. The last one given back is the next one lent: it is still in
 // cache. Two windows of them are enough for a ring that never locks up (docs/wire.md has the argument).
 class ChunkPool {
  public:
@@ -31,7 +31,7 @@ class ChunkPool {
   std::vector<std::byte*> free_;
 };
 
-struct JobArgs {
+struct RingTransferArgs {
   std::uint64_t token = 0;
   std::uint64_t sequence = 0;
   std::size_t size = 1;
@@ -40,9 +40,9 @@ struct JobArgs {
   ChunkPool* pool = nullptr;
 };
 
-class Job {
+class RingTransfer {
  public:
-  Job(const Operation& operation, const JobArgs& args);
+  RingTransfer(const Operation& operation, const RingTransferArgs& args);
   // Before anything else: memory for all members' inputs, where it takes that. kOutOfMemory.
   Status reserve();
 

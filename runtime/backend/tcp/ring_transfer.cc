@@ -1,4 +1,4 @@
-#include "runtime/backend/tcp/job.h"
+#include "runtime/backend/tcp/ring_transfer.h"
 
 #include <algorithm>
 #include <array>
@@ -27,7 +27,7 @@ std::byte* ChunkPool::lend() {
   return chunk;
 }
 
-Job::Job(const Operation& operation, const JobArgs& args)
+RingTransfer::RingTransfer(const Operation& operation, const RingTransferArgs& args)
     : operation_(operation),
       token_(args.token),
       sequence_(args.sequence),
@@ -49,7 +49,7 @@ Job::Job(const Operation& operation, const JobArgs& args)
   receives_ = schedule_->receives();
 }
 
-Status Job::reserve() {
+Status RingTransfer::reserve() {
   if (size_ == 1) return {};
   if (!schedule_->gathers_blocks()) return {};
   auto blocks = make_buffer(layout_.count() * size_ * layout_.element_bytes(), "all members' inputs");
@@ -63,14 +63,14 @@ Status Job::reserve() {
   return {};
 }
 
-bool Job::reduces() const { return traits_of(operation_.kind).reduces; }
+bool RingTransfer::reduces() const { return traits_of(operation_.kind).reduces; }
 
 // The output is a row of blocks of its own, not the input's elements at other addresses.
-bool Job::in_blocks() const { return operation_.kind == OpKind::kAllgather; }
+bool RingTransfer::in_blocks() const { return operation_.kind == OpKind::kAllgather; }
 
-std::size_t Job::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }
+std::size_t RingTransfer::bytes_of(const Transfer& transfer) const { return transfer.count * layout_.element_bytes(); }
 
-Header Job::header(const Transfer& transfer, std::size_t index) const {
+Header RingTransfer::header(const Transfer& transfer, std::size_t index) const {
   return {.kind = MessageKind::kData,
           .op = operation_.kind,
           .dtype = operation_.dtype,
@@ -79,12 +79,12 @@ Header Job::header(const Transfer& transfer, std::size_t index) const {
           .bytes = static_cast<std::uint32_t>(bytes_of(transfer))};
 }
 
-Header Job::next_send() const { return header(schedule_->send(sent_), sent_); }
-Header Job::next_receive() const { return header(schedule_->receive(received_), received_); }
+Header RingTransfer::next_send() const { return header(schedule_->send(sent_), sent_); }
+Header RingTransfer::next_receive() const { return header(schedule_->receive(received_), received_); }
 
-bool Job::can_send() const { return !sent_all() && received_ >= schedule_->send(sent_).after; }
+bool RingTransfer::can_send() const { return !sent_all() && received_ >= schedule_->send(sent_).after; }
 
-void Job::add_send(Pieces& pieces) {
+void RingTransfer::add_send(Pieces& pieces) {
   const Transfer transfer = schedule_->send(sent_);
   const std::size_t bytes = layout_.element_bytes();
   switch (transfer.place) {
@@ -116,7 +116,7 @@ void Job::add_send(Pieces& pieces) {
   });
 }
 
-void Job::end_send() {
+void RingTransfer::end_send() {
   const Transfer transfer = schedule_->send(sent_);
   if (transfer.place == Place::kPartial) {
     pool_->give_back(partials_.front());
@@ -127,7 +127,7 @@ void Job::end_send() {
 }
 
 // Right after the system has read the chunk for sending, so that it is read from memory once.
-void Job::keep_input(const Transfer& transfer) {
+void RingTransfer::keep_input(const Transfer& transfer) {
   const std::size_t bytes = layout_.element_bytes();
   if (in_blocks()) {
     const Segment& segment = operation_.segments[0];
@@ -138,7 +138,7 @@ void Job::keep_input(const Transfer& transfer) {
   });
 }
 
-bool Job::add_receive(Pieces& pieces) {
+bool RingTransfer::add_receive(Pieces& pieces) {
   const Transfer transfer = schedule_->receive(received_);
   const std::size_t bytes = layout_.element_bytes();
   switch (transfer.place) {
@@ -166,7 +166,7 @@ bool Job::add_receive(Pieces& pieces) {
   return true;
 }
 
-void Job::end_receive() {
+void RingTransfer::end_receive() {
   const Transfer transfer = schedule_->receive(received_);
   if (transfer.place == Place::kPartial) {
     combine(false);
@@ -180,14 +180,14 @@ void Job::end_receive() {
   ++received_;
 }
 
-const std::byte* Job::prescaled(const std::byte* in, std::size_t count, std::byte* scratch) const {
+const std::byte* RingTransfer::prescaled(const std::byte* in, std::size_t count, std::byte* scratch) const {
   if (operation_.prescale == 1.0) return in;
   kernels::scale(operation_.dtype, operation_.prescale, in, scratch, count);
   return scratch;
 }
 
 // What came from the left first, the own input second: the order in which the ring adds.
-void Job::combine(bool last) {
+void RingTransfer::combine(bool last) {
   const Transfer transfer = schedule_->receive(received_);
   kernels::Reduction reduction{.dtype = operation_.dtype, .op = operation_.reduce, .finish = {}};
   if (last) reduction.finish = kernels::finish_of(operation_.reduce, operation_.postscale, size_);
@@ -202,7 +202,7 @@ void Job::combine(bool last) {
   });
 }
 
-void Job::finish() {
+void RingTransfer::finish() {
   const std::size_t bytes = layout_.element_bytes();
   if (operation_.kind == OpKind::kBarrier) return;
   if (!reduces()) {

@@ -1,0 +1,257 @@
+#include "runtime/backend/tcp/ring_exchange.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+
+namespace distrun::backend::tcp {
+namespace {
+
+// Messages that one progress() moves at most, so that the engine gets to its other work in between.
+constexpr int kMaxRounds = 64;
+
+}  // namespace
+
+void RingLink::unwatch(net::WaitSet* wait_set) {
+  if (!watched) return;
+  wait_set->remove(fd.get());
+  watched = false;
+}
+
+Status RingLink::set_interest(net::WaitSet* wait_set, std::uint32_t wanted) {
+  if (!watched || interest == wanted) return {};
+  interest = wanted;
+  return wait_set->modify(fd.get(), wanted);
+}
+
+RingExchange::RingExchange(Ring ring, Tuning tuning, net::WaitSet* wait_set)
+    : size_(ring.size),
+      index_(ring.index),
+      tuning_(tuning),
+      wait_set_(wait_set),
+      pool_(tuning.chunk_bytes, 2 * tuning.window) {
+  left_.fd = std::move(ring.left);
+  left_.peer = ring.left_rank;
+  right_.fd = std::move(ring.right);
+  right_.peer = ring.right_rank;
+}
+
+RingExchange::~RingExchange() {
+  left_.unwatch(wait_set_);
+  right_.unwatch(wait_set_);
+}
+
+Status RingExchange::watch() {
+  if (size_ == 1) return {};
+  left_.interest = EPOLLIN;
+  DISTRUN_RETURN_IF_ERROR(wait_set_->add(left_.fd.get(), left_.interest, [this](std::uint32_t) { on_left_event(); }));
+  left_.watched = true;
+  right_.interest = EPOLLIN;
+  DISTRUN_RETURN_IF_ERROR(wait_set_->add(right_.fd.get(), right_.interest, [this](std::uint32_t events) {
+    right_.ready = true;
+    if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_against_stream();
+  }));
+  right_.watched = true;
+  return {};
+}
+
+Status RingExchange::start(const Operation& operation, std::uint64_t token, std::uint64_t sequence) {
+  RingTransfer transfer(
+      operation,
+      {.token = token, .sequence = sequence, .size = size_, .index = index_, .tuning = tuning_, .pool = &pool_});
+  DISTRUN_RETURN_IF_ERROR(transfer.reserve());
+  transfers_.push_back(std::move(transfer));
+  return {};
+}
+
+bool RingExchange::progress(std::vector<Completed>& completed) {
+  bool moved = false;
+  for (int round = 0; round < kMaxRounds && failure_.ok(); ++round) {
+    const bool sent = send_some();
+    const bool received = receive_some();
+    if (!sent && !received) break;
+    moved = true;
+  }
+  if (!failure_.ok()) return true;
+  moved = retire(completed) || moved;
+  find_lost();
+  update_interest();
+  return moved;
+}
+
+bool RingExchange::send_some() {
+  if (writer_.idle()) {
+    while (sending_ < transfers_.size() && transfers_[sending_].sent_all()) ++sending_;
+    if (sending_ == transfers_.size() || !transfers_[sending_].can_send()) return false;
+    writer_.begin(transfers_[sending_].next_send());
+    transfers_[sending_].add_send(writer_.pieces());
+  }
+  if (!right_.ready || right_.gone) return false;
+  const Io io = writer_.write(right_.fd.get());
+  if (io == Io::kDone) {
+    transfers_[sending_].end_send();
+    return true;
+  }
+  right_.ready = false;
+  if (io == Io::kFault) set_failure(memory_fault(Access::kRead));
+  if (io == Io::kGone) {
+    read_against_stream();  // its last word, if it had one
+    if (!right_.gone) link_gone(right_, false);
+  }
+  return false;
+}
+
+bool RingExchange::receive_some() {
+  while (receiving_ < transfers_.size() && transfers_[receiving_].received_all()) ++receiving_;
+  if (left_.gone) return false;
+  return receiving_ == transfers_.size() ? receive_idle() : receive_expected(transfers_[receiving_]);
+}
+
+// Nothing is expected: the left neighbour may be an operation ahead (its header waits here until we get there), or say
+// goodbye, or die.
+bool RingExchange::receive_idle() {
+  if (!left_.ready || size_ == 1 || reader_.has_header()) return false;
+  const Io io = reader_.read_header(left_.fd.get());
+  if (io == Io::kBlocked) left_.ready = false;
+  if (io == Io::kGone) link_gone(left_, reader_.at_boundary());
+  if (io != Io::kDone) return false;
+  const Result<Header> header = reader_.header();
+  if (!header.ok()) {
+    set_failure(header.status());
+  } else if (header->kind != MessageKind::kData) {
+    on_farewell(*header, left_);
+  }
+  return true;
+}
+
+bool RingExchange::receive_expected(RingTransfer& transfer) {
+  if (!expected_) {
+    // No memory is free for what comes from the left: some send will free it.
+    if (!transfer.add_receive(reader_.payload())) return false;
+    expected_ = transfer.next_receive();
+  }
+  if (!left_.ready && !reader_.complete()) return false;
+  const Io io = reader_.read(left_.fd.get());
+  if (io == Io::kBlocked) left_.ready = false;
+  if (reader_.has_header() && !accept_header()) return true;
+  if (io == Io::kFault) {
+    set_failure(memory_fault(Access::kWrite));
+    return true;
+  }
+  if (io == Io::kGone) link_gone(left_, false);
+  if (io != Io::kDone) return false;
+  transfer.end_receive();
+  reader_.next();
+  expected_.reset();
+  return true;
+}
+
+// False when what came is not the message that was expected: then the left link or the whole group has ended.
+bool RingExchange::accept_header() {
+  const Result<Header> header = reader_.header();
+  if (header.ok() && *header == *expected_) return true;
+  if (!header.ok()) {
+    set_failure(header.status());
+  } else if (header->kind != MessageKind::kData) {
+    on_farewell(*header, left_);
+  } else {
+    set_failure(wrong_message(left_.peer, *header, *expected_));
+  }
+  return false;
+}
+
+// The right neighbour never sends data: what comes from there is a farewell, or the end of file.
+void RingExchange::read_against_stream() {
+  if (right_.gone) return;
+  const Io io = answer_reader_.read_header(right_.fd.get());
+  if (io == Io::kGone) link_gone(right_, answer_reader_.at_boundary());
+  if (io != Io::kDone) return;
+  const Result<Header> header = answer_reader_.header();
+  if (header.ok() && header->kind != MessageKind::kData) {
+    on_farewell(*header, right_);
+  } else {
+    set_failure({Errc::kProtocol, "tcp: rank " + std::to_string(right_.peer) +
+                                      " sent data against the ring's direction. This "
+                                      "is a bug in distrun; please report it."});
+  }
+}
+
+bool RingExchange::retire(std::vector<Completed>& completed) {
+  bool any = false;
+  while (!transfers_.empty() && transfers_.front().complete()) {
+    transfers_.front().finish();
+    completed.push_back({.token = transfers_.front().token(), .status = {}});
+    transfers_.pop_front();
+    if (sending_ > 0) --sending_;
+    if (receiving_ > 0) --receiving_;
+    any = true;
+  }
+  return any;
+}
+
+void RingExchange::on_left_event() {
+  left_.ready = true;
+  // A reset is reported whatever is asked for. What it leaves readable is read when there is a place for it; until then
+  // the wait set must not report it over and over.
+  if ((left_.interest & EPOLLIN) == 0) left_.unwatch(wait_set_);
+}
+
+// Readable is of interest while there is a place for what would be read; writable while something waits to be written.
+void RingExchange::update_interest() {
+  const bool idle = receiving_ == transfers_.size() && !reader_.has_header();
+  set_failure(left_.set_interest(wait_set_, idle || expected_ ? static_cast<std::uint32_t>(EPOLLIN) : 0U));
+  const bool blocked = !writer_.idle() && !right_.ready;
+  set_failure(right_.set_interest(
+      wait_set_, static_cast<std::uint32_t>(EPOLLIN) | (blocked ? static_cast<std::uint32_t>(EPOLLOUT) : 0U)));
+}
+
+void RingExchange::on_farewell(const Header& header, RingLink& link) {
+  link.aborted = header.kind == MessageKind::kAbort;
+  if (link.aborted && header.rank >= 0 && lost_ < 0) lost_ = header.rank;
+  link_gone(link, true);
+}
+
+void RingExchange::link_gone(RingLink& link, bool between_messages) {
+  link.gone = true;
+  link.unwatch(wait_set_);
+  if (!between_messages && lost_ < 0) lost_ = link.peer;
+}
+
+// A neighbour that closed its group is missed only by an operation that needs it, and so is one whose connection ended
+// between two messages: the goodbye is sent only as far as the socket takes it. One that gave up has told, or its
+// engine will tell, whose fault it is.
+void RingExchange::find_lost() {
+  if (lost_ >= 0) return;
+  if (left_.gone && !left_.aborted && receiving_ < transfers_.size()) lost_ = left_.peer;
+  if (right_.gone && !right_.aborted && sending_ < transfers_.size()) lost_ = right_.peer;
+}
+
+void RingExchange::set_failure(const Status& why) {
+  if (failure_.ok()) failure_ = why;
+}
+
+void RingExchange::tell(const Header& farewell) {
+  if (size_ == 1) return;
+  MessageWriter answer;
+  answer.begin(farewell);
+  if (!left_.gone) answer.write(left_.fd.get());
+  if (right_.gone || !writer_.idle()) return;
+  writer_.begin(farewell);
+  writer_.write(right_.fd.get());
+}
+
+void RingExchange::fail(const Header& farewell, const Status& why, std::vector<Completed>& completed) {
+  tell(farewell);
+  for (RingLink* link : {&left_, &right_}) {
+    link->unwatch(wait_set_);
+    link->gone = true;
+    if (link->fd.valid()) ::shutdown(link->fd.get(), SHUT_RDWR);
+  }
+  for (const RingTransfer& transfer : transfers_) completed.push_back({.token = transfer.token(), .status = why});
+  transfers_.clear();
+  sending_ = receiving_ = 0;
+}
+
+}  // namespace distrun::backend::tcp
