@@ -11,19 +11,15 @@
 // Threads: mark, unmark, allocate, release, stage and unstage on any; all others on one (nccl: the lane's).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "runtime/backend/cuda/batch.h"
+#include "runtime/backend/cuda/block_pool.h"
 #include "runtime/backend/cuda/cuda_api.h"
-#include "runtime/backend/cuda/wire_type.h"
-#include "runtime/backend/kernels/kernels.h"
+#include "runtime/backend/cuda/kernels.h"
 #include "runtime/base/annotations.h"
 #include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
@@ -69,9 +65,9 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] Current current() const { return {cuda_, context_}; }
-  void make_current(std::optional<Current>& scope) const { scope.emplace(cuda_, context_); }
+  [[nodiscard]] int index() const { return calls_.index; }
+  [[nodiscard]] Current current() const { return {calls_.cuda, context_}; }
+  void make_current(std::optional<Current>& scope) const { scope.emplace(calls_.cuda, context_); }
   [[nodiscard]] CuStream stream() const { return stream_; }
 
   Result<std::unique_ptr<Mark>> mark(CuStream callers);
@@ -88,18 +84,9 @@ class Gpu {
   Status copy(const void* from, void* to, std::size_t bytes);
   // The buffer that every operation uses in its turn; what it held is lost when it grows.
   Result<std::byte*> buffer(std::size_t bytes);
-  // Memory for who knows nothing of our stream, such as an MPI, which may pass it on to other processes. Kept for the
-  // next one when it is given back: to allocate it, and to free it more so, may wait for the device.
-  struct Block {
-    std::byte* memory = nullptr;
-    std::size_t bytes = 0;
-  };
-  Result<Block> take_block(std::size_t bytes);
-  void give_back(Block block);
-  // Runs a kernel ("pack" or "unpack") on all pieces, in one launch for every kPieces of them.
-  Status run_kernel(const char* kind, const WireType& wire, const kernels::Finish& how, std::span<const Piece> pieces);
-  // to = from op to, of what is packed.
-  Status combine(const WireType& wire, Combine how, const Piece& piece);
+  // Also in the order of our stream.
+  [[nodiscard]] const Kernels& kernels() const { return kernels_; }
+  [[nodiscard]] BlockPool& blocks() { return blocks_; }
 
   // An event behind everything on our stream; give it back once it is reached. end_of_work() rings the bell then.
   Result<CuEvent> event_here();
@@ -113,27 +100,20 @@ class Gpu {
   void hush() const;
 
  private:
-  Gpu(const CudaApi& cuda, int index, const char* image) : cuda_(cuda), index_(index), image_(image) {}
+  Gpu(const CudaApi& cuda, int index, const char* image)
+      : calls_{cuda, index}, kernels_(calls_, image), blocks_(calls_) {}
   Status set_up();
-  Status load_kernels();
   Status fill(CuPointer memory, std::size_t bytes, std::span<const std::byte> element);
   Result<CuEvent> take_event();
-  Status launch(const char* kind, const WireType& wire, const Batch& like, std::span<const Piece> pieces);
-  [[nodiscard]] Status check(CuResult code, const char* call) const;
-  // The same of a call for `bytes` of memory `for_what`; kOutOfMemory where there are none.
-  [[nodiscard]] Status check_memory(CuResult code, const char* call, std::size_t bytes, const char* for_what) const;
 
-  const CudaApi& cuda_;
-  const int index_;
-  const char* const image_;
+  const Calls calls_;
   CuContext context_ = nullptr;
   CuStream stream_ = nullptr;
   CuStream notify_ = nullptr;
-  CuModule module_ = nullptr;
-  std::map<std::string, CuFunction> kernels_;  // by name, none missing
+  Kernels kernels_;
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_ = 0;
-  std::vector<Block> blocks_;  // that nobody has
+  BlockPool blocks_;
   GuardedFd bell_;
   Mutex mutex_;
   std::vector<CuEvent> spare_ DISTRUN_GUARDED_BY(mutex_);

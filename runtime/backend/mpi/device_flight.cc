@@ -44,6 +44,93 @@ Handle type_of_size(const Constants& is, std::uint64_t bytes) {
   return is.types[static_cast<std::size_t>(by_size[std::countr_zero(bytes)])];
 }
 
+// Of what is reduced: who has the last word on which part.
+std::vector<Range> blocks_of(const distrun_backend_operation& operation, int members) {
+  if (operation.kind == DISTRUN_BACKEND_ALLREDUCE) {
+    return even_blocks(cuda_parts::total_count(operation), members);
+  }
+  std::vector<Range> parts;
+  std::uint64_t first = 0;
+  for (std::uint64_t member = 0; member < static_cast<std::uint64_t>(members); ++member) {
+    parts.push_back({.first = first, .count = operation.counts[member]});
+    first += operation.counts[member];
+  }
+  return parts;
+}
+
+// Members in a binomial tree, numbered from the root: the parent's number has the last bit less.
+struct Tree {
+  std::uint64_t members;
+  std::uint64_t root;
+  std::uint64_t number;  // of this member
+
+  Tree(const Channel& channel, std::int32_t its_root)
+      : members(static_cast<std::uint64_t>(channel.members)),
+        root(static_cast<std::uint64_t>(its_root)),
+        number((static_cast<std::uint64_t>(channel.index) + members - root) % members) {}
+  [[nodiscard]] int member(std::uint64_t its_number) const { return static_cast<int>((its_number + root) % members); }
+};
+
+Status receive_from_parent(Messages& messages, const Tree& tree, std::byte* to, std::uint64_t bytes) {
+  if (tree.number == 0) return {};
+  return messages.receive(to, bytes, tree.member(tree.number & (tree.number - 1)));
+}
+
+Status send_to_children(Messages& messages, const Tree& tree, const std::byte* from, std::uint64_t bytes) {
+  const std::uint64_t bound = tree.number == 0 ? std::bit_ceil(tree.members) : tree.number & (~tree.number + 1);
+  for (std::uint64_t bit = bound / 2; bit > 0; bit /= 2) {  // the largest branch first
+    if (tree.number + bit >= tree.members) continue;
+    DISTRUN_RETURN_IF_ERROR(messages.send(from, bytes, tree.member(tree.number + bit)));
+  }
+  return {};
+}
+
+// Where the blocks of all members lie in our memory.
+struct BlocksAt {
+  std::byte* result;
+  const std::byte* sent;  // of an all-to-all
+  std::uint64_t unit;     // bytes of an element
+};
+
+// Everybody begins with another one.
+Status exchange_blocks(Messages& messages, const Channel& channel, const distrun_backend_operation& operation,
+                       const BlocksAt& at) {
+  const auto members = static_cast<std::uint64_t>(channel.members);
+  const auto index = static_cast<std::uint64_t>(channel.index);
+  const bool gathers = operation.kind == DISTRUN_BACKEND_ALLGATHER;
+  const std::uint64_t* counts = gathers ? operation.counts : operation.recv_counts;
+  for (std::uint64_t offset = 1; offset < members; ++offset) {
+    const std::uint64_t member = (index + members - offset) % members;
+    DISTRUN_RETURN_IF_ERROR(messages.receive(at.result + sum_of(counts, member) * at.unit, counts[member] * at.unit,
+                                             static_cast<int>(member)));
+  }
+  for (std::uint64_t offset = 1; offset < members; ++offset) {
+    const std::uint64_t member = (index + offset) % members;
+    const std::byte* from =
+        gathers ? at.result + sum_of(counts, index) * at.unit : at.sent + sum_of(operation.counts, member) * at.unit;
+    const std::uint64_t count = operation.counts[gathers ? index : member];
+    DISTRUN_RETURN_IF_ERROR(messages.send(from, count * at.unit, static_cast<int>(member)));
+  }
+  return {};
+}
+
+// Where the sums, which lie at `from`, belong.
+std::vector<cuda_parts::Piece> sums_of(const distrun_backend_operation& operation, std::uint64_t index,
+                                       std::uint64_t unit, const std::byte* from) {
+  if (operation.kind == DISTRUN_BACKEND_REDUCESCATTER) {
+    return {{.from = from + sum_of(operation.counts, index) * unit,
+             .to = operation.segments->output,
+             .count = operation.counts[index]}};
+  }
+  std::vector<cuda_parts::Piece> pieces;
+  for (std::uint64_t i = 0; i < operation.num_segments; ++i) {
+    const distrun_backend_segment& segment = operation.segments[i];
+    pieces.push_back({.from = from, .to = segment.output, .count = segment.count});
+    from += segment.count * unit;
+  }
+  return pieces;
+}
+
 }  // namespace
 
 DeviceFlight::DeviceFlight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
@@ -94,7 +181,7 @@ Status DeviceFlight::test_on_device() {
 }
 
 void DeviceFlight::finish() {
-  if (gpu_ != nullptr) gpu_->give_back(std::exchange(block_, {}));
+  if (gpu_ != nullptr) gpu_->blocks().give_back(std::exchange(block_, {}));
 }
 
 bool DeviceFlight::let_go() {
@@ -118,20 +205,6 @@ Result<bool> DeviceFlight::passed(cuda_parts::CuEvent& event) {
   return reached;
 }
 
-// Of what is reduced: who has the last word on which part.
-std::vector<Range> DeviceFlight::blocks() const {
-  if (operation_.kind == DISTRUN_BACKEND_ALLREDUCE) {
-    return even_blocks(cuda_parts::total_count(operation_), channel_.members);
-  }
-  std::vector<Range> parts;
-  std::uint64_t first = 0;
-  for (std::uint64_t member = 0; member < members_; ++member) {
-    parts.push_back({.first = first, .count = operation_.counts[member]});
-    first += operation_.counts[member];
-  }
-  return parts;
-}
-
 Status DeviceFlight::take_memory() {
   std::uint64_t bytes = cuda_parts::total_count(operation_) * unit_;
   std::uint64_t behind = 0;  // an all-to-all's input, a ring's slots
@@ -141,12 +214,12 @@ Status DeviceFlight::take_memory() {
     bytes = sum_of(operation_.recv_counts, members_) * unit_;
   }
   if (reduces() && members_ > 1) {
-    const std::uint64_t largest = std::ranges::max(blocks(), {}, &Range::count).count;
+    const std::uint64_t largest = std::ranges::max(blocks_of(operation_, channel_.members), {}, &Range::count).count;
     slot_bytes_ = aligned(std::min(largest * unit_, kDevicePieceBytes));
     behind = slot_bytes_ * kRingSlots;
   }
   if (bytes + behind == 0) return {};
-  auto block = gpu_->take_block(aligned(bytes) + behind);
+  auto block = gpu_->blocks().take(aligned(bytes) + behind);
   if (!block.ok()) return block.status();
   block_ = *block;
   result_ = block_.memory;
@@ -175,7 +248,7 @@ Status DeviceFlight::pack_tensors() {
       pieces.push_back({.from = segment.input, .to = to, .count = segment.count});
       to += segment.count * unit_;
     }
-    return gpu_->run_kernel("pack", wire_, {.factor = is_bool ? 1.0 : operation_.prescale}, pieces);
+    return gpu_->kernels().run("pack", wire_, {.factor = is_bool ? 1.0 : operation_.prescale}, pieces);
   }
   const distrun_backend_segment& first = *operation_.segments;
   if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) {
@@ -202,54 +275,17 @@ Status DeviceFlight::begin_messages() {
                                             .output = result_,
                                             .unit = unit_,
                                             .type = type_of_size(channel_.process->library().is, unit_),
-                                            .blocks = blocks(),
+                                            .blocks = blocks_of(operation_, channel_.members),
                                             .scatters = operation_.kind == DISTRUN_BACKEND_REDUCESCATTER,
                                             .piece_bytes = kDevicePieceBytes},
                                    static_cast<RingSide&>(*this));
     return {};
   }
-  return operation_.kind == DISTRUN_BACKEND_BROADCAST ? receive_from_parent() : exchange_blocks();
-}
-
-// Everybody begins with another one.
-Status DeviceFlight::exchange_blocks() {
-  const bool gathers = operation_.kind == DISTRUN_BACKEND_ALLGATHER;
-  const std::uint64_t* counts = gathers ? operation_.counts : operation_.recv_counts;
-  for (std::uint64_t offset = 1; offset < members_; ++offset) {
-    const std::uint64_t member = (index_ + members_ - offset) % members_;
-    DISTRUN_RETURN_IF_ERROR(
-        messages_.receive(result_ + sum_of(counts, member) * unit_, counts[member] * unit_, static_cast<int>(member)));
+  if (operation_.kind == DISTRUN_BACKEND_BROADCAST) {
+    return receive_from_parent(messages_, Tree(channel_, operation_.root), result_,
+                               cuda_parts::total_count(operation_) * unit_);
   }
-  for (std::uint64_t offset = 1; offset < members_; ++offset) {
-    const std::uint64_t member = (index_ + offset) % members_;
-    const std::byte* from =
-        gathers ? result_ + sum_of(counts, index_) * unit_ : sent_ + sum_of(operation_.counts, member) * unit_;
-    const std::uint64_t count = operation_.counts[gathers ? index_ : member];
-    DISTRUN_RETURN_IF_ERROR(messages_.send(from, count * unit_, static_cast<int>(member)));
-  }
-  return {};
-}
-
-// Members in a binomial tree, numbered from the root: the parent's number has the last bit less.
-Status DeviceFlight::receive_from_parent() {
-  const auto root = static_cast<std::uint64_t>(operation_.root);
-  const std::uint64_t number = (index_ + members_ - root) % members_;
-  if (number == 0) return {};
-  const std::uint64_t parent = ((number & (number - 1)) + root) % members_;
-  return messages_.receive(result_, cuda_parts::total_count(operation_) * unit_, static_cast<int>(parent));
-}
-
-Status DeviceFlight::send_to_children() {
-  const auto root = static_cast<std::uint64_t>(operation_.root);
-  const std::uint64_t number = (index_ + members_ - root) % members_;
-  const std::uint64_t bound = number == 0 ? std::bit_ceil(members_) : number & (~number + 1);
-  for (std::uint64_t bit = bound / 2; bit > 0; bit /= 2) {  // the largest branch first
-    if (number + bit >= members_) continue;
-    const std::uint64_t child = (number + bit + root) % members_;
-    DISTRUN_RETURN_IF_ERROR(
-        messages_.send(result_, cuda_parts::total_count(operation_) * unit_, static_cast<int>(child)));
-  }
-  return {};
+  return exchange_blocks(messages_, channel_, operation_, {.result = result_, .sent = sent_, .unit = unit_});
 }
 
 Status DeviceFlight::move() {
@@ -259,7 +295,8 @@ Status DeviceFlight::move() {
   }
   DISTRUN_RETURN_IF_ERROR(messages_.test());
   if (messages_.done() && operation_.kind == DISTRUN_BACKEND_BROADCAST && !std::exchange(cast_on_, true)) {
-    DISTRUN_RETURN_IF_ERROR(send_to_children());
+    DISTRUN_RETURN_IF_ERROR(send_to_children(messages_, Tree(channel_, operation_.root), result_,
+                                             cuda_parts::total_count(operation_) * unit_));
     DISTRUN_RETURN_IF_ERROR(messages_.test());
   }
   return messages_.done() ? unpack() : Status();
@@ -290,29 +327,14 @@ Status DeviceFlight::unpack_tensors() {
   }
   const bool is_bool = plugin::dtype_of(operation_) == DType::kBool;
   const auto finish = kernels::finish_of(plugin::reduce_of(operation_), operation_.postscale, members_);
-  return gpu_->run_kernel("unpack", wire_, is_bool ? kernels::Finish{} : finish, sums());
-}
-
-std::vector<cuda_parts::Piece> DeviceFlight::sums() const {
-  const std::byte* from = result_;
-  if (operation_.kind == DISTRUN_BACKEND_REDUCESCATTER) {
-    return {{.from = from + sum_of(operation_.counts, index_) * unit_,
-             .to = operation_.segments->output,
-             .count = operation_.counts[index_]}};
-  }
-  std::vector<cuda_parts::Piece> pieces;
-  for (std::uint64_t i = 0; i < operation_.num_segments; ++i) {
-    const distrun_backend_segment& segment = operation_.segments[i];
-    pieces.push_back({.from = from, .to = segment.output, .count = segment.count});
-    from += segment.count * unit_;
-  }
-  return pieces;
+  return gpu_->kernels().run("unpack", wire_, is_bool ? kernels::Finish{} : finish,
+                             sums_of(operation_, index_, unit_, result_));
 }
 
 Result<std::byte*> DeviceFlight::memory(std::size_t slot) { return received_ + slot * slot_bytes_; }
 
 Status DeviceFlight::add(std::size_t slot, const Range& where, bool) {
-  DISTRUN_RETURN_IF_ERROR(gpu_->combine(
+  DISTRUN_RETURN_IF_ERROR(gpu_->kernels().combine(
       wire_, combine_of(operation_),
       {.from = received_ + slot * slot_bytes_, .to = result_ + where.first * unit_, .count = where.count}));
   return record(adding_[slot]);

@@ -47,15 +47,10 @@ class DeviceFlight final : private RingSide {
   Status pack_tensors();
   Status move();
   Status begin_messages();
-  Status exchange_blocks();
-  Status receive_from_parent();
-  Status send_to_children();
   Status unpack();
   Status unpack_tensors();
-  [[nodiscard]] std::vector<cuda_parts::Piece> sums() const;
   Status record(cuda_parts::CuEvent& event);
   Result<bool> passed(cuda_parts::CuEvent& event);  // gives it back then
-  [[nodiscard]] std::vector<Range> blocks() const;
 
   Result<std::byte*> memory(std::size_t slot) override;
   Status add(std::size_t slot, const Range& where, bool last) override;
@@ -70,7 +65,7 @@ class DeviceFlight final : private RingSide {
   std::uint64_t unit_;         // bytes of an element on its way
   Stage stage_ = Stage::kNew;
   cuda_parts::Gpu* gpu_ = nullptr;
-  cuda_parts::Gpu::Block block_;
+  cuda_parts::Block block_;
   std::byte* result_ = nullptr;    // in the block: what is unpacked; of an all-to-all what comes
   std::byte* sent_ = nullptr;      // in the block, of an all-to-all: what goes
   std::byte* received_ = nullptr;  // in the block, of a ring: its slots

@@ -53,7 +53,7 @@ Status Flight::start(NcclComm comm) {
 
 Status Flight::finish() {
   if (outputs_.empty()) return {};
-  return gpu_.run_kernel("unpack", plan_.wire, plan_.finish, outputs_);
+  return gpu_.kernels().run("unpack", plan_.wire, plan_.finish, outputs_);
 }
 
 // All inputs, one after the other, scaled and converted.
@@ -68,7 +68,7 @@ Status Flight::pack() {
     pieces.push_back({.from = segment.input, .to = to, .count = segment.count});
     to += segment.count * plan_.wire.bytes;
   }
-  return gpu_.run_kernel("pack", plan_.wire, {.factor = plan_.prescale}, pieces);
+  return gpu_.kernels().run("pack", plan_.wire, {.factor = plan_.prescale}, pieces);
 }
 
 Status Flight::allreduce() {

@@ -276,7 +276,7 @@ TEST_CASE("nccl: only what the driver calls out of memory is, and any other fail
       {"cuMemAllocAsync", "on the GPU", [&] { return gpu.allocate(3 << 20, {}).status(); }},
       {"cuMemAllocAsync", "of the fusion buffer", [&] { return gpu.buffer(3 << 20).status(); }},
       {"cuMemHostAlloc", "in page-locked memory", [&] { return gpu.stage(3 << 20).status(); }},
-      {"cuMemAlloc", "on their way", [&] { return gpu.take_block(3 << 20).status(); }}};
+      {"cuMemAlloc", "on their way", [&] { return gpu.blocks().take(3 << 20).status(); }}};
   for (const Way& way : ways) {
     INFO(way.for_what);
     const bool tries_again = way.symbol == std::string("cuMemAlloc");  // with less
