@@ -24,8 +24,9 @@ import threading
 import time
 from _thread import allocate_lock
 from collections.abc import Iterator, Mapping
+from json import loads
 from threading import get_ident
-from typing import Protocol
+from typing import Any, Literal, Protocol, overload
 
 from distrun import _abi, _arguments, _blocking, errors
 from distrun._library import library
@@ -436,8 +437,20 @@ def abort(cause: str) -> None:
         library().distrun_abort(pointer, cause.encode(errors="replace"))
 
 
-def query(what: str) -> str:
-    """A text answer of the runtime for people: "settings", "backends", "control" or "why"."""
+@overload
+def query(what: str, *, json: Literal[False] = False) -> str: ...
+@overload
+def query(what: str, *, json: Literal[True]) -> Any: ...
+def query(what: str, *, json: bool = False) -> Any:
+    """An answer of the runtime: "settings", "backends", "control" or "why". A text for people; with `json` the same
+    facts as fields, for "backends" and "why"."""
+    if json and what not in ("backends", "why"):
+        raise errors.InvalidArgument(f'query("{what}") has no JSON; "backends" and "why" have')
+    text = _ask(f"{what}.json" if json else what)
+    return loads(text) if json else text
+
+
+def _ask(what: str) -> str:
     native = library()
     with contextlib.ExitStack() as stack:
         pointer = stack.enter_context(_current.calling()) if is_open() and _current is not None else None

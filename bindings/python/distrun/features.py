@@ -19,15 +19,20 @@ _MPI = {
 
 
 def _built(backend: str) -> bool:
-    """Whether the runtime lists the backend as usable here ("name: ok", or the reason why not)."""
-    lines = _session.query("backends").splitlines()
-    return any(re.match(rf"\s*{backend}\s*:?\s+ok\b", line) for line in lines)
+    """Whether the runtime lists the backend as usable here."""
+    return _usable(backend) is not None
+
+
+def _usable(backend: str) -> str | None:
+    """What the backend says of itself, None where it is not usable here."""
+    listed = _session.query("backends", json=True)["backends"]
+    return next((one["reason"] for one in listed if one["backend"] == backend and one["usable"]), None)
 
 
 def _enabled(backend: str) -> bool:
-    """Whether this job moves tensors with the backend: "why" says "process set 0: cpu: shm (reason); not tcp: ..."."""
+    """Whether this job moves tensors with the backend, in any process set."""
     _session.world()
-    return re.search(rf"\b(cpu|cuda): {backend}\b", _session.query("why")) is not None
+    return any(choice["backend"] == backend for choice in _session.query("why", json=True))
 
 
 def mpi_built() -> bool:
@@ -42,15 +47,11 @@ def gloo_built() -> bool:
 
 def nccl_built() -> int:
     """NCCL's version code if the NCCL plug-in is usable on this machine, else 0."""
-    for line in _session.query("backends").splitlines():
-        if re.match(r"\s*nccl\s*:?\s+ok\b", line):
-            version = re.search(r"(\d+)\.(\d+)\.(\d+)", line)
-            return (
-                sum(int(part) * unit for part, unit in zip(version.groups(), (10000, 100, 1), strict=True))
-                if version
-                else 1
-            )
-    return 0
+    says = _usable("nccl")
+    if says is None:
+        return 0
+    version = re.search(r"(\d+)\.(\d+)\.(\d+)", says)
+    return sum(int(part) * unit for part, unit in zip(version.groups(), (10000, 100, 1), strict=True)) if version else 1
 
 
 def cuda_built() -> bool:
@@ -107,7 +108,8 @@ def moves_cuda(process_set: int) -> bool:
     """Whether the members of the set move tensors on CUDA devices where they lie, by whichever backend. They know it
     alike: all of them must be able to."""
     _session.world()
-    return re.search(rf"^process set {process_set}: cuda: ", _session.query("why"), re.MULTILINE) is not None
+    choices = _session.query("why", json=True)
+    return any((choice["process_set"], choice["device"]) == (process_set, "cuda") for choice in choices)
 
 
 def mpi_threads_supported() -> bool:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import resource
 import shutil
 import statistics
@@ -86,8 +85,8 @@ def build() -> str:
 
 def unshared() -> str:
     """Why ranks here cannot share memory; empty: they can."""
-    found = re.search(r"^shm: not available \((.*)\)$", basics.query("backends"), re.MULTILINE)
-    return found[1] if found else ""
+    (shm,) = (one for one in basics.query("backends", json=True)["backends"] if one["backend"] == "shm")
+    return "" if shm["usable"] else shm["reason"]
 
 
 def facts(root: Path = Path("/")) -> Facts:

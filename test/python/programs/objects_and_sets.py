@@ -240,6 +240,8 @@ def check_queries() -> None:
     assert hvd.size() == hvd.local_size() and hvd.rank() == hvd.local_rank() and hvd.cross_size() == 1
     assert hvd.is_homogeneous() and hvd.is_initialized()
     assert "cpu" in hvd.query("why") and "self" in hvd.query("backends")
+    world = [choice for choice in hvd.query("why", json=True) if choice["process_set"] == 0]
+    assert [choice["device"] for choice in world] == ["cpu"] and world[0]["backend"] != "nccl"
     assert hvd.shm_enabled() or hvd.tcp_enabled() or hvd.size() == 1
     assert not hvd.nccl_enabled() and hvd.rocm_built() is False
 
