@@ -52,14 +52,14 @@ Attachment::Lease::~Lease() {
   if (owner_->detaching_) owner_->left_.notify_all();
 }
 
-void Attachment::Lease::watch(const std::vector<distrun_handle*>& handles, Flight* flight) const noexcept {
-  if (core.distrun_watch_add(watch_, handles.data(), handles.size(), flight) == DISTRUN_OK) return;
+void Attachment::Lease::watch(const std::vector<distrun_handle*>& handles, PendingOperation* operation) const noexcept {
+  if (core.distrun_watch_add(watch_, handles.data(), handles.size(), operation) == DISTRUN_OK) return;
   // Out of memory, or the session has ended: no thread could be told, so this one waits.
   const auto done = [](distrun_handle* handle) { return core.distrun_poll(handle) != 0; };
   while (!std::all_of(handles.begin(), handles.end(), done)) {
     core.distrun_wait_all(handles.data(), handles.size(), -1.0, nullptr);
   }
-  flight->complete();
+  operation->complete();
 }
 
 std::string Attachment::attach(distrun_session* session) {
@@ -141,14 +141,14 @@ void Attachment::forget_numbers(std::int32_t process_set) {
 void Attachment::take_completions(distrun_watch* watch) {
   int last_retries = 0;
   for (;;) {
-    void* flight = nullptr;
-    const std::int32_t code = core.distrun_watch_next(watch, -1.0, &flight);
+    void* operation = nullptr;
+    const std::int32_t code = core.distrun_watch_next(watch, -1.0, &operation);
     if (code == DISTRUN_OK) {
-      static_cast<Flight*>(flight)->complete();
+      static_cast<PendingOperation*>(operation)->complete();
     } else if (code == DISTRUN_SHUT_DOWN) {
       return;
     } else if (code != DISTRUN_INTERRUPTED && code != DISTRUN_TIMEOUT) {
-      // The job has ended, but the framework still waits for every flight that was handed over.
+      // The job has ended, but the framework still waits for every operation that was handed over.
       std::unique_lock lock(mutex_);
       if (detaching_ && ++last_retries > kLastRetries) return;
       left_.wait_for(lock, kRetryTime);

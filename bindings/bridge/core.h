@@ -47,12 +47,12 @@ std::string resolve_core(void* library);
 
 // What a front end hands to the watch: all its handles are complete when complete() is called, on a thread of ours,
 // where nobody is left to take an exception.
-class Flight {
+class PendingOperation {
  public:
-  Flight() = default;
-  Flight(const Flight&) = delete;
-  Flight& operator=(const Flight&) = delete;
-  virtual ~Flight() = default;
+  PendingOperation() = default;
+  PendingOperation(const PendingOperation&) = delete;
+  PendingOperation& operator=(const PendingOperation&) = delete;
+  virtual ~PendingOperation() = default;
   virtual void complete() noexcept = 0;  // frees itself
 };
 
@@ -67,9 +67,9 @@ class Attachment {
     Lease& operator=(Lease&&) = delete;
     ~Lease();  // on the same thread
     [[nodiscard]] distrun_session* session() const { return session_; }
-    // From here on another thread may complete the flight, and with it free it. `handles` may be the flight's own: they
-    // are read before.
-    void watch(const std::vector<distrun_handle*>& handles, Flight* flight) const noexcept;
+    // From here on another thread may complete the operation, and with it free it. `handles` may be the operation's
+    // own: they are read before.
+    void watch(const std::vector<distrun_handle*>& handles, PendingOperation* operation) const noexcept;
 
    private:
     // Both stay valid: what a lease may still use is not freed.

@@ -4,7 +4,7 @@
 
 #include "bindings/bridge/core.h"
 #include "bindings/bridge/failures.h"
-#include "bindings/jax/flight.h"
+#include "bindings/jax/call_operation.h"
 #include "bindings/jax/xla_ffi.h"
 #include "distrun/distrun.h"
 
@@ -15,11 +15,11 @@ using distrun::bridge::attachment;
 
 namespace {
 
-using distrun::jax::Flight;
+using distrun::jax::CallOperation;
 
 // XLA_FFI_Handler. Asked for its metadata, it says which version it was written for, and has no traits: it must not be
 // part of what XLA records once and repeats (a command buffer, which is a CUDA graph).
-xla::Error* handle(xla::CallFrame* frame, Flight::Place place) {
+xla::Error* handle(xla::CallFrame* frame, CallOperation::Place place) {
   for (xla::Extension* one = frame->extension; one != nullptr; one = one->next) {
     if (one->type != xla::kMetadataExtension) continue;
     xla::Metadata* metadata = reinterpret_cast<xla::MetadataExtension*>(one)->metadata;
@@ -28,17 +28,17 @@ xla::Error* handle(xla::CallFrame* frame, Flight::Place place) {
     metadata->traits = 0;
     return nullptr;
   }
-  return Flight::start(*frame, place);
+  return CallOperation::start(*frame, place);
 }
 
 }  // namespace
 
 DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective(xla::CallFrame* frame) {
-  return handle(frame, Flight::Place::kHost);
+  return handle(frame, CallOperation::Place::kHost);
 }
 
 DISTRUN_JAX_EXPORT xla::Error* distrun_jax_collective_cuda(xla::CallFrame* frame) {
-  return handle(frame, Flight::Place::kCuda);
+  return handle(frame, CallOperation::Place::kCuda);
 }
 
 // Texts stay valid until the next call on this thread. Empty: all is well.

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "bindings/tensorflow/done.h"
-#include "bindings/tensorflow/flight.h"
 #include "bindings/tensorflow/kernel.h"
+#include "bindings/tensorflow/kernel_operation.h"
 #include "bindings/tensorflow/tf_api.h"
 
 namespace distrun::tensorflow {
@@ -98,7 +98,7 @@ void* create(TF_OpKernelConstruction* construction) noexcept {
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) noexcept {
   static const bool kept = Done::can_be_kept(done);
   const auto& described = *static_cast<const Kernel*>(kernel);
-  Flight::start(described, context, kept ? Done::take(done) : Done::borrow(done), described.eager || !kept);
+  KernelOperation::start(described, context, kept ? Done::take(done) : Done::borrow(done), described.eager || !kept);
 }
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }

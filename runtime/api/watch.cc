@@ -6,7 +6,7 @@
 
 namespace distrun::api {
 
-Status Watch::add(std::vector<engine::HandlePtr> handles, void* tag) {
+Status CompletionWatch::add(std::vector<engine::HandlePtr> handles, void* tag) {
   bool complete_already = false;
   {
     const MutexLock lock(mutex_);
@@ -20,7 +20,7 @@ Status Watch::add(std::vector<engine::HandlePtr> handles, void* tag) {
   return {};
 }
 
-void Watch::end() {
+void CompletionWatch::end() {
   {
     const MutexLock lock(mutex_);
     ended_ = true;
@@ -29,7 +29,7 @@ void Watch::end() {
   engine_.look_again();
 }
 
-Status Watch::next(TimePoint deadline, void** tag) {
+Status CompletionWatch::next(TimePoint deadline, void** tag) {
   for (;;) {
     DISTRUN_RETURN_IF_ERROR(wait_for_a_batch(deadline));
     const Status waited = engine_.wait_for([this] { return look(); }, deadline);
@@ -39,12 +39,12 @@ Status Watch::next(TimePoint deadline, void** tag) {
   }
 }
 
-bool Watch::complete(Batch& batch) {
+bool CompletionWatch::complete(Batch& batch) {
   while (batch.done < batch.handles.size() && batch.handles[batch.done]->done()) ++batch.done;
   return batch.done == batch.handles.size();
 }
 
-bool Watch::look() {
+bool CompletionWatch::look() {
   const MutexLock lock(mutex_);
   for (auto at = pending_.begin(); at != pending_.end();) {
     const auto here = at++;
@@ -54,7 +54,7 @@ bool Watch::look() {
 }
 
 // A thread that waits in the engine keeps the engine's own thread off, so it waits there only for what is in flight.
-Status Watch::wait_for_a_batch(TimePoint deadline) {
+Status CompletionWatch::wait_for_a_batch(TimePoint deadline) {
   const MutexLock lock(mutex_);
   while (pending_.empty() && ready_.empty()) {
     if (ended_) return {Errc::kShutDown, "the watch has ended"};
@@ -67,7 +67,7 @@ Status Watch::wait_for_a_batch(TimePoint deadline) {
   return {};
 }
 
-bool Watch::take(void** tag) {
+bool CompletionWatch::take(void** tag) {
   const MutexLock lock(mutex_);
   if (ready_.empty()) return false;
   *tag = ready_.front().tag;

@@ -14,9 +14,9 @@
 
 namespace distrun::api {
 
-class Watch {
+class CompletionWatch {
  public:
-  explicit Watch(engine::Engine& engine) : engine_(engine) {}
+  explicit CompletionWatch(engine::Engine& engine) : engine_(engine) {}
 
   // Any thread. kShutDown after end().
   Status add(std::vector<engine::HandlePtr> handles, void* tag) DISTRUN_EXCLUDES(mutex_);

@@ -24,7 +24,7 @@ struct distrun_handle {
 
 struct distrun_watch {
   explicit distrun_watch(distrun::engine::Engine& engine) : watch(engine) {}
-  distrun::api::Watch watch;
+  distrun::api::CompletionWatch watch;
 };
 
 namespace distrun::api {

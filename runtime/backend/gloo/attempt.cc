@@ -10,7 +10,7 @@ namespace {
 // The first byte of what members exchange.
 constexpr char kHas = '+';
 constexpr char kHasNot = '-';
-// That of a verdict.
+// That of an outcome.
 constexpr char kWell = 'w';
 constexpr char kAgain = 'a';
 constexpr char kEnd = 'e';
@@ -55,19 +55,19 @@ void Attempt::well() {
 void Attempt::fail(const Status& why, bool again) { decide((again ? kAgain : kEnd) + why.message()); }
 
 // A member that has waited too long for the last one may decide while that one is well after all.
-void Attempt::decide(const std::string& verdict) const {
+void Attempt::decide(const std::string& outcome) const {
   std::int64_t sum = 0;
   const std::string counter = key("decided");
   const std::int32_t code = spec_.store->add(spec_.store->context, counter.c_str(), 1, &sum);
-  // Whoever waits for the verdict meets the store's failure too.
-  if (code == DISTRUN_BACKEND_OK && sum == 1) (void)set("verdict", verdict);
+  // Whoever waits for the outcome meets the store's failure too.
+  if (code == DISTRUN_BACKEND_OK && sum == 1) (void)set("verdict", outcome);
 }
 
-Attempt::Verdict Attempt::wait(TimePoint deadline) const {
-  const auto verdict = get("verdict", deadline);
-  if (!verdict.ok()) return {.outcome = verdict.status()};
-  if (verdict->starts_with(kWell)) return {};
-  return {.outcome = Status(Errc::kSystem, verdict->substr(1)), .again = verdict->starts_with(kAgain)};
+Attempt::Outcome Attempt::wait(TimePoint deadline) const {
+  const auto outcome = get("verdict", deadline);
+  if (!outcome.ok()) return {.status = outcome.status()};
+  if (outcome->starts_with(kWell)) return {};
+  return {.status = Status(Errc::kSystem, outcome->substr(1)), .again = outcome->starts_with(kAgain)};
 }
 
 Status Attempt::set(const std::string& of, const std::string& value) const {

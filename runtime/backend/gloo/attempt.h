@@ -15,8 +15,8 @@ namespace distrun::backend::gloo_plugin {
 class Attempt {
  public:
   // The same on all members.
-  struct Verdict {
-    Status outcome;      // ok: all were well
+  struct Outcome {
+    Status status;       // ok: all were well
     bool again = false;  // another try may do better
   };
 
@@ -29,15 +29,15 @@ class Attempt {
   // Then each member says how it fared, on any thread. Of several that are not well the first one is heard.
   void well();
   void fail(const Status& why, bool again);
-  // kTimeout: there is no verdict yet. Any other error of the store's is one.
-  Verdict wait(TimePoint deadline) const;
+  // kTimeout: there is no outcome yet. Any other error of the store's is one.
+  Outcome wait(TimePoint deadline) const;
 
  private:
   [[nodiscard]] std::string key(const std::string& of) const { return std::to_string(number_) + "/" + of; }
   // One value of the store, whatever its size.
   Result<std::string> get(const std::string& of, TimePoint deadline) const;
   Status set(const std::string& of, const std::string& value) const;
-  void decide(const std::string& verdict) const;
+  void decide(const std::string& outcome) const;
 
   const distrun_backend_group_spec& spec_;
   const int number_;

@@ -53,14 +53,14 @@ class Try {
       : spec_(spec), host_(host), number_(number), attempt_(spec, number) {}
 
   // Ok where all are connected; then take() has the connections. The first try makes the device.
-  Attempt::Verdict run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
+  Attempt::Outcome run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Connections take() { return std::move(made_); }
 
  private:
   Status meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline);
   Result<std::string> listen(std::shared_ptr<::gloo::transport::Device>& device);
   void watch(Duration share);
-  Attempt::Verdict hear(Duration share);
+  Attempt::Outcome hear(Duration share);
   Status connect_all();
   Status make();
   // `what` of the connection with the member that this one is busy with.
@@ -74,23 +74,23 @@ class Try {
   std::vector<std::string> mine_;    // [i]: where this one listens for member i
   std::vector<std::string> theirs_;  // [i]: where member i listens for this one
   std::atomic<int> busy_with_{-1};   // the member that is waited for, or -1
-  // The watching thread's, until it has ended: the verdict, or what kept it from one.
-  Attempt::Verdict verdict_;
+  // The watching thread's, until it has ended: the outcome, or what kept it from one.
+  Attempt::Outcome outcome_;
   std::exception_ptr broken_;
 };
 
 // Members come to a group when they come; from when all have, its connections are a matter of a moment.
-Attempt::Verdict Try::run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
-  if (Status met = meet(device, deadline); !met.ok()) return {.outcome = std::move(met)};
+Attempt::Outcome Try::run(std::shared_ptr<::gloo::transport::Device>& device, TimePoint deadline) {
+  if (Status met = meet(device, deadline); !met.ok()) return {.status = std::move(met)};
   const Duration share = std::max(deadline - Clock::now(), Duration()) / (kTries - number_ + 1);
   auto watcher = named_thread("distrun-gloo", [this, share] { watch(share); });
   const Status here = watcher.ok() ? connect_all() : watcher.status();
   const bool final = !watcher.ok() || here.code() == Errc::kOutOfMemory;
   here.ok() ? attempt_.well() : attempt_.fail(here, !final);
-  watcher.ok() ? watcher->join() : void(verdict_ = attempt_.wait(deadline));
+  watcher.ok() ? watcher->join() : void(outcome_ = attempt_.wait(deadline));
   if (broken_) std::rethrow_exception(broken_);
-  if (final) verdict_.outcome = here;
-  return std::move(verdict_);
+  if (final) outcome_.status = here;
+  return std::move(outcome_);
 }
 
 // A member that cannot do so has no addresses for the others, but tells them why.
@@ -138,18 +138,18 @@ Status Try::meet(std::shared_ptr<::gloo::transport::Device>& device, TimePoint d
 // A thread of its own: ends what this member waits for, when another one has failed or the try has taken too long.
 void Try::watch(Duration share) {
   try {
-    verdict_ = hear(share);
+    outcome_ = hear(share);
   } catch (const std::exception&) {  // no memory, say
     broken_ = std::current_exception();
   }
-  if (broken_ || !verdict_.outcome.ok()) made_.mesh->end();
+  if (broken_ || !outcome_.status.ok()) made_.mesh->end();
 }
 
-Attempt::Verdict Try::hear(Duration share) {
-  Attempt::Verdict verdict = attempt_.wait(Clock::now() + share);
-  const auto late = [&verdict] { return !verdict.outcome.ok() && verdict.outcome.code() == Errc::kTimeout; };
-  if (late() && busy_with_ < 0) verdict = attempt_.wait(Clock::now() + kForTheOthers);
-  if (!late()) return verdict;
+Attempt::Outcome Try::hear(Duration share) {
+  Attempt::Outcome outcome = attempt_.wait(Clock::now() + share);
+  const auto late = [&outcome] { return !outcome.status.ok() && outcome.status.code() == Errc::kTimeout; };
+  if (late() && busy_with_ < 0) outcome = attempt_.wait(Clock::now() + kForTheOthers);
+  if (!late()) return outcome;
   attempt_.fail(busy_with_ < 0 ? Status(Errc::kTimeout, "not all members were connected in " + seconds_text(share))
                                : about_member("nothing has come over it in " + seconds_text(share)),
                 true);
@@ -205,13 +205,13 @@ Result<Connections> connect_members(const distrun_backend_group_spec& spec, cons
   std::shared_ptr<::gloo::transport::Device> device;
   for (int number = 1;; ++number) {
     Try one(spec, host, number);
-    const Attempt::Verdict verdict = one.run(device, deadline);
-    if (verdict.outcome.ok()) return one.take();
-    if (!verdict.again) return verdict.outcome.with_context("gloo did not connect the ranks");
+    const Attempt::Outcome outcome = one.run(device, deadline);
+    if (outcome.status.ok()) return one.take();
+    if (!outcome.again) return outcome.status.with_context("gloo did not connect the ranks");
     if (number < kTries) continue;
-    return Status(verdict.outcome.code(),
+    return Status(outcome.status.code(),
                   "gloo did not connect the ranks in " + std::to_string(kTries) +
-                      " tries, each at other ports; the last one: " + verdict.outcome.message() +
+                      " tries, each at other ports; the last one: " + outcome.status.message() +
                       ". Does a firewall stand between these hosts, or does somebody else connect to every port that "
                       "opens (a scanner)? Let the job's hosts alone reach each other's ports, choose another network "
                       "with --network, or --backend tcp, which drops strangers and waits on");

@@ -17,13 +17,13 @@ constexpr std::size_t kMostTried = 32;  // members: each costs several calls of 
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& spec, plugin::Host host) {
+Result<std::unique_ptr<GlooGroup>> GlooGroup::create(const distrun_backend_group_spec& spec, plugin::Host host) {
   try {
     auto connections = connect_members(spec, host);
     if (!connections.ok()) return connections.status();
     // The constructor is private.
-    return std::unique_ptr<Group>(
-        new Group(std::vector<int>(spec.members, spec.members + spec.num_members), host, *std::move(connections)));
+    return std::unique_ptr<GlooGroup>(
+        new GlooGroup(std::vector<int>(spec.members, spec.members + spec.num_members), host, *std::move(connections)));
   } catch (const std::bad_alloc&) {
     return Status(Errc::kOutOfMemory, "gloo: out of memory");
   } catch (const std::exception& error) {
@@ -31,7 +31,7 @@ Result<std::unique_ptr<Group>> Group::create(const distrun_backend_group_spec& s
   }
 }
 
-bool Group::try_now(const distrun_backend_operation& operation) {
+bool GlooGroup::try_now(const distrun_backend_operation& operation) {
   Direct* const direct = connections_.direct.get();
   if (direct == nullptr || members_.size() > kMostTried || !direct->takes(operation)) return false;
   if (!aborted_.why().ok() || failed_) return false;
@@ -51,11 +51,11 @@ bool Group::try_now(const distrun_backend_operation& operation) {
   return false;
 }
 
-void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
+void GlooGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {
   host_.complete(token, outcome(operation));
 }
 
-Status Group::outcome(const distrun_backend_operation& operation) {
+Status GlooGroup::outcome(const distrun_backend_operation& operation) {
   if (Status why = aborted_.why(); !why.ok()) return why;
   try {
     if (failed_) std::rethrow_exception(failed_);
@@ -68,7 +68,7 @@ Status Group::outcome(const distrun_backend_operation& operation) {
   }
 }
 
-void Group::run(const distrun_backend_operation& operation) {
+void GlooGroup::run(const distrun_backend_operation& operation) {
   Direct* const direct = connections_.direct.get();
   try {
     if (direct != nullptr && direct->takes(operation)) return direct->allreduce(operation);
@@ -80,7 +80,7 @@ void Group::run(const distrun_backend_operation& operation) {
 }
 
 // A connection ends when a member dies, and when a member hears of a death before this one does: the engine finds out.
-Status Group::explain(const std::string& what) {
+Status GlooGroup::explain(const std::string& what) {
   if (Status why = aborted_.why(); !why.ok()) return why;
   const int lost = connections_.sockets.lost_member();
   if (lost < 0) return {Errc::kSystem, "gloo: " + what};
@@ -88,7 +88,7 @@ Status Group::explain(const std::string& what) {
   return aborted_.wait();
 }
 
-void Group::abort(std::int32_t code, const char* cause) {
+void GlooGroup::abort(std::int32_t code, const char* cause) {
   aborted_.set(code, cause);
   connections_.sockets.shut_down();
   connections_.mesh->end_waits();

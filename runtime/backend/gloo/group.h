@@ -12,9 +12,9 @@
 
 namespace distrun::backend::gloo_plugin {
 
-class Group {
+class GlooGroup {
  public:
-  static Result<std::unique_ptr<Group>> create(const distrun_backend_group_spec& spec, plugin::Host host);
+  static Result<std::unique_ptr<GlooGroup>> create(const distrun_backend_group_spec& spec, plugin::Host host);
 
   // Runs the operation to its end and completes the token. On the group's thread.
   void start(const distrun_backend_operation& operation, std::uint64_t token);
@@ -24,7 +24,7 @@ class Group {
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:
-  Group(std::vector<int> members, plugin::Host host, Connections connections)
+  GlooGroup(std::vector<int> members, plugin::Host host, Connections connections)
       : members_(std::move(members)), host_(host), connections_(std::move(connections)) {}
   void run(const distrun_backend_operation& operation);
   Status outcome(const distrun_backend_operation& operation);

@@ -15,9 +15,9 @@
 
 namespace {
 
-using distrun::backend::gloo_plugin::Group;
+using distrun::backend::gloo_plugin::GlooGroup;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<Group, distrun::backend::gloo_plugin::kKinds>;
+using Table = plugin::GuestTable<GlooGroup, distrun::backend::gloo_plugin::kKinds>;
 
 constexpr std::int32_t kScore =
     30;  // below `tcp`, which is verified packet by packet to nobody's port and needs no thread
@@ -54,7 +54,7 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
 
 std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
                           distrun_backend_group** group, char* error, std::uint64_t error_size) {
-  return Table::hand_over(Group::create(*spec, Table::host_of(host_group)), group, error, error_size);
+  return Table::hand_over(GlooGroup::create(*spec, Table::host_of(host_group)), group, error, error_size);
 }
 
 std::int32_t try_now(distrun_backend_group* group, const distrun_backend_operation* operation) {

@@ -24,12 +24,12 @@ ReduceOp without_division(ReduceOp op) { return op == ReduceOp::kAverage ? Reduc
 
 Status Pipeline::start(const Operation& operation, std::uint64_t token) {
   if (stages_.on_device) DISTRUN_RETURN_IF_ERROR(reserve(operation.device));
-  auto job = std::make_unique<Job>();
-  job->operation = operation;
-  job->token = token;
+  auto whole = std::make_unique<Allreduce>();
+  whole->operation = operation;
+  whole->token = token;
   const std::size_t most = piece_elements(stages_.piece_bytes, size_of(operation.dtype), layout_.lanes);
-  for (const Segment& segment : operation.segments) job->pieces += (segment.count + most - 1) / most;
-  jobs_.push_back(std::move(job));
+  for (const Segment& segment : operation.segments) whole->pieces += (segment.count + most - 1) / most;
+  allreduces_.push_back(std::move(whole));
   return {};
 }
 
@@ -47,30 +47,30 @@ Status Pipeline::reserve(Device device) {
 // Cuts the next piece from the first operation that is not all cut.
 bool Pipeline::take_piece() {
   if (pieces_.size() >= kAhead || !failure_.ok()) return false;
-  const auto next = std::ranges::find_if(jobs_, [](const auto& job) { return job->taken < job->pieces; });
-  if (next == jobs_.end()) return false;
-  Job& job = **next;
-  while (job.begin == job.operation.segments[job.segment].count) {
-    ++job.segment;
-    job.begin = 0;
+  const auto next = std::ranges::find_if(allreduces_, [](const auto& whole) { return whole->taken < whole->pieces; });
+  if (next == allreduces_.end()) return false;
+  Allreduce& whole = **next;
+  while (whole.begin == whole.operation.segments[whole.segment].count) {
+    ++whole.segment;
+    whole.begin = 0;
   }
-  const Segment& segment = job.operation.segments[job.segment];
-  const std::size_t bytes = size_of(job.operation.dtype);
-  auto part = take_part(job.operation.device);
+  const Segment& segment = whole.operation.segments[whole.segment];
+  const std::size_t bytes = size_of(whole.operation.dtype);
+  auto part = take_part(whole.operation.device);
   if (!part.ok()) {
     fail(part.status().with_context("a piece of a tensor on its way between hosts"));
     return false;
   }
   auto piece = std::make_unique<Piece>();
-  piece->job = &job;
+  piece->whole = &whole;
   piece->number = next_piece_++;
-  piece->in = segment.in + job.begin * bytes;
-  piece->out = segment.out + job.begin * bytes;
-  piece->count = std::min(piece_elements(stages_.piece_bytes, bytes, layout_.lanes), segment.count - job.begin);
+  piece->in = segment.in + whole.begin * bytes;
+  piece->out = segment.out + whole.begin * bytes;
+  piece->count = std::min(piece_elements(stages_.piece_bytes, bytes, layout_.lanes), segment.count - whole.begin);
   piece->parts = parts_of(layout_, piece->count, bytes);
   piece->part = *std::move(part);
-  if (job.taken++ == 0) job.first = piece->number;
-  job.begin += piece->count;
+  if (whole.taken++ == 0) whole.first = piece->number;
+  whole.begin += piece->count;
   pieces_.push_back(std::move(piece));
   return true;
 }
@@ -101,9 +101,9 @@ bool Pipeline::advance(Piece& piece) {
   if (next_in_[piece.stage] != piece.number || !may_enter(piece)) return false;
   ++next_in_[piece.stage];
   piece.ready = false;
-  ++piece.job->in_stages;
+  ++piece.whole->in_stages;
   if (const Status status = enter(piece); !status.ok()) {
-    --piece.job->in_stages;
+    --piece.whole->in_stages;
     fail(status);
   }
   return true;
@@ -111,22 +111,22 @@ bool Pipeline::advance(Piece& piece) {
 
 bool Pipeline::may_enter(const Piece& piece) const {
   if (!stages_.on_device || piece.stage == kBetween) return true;
-  const Job& job = *piece.job;
-  const auto given = [&](std::size_t stage) { return next_in_[stage] - std::min(next_in_[stage], job.first); };
-  const std::size_t place = piece.number - job.first;
-  if (piece.stage == kGather) return may_gather(place, job.pieces, given(kScatter));
+  const Allreduce& whole = *piece.whole;
+  const auto given = [&](std::size_t stage) { return next_in_[stage] - std::min(next_in_[stage], whole.first); };
+  const std::size_t place = piece.number - whole.first;
+  if (piece.stage == kGather) return may_gather(place, whole.pieces, given(kScatter));
   // Also after the last piece of the operation before.
-  return next_in_[kGather] >= job.first && may_scatter(place, given(kGather));
+  return next_in_[kGather] >= whole.first && may_scatter(place, given(kGather));
 }
 
 Status Pipeline::enter(Piece& piece) {
-  const Operation& whole = piece.job->operation;
-  Operation step{.dtype = whole.dtype, .device = whole.device, .reduce = without_division(whole.reduce)};
+  const Operation& operation = piece.whole->operation;
+  Operation step{.dtype = operation.dtype, .device = operation.device, .reduce = without_division(operation.reduce)};
   const std::size_t own = piece.parts[layout_.local];
   if (piece.stage == kScatter) {
     step.kind = OpKind::kReducescatter;
-    step.prescale = whole.prescale;
-    step.marks = whole.marks;
+    step.prescale = operation.prescale;
+    step.marks = operation.marks;
     piece.segment = {.in = piece.in, .out = piece.part.get(), .count = piece.count};
   } else if (piece.stage == kBetween) {
     step.kind = OpKind::kAllreduce;
@@ -146,20 +146,20 @@ void Pipeline::ended(std::size_t number, const Completed& what) {
   const auto found = std::ranges::find_if(pieces_, [&](const auto& piece) { return piece->number == what.token; });
   DISTRUN_CHECK(found != pieces_.end() && (*found)->stage == number, "a stage completes what is in it");
   Piece& piece = **found;
-  --piece.job->in_stages;
+  --piece.whole->in_stages;
   if (!what.status.ok()) return fail(what.status);
   if (number == kBetween) leave_scatter(piece);
-  if (number == kGather) ++piece.job->done;
+  if (number == kGather) ++piece.whole->done;
   ++piece.stage;
   piece.ready = true;
 }
 
 // The sum over all members is there: what an average divides by is their number.
 void Pipeline::leave_scatter(Piece& piece) const {
-  const Operation& whole = piece.job->operation;
-  const kernels::Finish finish = kernels::finish_of(whole.reduce, whole.postscale, members_);
+  const Operation& operation = piece.whole->operation;
+  const kernels::Finish finish = kernels::finish_of(operation.reduce, operation.postscale, members_);
   if (finish.divisor == 1 && finish.factor == 1.0) return;
-  const kernels::Reduction divide{.dtype = whole.dtype, .op = ReduceOp::kSum, .finish = finish};
+  const kernels::Reduction divide{.dtype = operation.dtype, .op = ReduceOp::kSum, .finish = finish};
   const std::array<const std::byte*, 1> source = {piece.part.get()};
   kernels::reduce(divide, source, piece.part.get(), piece.parts[layout_.local]);
 }
@@ -177,13 +177,13 @@ void Pipeline::retire() {
     spare_.push_back(std::move(pieces_.front()->part));
     pieces_.pop_front();
   }
-  while (!jobs_.empty()) {
-    const Job& job = *jobs_.front();
-    const bool done = job.done == job.pieces;
-    if (job.in_stages > 0 || (!done && failure_.ok())) return;
-    finished_.push_back({.token = job.token, .status = done ? Status() : failure_});
-    if (!done) std::erase_if(pieces_, [&](const auto& piece) { return piece->job == &job; });
-    jobs_.pop_front();
+  while (!allreduces_.empty()) {
+    const Allreduce& whole = *allreduces_.front();
+    const bool done = whole.done == whole.pieces;
+    if (whole.in_stages > 0 || (!done && failure_.ok())) return;
+    finished_.push_back({.token = whole.token, .status = done ? Status() : failure_});
+    if (!done) std::erase_if(pieces_, [&](const auto& piece) { return piece->whole == &whole; });
+    allreduces_.pop_front();
   }
 }
 

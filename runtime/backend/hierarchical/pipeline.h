@@ -42,10 +42,10 @@ class Pipeline {
   // operation completes when none of its pieces is in a stage any more.
   [[nodiscard]] const Status& failure() const { return failure_; }
   void fail(const Status& why);
-  [[nodiscard]] bool idle() const { return jobs_.empty(); }
+  [[nodiscard]] bool idle() const { return allreduces_.empty(); }
 
  private:
-  struct Job {
+  struct Allreduce {
     Operation operation;
     std::uint64_t token = 0;
     std::size_t pieces = 0;
@@ -57,7 +57,7 @@ class Pipeline {
     std::uint64_t first = 0;  // number of the first piece
   };
   struct Piece {
-    Job* job = nullptr;
+    Allreduce* whole = nullptr;
     std::uint64_t number = 0;
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
@@ -82,10 +82,10 @@ class Pipeline {
   const Layout layout_;
   const std::size_t members_;
   const Stages stages_;
-  std::deque<std::unique_ptr<Job>> jobs_;      // in order of start
-  std::deque<std::unique_ptr<Piece>> pieces_;  // in order
-  std::vector<Memory> spare_;                  // parts that no piece has, each large enough for any
-  std::size_t reserved_ = 0;                   // parts that there are for a device
+  std::deque<std::unique_ptr<Allreduce>> allreduces_;  // in order of start
+  std::deque<std::unique_ptr<Piece>> pieces_;          // in order
+  std::vector<Memory> spare_;                          // parts that no piece has, each large enough for any
+  std::size_t reserved_ = 0;                           // parts that there are for a device
   std::uint64_t next_piece_ = 0;
   std::array<std::uint64_t, 3> next_in_ = {};  // by stage: the piece that enters next
   std::vector<Completed> finished_;

@@ -4,7 +4,7 @@
 #include <deque>
 #include <memory>
 
-#include "runtime/backend/mpi/device_flight.h"
+#include "runtime/backend/mpi/device_operation.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::mpi_plugin {
@@ -20,12 +20,12 @@ class DeviceQueue {
   // Everything ends with `why`, or what was said first: at once, but for what the device is still at. True when all
   // has.
   bool give_up(const Status& why);
-  [[nodiscard]] bool empty() const { return flights_.empty(); }
+  [[nodiscard]] bool empty() const { return operations_.empty(); }
 
  private:
   Process& process_;
   const plugin::Host host_;
-  std::deque<std::unique_ptr<DeviceFlight>> flights_;
+  std::deque<std::unique_ptr<DeviceOperation>> operations_;
   Status given_up_;
 };
 

@@ -100,15 +100,15 @@ Result<std::vector<int>> exchange_ranks(const Process& process, const distrun_ba
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> Group::create(Process& process, const distrun_backend_group_spec& spec,
-                                             plugin::Host host) {
-  std::unique_ptr<Group> group(
-      new Group(process, spec.device_type == DISTRUN_BACKEND_CUDA, host));  // the constructor is private
+Result<std::unique_ptr<MpiGroup>> MpiGroup::create(Process& process, const distrun_backend_group_spec& spec,
+                                                   plugin::Host host) {
+  std::unique_ptr<MpiGroup> group(
+      new MpiGroup(process, spec.device_type == DISTRUN_BACKEND_CUDA, host));  // the constructor is private
   DISTRUN_RETURN_IF_ERROR(group->connect(spec));
   return group;
 }
 
-Status Group::connect(const distrun_backend_group_spec& spec) {
+Status MpiGroup::connect(const distrun_backend_group_spec& spec) {
   const TimePoint deadline = deadline_after(std::min(spec.seconds, 1e6));
   DISTRUN_RETURN_IF_ERROR(agree(spec, "init", {}, deadline));
   const auto place = process_.enter();
@@ -123,7 +123,7 @@ Status Group::connect(const distrun_backend_group_spec& spec) {
   return make_communicator(spec.id, *ranks);
 }
 
-Status Group::make_communicator(const std::string& id, const std::vector<int>& ranks) {
+Status MpiGroup::make_communicator(const std::string& id, const std::vector<int>& ranks) {
   const auto turn = process_.turn();
   const Functions& call = process_.library().call;
   const Constants& is = process_.library().is;
@@ -142,10 +142,10 @@ Status Group::make_communicator(const std::string& id, const std::vector<int>& r
   return checked(call.Comm_set_errhandler(channel_.comm, is.errors_return), "MPI_Comm_set_errhandler");
 }
 
-Group::~Group() {
+MpiGroup::~MpiGroup() {
   const auto turn = process_.turn();
   // The device comes to the end of what it has by itself.
-  for (const Status closed(Errc::kAborted, "the group was closed"); !flights_.empty() || !device_.empty();) {
+  for (const Status closed(Errc::kAborted, "the group was closed"); !operations_.empty() || !device_.empty();) {
     give_up(closed);
     std::this_thread::yield();
   }
@@ -156,32 +156,32 @@ Group::~Group() {
 }
 
 // Ok while MPI may be called. With the turn, as for the next three.
-Status Group::usable() const {
+Status MpiGroup::usable() const {
   if (Status why = aborted_.why(); !why.ok()) return why;
   if (!process_.abandoned()) return {};
   return {Errc::kAborted, "mpi: an operation of another group was given up, and MPI cannot go on after that"};
 }
 
-void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
+void MpiGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {
   const auto turn = process_.turn();
   if (const Status status = usable(); !status.ok()) return host_.complete(token, status);
   if (on_device_) return device_.start(channel_, operation, token);
   // No exception may leave a plug-in, and what MPI has been given before one stays with it.
   Status started;
   try {
-    flights_.push_back(std::make_unique<Flight>(channel_, operation, token));
+    operations_.push_back(std::make_unique<HostOperation>(channel_, operation, token));
   } catch (const std::bad_alloc&) {
     return host_.complete(token, {Errc::kOutOfMemory, "mpi: no memory for an operation"});
   }
   try {
-    started = flights_.back()->start();
+    started = operations_.back()->start();
   } catch (const std::bad_alloc&) {
     started = {Errc::kOutOfMemory, "mpi: no memory for an operation's messages"};
   }
   if (!started.ok()) give_up(started);
 }
 
-bool Group::progress() {
+bool MpiGroup::progress() {
   const auto turn = process_.turn();
   if (const Status status = usable(); !status.ok()) {
     give_up(status);
@@ -190,29 +190,29 @@ bool Group::progress() {
   if (on_device_) return progress_device();
   bool any = false;
   bool around = false;  // one goes around the ring
-  for (std::size_t i = 0; i < flights_.size();) {
-    if (flights_[i]->goes_around() && std::exchange(around, true)) {
+  for (std::size_t i = 0; i < operations_.size();) {
+    if (operations_[i]->goes_around() && std::exchange(around, true)) {
       ++i;
       continue;
     }
-    if (const Status status = flights_[i]->test(); !status.ok()) {
+    if (const Status status = operations_[i]->test(); !status.ok()) {
       give_up(status);
       return true;
     }
-    if (!flights_[i]->done()) {
+    if (!operations_[i]->done()) {
       ++i;
       continue;
     }
-    flights_[i]->finish();
-    const std::uint64_t token = flights_[i]->token();
-    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+    operations_[i]->finish();
+    const std::uint64_t token = operations_[i]->token();
+    operations_.erase(operations_.begin() + static_cast<std::ptrdiff_t>(i));
     host_.complete(token, {});
     any = true;
   }
   return any;
 }
 
-bool Group::progress_device() {
+bool MpiGroup::progress_device() {
   const auto moved = device_.progress();
   if (!moved.ok()) give_up(moved.status());
   return !moved.ok() || *moved;
@@ -221,18 +221,18 @@ bool Group::progress_device() {
 // MPI cannot take back a collective operation, and moves what is open whenever anybody calls it. Nobody of distrun does
 // in this process any more. The program may, where it has initialised MPI: there operations are not in the tensors'
 // memory, which is free again either way. What MPI has been given of ours stays for as long as the process.
-void Group::give_up(const Status& why) {
-  if (flights_.empty() && device_.empty()) return;
+void MpiGroup::give_up(const Status& why) {
+  if (operations_.empty() && device_.empty()) return;
   process_.abandon();
   device_.give_up(why);
-  if (!flights_.empty()) process_.keep(memory_);  // not each time that a device's are waited for
-  for (auto& flight : std::exchange(flights_, {})) {
-    host_.complete(flight->token(), why);
-    process_.keep(std::move(flight));
+  if (!operations_.empty()) process_.keep(memory_);  // not each time that a device's are waited for
+  for (auto& one : std::exchange(operations_, {})) {
+    host_.complete(one->token(), why);
+    process_.keep(std::move(one));
   }
 }
 
-void Group::abort(std::int32_t code, const char* cause) {
+void MpiGroup::abort(std::int32_t code, const char* cause) {
   process_.never_finalize();
   aborted_.set(code, cause);
 }

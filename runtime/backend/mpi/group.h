@@ -8,25 +8,25 @@
 #include <vector>
 
 #include "runtime/backend/mpi/device_queue.h"
-#include "runtime/backend/mpi/flight.h"
+#include "runtime/backend/mpi/host_operation.h"
 #include "runtime/backend/plugin/guest.h"
 
 namespace distrun::backend::mpi_plugin {
 
-class Group {
+class MpiGroup {
  public:
-  static Result<std::unique_ptr<Group>> create(Process& process, const distrun_backend_group_spec& spec,
-                                               plugin::Host host);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  static Result<std::unique_ptr<MpiGroup>> create(Process& process, const distrun_backend_group_spec& spec,
+                                                  plugin::Host host);
+  ~MpiGroup();
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
 
   void start(const distrun_backend_operation& operation, std::uint64_t token);
   bool progress();
   void abort(std::int32_t code, const char* cause);  // any thread
 
  private:
-  Group(Process& process, bool on_device, plugin::Host host)
+  MpiGroup(Process& process, bool on_device, plugin::Host host)
       : process_(process), host_(host), on_device_(on_device), device_(process, host) {}
   Status connect(const distrun_backend_group_spec& spec);
   Status make_communicator(const std::string& id, const std::vector<int>& ranks);
@@ -40,7 +40,7 @@ class Group {
   Channel channel_;
   const bool on_device_;  // of this group's tensors
   DeviceQueue device_;    // instead of the next
-  std::deque<std::unique_ptr<Flight>> flights_;
+  std::deque<std::unique_ptr<HostOperation>> operations_;
   plugin::AbortGate aborted_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace distrun::backend::mpi_plugin {
 
-inline constexpr std::uint64_t kRingBytes = 64 << 10;  // what is smaller goes another way (flight.h)
+inline constexpr std::uint64_t kRingBytes = 64 << 10;  // what is smaller goes another way (host_operation.h)
 
 class HostRing final : private RingSide {
  public:

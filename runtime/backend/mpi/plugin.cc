@@ -11,10 +11,10 @@
 namespace {
 
 using distrun::Status;
-using distrun::backend::mpi_plugin::Group;
+using distrun::backend::mpi_plugin::MpiGroup;
 using distrun::backend::mpi_plugin::Process;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<Group, distrun::backend::mpi_plugin::kKinds>;
+using Table = plugin::GuestTable<MpiGroup, distrun::backend::mpi_plugin::kKinds>;
 using Devices = distrun::backend::cuda_parts::DeviceTable<distrun::backend::mpi_plugin::find_gpu>;
 
 constexpr std::int32_t kScore = 40;  // below `tcp`, whose operations can be taken back
@@ -55,7 +55,7 @@ void capabilities(const distrun_backend_group_spec* spec, distrun_backend_capabi
 
 std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backend_host_group* host_group,
                           distrun_backend_group** group, char* error, std::uint64_t error_size) {
-  return Table::hand_over(Group::create(process(), *spec, Table::host_of(host_group)), group, error, error_size);
+  return Table::hand_over(MpiGroup::create(process(), *spec, Table::host_of(host_group)), group, error, error_size);
 }
 
 void destroy(distrun_backend_group* group) {

@@ -2,7 +2,7 @@
 
 namespace distrun::backend::nccl_plugin {
 
-Group::Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host)
+NcclGroup::NcclGroup(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host)
     : lanes_(lanes),
       host_(host),
       party_(std::make_shared<Party>(lanes.libraries().nccl,
@@ -14,13 +14,13 @@ Group::Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host 
   lanes_.group_comes();
 }
 
-Group::~Group() {
+NcclGroup::~NcclGroup() {
   if (Lane* lane = lane_.load(); lane != nullptr) lane->leave(party_).wait();
   lanes_.group_goes();
 }
 
 // The engine has refused a second GPU of one rank when it was submitted; a communicator has one.
-Status Group::choose_lane(const distrun_backend_operation& operation) {
+Status NcclGroup::choose_lane(const distrun_backend_operation& operation) {
   Lane* lane = lane_.load();
   if (lane == nullptr) {
     auto found = lanes_.lane(operation.device_index);
@@ -35,14 +35,14 @@ Status Group::choose_lane(const distrun_backend_operation& operation) {
               "; use one GPU per rank and process set"};
 }
 
-void Group::start(const distrun_backend_operation& operation, std::uint64_t token) {
+void NcclGroup::start(const distrun_backend_operation& operation, std::uint64_t token) {
   Status status = party_->aborted.why();
   if (status.ok()) status = choose_lane(operation);
   if (!status.ok()) return host_.complete(token, status);
   lane_.load()->submit(*party_, operation, token);
 }
 
-void Group::abort(std::int32_t code, const char* cause) {
+void NcclGroup::abort(std::int32_t code, const char* cause) {
   party_->aborted.set(code, cause);
   if (Lane* lane = lane_.load(); lane != nullptr) lane->give_up();
 }

@@ -10,13 +10,13 @@
 
 namespace distrun::backend::nccl_plugin {
 
-class Group {
+class NcclGroup {
  public:
   // `lanes` outlives the group.
-  Group(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  NcclGroup(Lanes& lanes, const distrun_backend_group_spec& spec, plugin::Host host);
+  ~NcclGroup();
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
 
   void start(const distrun_backend_operation& operation, std::uint64_t token);
   void abort(std::int32_t code, const char* cause);  // any thread

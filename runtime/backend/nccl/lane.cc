@@ -67,7 +67,7 @@ void Lane::submit(Party& party, const distrun_backend_operation& operation, std:
   party.in_flight.fetch_add(1);
   {
     const MutexLock lock(mutex_);
-    new_jobs_.push_back({.party = &party, .operation = &operation, .token = token});
+    new_tasks_.push_back({.party = &party, .operation = &operation, .token = token});
   }
   wake();
 }
@@ -120,8 +120,8 @@ void Lane::take_new() {
   bool gives_up = false;
   {
     const MutexLock lock(mutex_);
-    std::ranges::move(new_jobs_, std::back_inserter(waiting_));
-    new_jobs_.clear();
+    std::ranges::move(new_tasks_, std::back_inserter(waiting_));
+    new_tasks_.clear();
     std::ranges::move(new_leaving_, std::back_inserter(leaving_));
     new_leaving_.clear();
     std::ranges::move(new_closing_, std::back_inserter(closing_));
@@ -133,30 +133,30 @@ void Lane::take_new() {
 }
 
 void Lane::take_back_failed() {
-  for (const std::deque<Job>* jobs : {&waiting_, &running_}) {
-    for (const Job& job : *jobs) {
-      if (!job.party->failure.ok()) continue;
-      if (const Status why = job.party->aborted.why(); !why.ok()) fail(*job.party, why);
+  for (const std::deque<Task>* tasks : {&waiting_, &running_}) {
+    for (const Task& task : *tasks) {
+      if (!task.party->failure.ok()) continue;
+      if (const Status why = task.party->aborted.why(); !why.ok()) fail(*task.party, why);
     }
   }
   for (const Leaving& one : leaving_) {
-    if (has_jobs(*one.party)) fail(*one.party, {Errc::kAborted, "The group was closed."});
+    if (has_tasks(*one.party)) fail(*one.party, {Errc::kAborted, "The group was closed."});
     // Its peers will not close with it.
     if (const Status why = one.party->aborted.why(); !why.ok()) fail(*one.party, why);
   }
 }
 
-// And whoever else has something on the device: while one communicator is taken back the others stand still. No job
+// And whoever else has something on the device: while one communicator is taken back the others stand still. No task
 // goes on after the failure of one.
 void Lane::fail(Party& party, const Status& why) {
   if (!party.failure.ok()) return;
   party.failure = why;
   std::vector<Communicator*> gone = {&party.communicator};
-  for (const std::deque<Job>* jobs : {&waiting_, &running_}) {
-    for (const Job& job : *jobs) {
-      if (job.stage == Stage::kQueued || !job.party->failure.ok()) continue;
-      job.party->failure = why;
-      gone.push_back(&job.party->communicator);
+  for (const std::deque<Task>* tasks : {&waiting_, &running_}) {
+    for (const Task& task : *tasks) {
+      if (task.stage == Stage::kQueued || !task.party->failure.ok()) continue;
+      task.party->failure = why;
+      gone.push_back(&task.party->communicator);
     }
   }
   abort_together(std::move(gone), *gpu_);
@@ -172,12 +172,12 @@ Lane::Next Lane::advance() {
   return Next::kWhenRung;
 }
 
-// kWhenRung: the job has left the queue, to the stream or to its end.
-Lane::Next Lane::step(Job& job) {
-  Party& party = *job.party;
-  if (job.stage == Stage::kQueued) {
+// kWhenRung: the task has left the queue, to the stream or to its end.
+Lane::Next Lane::step(Task& task) {
+  Party& party = *task.party;
+  if (task.stage == Stage::kQueued) {
     if (!party.failure.ok()) {
-      complete(job, party.failure);
+      complete(task, party.failure);
       return Next::kWhenRung;
     }
     if (party.communicator.is_new() && !running_.empty()) return Next::kWatch;
@@ -186,37 +186,37 @@ Lane::Next Lane::step(Job& job) {
       fail(party, connected.status());
       return Next::kNow;
     }
-    return *connected ? launch(job) : Next::kSoon;
+    return *connected ? launch(task) : Next::kSoon;
   }
   if (party.failure.ok()) {
     const auto taken = party.communicator.settled();
     if (taken.ok() && !*taken) return Next::kNow;
-    const Status status = taken.ok() ? job.flight->finish() : taken.status();
+    const Status status = taken.ok() ? task.calls->finish() : taken.status();
     if (!status.ok()) fail(party, status);
   }
-  to_running(job);
+  to_running(task);
   return Next::kWhenRung;
 }
 
-Lane::Next Lane::launch(Job& job) {
-  Party& party = *job.party;
+Lane::Next Lane::launch(Task& task) {
+  Party& party = *task.party;
   const auto members = static_cast<std::size_t>(party.spec.members);
-  job.flight = std::make_unique<Flight>(*gpu_, party.communicator.nccl(), *job.operation, members,
-                                        static_cast<std::size_t>(party.spec.index));
-  job.stage = Stage::kTaken;
-  if (const Status status = job.flight->start(party.communicator.get()); !status.ok()) fail(party, status);
-  return step(job);
+  task.calls = std::make_unique<NcclOperation>(*gpu_, party.communicator.nccl(), *task.operation, members,
+                                               static_cast<std::size_t>(party.spec.index));
+  task.stage = Stage::kTaken;
+  if (const Status status = task.calls->start(party.communicator.get()); !status.ok()) fail(party, status);
+  return step(task);
 }
 
 // Also what has failed: some of it may be on the stream. Where not even that can be told the device is lost to this
 // process, and touches nothing.
-void Lane::to_running(Job& job) {
-  job.stage = Stage::kRunning;
+void Lane::to_running(Task& task) {
+  task.stage = Stage::kRunning;
   const auto end = gpu_->end_of_work();
   if (end.ok()) {
-    job.end = *end;
+    task.end = *end;
   } else {
-    fail(*job.party, end.status());
+    fail(*task.party, end.status());
   }
 }
 
@@ -224,14 +224,14 @@ void Lane::to_running(Job& job) {
 bool Lane::retire() {
   bool any = false;
   while (!running_.empty()) {
-    Job& job = running_.front();
-    if (job.end != nullptr) {
-      const auto reached = gpu_->reached(job.end);
+    Task& task = running_.front();
+    if (task.end != nullptr) {
+      const auto reached = gpu_->reached(task.end);
       if (reached.ok() && !*reached) break;
-      if (!reached.ok()) fail(*job.party, reached.status());
-      gpu_->give_back(job.end);
+      if (!reached.ok()) fail(*task.party, reached.status());
+      gpu_->give_back(task.end);
     }
-    complete(job, job.party->failure);
+    complete(task, task.party->failure);
     running_.pop_front();
     any = true;
   }
@@ -239,10 +239,10 @@ bool Lane::retire() {
 }
 
 void Lane::watch() {
-  for (const Job& job : running_) {
-    if (!job.party->failure.ok()) continue;
-    const auto settled = job.party->communicator.settled();
-    if (!settled.ok()) fail(*job.party, settled.status());
+  for (const Task& task : running_) {
+    if (!task.party->failure.ok()) continue;
+    const auto settled = task.party->communicator.settled();
+    if (!settled.ok()) fail(*task.party, settled.status());
   }
 }
 
@@ -252,11 +252,11 @@ bool Lane::let_go() {
       std::ranges::any_of(closing_, [now = Clock::now()](const Closing& one) { return now >= one.deadline; });
   std::vector<Communicator*> gone;
   for (const Leaving& one : leaving_) {
-    if (late && !has_jobs(*one.party)) gone.push_back(&one.party->communicator);
+    if (late && !has_tasks(*one.party)) gone.push_back(&one.party->communicator);
   }
   abort_together(std::move(gone), *gpu_);
   std::erase_if(leaving_, [this](Leaving& one) {
-    if (has_jobs(*one.party)) return false;
+    if (has_tasks(*one.party)) return false;
     if (!std::exchange(one.told, true)) one.idle.set_value();
     return one.party->communicator.close(running_.empty());
   });
@@ -267,14 +267,14 @@ bool Lane::let_go() {
   return leaving_.size() != before;
 }
 
-void Lane::complete(Job& job, const Status& status) {
-  Party& party = *job.party;
-  party.host.complete(job.token, status);
+void Lane::complete(Task& task, const Status& status) {
+  Party& party = *task.party;
+  party.host.complete(task.token, status);
   party.in_flight.fetch_sub(1);
 }
 
-bool Lane::has_jobs(const Party& party) const {
-  const auto of_party = [&party](const Job& job) { return job.party == &party; };
+bool Lane::has_tasks(const Party& party) const {
+  const auto of_party = [&party](const Task& task) { return task.party == &party; };
   return std::ranges::any_of(waiting_, of_party) || std::ranges::any_of(running_, of_party);
 }
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "runtime/backend/nccl/communicator.h"
-#include "runtime/backend/nccl/flight.h"
+#include "runtime/backend/nccl/operation.h"
 #include "runtime/base/annotations.h"
 
 namespace distrun::backend::nccl_plugin {
@@ -64,11 +64,11 @@ class Lane {
 
  private:
   enum class Stage { kQueued, kTaken, kRunning };
-  struct Job {
+  struct Task {
     Party* party;
     const distrun_backend_operation* operation;
     std::uint64_t token;
-    std::unique_ptr<Flight> flight = nullptr;
+    std::unique_ptr<NcclOperation> calls = nullptr;
     Stage stage = Stage::kQueued;
     CuEvent end = nullptr;
   };
@@ -86,25 +86,25 @@ class Lane {
   void take_new();
   void take_back_failed();
   Next advance();
-  Next step(Job& job);
-  Next launch(Job& job);
-  void to_running(Job& job);
+  Next step(Task& task);
+  Next launch(Task& task);
+  void to_running(Task& task);
   bool retire();
   void watch();
   bool let_go();
   void fail(Party& party, const Status& why);
-  void complete(Job& job, const Status& status);
-  [[nodiscard]] bool has_jobs(const Party& party) const;
+  void complete(Task& task, const Status& status);
+  [[nodiscard]] bool has_tasks(const Party& party) const;
 
   std::unique_ptr<Gpu> gpu_;
   Mutex mutex_;
-  std::vector<Job> new_jobs_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<Task> new_tasks_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<Leaving> new_leaving_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<Closing> new_closing_ DISTRUN_GUARDED_BY(mutex_);
   bool give_up_ DISTRUN_GUARDED_BY(mutex_) = false;
   bool stop_ DISTRUN_GUARDED_BY(mutex_) = false;
-  std::deque<Job> waiting_;  // the first may be in NCCL's hands
-  std::deque<Job> running_;  // on the stream, in its order
+  std::deque<Task> waiting_;  // the first may be in NCCL's hands
+  std::deque<Task> running_;  // on the stream, in its order
   std::deque<Leaving> leaving_;
   std::deque<Closing> closing_;
   std::jthread thread_;

@@ -12,7 +12,7 @@ namespace {
 using distrun::Result;
 namespace nccl = distrun::backend::nccl_plugin;
 namespace plugin = distrun::backend::plugin;
-using Table = plugin::GuestTable<nccl::Group, nccl::kKinds>;
+using Table = plugin::GuestTable<nccl::NcclGroup, nccl::kKinds>;
 
 constexpr std::int32_t kScore = 90;
 
@@ -52,7 +52,7 @@ std::int32_t create_group(const distrun_backend_group_spec* spec, distrun_backen
                           distrun_backend_group** group, char* error, std::uint64_t error_size) {
   const auto all = lanes();
   if (!all.ok()) return plugin::answer(all.status(), error, error_size);
-  return Table::hand_over(std::make_unique<nccl::Group>(**all, *spec, Table::host_of(host_group)), group, error,
+  return Table::hand_over(std::make_unique<nccl::NcclGroup>(**all, *spec, Table::host_of(host_group)), group, error,
                           error_size);
 }
 

@@ -37,24 +37,24 @@ int look_at_test(void** request, int* done, void*) {
 }
 
 // One member alone needs no store.
-std::unique_ptr<Group> group_of_one(Process& process, test::Record& record, int device) {
+std::unique_ptr<MpiGroup> group_of_one(Process& process, test::Record& record, int device) {
   const int rank = 0;
-  auto made = Group::create(process,
-                            {.struct_size = sizeof(distrun_backend_group_spec),
-                             .index = 0,
-                             .members = &rank,
-                             .num_members = 1,
-                             .id = "alone",
-                             .local_host = "",
-                             .seconds = 30,
-                             .store = nullptr,
-                             .device_type = device},
-                            record.host());
+  auto made = MpiGroup::create(process,
+                               {.struct_size = sizeof(distrun_backend_group_spec),
+                                .index = 0,
+                                .members = &rank,
+                                .num_members = 1,
+                                .id = "alone",
+                                .local_host = "",
+                                .seconds = 30,
+                                .store = nullptr,
+                                .device_type = device},
+                               record.host());
   REQUIRE(made.ok());
   return *std::move(made);
 }
 
-void run_barrier(Group& group, test::Record& record, std::uint64_t token) {
+void run_barrier(MpiGroup& group, test::Record& record, std::uint64_t token) {
   group.start({.struct_size = sizeof(distrun_backend_operation), .kind = DISTRUN_BACKEND_BARRIER}, token);
   for (int i = 0; i < 20; ++i) group.progress();
   REQUIRE(record.outcome(token) == "ok");

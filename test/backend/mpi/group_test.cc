@@ -25,18 +25,18 @@ Process& process() {
 
 // One of the ranks 4 and 7.
 struct Member {
-  Result<std::unique_ptr<Group>> create(double seconds, int index = 0) {
+  Result<std::unique_ptr<MpiGroup>> create(double seconds, int index = 0) {
     const std::vector<int> ranks = {4, 7};
-    return Group::create(process(),
-                         {.struct_size = sizeof(distrun_backend_group_spec),
-                          .index = index,
-                          .members = ranks.data(),
-                          .num_members = ranks.size(),
-                          .id = "group",
-                          .local_host = "",
-                          .seconds = seconds,
-                          .store = &store.table()},
-                         plugin::Host(&plugin::host_table(), host.handle()));
+    return MpiGroup::create(process(),
+                            {.struct_size = sizeof(distrun_backend_group_spec),
+                             .index = index,
+                             .members = ranks.data(),
+                             .num_members = ranks.size(),
+                             .id = "group",
+                             .local_host = "",
+                             .seconds = seconds,
+                             .store = &store.table()},
+                            plugin::Host(&plugin::host_table(), host.handle()));
   }
   void peer_says(const std::string& key, const std::string& text = "") { REQUIRE(memory.set("mpi/" + key, text).ok()); }
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "bindings/bridge/core.h"
+#include "bindings/jax/call_operation.h"
 #include "bindings/jax/cuda.h"
-#include "bindings/jax/flight.h"
 #include "test/backend/nccl/fake_remote.h"
 #include "test/backend/same_call.h"
 #if defined(DISTRUN_HAS_CUDA_H)
@@ -152,7 +152,7 @@ struct Call {
     frame.results = {sizeof(xla::Buffers), nullptr, count, nullptr, outputs.data()};
     frame.attributes = {sizeof(xla::Attributes), nullptr, 2, types.data(), keys.data(), attributes.data()};
   }
-  xla::Error* make() { return Flight::start(frame, Flight::Place::kCuda); }
+  xla::Error* make() { return CallOperation::start(frame, CallOperation::Place::kCuda); }
 
   std::string name;
   std::int64_t kind;

@@ -221,7 +221,7 @@ TEST_CASE("nccl: removing a set waits for no peer; the last group of the process
   const plugin::HostStore store(memory, "group/");
   const std::vector<int> ranks = {0, 1};
   std::vector<std::unique_ptr<plugin::HostGroup>> hosts;
-  std::vector<std::unique_ptr<Group>> groups;
+  std::vector<std::unique_ptr<NcclGroup>> groups;
   std::vector<Op> ops;
   ops.reserve(2);
   for (const int rank : ranks) {
@@ -234,7 +234,8 @@ TEST_CASE("nccl: removing a set waits for no peer; the last group of the process
                                              .local_host = "",
                                              .seconds = 20,
                                              .store = &store.table()};
-    groups.push_back(std::make_unique<Group>(lanes, spec, plugin::Host(&plugin::host_table(), hosts.back()->handle())));
+    groups.push_back(
+        std::make_unique<NcclGroup>(lanes, spec, plugin::Host(&plugin::host_table(), hosts.back()->handle())));
     ops.push_back(sum_of({1}));
     ops.back().raw.device_index = rank;
     hosts.back()->expect(1);

@@ -18,7 +18,7 @@
 
 using distrun::bridge::Attachment;
 using distrun::bridge::core;
-using distrun::bridge::Flight;
+using distrun::bridge::PendingOperation;
 
 namespace {
 
@@ -109,9 +109,9 @@ bool is_closed() {
 int session_memory = 0;
 distrun_session* const session = reinterpret_cast<distrun_session*>(&session_memory);
 
-class CountedFlight final : public Flight {
+class CountedOperation final : public PendingOperation {
  public:
-  explicit CountedFlight(std::atomic<int>& completed) : completed_(completed) {}
+  explicit CountedOperation(std::atomic<int>& completed) : completed_(completed) {}
   void complete() noexcept override {
     ++completed_;
     completed_.notify_all();
@@ -129,7 +129,7 @@ TEST_CASE("what is handed to the watch is completed by its thread before the ses
   Attachment attachment;
   REQUIRE(attachment.attach(session).empty());
   std::atomic<int> completed{0};
-  attachment.lease()->watch({}, new CountedFlight(completed));
+  attachment.lease()->watch({}, new CountedOperation(completed));
   CHECK(attachment.detach());
   CHECK(completed == 1);
   CHECK(is_closed());
@@ -155,7 +155,7 @@ TEST_CASE("a detach inside this thread's own call returns, and leaves the sessio
     CHECK_FALSE(attachment.lease());
     // As an operation goes on when the handler that shut down has returned.
     CHECK(lease->session() == session);
-    lease->watch({}, new CountedFlight(completed));
+    lease->watch({}, new CountedOperation(completed));
     CHECK(completed == 1);
   }
   REQUIRE(attachment.attach(session).empty());
@@ -173,7 +173,7 @@ TEST_CASE("a detach waits for the calls of other threads") {
     inside = true;
     inside.notify_all();
     while (attachment.lease()) std::this_thread::yield();  // until the other thread detaches
-    lease->watch({}, new CountedFlight(completed));
+    lease->watch({}, new CountedOperation(completed));
   });
   inside.wait(false);
   CHECK(attachment.detach());
@@ -191,7 +191,7 @@ TEST_CASE("a watch that fails once loses nothing, and one that fails on and on t
     for (int i = 0; i < 4; ++i) fake.codes.push_back(i % 2 == 0 ? DISTRUN_OUT_OF_MEMORY : DISTRUN_INTERNAL);
   }
   const auto started = std::chrono::steady_clock::now();
-  attachment.lease()->watch({}, new CountedFlight(completed));
+  attachment.lease()->watch({}, new CountedOperation(completed));
   completed.wait(0);
   CHECK(std::chrono::steady_clock::now() - started >= std::chrono::milliseconds(20));
   CHECK(attachment.detach());

@@ -15,7 +15,7 @@ namespace distrun::test {
 struct FakeCore {
   bool complete = false;  // every operation
   int handles = 0;        // not released
-  std::vector<bridge::Flight*> watched;
+  std::vector<bridge::PendingOperation*> watched;
 };
 inline FakeCore fake_core;
 
@@ -41,7 +41,7 @@ inline std::int32_t get_result(distrun_handle*, distrun_result* result) {
 
 inline std::int32_t watch_add(distrun_watch*, distrun_handle* const*, std::uint64_t, void* tag) {
   const PlentyOfMemory plenty;
-  fake_core.watched.push_back(static_cast<bridge::Flight*>(tag));
+  fake_core.watched.push_back(static_cast<bridge::PendingOperation*>(tag));
   return DISTRUN_OK;
 }
 

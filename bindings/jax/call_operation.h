@@ -29,7 +29,7 @@
 
 namespace distrun::jax {
 
-class Flight final : public bridge::Flight {
+class CallOperation final : public bridge::PendingOperation {
  public:
   enum class Place { kHost, kCuda };
 
@@ -38,10 +38,10 @@ class Flight final : public bridge::Flight {
   static xla::Error* start(xla::CallFrame& frame, Place place) noexcept;
 
   class Later;
-  Flight(const xla::Api* api, Later* later) : api_(api), later_(later) {}
-  Flight(const Flight&) = delete;
-  Flight& operator=(const Flight&) = delete;
-  ~Flight() override;
+  CallOperation(const xla::Api* api, Later* later) : api_(api), later_(later) {}
+  CallOperation(const CallOperation&) = delete;
+  CallOperation& operator=(const CallOperation&) = delete;
+  ~CallOperation() override;
 
   void complete() noexcept override;
 
@@ -60,7 +60,7 @@ class Flight final : public bridge::Flight {
   // What `body`, which fails or throws before anything has been handed over, comes to.
   template <class Body>
   static Outcome guarded(const Body& body) noexcept;
-  static std::optional<Outcome> begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame);
+  static std::optional<Outcome> begin(std::unique_ptr<CallOperation> operation, xla::CallFrame& frame);
   static void hand_on(const std::string& name);
   static Outcome outcome_of(const distrun_error& error);
   static xla::Error* make_error(const xla::Api* api, const Outcome& outcome);
@@ -89,7 +89,7 @@ class Flight final : public bridge::Flight {
 };
 
 // An outcome for a handler that waits for it. Needs no memory, as std::promise does when it is given up.
-class Flight::Later {
+class CallOperation::Later {
  public:
   void tell(Outcome outcome) {
     const std::lock_guard lock(mutex_);  // until it is over: who waits frees this

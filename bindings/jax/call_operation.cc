@@ -1,4 +1,4 @@
-#include "bindings/jax/flight.h"
+#include "bindings/jax/call_operation.h"
 
 #include <cstring>
 #include <exception>
@@ -17,8 +17,8 @@ using bridge::core;
 constexpr double kInlineSeconds = 100e-6;
 
 // Never destroyed: operations may be in flight when the process ends.
-Names<Flight>& names_in_flight() {
-  static auto* const the_one = new Names<Flight>;
+Names<CallOperation>& names_in_flight() {
+  static auto* const the_one = new Names<CallOperation>;
   return *the_one;
 }
 
@@ -62,12 +62,12 @@ std::string at_tensor(const std::string& name, const std::string& wrong) { retur
 
 }  // namespace
 
-Flight::~Flight() {
+CallOperation::~CallOperation() {
   for (distrun_handle* handle : handles_) core.distrun_release(handle);
 }
 
 template <class Body>
-Flight::Outcome Flight::guarded(const Body& body) noexcept {
+CallOperation::Outcome CallOperation::guarded(const Body& body) noexcept {
   try {
     return body();
   } catch (const std::exception&) {
@@ -77,26 +77,26 @@ Flight::Outcome Flight::guarded(const Body& body) noexcept {
   }
 }
 
-xla::Error* Flight::start(xla::CallFrame& frame, Place place) noexcept {
-  using Claim = Names<Flight>::Claim;
-  std::unique_ptr<Flight> flight;
+xla::Error* CallOperation::start(xla::CallFrame& frame, Place place) noexcept {
+  using Claim = Names<CallOperation>::Claim;
+  std::unique_ptr<CallOperation> operation;
   Later later;
   auto claim = Claim::kMine;
   const Outcome wrong = guarded([&]() -> Outcome {
-    flight = std::make_unique<Flight>(frame.api, place == Place::kCuda ? &later : nullptr);
-    if (Outcome refused = flight->prepare(frame); refused.code != 0) return refused;
-    const auto give_future = [&frame](Flight& waiting) { waiting.give_future(frame); };
-    claim = names_in_flight().claim(flight->request_.name, flight->run_, flight, give_future);
-    return claim == Claim::kTwiceInOneRun ? flight->in_flight_already() : Outcome{};
+    operation = std::make_unique<CallOperation>(frame.api, place == Place::kCuda ? &later : nullptr);
+    if (Outcome refused = operation->prepare(frame); refused.code != 0) return refused;
+    const auto give_future = [&frame](CallOperation& waiting) { waiting.give_future(frame); };
+    claim = names_in_flight().claim(operation->request_.name, operation->run_, operation, give_future);
+    return claim == Claim::kTwiceInOneRun ? operation->in_flight_already() : Outcome{};
   });
   if (wrong.code != 0) return make_error(frame.api, wrong);
   if (claim == Claim::kMine) {
-    if (const auto outcome = begin(std::move(flight), frame)) return make_error(frame.api, *outcome);
+    if (const auto outcome = begin(std::move(operation), frame)) return make_error(frame.api, *outcome);
   }
   return place == Place::kCuda ? make_error(frame.api, later.wait()) : nullptr;
 }
 
-Flight::Outcome Flight::in_flight_already() const {
+CallOperation::Outcome CallOperation::in_flight_already() const {
   return {.code = xla::kInvalidArgument,
           .text = "'" + request_.name +
                   "' is in flight already in this run of the program. Either the program runs on "
@@ -107,32 +107,33 @@ Flight::Outcome Flight::in_flight_already() const {
                   "program, by a function and one inside it: give each a name of its own."};
 }
 
-// The name is this flight's. None: the outcome comes later.
-std::optional<Flight::Outcome> Flight::begin(std::unique_ptr<Flight> flight, xla::CallFrame& frame) {
+// The name is this call's. None: the outcome comes later.
+std::optional<CallOperation::Outcome> CallOperation::begin(std::unique_ptr<CallOperation> operation,
+                                                           xla::CallFrame& frame) {
   Outcome outcome;
   {
     const auto lease = bridge::attachment().lease();
-    const std::vector<distrun_handle*>& handles = flight->handles_;
-    outcome = flight->submit(lease);
-    if (outcome.code == 0 && !flight->done()) {
+    const std::vector<distrun_handle*>& handles = operation->handles_;
+    outcome = operation->submit(lease);
+    if (outcome.code == 0 && !operation->done()) {
       // On a GPU there is no reason to wait on another thread than this one, unless a signal ends the wait.
-      const double seconds = flight->later_ != nullptr ? -1.0 : kInlineSeconds;
+      const double seconds = operation->later_ != nullptr ? -1.0 : kInlineSeconds;
       core.distrun_wait_all(handles.data(), handles.size(), seconds, nullptr);
     }
-    if (outcome.code == 0 && !flight->done()) {
-      flight->give_future(frame);
-      lease->watch(handles, flight.release());
+    if (outcome.code == 0 && !operation->done()) {
+      operation->give_future(frame);
+      lease->watch(handles, operation.release());
       return std::nullopt;
     }
-    if (outcome.code == 0) outcome = flight->take_results();
+    if (outcome.code == 0) outcome = operation->take_results();
   }
-  hand_on(flight->request_.name);
+  hand_on(operation->request_.name);
   return outcome;
 }
 
 // Frees the name, and starts who has waited for it.
-void Flight::hand_on(const std::string& name) {
-  while (std::unique_ptr<Flight> next = names_in_flight().free(name)) {
+void CallOperation::hand_on(const std::string& name) {
+  while (std::unique_ptr<CallOperation> next = names_in_flight().free(name)) {
     Outcome outcome;
     {
       const auto lease = bridge::attachment().lease();
@@ -144,14 +145,14 @@ void Flight::hand_on(const std::string& name) {
   }
 }
 
-void Flight::complete() noexcept {
-  const std::unique_ptr<Flight> own(this);
+void CallOperation::complete() noexcept {
+  const std::unique_ptr<CallOperation> own(this);
   Outcome outcome = take_results();
   hand_on(request_.name);
   tell(std::move(outcome));
 }
 
-Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
+CallOperation::Outcome CallOperation::prepare(const xla::CallFrame& frame) {
   std::string wrong = read_attributes(frame.attributes, request_);
   if (wrong.empty()) wrong = make_operations(request_, frame, names_, operations_);
   if (!wrong.empty()) return {.code = xla::kInvalidArgument, .text = wrong + "."};
@@ -169,7 +170,7 @@ Flight::Outcome Flight::prepare(const xla::CallFrame& frame) {
   return {};
 }
 
-Flight::Outcome Flight::open_stream(const xla::CallFrame& frame) {
+CallOperation::Outcome CallOperation::open_stream(const xla::CallFrame& frame) {
   xla::StreamGet get{.struct_size = sizeof get, .extension = nullptr, .context = frame.context, .stream = nullptr};
   if (xla::Error* error = api_->stream_get(&get); error != nullptr) return {.code = xla::kInternal, .theirs = error};
   if (const std::string wrong = stream_.open(get.stream); !wrong.empty()) {
@@ -183,7 +184,7 @@ Flight::Outcome Flight::open_stream(const xla::CallFrame& frame) {
   return {};
 }
 
-Flight::Outcome Flight::submit(const std::optional<bridge::Attachment::Lease>& lease) {
+CallOperation::Outcome CallOperation::submit(const std::optional<bridge::Attachment::Lease>& lease) {
   if (!lease) return {.code = xla::kFailedPrecondition, .fixed = kNotAttachedText};
   return guarded([&]() -> Outcome {
     handles_.resize(operations_.size());
@@ -197,14 +198,14 @@ Flight::Outcome Flight::submit(const std::optional<bridge::Attachment::Lease>& l
   });
 }
 
-void Flight::give_future(xla::CallFrame& frame) {
+void CallOperation::give_future(xla::CallFrame& frame) {
   if (later_ != nullptr) return;
   xla::FutureCreate create{.struct_size = sizeof create, .extension = nullptr, .future = nullptr};
   api_->future_create(&create);
   frame.future = future_ = create.future;
 }
 
-bool Flight::done() const {
+bool CallOperation::done() const {
   for (distrun_handle* handle : handles_) {
     if (core.distrun_poll(handle) == 0) return false;
   }
@@ -212,7 +213,7 @@ bool Flight::done() const {
 }
 
 // Every handle is complete.
-Flight::Outcome Flight::take_results() noexcept {
+CallOperation::Outcome CallOperation::take_results() noexcept {
   return guarded([this]() -> Outcome {
     for (distrun_handle* handle : handles_) {
       auto error = DISTRUN_INIT(distrun_error);
@@ -230,7 +231,7 @@ Flight::Outcome Flight::take_results() noexcept {
 }
 
 // The result's size was fixed when the function was traced: all members must have sent the same number of rows.
-Flight::Outcome Flight::take_gathered(std::size_t index, const distrun_result& result) const {
+CallOperation::Outcome CallOperation::take_gathered(std::size_t index, const distrun_result& result) const {
   bool even = result.bytes == results_[index].bytes;
   std::string rows;
   for (std::uint32_t i = 0; i < result.num_members; ++i) {
@@ -253,13 +254,13 @@ Flight::Outcome Flight::take_gathered(std::size_t index, const distrun_result& r
   return {.code = xla::kInternal, .text = at_tensor(names_[index], "its result cannot be copied: " + wrong)};
 }
 
-Flight::Outcome Flight::outcome_of(const distrun_error& error) {
+CallOperation::Outcome CallOperation::outcome_of(const distrun_error& error) {
   bridge::remember_failure(error);
   return {.code = xla_code(error.code), .text = error.message};
 }
 
 // Null for success.
-xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
+xla::Error* CallOperation::make_error(const xla::Api* api, const Outcome& outcome) {
   if (outcome.code == 0 || outcome.theirs != nullptr) return outcome.theirs;
   xla::ErrorCreate create{.struct_size = sizeof create,
                           .extension = nullptr,
@@ -268,7 +269,7 @@ xla::Error* Flight::make_error(const xla::Api* api, const Outcome& outcome) {
   return api->error_create(&create);
 }
 
-void Flight::tell(Outcome outcome) {
+void CallOperation::tell(Outcome outcome) {
   if (later_ != nullptr) return later_->tell(std::move(outcome));
   if (xla::Error* error = make_error(api_, outcome); error != nullptr) {
     xla::FutureSetError set{.struct_size = sizeof set, .extension = nullptr, .future = future_, .error = error};

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "bindings/bridge/failures.h"
+#include "bindings/jax/call_operation.h"
 #include "bindings/jax/cuda.h"
-#include "bindings/jax/flight.h"
 #include "bindings/jax/xla_ffi.h"
 #include "test/support/little_memory.h"
 #include "test/unit/bindings/fake_core.h"
@@ -94,14 +94,14 @@ struct Call {
 
 // Two calls with one name, of which the second waits for the first if that is not complete at once, with memory for so
 // many allocations. True if they were enough.
-bool two_calls_with(long allocations, bool complete_at_once, Flight::Place place) {
+bool two_calls_with(long allocations, bool complete_at_once, CallOperation::Place place) {
   told = {};
   Call first;
   Call second;
   fake_core.complete = complete_at_once;
   allocations_left = allocations;
-  const bool first_failed = Flight::start(first.frame, place) != nullptr;
-  const bool second_failed = Flight::start(second.frame, place) != nullptr;
+  const bool first_failed = CallOperation::start(first.frame, place) != nullptr;
+  const bool second_failed = CallOperation::start(second.frame, place) != nullptr;
   fake_core.complete = true;
   test::complete_watched();
   allocations_left = -1;
@@ -141,7 +141,7 @@ const Cuda& cuda() {
 }
 
 TEST_CASE("jax: a call without memory fails once, wherever memory ends, and frees its name") {
-  using Place = Flight::Place;
+  using Place = CallOperation::Place;
   struct Way {
     bool at_once;  // a call on a GPU that is not complete blocks
     Place place;

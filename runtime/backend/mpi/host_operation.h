@@ -18,17 +18,17 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
-class Flight {
+class HostOperation {
  public:
-  // What `operation` points to outlives the flight, or its last call.
-  Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
+  // What `operation` points to outlives this, or its last call.
+  HostOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
   // Both on a thread that has its turn. All members start alike.
   Status start();
   Status test();  // moves MPI
 
   [[nodiscard]] bool done() const { return ring_ ? ring_->done() : first_open_ == requests_.size(); }
-  // Of the flights that say so only the first is tested: their messages are told apart by their order.
+  // Of the operations that say so only the first is tested: their messages are told apart by their order.
   [[nodiscard]] bool goes_around() const { return ring_ != nullptr; }
   [[nodiscard]] std::uint64_t token() const { return token_; }
   void finish();  // when done: what is left of the arithmetic, and of the way
@@ -48,7 +48,7 @@ class Flight {
   Handle* next_request();
   [[nodiscard]] Status check(int code, const char* call) const { return channel_.check(code, call); }
   [[nodiscard]] Handle type() const { return channel_.type_of(operation_); }
-  // `counts` and their offsets as ints that live as long as the flight.
+  // `counts` and their offsets as ints that live as long as this.
   struct Layout {
     std::vector<int> counts;
     std::vector<int> offsets;

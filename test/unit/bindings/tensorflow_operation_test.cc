@@ -6,8 +6,8 @@
 #include <string>
 
 #include "bindings/bridge/failures.h"
-#include "bindings/tensorflow/flight.h"
 #include "bindings/tensorflow/kernel.h"
+#include "bindings/tensorflow/kernel_operation.h"
 #include "bindings/tensorflow/tf_api.h"
 #include "bindings/tensorflow/warm_memory.h"
 #include "test/support/little_memory.h"
@@ -101,7 +101,7 @@ bool gathered_with(long allocations, const Kernel& kernel, bool complete_at_once
   fake_core.complete = complete_at_once;
   const Done done = Done::borrow(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&context));
   allocations_left = allocations;
-  Flight::start(kernel, &context, done, complete_at_once);
+  KernelOperation::start(kernel, &context, done, complete_at_once);
   fake_core.complete = true;
   test::complete_watched();
   allocations_left = -1;

@@ -1,4 +1,4 @@
-#include "runtime/backend/nccl/flight.h"
+#include "runtime/backend/nccl/operation.h"
 
 #include <numeric>
 
@@ -16,8 +16,8 @@ std::byte* output_of(const distrun_backend_segment& segment) { return static_cas
 
 }  // namespace
 
-Flight::Flight(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
-               std::size_t index)
+NcclOperation::NcclOperation(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation,
+                             std::size_t members, std::size_t index)
     : gpu_(gpu),
       nccl_(nccl),
       operation_(operation),
@@ -27,9 +27,9 @@ Flight::Flight(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& o
   if (reduces(operation)) plan_ = plan_reduce(operation, members, index);
 }
 
-Status Flight::check(NcclResult code, const char* call) const { return nccl_status(nccl_, comm_, code, call); }
+Status NcclOperation::check(NcclResult code, const char* call) const { return nccl_status(nccl_, comm_, code, call); }
 
-Status Flight::start(NcclComm comm) {
+Status NcclOperation::start(NcclComm comm) {
   comm_ = comm;
   for (std::uint64_t i = 0; i < operation_.num_marks; ++i) {
     DISTRUN_RETURN_IF_ERROR(gpu_.wait(*static_cast<const Mark*>(operation_.marks[i])));
@@ -51,13 +51,13 @@ Status Flight::start(NcclComm comm) {
   }
 }
 
-Status Flight::finish() {
+Status NcclOperation::finish() {
   if (outputs_.empty()) return {};
   return gpu_.kernels().run("unpack", plan_.wire, plan_.finish, outputs_);
 }
 
 // All inputs, one after the other, scaled and converted.
-Status Flight::pack() {
+Status NcclOperation::pack() {
   auto buffer = gpu_.buffer(plan_.buffer_bytes);
   if (!buffer.ok()) return buffer.status();
   buffer_ = *buffer;
@@ -71,7 +71,7 @@ Status Flight::pack() {
   return gpu_.kernels().run("pack", plan_.wire, {.factor = plan_.prescale}, pieces);
 }
 
-Status Flight::allreduce() {
+Status NcclOperation::allreduce() {
   const std::size_t total = total_count(operation_);
   if (total == 0) return {};
   if (plan_.packs) DISTRUN_RETURN_IF_ERROR(pack());
@@ -89,7 +89,7 @@ Status Flight::allreduce() {
   return check(nccl_.all_reduce(in, out, total, plan_.type, plan_.op, comm_, gpu_.stream()), "ncclAllReduce");
 }
 
-Status Flight::reducescatter() {
+Status NcclOperation::reducescatter() {
   const distrun_backend_segment& segment = *operation_.segments;
   if (segment.count == 0) return {};
   if (plan_.packs) DISTRUN_RETURN_IF_ERROR(pack());
@@ -102,7 +102,7 @@ Status Flight::reducescatter() {
 }
 
 // Parts of different sizes, each reduced to its owner.
-Status Flight::reduce_parts(const std::byte* in, std::byte* out) {
+Status NcclOperation::reduce_parts(const std::byte* in, std::byte* out) {
   DISTRUN_RETURN_IF_ERROR(check(nccl_.group_start(), "ncclGroupStart"));
   Status status;
   for (std::size_t member = 0; member < members_ && status.ok(); ++member) {
@@ -116,12 +116,12 @@ Status Flight::reduce_parts(const std::byte* in, std::byte* out) {
   return grouped(status);
 }
 
-Status Flight::grouped(Status calls) {
+Status NcclOperation::grouped(Status calls) {
   const Status ended = check(nccl_.group_end(), "ncclGroupEnd");
   return calls.ok() ? ended : calls;
 }
 
-Status Flight::allgather() {
+Status NcclOperation::allgather() {
   const distrun_backend_segment& segment = *operation_.segments;
   const std::uint64_t* counts = operation_.counts;
   if (std::accumulate(counts, counts + members_, std::uint64_t{0}) == 0) return {};
@@ -144,7 +144,7 @@ Status Flight::allgather() {
   return grouped(status);
 }
 
-Status Flight::broadcast() {
+Status NcclOperation::broadcast() {
   const bool is_root = static_cast<std::size_t>(operation_.root) == index_;
   DISTRUN_RETURN_IF_ERROR(check(nccl_.group_start(), "ncclGroupStart"));
   Status status;
@@ -159,7 +159,7 @@ Status Flight::broadcast() {
   return grouped(status);
 }
 
-Status Flight::alltoall() {
+Status NcclOperation::alltoall() {
   const distrun_backend_segment& segment = *operation_.segments;
   const std::byte* from = input_of(segment);
   std::byte* to = output_of(segment);
@@ -183,7 +183,7 @@ Status Flight::alltoall() {
   return grouped(status);
 }
 
-Status Flight::barrier() {
+Status NcclOperation::barrier() {
   auto flag = gpu_.buffer(1);
   if (!flag.ok()) return flag.status();
   return check(nccl_.all_reduce(*flag, *flag, 1, kNcclUint8, kNcclMax, comm_, gpu_.stream()), "ncclAllReduce");

@@ -22,12 +22,12 @@
 
 namespace distrun::backend::mpi_plugin {
 
-class DeviceFlight final : private RingSide {
+class DeviceOperation final : private RingSide {
  public:
-  // What `operation` points to outlives the flight, or its last call.
-  DeviceFlight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
+  // What `operation` points to outlives this, or its last call.
+  DeviceOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token);
 
-  // All on a thread that has its turn. All members' flights on a channel are tested one after the other.
+  // All on a thread that has its turn. All members' operations on a channel are tested one after the other.
   Status test();
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
   void finish();  // when done

@@ -37,15 +37,15 @@ class TensorRef {
   TF_Tensor* tensor_ = nullptr;
 };
 
-class Flight final : public bridge::Flight {
+class KernelOperation final : public bridge::PendingOperation {
  public:
-  Flight(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here)
+  KernelOperation(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here)
       : kernel_(kernel), context_(context), done_(done), wait_here_(wait_here) {}
 
   // Hands the operation over. Completes it at once where that is possible, on the calling thread when it may wait, and
   // else when the watch says so.
   static void start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept;
-  // Every handle is complete: outputs, status and TensorFlow's callback. Frees the flight.
+  // Every handle is complete: outputs, status and TensorFlow's callback. Frees this.
   void complete() noexcept override;
 
  private:
@@ -59,7 +59,7 @@ class Flight final : public bridge::Flight {
   };
 
   // Throws only while nothing has been handed over and TensorFlow has been told nothing.
-  static void launch(std::unique_ptr<Flight> flight);
+  static void launch(std::unique_ptr<KernelOperation> operation);
   bool prepare(const bridge::Attachment::Lease& lease);
   bool prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease);
   bool same_size_output(int index, Part& part);

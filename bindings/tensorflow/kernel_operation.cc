@@ -1,4 +1,4 @@
-#include "bindings/tensorflow/flight.h"
+#include "bindings/tensorflow/kernel_operation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -94,44 +94,44 @@ int tf_code(std::int32_t code) {
 
 }  // namespace
 
-void Flight::start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept {
+void KernelOperation::start(const Kernel& kernel, TF_OpKernelContext* context, Done done, bool wait_here) noexcept {
   try {
-    launch(std::make_unique<Flight>(kernel, context, done, wait_here));
+    launch(std::make_unique<KernelOperation>(kernel, context, done, wait_here));
   } catch (const std::exception&) {
     report(context, bridge::failure_of_exception());
     done.run();
   }
 }
 
-void Flight::launch(std::unique_ptr<Flight> flight) {
+void KernelOperation::launch(std::unique_ptr<KernelOperation> operation) {
   const auto lease = attachment().lease();
   if (!lease) {
-    flight->fail(DISTRUN_NOT_INITIALIZED, "distrun has not been initialized; call hvd.init() first");
-    return flight->done_.run();
+    operation->fail(DISTRUN_NOT_INITIALIZED, "distrun has not been initialized; call hvd.init() first");
+    return operation->done_.run();
   }
-  if (!flight->prepare(*lease) || !flight->enqueue(*lease)) return flight->done_.run();
-  const std::vector<distrun_handle*>& handles = flight->handles_;
-  if (flight->wait_here_) {
-    if (flight->wait()) return flight.release()->complete();
-    flight->fail(DISTRUN_INTERRUPTED, "interrupted by a signal; the operation stays in flight");
-    flight->told_ = true;
-    flight->done_.run();
+  if (!operation->prepare(*lease) || !operation->enqueue(*lease)) return operation->done_.run();
+  const std::vector<distrun_handle*>& handles = operation->handles_;
+  if (operation->wait_here_) {
+    if (operation->wait()) return operation.release()->complete();
+    operation->fail(DISTRUN_INTERRUPTED, "interrupted by a signal; the operation stays in flight");
+    operation->told_ = true;
+    operation->done_.run();
   } else {
     core.distrun_wait_all(handles.data(), handles.size(), kSoonSeconds, nullptr);
-    if (flight->all_done()) return flight.release()->complete();
+    if (operation->all_done()) return operation.release()->complete();
   }
-  lease->watch(handles, flight.release());
+  lease->watch(handles, operation.release());
 }
 
-void Flight::complete() noexcept {
-  const std::unique_ptr<Flight> self(this);
+void KernelOperation::complete() noexcept {
+  const std::unique_ptr<KernelOperation> self(this);
   if (!told_) finish();
   for (const Part& part : parts_) core.distrun_release(part.handle);
   parts_.clear();
   if (!told_) done_.run();
 }
 
-bool Flight::prepare(const bridge::Attachment::Lease& lease) {
+bool KernelOperation::prepare(const bridge::Attachment::Lease& lease) {
   const int inputs = tf.TF_NumInputs(context_);
   int tensors = operation_of(kernel_.kind).output != Output::kNone ? inputs : 0;
   if (kernel_.kind == DISTRUN_ALLTOALL) {
@@ -145,7 +145,7 @@ bool Flight::prepare(const bridge::Attachment::Lease& lease) {
   return true;
 }
 
-bool Flight::prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease) {
+bool KernelOperation::prepare_part(int index, Part& part, const bridge::Attachment::Lease& lease) {
   const StatusScope status;
   TF_Tensor* input = nullptr;
   tf.TF_GetInput(context_, index, &input, status.get());
@@ -159,7 +159,7 @@ bool Flight::prepare_part(int index, Part& part, const bridge::Attachment::Lease
   return true;
 }
 
-bool Flight::same_size_output(int index, Part& part) {
+bool KernelOperation::same_size_output(int index, Part& part) {
   const std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
   const bool small = bytes < WarmMemory::kLeast;
   if (kernel_.eager || (!small && kernel_.inputs_stay.load(std::memory_order_relaxed))) {
@@ -180,7 +180,7 @@ bool Flight::same_size_output(int index, Part& part) {
   return !refuse_if_failed(status);
 }
 
-bool Flight::new_output(int index, Part& part, const std::vector<std::int64_t>& shape, std::size_t bytes) {
+bool KernelOperation::new_output(int index, Part& part, const std::vector<std::int64_t>& shape, std::size_t bytes) {
   const StatusScope status;
   const int dims = static_cast<int>(shape.size());
   void* const memory = bytes < WarmMemory::kLeast ? nullptr : warm_memory().take(bytes);
@@ -194,7 +194,7 @@ bool Flight::new_output(int index, Part& part, const std::vector<std::int64_t>& 
   return !refuse_if_failed(status);
 }
 
-bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease& lease) {
+bool KernelOperation::share_output(int index, Part& part, const bridge::Attachment::Lease& lease) {
   std::vector<std::int64_t> shape = part.shape;
   std::size_t bytes = tf.TF_TensorByteSize(part.input.get());
   if (!shape.empty()) {
@@ -205,7 +205,7 @@ bool Flight::share_output(int index, Part& part, const bridge::Attachment::Lease
   return new_output(index, part, shape, bytes);
 }
 
-bool Flight::read_splits() {
+bool KernelOperation::read_splits() {
   const StatusScope status;
   TF_Tensor* tensor = nullptr;
   tf.TF_GetInput(context_, 1, &tensor, status.get());
@@ -217,7 +217,7 @@ bool Flight::read_splits() {
   return true;
 }
 
-bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
+bool KernelOperation::enqueue(const bridge::Attachment::Lease& lease) {
   std::vector<std::string> names = kernel_.tensor_names(parts_.size());
   std::vector<distrun_op> ops(parts_.size(), DISTRUN_INIT(distrun_op));
   handles_.resize(parts_.size());
@@ -249,12 +249,12 @@ bool Flight::enqueue(const bridge::Attachment::Lease& lease) {
   return true;
 }
 
-bool Flight::all_done() const {
+bool KernelOperation::all_done() const {
   return std::all_of(parts_.begin(), parts_.end(),
                      [](const Part& part) { return core.distrun_poll(part.handle) != 0; });
 }
 
-bool Flight::wait() {
+bool KernelOperation::wait() {
   for (;;) {
     core.distrun_wait_all(handles_.data(), handles_.size(), kLookSeconds, nullptr);
     if (all_done()) return true;
@@ -262,7 +262,7 @@ bool Flight::wait() {
   }
 }
 
-void Flight::finish() noexcept {
+void KernelOperation::finish() noexcept {
   for (const Part& part : parts_) {
     auto error = DISTRUN_INIT(distrun_error);
     core.distrun_get_error(part.handle, &error);
@@ -275,7 +275,7 @@ void Flight::finish() noexcept {
   }
 }
 
-bool Flight::take_outputs() {
+bool KernelOperation::take_outputs() {
   const Output output = operation_of(kernel_.kind).output;
   if (kernel_.kind == DISTRUN_BARRIER || output == Output::kAsInput || output == Output::kShare) return true;
   std::vector<std::int32_t> sizes;
@@ -292,7 +292,7 @@ bool Flight::take_outputs() {
 }
 
 // The runtime's result becomes TensorFlow's where it lies, and its rows per member are appended to `sizes`.
-bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
+bool KernelOperation::gathered_output(int index, Part& part, std::vector<std::int32_t>& sizes) {
   auto result = DISTRUN_INIT(distrun_result);
   core.distrun_get_result(part.handle, &result);
   for (std::uint32_t i = 0; i < result.num_members; ++i) {
@@ -316,7 +316,8 @@ bool Flight::gathered_output(int index, Part& part, std::vector<std::int32_t>& s
   return !refuse_if_failed(status);
 }
 
-bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, const std::vector<std::int64_t>& shape) {
+bool KernelOperation::put_integers(int index, const std::vector<std::int32_t>& values,
+                                   const std::vector<std::int64_t>& shape) {
   const StatusScope status;
   const std::size_t bytes = values.size() * sizeof(std::int32_t);
   const TensorRef output(tf.TF_AllocateOutput(context_, index, kTfInt32, shape.data(), static_cast<int>(shape.size()),
@@ -326,7 +327,7 @@ bool Flight::put_integers(int index, const std::vector<std::int32_t>& values, co
   return true;
 }
 
-void Flight::fail(std::int32_t code, const char* message, const char* tensor) {
+void KernelOperation::fail(std::int32_t code, const char* message, const char* tensor) {
   auto error = DISTRUN_INIT(distrun_error);
   error.code = code;
   error.message = message;
@@ -336,20 +337,20 @@ void Flight::fail(std::int32_t code, const char* message, const char* tensor) {
   report(context_, error);
 }
 
-void Flight::fail_with_last_error() {
+void KernelOperation::fail_with_last_error() {
   auto error = DISTRUN_INIT(distrun_error);
   core.distrun_last_error(&error);
   report(context_, error);
 }
 
-void Flight::report(TF_OpKernelContext* context, const distrun_error& error) {
+void KernelOperation::report(TF_OpKernelContext* context, const distrun_error& error) {
   bridge::remember_failure(error);
   const StatusScope status;
   tf.TF_SetStatus(status.get(), tf_code(error.code), error.message);
   tf.TF_OpKernelContext_Failure(context, status.get());
 }
 
-bool Flight::refuse_if_failed(const StatusScope& status) {
+bool KernelOperation::refuse_if_failed(const StatusScope& status) {
   if (status.ok()) return false;
   tf.TF_OpKernelContext_Failure(context_, status.get());
   return true;

@@ -1,4 +1,4 @@
-#include "runtime/backend/mpi/device_flight.h"
+#include "runtime/backend/mpi/device_operation.h"
 
 #include <algorithm>
 #include <bit>
@@ -133,7 +133,8 @@ std::vector<cuda_parts::Piece> sums_of(const distrun_backend_operation& operatio
 
 }  // namespace
 
-DeviceFlight::DeviceFlight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
+DeviceOperation::DeviceOperation(const Channel& channel, const distrun_backend_operation& operation,
+                                 std::uint64_t token)
     : channel_(channel),
       operation_(operation),
       token_(token),
@@ -143,11 +144,13 @@ DeviceFlight::DeviceFlight(const Channel& channel, const distrun_backend_operati
       unit_(reduces() ? wire_.bytes : size_of(plugin::dtype_of(operation))),
       messages_(channel) {}
 
-bool DeviceFlight::reduces() const { return traits_of(plugin::kind_of(operation_)).reduces; }
+bool DeviceOperation::reduces() const { return traits_of(plugin::kind_of(operation_)).reduces; }
 
-Status DeviceFlight::test() { return operation_.kind == DISTRUN_BACKEND_BARRIER ? test_barrier() : test_on_device(); }
+Status DeviceOperation::test() {
+  return operation_.kind == DISTRUN_BACKEND_BARRIER ? test_barrier() : test_on_device();
+}
 
-Status DeviceFlight::test_barrier() {
+Status DeviceOperation::test_barrier() {
   if (stage_ == Stage::kNew) DISTRUN_RETURN_IF_ERROR(messages_.barrier());
   stage_ = Stage::kMoving;
   DISTRUN_RETURN_IF_ERROR(messages_.test());
@@ -155,7 +158,7 @@ Status DeviceFlight::test_barrier() {
   return {};
 }
 
-Status DeviceFlight::test_on_device() {
+Status DeviceOperation::test_on_device() {
   if (stage_ == Stage::kNew) {
     auto found = find_gpu(operation_.device_index);
     if (!found.ok()) return found.status();
@@ -180,11 +183,11 @@ Status DeviceFlight::test_on_device() {
   return {};
 }
 
-void DeviceFlight::finish() {
+void DeviceOperation::finish() {
   if (gpu_ != nullptr) gpu_->blocks().give_back(std::exchange(block_, {}));
 }
 
-bool DeviceFlight::let_go() {
+bool DeviceOperation::let_go() {
   if (stage_ != Stage::kPacking && stage_ != Stage::kUnpacking) return true;
   const cuda_parts::Current scope = gpu_->current();
   if (event_ == nullptr && !record(event_).ok()) return true;
@@ -192,20 +195,20 @@ bool DeviceFlight::let_go() {
   return !reached.ok() || *reached;
 }
 
-Status DeviceFlight::record(cuda_parts::CuEvent& event) {
+Status DeviceOperation::record(cuda_parts::CuEvent& event) {
   auto made = gpu_->event_here();
   if (!made.ok()) return made.status();
   event = *made;
   return {};
 }
 
-Result<bool> DeviceFlight::passed(cuda_parts::CuEvent& event) {
+Result<bool> DeviceOperation::passed(cuda_parts::CuEvent& event) {
   auto reached = gpu_->reached(event);
   if (reached.ok() && *reached) gpu_->give_back(std::exchange(event, nullptr));
   return reached;
 }
 
-Status DeviceFlight::take_memory() {
+Status DeviceOperation::take_memory() {
   std::uint64_t bytes = cuda_parts::total_count(operation_) * unit_;
   std::uint64_t behind = 0;  // an all-to-all's input, a ring's slots
   if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) bytes = sum_of(operation_.counts, members_) * unit_;
@@ -228,7 +231,7 @@ Status DeviceFlight::take_memory() {
 }
 
 // An error may leave work on the stream.
-Status DeviceFlight::pack() {
+Status DeviceOperation::pack() {
   DISTRUN_RETURN_IF_ERROR(take_memory());
   stage_ = Stage::kPacking;
   for (std::uint64_t i = 0; i < operation_.num_marks; ++i) {
@@ -238,7 +241,7 @@ Status DeviceFlight::pack() {
   return record(event_);
 }
 
-Status DeviceFlight::pack_tensors() {
+Status DeviceOperation::pack_tensors() {
   std::byte* to = result_;
   if (reduces()) {
     const bool is_bool = plugin::dtype_of(operation_) == DType::kBool;
@@ -268,7 +271,7 @@ Status DeviceFlight::pack_tensors() {
   return {};
 }
 
-Status DeviceFlight::begin_messages() {
+Status DeviceOperation::begin_messages() {
   if (reduces()) {
     ring_ = std::make_unique<Ring>(channel_,
                                    RingWork{.input = result_,
@@ -288,7 +291,7 @@ Status DeviceFlight::begin_messages() {
   return exchange_blocks(messages_, channel_, operation_, {.result = result_, .sent = sent_, .unit = unit_});
 }
 
-Status DeviceFlight::move() {
+Status DeviceOperation::move() {
   if (ring_) {
     DISTRUN_RETURN_IF_ERROR(ring_->test());
     return ring_->done() ? unpack() : Status();
@@ -302,13 +305,13 @@ Status DeviceFlight::move() {
   return messages_.done() ? unpack() : Status();
 }
 
-Status DeviceFlight::unpack() {
+Status DeviceOperation::unpack() {
   stage_ = Stage::kUnpacking;
   DISTRUN_RETURN_IF_ERROR(unpack_tensors());
   return record(event_);
 }
 
-Status DeviceFlight::unpack_tensors() {
+Status DeviceOperation::unpack_tensors() {
   const std::byte* from = result_;
   if (operation_.kind == DISTRUN_BACKEND_ALLGATHER) {
     return gpu_->copy(from, operation_.segments->output, sum_of(operation_.counts, members_) * unit_);
@@ -331,9 +334,9 @@ Status DeviceFlight::unpack_tensors() {
                              sums_of(operation_, index_, unit_, result_));
 }
 
-Result<std::byte*> DeviceFlight::memory(std::size_t slot) { return received_ + slot * slot_bytes_; }
+Result<std::byte*> DeviceOperation::memory(std::size_t slot) { return received_ + slot * slot_bytes_; }
 
-Status DeviceFlight::add(std::size_t slot, const Range& where, bool) {
+Status DeviceOperation::add(std::size_t slot, const Range& where, bool) {
   DISTRUN_RETURN_IF_ERROR(gpu_->kernels().combine(
       wire_, combine_of(operation_),
       {.from = received_ + slot * slot_bytes_, .to = result_ + where.first * unit_, .count = where.count}));

@@ -1,4 +1,4 @@
-#include "runtime/backend/mpi/flight.h"
+#include "runtime/backend/mpi/host_operation.h"
 
 #include <algorithm>
 #include <array>
@@ -24,14 +24,14 @@ bool fits(std::span<const std::uint64_t> counts) {
 
 }  // namespace
 
-Flight::Flight(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
+HostOperation::HostOperation(const Channel& channel, const distrun_backend_operation& operation, std::uint64_t token)
     : channel_(channel),
       operation_(operation),
       token_(token),
       call_(channel.call()),
       unit_(size_of(plugin::dtype_of(operation))) {}
 
-Status Flight::start() {
+Status HostOperation::start() {
   if (operation_.num_segments == 0) return operation_.kind == DISTRUN_BACKEND_BARRIER ? barrier() : Status();
   if (channel_.process->program_calls()) DISTRUN_RETURN_IF_ERROR(own_.take(channel_, operation_));
   if (HostRing::serves(channel_, operation_)) {
@@ -66,7 +66,7 @@ Status Flight::start() {
   }
 }
 
-Status Flight::test() {
+Status HostOperation::test() {
   if (ring_) return ring_->test();
   while (first_open_ < requests_.size()) {
     int done = 0;
@@ -77,7 +77,7 @@ Status Flight::test() {
   return {};
 }
 
-void Flight::finish() {
+void HostOperation::finish() {
   const auto members = static_cast<std::size_t>(channel_.members);
   const bool scatters = operation_.kind == DISTRUN_BACKEND_REDUCESCATTER;
   if (exchanged_) {
@@ -88,12 +88,12 @@ void Flight::finish() {
   own_.give_back();
 }
 
-Handle* Flight::next_request() {
+Handle* HostOperation::next_request() {
   requests_.push_back(channel_.process->library().is.no_request);
   return &requests_.back();
 }
 
-const Flight::Layout& Flight::layout(const std::uint64_t* counts) {
+const HostOperation::Layout& HostOperation::layout(const std::uint64_t* counts) {
   auto made = std::make_unique<Layout>();
   std::uint64_t at = 0;
   for (int member = 0; member < channel_.members; ++member) {
@@ -105,7 +105,7 @@ const Flight::Layout& Flight::layout(const std::uint64_t* counts) {
   return *layouts_.back();
 }
 
-Status Flight::allreduce() {
+Status HostOperation::allreduce() {
   if (channel_.members > 1 && channel_.members <= kMostExchanging && count_ > 0 && count_ * unit_ <= kExchangedBytes &&
       count_ <= kLargestCount) {
     return exchange();
@@ -119,7 +119,7 @@ Status Flight::allreduce() {
   });
 }
 
-Status Flight::exchange() {
+Status HostOperation::exchange() {
   const std::size_t bytes = count_ * unit_;
   const auto count = static_cast<int>(count_);
   exchanged_.reset(new (std::nothrow) std::byte[bytes * static_cast<std::size_t>(channel_.members)]);
@@ -140,7 +140,7 @@ Status Flight::exchange() {
 }
 
 // In the order of members, so that all have the same bits.
-void Flight::add_exchanged() {
+void HostOperation::add_exchanged() {
   const auto members = static_cast<std::size_t>(channel_.members);
   std::array<const std::byte*, kMostExchanging> sources{};
   for (std::size_t member = 0; member < members; ++member) {
@@ -150,7 +150,7 @@ void Flight::add_exchanged() {
   plugin::reduce_parts(operation_, std::span(sources).first(members), output_, count_);
 }
 
-Status Flight::allgather() {
+Status HostOperation::allgather() {
   const Layout& blocks = layout(operation_.counts);
   const auto self = static_cast<std::size_t>(channel_.index);
   const bool in_place = input_ == output_ + static_cast<std::size_t>(blocks.offsets[self]) * unit_;
@@ -159,7 +159,7 @@ Status Flight::allgather() {
                "MPI_Iallgatherv");
 }
 
-Status Flight::allgather_in_pieces() {
+Status HostOperation::allgather_in_pieces() {
   std::byte* block = output_;
   for (int member = 0; member < channel_.members; ++member) {
     const std::uint64_t count = operation_.counts[member];
@@ -170,7 +170,7 @@ Status Flight::allgather_in_pieces() {
   return {};
 }
 
-Status Flight::broadcast(std::byte* data, std::uint64_t count, int root) {
+Status HostOperation::broadcast(std::byte* data, std::uint64_t count, int root) {
   return in_pieces(count, [&](std::uint64_t at, int piece) {
     return check(call_.Ibcast(data + at * unit_, piece, type(), root, channel_.comm, next_request()), "MPI_Ibcast");
   });
@@ -178,7 +178,7 @@ Status Flight::broadcast(std::byte* data, std::uint64_t count, int root) {
 
 // By pairs and not by MPI_Ialltoallv: a member knows its own counts alone, and all must take the same way for large
 // ones.
-Status Flight::alltoall() {
+Status HostOperation::alltoall() {
   const auto members = static_cast<std::size_t>(channel_.members);
   std::byte* to = output_;
   for (std::size_t member = 0; member < members; ++member) {
@@ -203,7 +203,7 @@ Status Flight::alltoall() {
   return {};
 }
 
-Status Flight::reducescatter() {
+Status HostOperation::reducescatter() {
   auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
   if (!op.ok()) return op.status();
   if (count_ == 0) return {};
@@ -212,7 +212,7 @@ Status Flight::reducescatter() {
                "MPI_Ireduce_scatter");
 }
 
-Status Flight::reducescatter_in_pieces() {
+Status HostOperation::reducescatter_in_pieces() {
   auto op = channel_.process->op_of(plugin::dtype_of(operation_), plugin::reduce_of(operation_));
   if (!op.ok()) return op.status();
   const std::byte* part = input_;
@@ -229,6 +229,6 @@ Status Flight::reducescatter_in_pieces() {
   return {};
 }
 
-Status Flight::barrier() { return check(call_.Ibarrier(channel_.comm, next_request()), "MPI_Ibarrier"); }
+Status HostOperation::barrier() { return check(call_.Ibarrier(channel_.comm, next_request()), "MPI_Ibarrier"); }
 
 }  // namespace distrun::backend::mpi_plugin

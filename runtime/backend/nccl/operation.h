@@ -14,11 +14,11 @@ inline constexpr std::uint32_t kKinds = 1U << DISTRUN_BACKEND_ALLREDUCE | 1U << 
                                         1U << DISTRUN_BACKEND_BROADCAST | 1U << DISTRUN_BACKEND_BARRIER |
                                         1U << DISTRUN_BACKEND_ALLTOALL | 1U << DISTRUN_BACKEND_REDUCESCATTER;
 
-class Flight {
+class NcclOperation {
  public:
-  // `operation` outlives the flight.
-  Flight(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
-         std::size_t index);
+  // `operation` outlives this.
+  NcclOperation(Gpu& gpu, const NcclApi& nccl, const distrun_backend_operation& operation, std::size_t members,
+                std::size_t index);
 
   // Everything up to NCCL's calls, which it takes when it can; then, once it has, what comes after them. An error may
   // leave work on the stream: the memory is free at the end of it.
