@@ -16,15 +16,6 @@ struct PathSteps {
   Step unpack = nullptr;
 };
 
-extern const PathSteps kTinySteps;
-extern const PathSteps kOneShotSteps;
-extern const PathSteps kTwoPhaseSteps;
-extern const PathSteps kChainSteps;
-extern const PathSteps kBroadcastSteps;
-extern const PathSteps kAllgatherSteps;
-extern const PathSteps kScatterSteps;
-extern const PathSteps kExchangeSteps;
-
 const PathSteps& steps_of(Path path);
 
 }  // namespace distrun::backend::shm
