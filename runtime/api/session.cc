@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/api/describe.h"
-#include "runtime/api/membership.h"
+#include "runtime/api/join/membership.h"
 #include "runtime/base/fork_guard.h"
 
 namespace distrun::api {

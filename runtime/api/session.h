@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "runtime/api/backends/provider.h"
-#include "runtime/api/control.h"
-#include "runtime/api/job_connection.h"
+#include "runtime/api/join/control.h"
+#include "runtime/api/join/job_connection.h"
 #include "runtime/api/stop_signals.h"
 #include "runtime/backend/plugin/host_group.h"
 #include "runtime/base/annotations.h"

@@ -9,9 +9,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/api/exchange.h"
-#include "runtime/api/process_key.h"
-#include "runtime/api/spawned_job.h"
+#include "runtime/api/join/exchange.h"
+#include "runtime/api/join/process_key.h"
+#include "runtime/api/join/spawned_job.h"
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "test/backend/group_fixtures.h"

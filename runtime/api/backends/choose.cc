@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 #include "runtime/backend/limited_backend.h"
 #include "runtime/net/bytes/wire.h"
 

@@ -1,8 +1,8 @@
-#include "runtime/api/control.h"
+#include "runtime/api/join/control.h"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 #include "test/support/fake_store.h"
 
 namespace distrun::api {

@@ -1,4 +1,4 @@
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>

@@ -1,9 +1,9 @@
-#include "runtime/api/membership.h"
+#include "runtime/api/join/membership.h"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "distrun/distrun.h"
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 #include "runtime/net/bytes/wire.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"

@@ -1,4 +1,4 @@
-#include "runtime/api/places.h"
+#include "runtime/api/join/places.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "runtime/api/spawned_job.h"
+#include "runtime/api/join/spawned_job.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,11 +1,11 @@
-#include "runtime/api/membership.h"
+#include "runtime/api/join/membership.h"
 
 #include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
 
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 #include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {

@@ -1,10 +1,10 @@
-#include "runtime/api/control.h"
+#include "runtime/api/join/control.h"
 
 #include <numeric>
 #include <span>
 
-#include "runtime/api/exchange.h"
-#include "runtime/api/membership.h"
+#include "runtime/api/join/exchange.h"
+#include "runtime/api/join/membership.h"
 #include "runtime/net/bytes/wire.h"
 #include "runtime/net/control/shm_control.h"
 #include "runtime/net/control/tcp_control.h"

@@ -1,4 +1,4 @@
-#include "runtime/api/process_key.h"
+#include "runtime/api/join/process_key.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include "runtime/api/places.h"
+#include "runtime/api/join/places.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/api/exchange.h"
+#include "runtime/api/join/exchange.h"
 #include "runtime/net/bytes/wire.h"
 #include "runtime/net/host/host_candidates.h"
 

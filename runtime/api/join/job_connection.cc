@@ -1,12 +1,12 @@
-#include "runtime/api/job_connection.h"
+#include "runtime/api/join/job_connection.h"
 
 #include <chrono>
 #include <utility>
 
-#include "runtime/api/exchange.h"
-#include "runtime/api/places.h"
-#include "runtime/api/process_key.h"
-#include "runtime/api/spawned_job.h"
+#include "runtime/api/join/exchange.h"
+#include "runtime/api/join/places.h"
+#include "runtime/api/join/process_key.h"
+#include "runtime/api/join/spawned_job.h"
 #include "runtime/net/launchers/platform_tasks.h"
 
 namespace distrun::api {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/api/build_id.h"
+#include "runtime/api/join/build_id.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
