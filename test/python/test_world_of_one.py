@@ -575,26 +575,6 @@ def test_a_library_that_does_not_fit_the_machine_is_told_with_its_cure(
 
 def test_queries(world: None) -> None:
     assert "self" in hvd.query("why") and "self" in hvd.query("backends")
-    (choice,) = hvd.query("why", json=True)
-    assert set(choice) == {"process_set", "device", "backend", "chosen", "losers"}
-    assert (choice["process_set"], choice["device"], choice["backend"]) == (0, "cpu", "self")
-    assert choice["chosen"]["code"] == "highest_score" and choice["chosen"]["score"] > 0
-    losers = {one["backend"]: one for one in choice["losers"]}
-    assert losers["tcp"]["code"] == "lower_score" and losers["tcp"]["score"] < choice["chosen"]["score"]
-    # The text has the same facts.
-    assert (
-        hvd.query("why")
-        == f"process set 0: cpu: self ({choice['chosen']['reason']})"
-        + "".join(f"; not {one['backend']}: {one['reason']}" for one in choice["losers"])
-        + "\n"
-    )
-    listed = hvd.query("backends", json=True)
-    assert {"backend": "self", "usable": True, "reason": "built in"} in listed["backends"]
-    for one in listed["backends"]:
-        state = "ok" if one["usable"] else "not available"
-        assert f"{one['backend']}: {state} ({one['reason']})\n" in hvd.query("backends")
-    with pytest.raises(hvd.InvalidArgument, match="has no JSON"):
-        hvd.query("settings", json=True)
     assert not hvd.mpi_enabled() and not hvd.gloo_enabled() and hvd.nccl_built() == 0
     assert hvd.ccl_built() is False and hvd.ddl_built() is False and hvd.mpi_threads_supported() is False
     assert distrun.__version__ == distrun.native_version() and np.all(
