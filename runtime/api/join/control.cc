@@ -11,11 +11,18 @@
 
 namespace distrun::api {
 namespace {
-
-using Answer = SharedControl::Answer;
-
 constexpr int kNumAnswers = 4;
 constexpr std::size_t kMaxReason = 1 << 15;
+}  // namespace
+
+template <class V>
+void fields(V& v, net::Ref<V, SharedControl> one) {
+  v.one_of(one.answer, kNumAnswers).cut_text(one.reason, kMaxReason);
+}
+
+namespace {
+
+using Answer = SharedControl::Answer;
 
 Result<std::vector<SharedControl>> answers_of_all(const ControlOptions& options, const std::string& topic,
                                                   const SharedControl& mine, TimePoint deadline) {
@@ -44,19 +51,10 @@ SharedControl own_answer(const ControlOptions& options) {
 
 }  // namespace
 
-std::string encode(const SharedControl& one) {
-  net::WireWriter writer;
-  writer.u8(static_cast<std::uint8_t>(one.answer)).string(one.reason.substr(0, kMaxReason));
-  return std::string(net::as_text(writer.view()));
-}
+std::string encode(const SharedControl& one) { return net::as_string(net::encoded(one)); }
 
 Result<SharedControl> decode_shared_control(const std::string& bytes) {
-  net::WireReader reader(net::as_bytes(bytes));
-  SharedControl one;
-  one.answer = reader.enumerator<Answer>(kNumAnswers);
-  one.reason = reader.string(kMaxReason);
-  DISTRUN_RETURN_IF_ERROR(reader.finish("a rank's answer on the control plane"));
-  return one;
+  return net::decoded<SharedControl>(net::as_bytes(bytes), "a rank's answer on the control plane");
 }
 
 std::string refusal_of_any(const std::vector<SharedControl>& answers) {
