@@ -22,7 +22,7 @@ struct Candidate {
   std::string name;
   std::optional<Obstacle> obstacle;  // nothing: it is available
   std::string reason;                // why it is good, or the obstacle's text
-  std::string told;                  // what it says itself, where it has not this kind of device
+  std::string own_reason;                  // what it says itself, where it has not this kind of device
   int score = 0;
   Capabilities all;  // of all members
 };
@@ -134,7 +134,7 @@ Candidate judge(const View& view, const std::string& name) {
     if (why_not && !candidate.obstacle) {
       candidate.reason = why_not->text;
       candidate.obstacle = std::move(why_not);
-      if (lacks_device(view, offer)) candidate.told = " (" + offer->reason + ")";
+      if (lacks_device(view, offer)) candidate.own_reason = " (" + offer->reason + ")";
       continue;
     }
     if (why_not) continue;
@@ -291,7 +291,7 @@ Result<Selection> select(DeviceType device, const std::vector<std::vector<Offer>
     const bool alone = members.size() == 1 && !other_device;
     const bool idle = is_idle(found->second) && !whole_job;
     if (!alone && !idle && (choice.named_for_device || !other_device || devices == 0)) {
-      return impossible(candidates, forced, choice.backend, found->second.reason + found->second.told);
+      return impossible(candidates, forced, choice.backend, found->second.reason + found->second.own_reason);
     }
   }
   const Candidate* best = nullptr;

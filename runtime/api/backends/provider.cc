@@ -73,7 +73,7 @@ Result<std::unique_ptr<backend::Backend>> SetBackends::take(DeviceType device, b
   return std::move(chosen->backend);
 }
 
-// What would have been used here: it could not be set up, or a setting asked for it.
+// The first choice, if it could not be set up, or if a setting asked for it.
 void SetBackends::warn_of_losers(const Choice& choice) const {
   using backend::LoserCode;
   for (const backend::Loser& loser : choice.selection.losers) {
