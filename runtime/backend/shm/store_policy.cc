@@ -6,7 +6,7 @@ namespace distrun::backend::shm {
 namespace {
 
 // Chunks below the first are always written through the cache, since latency counts there; chunks from the second on
-// are judged apart from smaller ones.
+// are judged separately.
 constexpr std::size_t kStreamFrom = 4096;
 constexpr std::size_t kLargeChunk = 64 << 10;
 
