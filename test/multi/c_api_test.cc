@@ -497,10 +497,14 @@ TEST_CASE("questions have answers") {
   char text[4096];
   CHECK(distrun_query(g_session->get(), "why", text, sizeof(text)) > 0);
   CHECK(std::strstr(text, "cpu: ") != nullptr);
+  CHECK(distrun_query(g_session->get(), "why.json", text, sizeof(text)) > 0);
+  CHECK(std::strstr(text, R"([{"process_set": 0, "device": "cpu", "backend": ")") == text);
   CHECK(distrun_query(g_session->get(), "settings", text, 4) > 4);
   CHECK(std::strlen(text) == 3);
   CHECK(distrun_query(nullptr, "backends", text, sizeof(text)) > 0);
   CHECK(std::strstr(text, "shm") != nullptr);
+  CHECK(distrun_query(nullptr, "backends.json", text, sizeof(text)) > 0);
+  CHECK(std::strstr(text, R"({"backend": "self", "usable": true, "reason": "built in"})") != nullptr);
   CHECK(distrun_query(nullptr, nullptr, text, sizeof(text)) == -1);
 }
 
