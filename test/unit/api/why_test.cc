@@ -43,16 +43,13 @@ TEST_CASE("the text and the JSON have the same facts", "[api]") {
         "process set 2: cpu: shm (shm works); not mpi: rank 3 (node3): not offered there; "
         "not tcp: lower score (40 < 80)");
   const std::string json = to_json(std::vector{choice});
-  CHECK(json ==
-        R"([{"process_set": 2, "device": "cpu", "backend": "shm", )"
-        R"("chosen": {"code": "highest_score", "reason": "shm works", "score": 80}, "losers": [)"
-        R"({"backend": "mpi", "code": "not_offered", "reason": "rank 3 (node3): not offered there", )"
-        R"("rank": 3, "host": "node3"}, )"
-        R"({"backend": "tcp", "code": "lower_score", "reason": "lower score (40 < 80)", "score": 40
-}]
-}])");
+  CHECK(json == R"([{"process_set": 2, "device": "cpu", "backend": "shm", )"
+                R"("chosen": {"code": "highest_score", "reason": "shm works", "score": 80}, "losers": [)"
+                R"({"backend": "mpi", "code": "not_offered", "reason": "rank 3 (node3): not offered there", )"
+                R"("rank": 3, "host": "node3"}, )"
+                R"j({"backend": "tcp", "code": "lower_score", "reason": "lower score (40 < 80)", "score": 40}]}])j");
   CHECK(parse_json(json));
-CHECK(to_json(std::vector<Choice>{}) == "[]");
+  CHECK(to_json(std::vector<Choice>{}) == "[]");
 }
 
 TEST_CASE("a loser's code says what kind of reason it is", "[api]") {
