@@ -94,6 +94,25 @@ print(dist.Backend.backend_capability["distrun"])
     assert result.stdout == devices + "\n", result.stdout + result.stderr
 
 
+def test_flight_recorder() -> None:
+    """PyTorch 2.15 attaches its recorder to the groups of backends outside this set, which fails for groups made in
+    Python. An older PyTorch has no such set."""
+    program = """
+import torch.distributed as dist
+c10d = dist.distributed_c10d
+left_alone = vars(c10d).setdefault("_FR_SELF_RECORDING_BACKENDS", set())
+import distrun.torch.c10d
+dist.init_process_group("distrun")
+assert "distrun" in left_alone, left_alone
+assert not getattr(c10d._world, "pg_flight_recorder_hooks", {})
+print("all checks passed")
+"""
+    line = [sys.executable, "-c", program]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_passed(result.stdout, 1)
+
+
 def test_tensors_on_a_gpu() -> None:
     plugin = ROOT / "build/dev/test/backend/plugins/fake/libdistrun_backend_nccl.so"
     if not plugin.exists():

@@ -19,4 +19,8 @@ __all__ = ["DistrunProcessGroup", "DistrunWork"]
 
 need("the backend distrun of torch.distributed", C10D)
 dist.Backend.register_backend("distrun", create, extended_api=True, devices=DEVICES)
+# PyTorch 2.15 attaches its flight recorder to groups of all backends outside this set. It needs the group's name and
+# backend in C++, and C++ has neither for a group made in Python.
+_not_recorded: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+_not_recorded.add("distrun")
 _rendezvous.install()
