@@ -19,9 +19,9 @@
 #include "launcher/cli/host_source.h"
 #include "launcher/cli/program.h"
 #include "launcher/exit_codes.h"
-#include "launcher/job/dial_in.h"
 #include "launcher/job/job.h"
-#include "launcher/job/mpi_start.h"
+#include "launcher/job/start/dial_in.h"
+#include "launcher/job/start/mpi_start.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/schedulers/slurm.h"
 #include "runtime/net/identity/key_file.h"
@@ -185,7 +185,7 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
 }
 
 // Once it is known which rank runs where: what follows from that.
-Status complete(const Options& options, const HostSource& source, JobConfig& config) {
+Status complete(const Options& options, const HostSource& source, JobLayout& config) {
   const Assignment& assignment = config.plan.assignment;
   if (const int rank = std::max(options.input.rank, options.input.terminal);
       rank >= static_cast<int>(assignment.places.size())) {
@@ -212,7 +212,7 @@ Status complete(const Options& options, const HostSource& source, JobConfig& con
   return {};
 }
 
-Status place_and_complete(const Options& options, const HostSource& source, JobConfig& config) {
+Status place_and_complete(const Options& options, const HostSource& source, JobLayout& config) {
   auto assignment = place_ranks(options, source, config.plan.base);
   if (!assignment.ok()) return assignment.status();
   config.plan.assignment = *std::move(assignment);
@@ -226,13 +226,14 @@ void ask_first(const Options& options, const HostSource& source, JobConfig& conf
     config.plan.assignment.users.push_back(host.user);
   }
   config.several_machines = true;
-  config.assign = [options, source](const std::vector<Topology>& found, JobConfig& job) {
+  config.assign = [options, source](const std::vector<Topology>& found, const JobLayout& asked) -> Result<JobLayout> {
     HostSource known = source;
     const std::vector<std::string> reasons = fill_slots(known.hosts, found, options.gpus_per_rank);
-    const Status status = place_and_complete(options, known, job);
-    auto& all = job.plan.assignment.reasons;
+    JobLayout layout = asked;
+    DISTRUN_RETURN_IF_ERROR(place_and_complete(options, known, layout));
+    auto& all = layout.plan.assignment.reasons;
     all.insert(all.begin(), reasons.begin(), reasons.end());
-    return status;
+    return layout;
   };
 }
 
@@ -405,7 +406,7 @@ Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Enviro
                               .own_names = prospect.own_names,
                               .network = config.network,
                               .several_machines = config.several_machines,
-                              .patience = config.start.answer});
+                              .limit = config.start.answer});
   if (!mpi.ok()) return mpi.status();
   config.plan.assignment = one_agent_per_rank(config.plan.assignment);
   prospect.spawner = (*mpi)->spawner();

@@ -16,10 +16,10 @@ constexpr std::size_t kMaxText = 128 * 1024;
 constexpr std::size_t kMaxItems = 1 << 20;
 constexpr int kRankZeroPorts = 2;  // MASTER_PORT and JAX's coordinator
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
+using NamedValues = std::vector<std::pair<std::string, std::string>>;
 
 template <class V>
-void variables(V& v, net::Ref<V, Variables> list) {
+void variables(V& v, net::Ref<V, NamedValues> list) {
   v.list(list, kMaxItems,
          [](auto& w, auto& variable) { w.text(variable.first, kMaxText).text(variable.second, kMaxText); });
 }
@@ -148,7 +148,7 @@ template <class V>
 void fields(V& v, net::Ref<V, JobCommon> common) {
   v.texts(common.command, kMaxItems, kMaxText).texts(common.server, kMaxItems, kMaxText);
   v.text(common.script, kMaxText).text(common.cwd, kMaxText)(common.umask, common.open_files);
-  Variables environment(common.environment.begin(), common.environment.end());
+  NamedValues environment(common.environment.begin(), common.environment.end());
   variables(v, environment);
   if constexpr (V::kReads) common.environment = {environment.begin(), environment.end()};
   v.texts(common.host_own, kMaxItems, kMaxText).check(!common.command.empty(), "no command");

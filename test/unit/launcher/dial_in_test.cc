@@ -1,4 +1,4 @@
-#include "launcher/job/dial_in.h"
+#include "launcher/job/start/dial_in.h"
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>

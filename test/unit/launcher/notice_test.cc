@@ -1,4 +1,4 @@
-#include "launcher/job/notice.h"
+#include "launcher/job/ranks/notice.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/job/start_queue.h"
+#include "launcher/job/start/start_queue.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -88,10 +88,10 @@ TEST_CASE("a host that another one starts is not due, and counts as running once
   queue.hand_over(2);
   CHECK(queue.due(at(0)) == Hosts{0});
   CHECK(queue.deadline() == at(60'000));
-  queue.told(1, at(100));
-  queue.told(2, at(100));
+  queue.ordered(1, at(100));
+  queue.ordered(2, at(100));
   CHECK(queue.deadline() == at(20'100));
-  queue.come(1, at(200));
+  queue.arrived(1, at(200));
   CHECK_FALSE(queue.handed_over(1));
   CHECK_FALSE(queue.take_back(1));
   queue.answered(0);
@@ -111,7 +111,7 @@ TEST_CASE("a host that another one could not start is due again, with all its at
   queue.hand_over(0);
   CHECK(queue.take_back(0));
   CHECK_FALSE(queue.take_back(0));
-  queue.come(0, at(0));  // too late
+  queue.arrived(0, at(0));  // too late
   CHECK(queue.due(at(0)) == Hosts{0});
   CHECK(queue.failed(0, true, at(1)));
 }

@@ -1,4 +1,4 @@
-#include "launcher/job/verdict.h"
+#include "launcher/job/ranks/verdict.h"
 
 #include <signal.h>
 

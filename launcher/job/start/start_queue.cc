@@ -1,4 +1,4 @@
-#include "launcher/job/start_queue.h"
+#include "launcher/job/start/start_queue.h"
 
 #include <algorithm>
 #include <random>
@@ -39,11 +39,11 @@ void StartQueue::hand_over(std::size_t host) {
   hosts_.at(host) = {.state = State::kHandedOver, .when = TimePoint::max()};
 }
 
-void StartQueue::told(std::size_t host, TimePoint now) {
+void StartQueue::ordered(std::size_t host, TimePoint now) {
   if (handed_over(host)) hosts_[host].when = now + limits_.by_another;
 }
 
-void StartQueue::come(std::size_t host, TimePoint now) {
+void StartQueue::arrived(std::size_t host, TimePoint now) {
   if (!handed_over(host)) return;
   hosts_[host] = {.state = State::kStarted, .attempts = limits_.attempts, .when = now + limits_.answer};
   ++running_;

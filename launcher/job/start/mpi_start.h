@@ -23,7 +23,7 @@ struct MpiRequest {
   std::vector<std::string> own_names;  // that mean this machine
   NetworkFilter network;
   bool several_machines = false;
-  Duration patience = std::chrono::seconds(60);  // until all wrappers have come
+  Duration limit = std::chrono::seconds(60);  // until all wrappers have come
 };
 
 class MpiStart {

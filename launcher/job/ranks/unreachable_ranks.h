@@ -1,5 +1,5 @@
-// Ranks whose connection to the rendezvous has ended while they used the runtime. Nearly always that is their end, and
-// the news of it is on its way; one of which something runs on is told of, which nobody else can tell. Pure.
+// Ranks whose connection to the rendezvous has ended while they used the runtime. Nearly always the rank has ended, and
+// its agent says so soon. Where something runs on, the launcher reports it, because nobody else can. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 
 namespace distrun::launcher {
 
-class CutOff {
+class UnreachableRanks {
  public:
-  // Come within. The kernel closes connections first, and takes seconds for what a large process has in memory or on a
-  // GPU; a host that is silent is known by then, with the default host_timeout.
-  static constexpr Duration kNews = std::chrono::seconds(5);
+  // How long the end of a rank may take to be known. The kernel closes connections first, and takes seconds for what a
+  // large process has in memory or on a GPU; a host that is silent is known by then, with the default host_timeout.
+  static constexpr Duration kLimit = std::chrono::seconds(5);
 
-  void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kNews}; }
+  void disconnected(int rank, std::string text, TimePoint now) { ranks_[rank] = {std::move(text), now + kLimit}; }
   // It has ended, alone or with its host, or is connected again.
   void explained(int rank) { ranks_.erase(rank); }
 
-  // Those that run on, and what is to be told of them; each once.
+  // Those that run on, with the text for the user; each once.
   std::vector<std::pair<int, std::string>> take(TimePoint now) {
     std::vector<std::pair<int, std::string>> out;
     for (auto& [rank, one] : ranks_) {

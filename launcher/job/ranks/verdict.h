@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "launcher/exit_codes.h"
-#include "launcher/job/exit_order.h"
-#include "launcher/job/interrupts.h"
+#include "launcher/job/ranks/exit_order.h"
+#include "launcher/job/ranks/interrupts.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/failure_report.h"
 #include "runtime/base/clock.h"

@@ -31,9 +31,9 @@ class StartQueue {
   // Another host is to start this one: it is not due. It is again, if the other could not.
   void hand_over(std::size_t host);
   [[nodiscard]] bool handed_over(std::size_t host) const { return hosts_.at(host).state == State::kHandedOver; }
-  // The other has been told so. late(): those that should have come since.
-  void told(std::size_t host, TimePoint now);
-  void come(std::size_t host, TimePoint now);
+  // The other has its order. late(): those that should have come since.
+  void ordered(std::size_t host, TimePoint now);
+  void arrived(std::size_t host, TimePoint now);
   // False if it has come, or is not handed over.
   bool take_back(std::size_t host);
   [[nodiscard]] std::vector<std::size_t> late(TimePoint now) const;

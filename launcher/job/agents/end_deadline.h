@@ -9,7 +9,7 @@
 
 namespace distrun::launcher {
 
-class Patience {
+class EndDeadline {
  public:
   static constexpr Duration kLimit = std::chrono::seconds(2);
 

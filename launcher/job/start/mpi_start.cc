@@ -1,4 +1,4 @@
-#include "launcher/job/mpi_start.h"
+#include "launcher/job/start/mpi_start.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ Status MpiStart::listen(const MpiRequest& request) {
 }
 
 Status MpiStart::launch(const MpiRequest& request, const net::JobKey& key) {
-  std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request.patience).count())};
+  std::vector<std::string> words = {std::to_string(std::chrono::ceil<std::chrono::seconds>(request.limit).count())};
   if (shares_key_by_pmi(request.starter)) words.emplace_back(kKeyByPmi);
   words.insert(words.end(), addresses_.begin(), addresses_.end());
   auto argv = mpi_argv(request.starter, request.assignment, request.environment, wrapper_command(own_binary(), words));
@@ -130,7 +130,7 @@ std::string MpiStart::refusal(const MpiRequest& request, const net::Hello& peer)
 }
 
 Status MpiStart::wait(const MpiRequest& request) {
-  TimePoint deadline = Clock::now() + request.patience;
+  TimePoint deadline = Clock::now() + request.limit;
   bool unreachable = false;
   Poller poller;
   while (wrappers_.size() < hosts_.size()) {
@@ -152,7 +152,7 @@ Status MpiStart::wait(const MpiRequest& request) {
       deadline = std::min(deadline, deadline_after(kLastWordSeconds));
     }
     if (Clock::now() < deadline) continue;
-    const std::chrono::duration<double> limit = request.patience;
+    const std::chrono::duration<double> limit = request.limit;
     return give_up(unreachable ? "it cannot reach a host"
                                : "it has not started all ranks within " + seconds_text(limit.count()) +
                                      " s (a longer --start-timeout waits for them)");

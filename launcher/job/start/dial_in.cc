@@ -1,4 +1,4 @@
-#include "launcher/job/dial_in.h"
+#include "launcher/job/start/dial_in.h"
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/job/patience.h"
+#include "launcher/job/agents/end_deadline.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -9,27 +9,27 @@ using std::chrono::seconds;
 const TimePoint kFirst = TimePoint() + seconds(100);
 
 TEST_CASE("an agent that was told nothing may be silent for ever") {
-  Patience patience;
+  EndDeadline patience;
   CHECK_FALSE(patience.end(std::nullopt));
   patience.heard(kFirst);
   CHECK_FALSE(patience.end(std::nullopt));
 }
 
 TEST_CASE("after the time to kill it is given up, unless it says something") {
-  Patience patience;
-  CHECK(patience.end(kFirst) == kFirst + Patience::kLimit);
+  EndDeadline patience;
+  CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
   patience.heard(kFirst - seconds(5));
-  CHECK(patience.end(kFirst) == kFirst + Patience::kLimit);
+  CHECK(patience.end(kFirst) == kFirst + EndDeadline::kLimit);
   patience.heard(kFirst + seconds(3));
-  CHECK(patience.end(kFirst) == kFirst + seconds(3) + Patience::kLimit);
+  CHECK(patience.end(kFirst) == kFirst + seconds(3) + EndDeadline::kLimit);
 }
 
 TEST_CASE("when all is done, what carries the agent has as long to end") {
-  Patience patience;
+  EndDeadline patience;
   patience.done(kFirst);
-  CHECK(patience.end(std::nullopt) == kFirst + Patience::kLimit);
+  CHECK(patience.end(std::nullopt) == kFirst + EndDeadline::kLimit);
   patience.heard(kFirst + seconds(9));
-  CHECK(patience.end(kFirst + seconds(9)) == kFirst + Patience::kLimit);
+  CHECK(patience.end(kFirst + seconds(9)) == kFirst + EndDeadline::kLimit);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+#include "launcher/job/agents/agent_link.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "launcher/plan/hosts/text.h"
+#include "launcher/report/failure_report.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr std::size_t kNoiseShown = 200;
+
+}  // namespace
+
+void AgentLink::heard(TimePoint now) {
+  heart.heard(now);
+  end_deadline.heard(now);
+}
+
+void AgentLink::send(ToAgent type, std::span<const std::byte> payload) {
+  handle.pipe.send(static_cast<std::uint8_t>(type), payload);
+}
+
+void AgentLink::drop() {
+  state = State::kDone;
+  handle.process.signal(SIGKILL);
+  handle.pipe.abandon();
+}
+
+// What the agent looked after becomes ours only when it is gone. What carries one from elsewhere gets a moment to say
+// why it ends.
+void AgentLink::lose(bool in_ending, TimePoint now) {
+  state = in_ending ? State::kLostInEnding : State::kLost;
+  end_deadline.done(now);
+  if (!handle.remote || !silence.empty()) handle.process.signal(SIGKILL);
+  handle.pipe.close_out();
+}
+
+std::string AgentLink::why_gone() const {
+  if (!silence.empty()) return silence;
+  if (handle.process.pid() < 0) return "its connection ended";
+  const Status& fault = handle.pipe.fault();
+  if (!fault.ok()) return fault.message() + ": " + in_quotes(handle.pipe.noise().substr(0, kNoiseShown));
+  const bool by_signal = WIFSIGNALED(wait_status);
+  const int number = by_signal ? WTERMSIG(wait_status) : 0;
+  const int code = by_signal ? 0 : WEXITSTATUS(wait_status);
+  const std::string end = (by_signal ? "was " : "") + text_of(cause_of_end(number, code));
+  if (!handle.remote) return end;
+  if (by_signal) return "what carries its agent " + end;
+  return start_failure(code, printed + handle.pipe.noise(), by_ssh);
+}
+
+}  // namespace distrun::launcher

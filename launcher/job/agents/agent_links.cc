@@ -1,0 +1,137 @@
+#include "launcher/job/agents/agent_links.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::launcher {
+namespace {
+
+constexpr std::size_t kMostPassedOn = std::size_t{256} << 10;  // of what has come since the last look
+constexpr double kLastWordsSeconds = 2;
+
+}  // namespace
+
+AgentLinks::AgentLinks(const Assignment& hosts, const AgentSpawner& spawner, bool mpi, Say say)
+    : mpi_(mpi), say_(std::move(say)) {
+  for (std::size_t i = 0; i < hosts.hosts.size(); ++i) {
+    const bool by_ssh = spawner.ssh(hosts.hosts[i], hosts.users[i]) != nullptr;
+    links_.push_back(std::make_unique<AgentLink>(
+        AgentLink{.host = hosts.hosts[i], .user = hosts.users[i], .index = i, .by_ssh = by_ssh}));
+  }
+}
+
+void AgentLinks::keep_only(const Assignment& chosen) {
+  std::vector<std::unique_ptr<AgentLink>> all = std::exchange(links_, {});
+  for (auto& link : all) {
+    const std::size_t next = links_.size();
+    if (next >= chosen.hosts.size() || chosen.hosts[next] != link->host || chosen.users[next] != link->user) continue;
+    link->index = next;
+    links_.push_back(std::move(link));
+  }
+}
+
+void AgentLinks::flush_all() {
+  for (auto& link : links_) link->handle.pipe.flush();
+}
+
+void AgentLinks::heard_all(TimePoint now) {
+  for (auto& link : links_) link->heard(now);
+}
+
+void AgentLinks::close_all() {
+  for (auto& link : links_) link->handle.pipe.close_out();
+}
+
+void AgentLinks::watch(Poller& poller, bool errors, const OnReadable& on_readable) {
+  for (auto& one : links_) {
+    AgentLink* const link = one.get();
+    if (!link->up()) continue;
+    if (link->handle.errors.valid() && errors) {
+      poller.watch(link->handle.errors.get(), POLLIN, [this, link](short) { take_errors(*link); });
+    }
+    FramePipe& pipe = link->handle.pipe;
+    if (pipe.closed()) continue;
+    poller.watch(pipe.in(), POLLIN, [on_readable, link](short) { on_readable(*link); });
+    if (pipe.wants_write()) poller.watch(pipe.out(), POLLOUT, [&pipe](short) { pipe.flush(); });
+  }
+}
+
+std::optional<TimePoint> AgentLinks::deadline(std::optional<TimePoint> kill_by) const {
+  std::optional<TimePoint> next = last_words_by_;
+  for (const auto& link : links_) {
+    if (!link->up() || link->over()) continue;
+    if (!link->done() && link->heart.on()) next = earlier(next, link->heart.deadline());
+    next = earlier(next, link->end_deadline.end(kill_by));
+  }
+  return next;
+}
+
+std::vector<AgentLink*> AgentLinks::beat(TimePoint now) {
+  std::vector<AgentLink*> silent;
+  for (auto& link : links_) {
+    if (!link->up() || link->done() || link->handle.pipe.closed()) continue;
+    if (link->heart.speak(now)) link->send(ToAgent::kAlive, encode(Alive{}));
+    if (link->heart.silent(now)) silent.push_back(link.get());
+  }
+  return silent;
+}
+
+std::vector<AgentLink*> AgentLinks::overdue(TimePoint now, std::optional<TimePoint> kill_by) const {
+  std::vector<AgentLink*> out;
+  for (const auto& link : links_) {
+    const auto end = link->end_deadline.end(kill_by);
+    if (link->up() && !link->over() && end && now >= *end) out.push_back(link.get());
+  }
+  return out;
+}
+
+AgentLink* AgentLinks::reaped(const Reaped& child) {
+  for (auto& link : links_) {
+    if (!link->up() || link->gone() || link->handle.process.pid() != child.pid) continue;
+    link->wait_status = child.status;
+    link->handle.process.reaped();
+    return link.get();
+  }
+  return nullptr;
+}
+
+bool AgentLinks::all_over() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return !link->up() || link->over(); });
+}
+
+bool AgentLinks::any_lost() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); });
+}
+
+// Open MPI's ranks leave it to mpirun to say which call of MPI has failed.
+void AgentLinks::take_errors(AgentLink& link) {
+  if (!mpi_) return read_last_words(link.handle.errors, link.printed);
+  read_last_words(link.handle.errors, link.printed, kMostPassedOn);
+  say_mpi_errors(link);
+}
+
+// A line without its end waits for that.
+void AgentLinks::say_mpi_errors(AgentLink& link) {
+  const std::size_t end = link.handle.errors.valid() ? link.printed.rfind('\n') + 1 : link.printed.size();
+  if (end == 0) return;
+  say_("MPI's launcher says:\n" + link.printed.substr(0, end));
+  link.printed.erase(0, end);
+}
+
+bool AgentLinks::mpi_has_spoken(TimePoint now) {
+  const auto mpi =
+      std::find_if(links_.begin(), links_.end(), [](const auto& link) { return link->handle.errors.valid(); });
+  if (!mpi_ || mpi == links_.end()) {
+    last_words_by_.reset();
+    return true;
+  }
+  if (!last_words_by_) last_words_by_ = now + duration_of(kLastWordsSeconds);
+  if (now >= *last_words_by_) {
+    read_last_words((*mpi)->handle.errors, (*mpi)->printed, kMostPassedOn);
+    (*mpi)->handle.errors.reset();
+    say_mpi_errors(**mpi);  // the rest, though its line may have no end
+  }
+  return false;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,133 @@
+#include "launcher/job/job_ending.h"
+
+#include <signal.h>
+
+#include <utility>
+
+#include "launcher/job/job_running.h"
+#include "launcher/spawn/cgroup.h"
+#include "launcher/spawn/descendants.h"
+
+namespace distrun::launcher {
+
+JobEnding::JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankOutput& output, bool started,
+                     std::vector<pid_t> not_ours)
+    : agents_(agents),
+      ranks_(ranks),
+      input_(input),
+      output_(output),
+      started_(started),
+      not_ours_(std::move(not_ours)) {}
+
+Result<bool> JobEnding::on(AgentLink& agent, const Frame& frame) {
+  if (!started_) return on_before_start(frame);
+  switch (static_cast<FromAgent>(frame.type)) {
+    case FromAgent::kDrained:
+      if (const auto rank = ranks_.drained(frame)) drained(*rank);
+      return true;
+    case FromAgent::kInputTaken:
+      return with(decode<InputTaken>(frame.payload),
+                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
+    case FromAgent::kRefused:
+      return with(decode<Refused>(frame.payload),
+                  [this](const Refused& why) { ranks_.break_off(why.exit_code, why.text); });
+    case FromAgent::kHostFailed:
+      return true;
+    default:
+      return ranks_.on(frame);
+  }
+}
+
+// Answers that nobody waits for any more.
+Result<bool> JobEnding::on_before_start(const Frame& frame) const {
+  const auto type = static_cast<FromAgent>(frame.type);
+  return type == FromAgent::kPrepared || type == FromAgent::kRefused || type == FromAgent::kProbed ||
+         type == FromAgent::kHostFailed;
+}
+
+void JobEnding::drained(int rank) {
+  output_.finish(rank, Clock::now());
+  if (ranks_.verdict().rank_failed() && ranks_.verdict().failure()->rank == rank) report_first_cause();
+}
+
+void JobEnding::on_lost(AgentLink& agent) {
+  if (started_) ranks_.host_lost(agent);
+}
+
+// One that was lost while its job was being ended is no news.
+void JobEnding::on_explained(AgentLink& agent) {
+  if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
+  output_.say(lost_agent_report(agent, ranks_.ranks_there(agent)));
+}
+
+void JobEnding::tick(TimePoint) {
+  if (!started_) drop_unanswered();
+}
+
+// The job ends before it has begun: a host that has not answered is not waited for.
+void JobEnding::drop_unanswered() {
+  for (const auto& agent : agents_.all()) {
+    if (agent->state == AgentLink::State::kAsked && !agent->over()) agent->drop();
+  }
+}
+
+// Normally nothing is left; after the death of an agent the kernel has given us what it looked after, and that is ended
+// here.
+bool JobEnding::finished(TimePoint now) {
+  if (!agents_.all_over() || !agents_.mpi_has_spoken(now)) return false;
+  if (swept_) return true;
+  const std::vector<ProcessInfo> rest = descendants(not_ours_);
+  sweep_.kill_now(now);
+  const Ending::Actions actions = sweep_.next({.started = true, .any_child = !rest.empty(), .now = now});
+  if (actions.kill_all) signal_processes(rest, SIGKILL);
+  if (actions.give_up) output_.say(unkillable(rest));
+  swept_ = actions.done || actions.give_up;
+  if (swept_ && agents_.any_lost()) end_abandoned_cgroups("/");
+  return swept_;
+}
+
+std::optional<FailureReport> JobEnding::failure() const {
+  std::optional<FailureReport> out = ranks_.verdict().failure();
+  if (!out) return std::nullopt;
+  if (out->rank >= 0) out->last_lines = output_.last_lines(out->rank);
+  out->followers = followers();
+  out->exit_code = ranks_.verdict().exit_code();
+  return out;
+}
+
+void JobEnding::report_first_cause() {
+  if (std::exchange(reported_, true)) return;
+  FailureReport report = *ranks_.verdict().failure();
+  report.last_lines = output_.last_lines(report.rank);
+  report.exit_code = ranks_.verdict().exit_code();
+  output_.say(first_cause_report(report));
+}
+
+std::vector<Follower> JobEnding::followers() const {
+  std::vector<Follower> out;
+  const int first = ranks_.verdict().failure() ? ranks_.verdict().failure()->rank : -1;
+  for (int rank = 0; rank < ranks_.members().size(); ++rank) {
+    const auto& end = ranks_.verdict().end_of(rank);
+    if (rank == first || !end || (end->signal == 0 && end->exit_code == 0)) continue;
+    out.push_back({.rank = rank,
+                   .cause = cause_of_end(end->signal, end->exit_code, end->out_of_memory),
+                   .last_line = output_.last_word(rank),
+                   .ended_by_us = end->by_agent});
+  }
+  return out;
+}
+
+void JobEnding::report_end(bool keep_back) {
+  const auto& failure = ranks_.verdict().failure();
+  const bool host_lost = failure && failure->cause.kind == CauseKind::kHostLost;
+  if (ranks_.verdict().rank_failed()) report_first_cause();
+  if (!ranks_.verdict().rank_failed() && !host_lost) return;
+  for (int rank = 0; rank < ranks_.members().size(); ++rank) {
+    const auto& end = ranks_.verdict().end_of(rank);
+    if (rank == failure->rank || !end || end->signal != 0 || end->exit_code != 0) continue;
+    output_.show_kept_back(rank, Clock::now());
+  }
+  output_.say(follow_up_report(followers(), keep_back));
+}
+
+}  // namespace distrun::launcher

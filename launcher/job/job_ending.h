@@ -1,0 +1,58 @@
+// The last state of a job: its ranks end by themselves or are ended, nothing of it is left behind, and the user hears
+// what happened.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <vector>
+
+#include "launcher/agent/ending.h"
+#include "launcher/job/agents/agent_links.h"
+#include "launcher/job/agents/job_state.h"
+#include "launcher/job/input.h"
+#include "launcher/job/ranks/rank_monitor.h"
+#include "launcher/job/ranks/rank_output.h"
+#include "launcher/report/failure_report.h"
+
+namespace distrun::launcher {
+
+class JobEnding final : public JobState {
+ public:
+  // All of them must outlive it. `started`: ranks exist or have existed. `not_ours`: children that this process had
+  // before the job.
+  JobEnding(AgentLinks& agents, RankMonitor& ranks, Input& input, RankOutput& output, bool started,
+            std::vector<pid_t> not_ours);
+
+  Result<bool> on(AgentLink& agent, const Frame& frame) override;
+  void on_lost(AgentLink& agent) override;
+  void on_explained(AgentLink& agent) override;
+  void tick(TimePoint now) override;
+  [[nodiscard]] std::optional<TimePoint> deadline() const override { return sweep_.deadline(); }
+
+  // All agents have ended, and nothing is left of the job. Reaps no children: the caller has done so.
+  bool finished(TimePoint now);
+  // The first cause, if it has not been reported, and what followed from it. `keep_back`: the output has what followed.
+  void report_end(bool keep_back);
+  // All that is known now; none: nothing failed.
+  [[nodiscard]] std::optional<FailureReport> failure() const;
+
+ private:
+  Result<bool> on_before_start(const Frame& frame) const;
+  void drop_unanswered();
+  void drained(int rank);
+  void report_first_cause();
+  [[nodiscard]] std::vector<Follower> followers() const;
+
+  AgentLinks& agents_;
+  RankMonitor& ranks_;
+  Input& input_;
+  RankOutput& output_;
+  const bool started_;
+  const std::vector<pid_t> not_ours_;
+  Ending sweep_{Duration::zero()};  // of what is left when the agents are gone
+  bool swept_ = false;
+  bool reported_ = false;  // the first cause has been shown
+};
+
+}  // namespace distrun::launcher

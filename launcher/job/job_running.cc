@@ -1,0 +1,65 @@
+#include "launcher/job/job_running.h"
+
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr int kNoRank = -1;
+
+}  // namespace
+
+std::string lost_agent_report(const AgentLink& agent, const std::string& ranks_there) {
+  if (agent.handle.remote) {
+    return "host " + agent.host + " is lost: " + agent.why_gone() + ". " + ranks_there + " counted dead";
+  }
+  return "the agent on host " + agent.host + " (pid " + std::to_string(agent.handle.process.pid()) + ") " +
+         agent.why_gone() + ". " + ranks_there + " ended";
+}
+
+JobRunning::JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
+                       int preempt_signal)
+    : ranks_(ranks), input_(input), output_(output), stop_limit_(stop_limit), preempt_signal_(preempt_signal) {}
+
+void JobRunning::give_grace(const std::string& why, TimePoint now) {
+  if (stop_limit_) stop_by_ = now + duration_of(*stop_limit_);
+  output_.say(why + ": all ranks are to stop at the same step, and have " +
+              (stop_limit_ ? seconds_text(*stop_limit_) + " s to end (--grace)"
+                           : "as long to end as its sender gives them (--grace would set a limit)"));
+}
+
+Result<bool> JobRunning::on(AgentLink& agent, const Frame& frame) {
+  switch (static_cast<FromAgent>(frame.type)) {
+    case FromAgent::kDrained:
+      if (const auto rank = ranks_.drained(frame)) output_.finish(*rank, Clock::now());
+      return true;
+    case FromAgent::kInputTaken:
+      return with(decode<InputTaken>(frame.payload),
+                  [&](const InputTaken& answer) { input_.taken(agent.index, answer.more); });
+    case FromAgent::kRefused:
+      // It could start some ranks but not others: the others must go too.
+      return with(decode<Refused>(frame.payload),
+                  [this](const Refused& why) { ranks_.break_off(why.exit_code, why.text); });
+    case FromAgent::kHostFailed:
+      return true;  // an agent that this one started; it has joined, so its own connection tells
+    default:
+      return ranks_.on(frame);
+  }
+}
+
+void JobRunning::on_lost(AgentLink& agent) {
+  ranks_.host_lost(agent);
+  output_.keep_back_all_but(kNoRank);
+}
+
+void JobRunning::on_explained(AgentLink& agent) { output_.say(lost_agent_report(agent, ranks_.ranks_there(agent))); }
+
+void JobRunning::tick(TimePoint now) {
+  if (!stop_by_ || now < *stop_by_) return;
+  output_.say("ranks that were to stop have not ended within " + seconds_text(*stop_limit_) + " s; ending the job");
+  stop_by_.reset();
+  constexpr std::uint32_t kAfterTerm = 2000;
+  ranks_.interrupt_soon(preempt_signal_, now, kAfterTerm);
+}
+
+}  // namespace distrun::launcher

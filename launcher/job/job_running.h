@@ -1,0 +1,41 @@
+// The second state of a job: its ranks run, and nothing is wrong.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/job/agents/job_state.h"
+#include "launcher/job/input.h"
+#include "launcher/job/ranks/rank_monitor.h"
+#include "launcher/job/ranks/rank_output.h"
+
+namespace distrun::launcher {
+
+class JobRunning final : public JobState {
+ public:
+  // All of them must outlive it. `stop_limit` and `preempt_signal` are as in JobConfig.
+  JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
+             int preempt_signal);
+
+  // Ranks are to stop by themselves: they get the time of --grace, if it was given.
+  void give_grace(const std::string& why, TimePoint now);
+
+  Result<bool> on(AgentLink& agent, const Frame& frame) override;
+  void on_lost(AgentLink& agent) override;
+  void on_explained(AgentLink& agent) override;
+  void tick(TimePoint now) override;
+  [[nodiscard]] std::optional<TimePoint> deadline() const override { return stop_by_; }
+
+ private:
+  RankMonitor& ranks_;
+  Input& input_;
+  RankOutput& output_;
+  const std::optional<double> stop_limit_;
+  const int preempt_signal_;
+  std::optional<TimePoint> stop_by_;  // when ranks that were asked to stop are to have ended
+};
+
+// What an agent on another host, or on this one, that ranks depended on ended with.
+std::string lost_agent_report(const AgentLink& agent, const std::string& ranks_there);
+
+}  // namespace distrun::launcher

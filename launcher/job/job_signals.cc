@@ -1,0 +1,83 @@
+// What signals to the launcher, and the user's terminal, mean for a job.
+#include <signal.h>
+
+#include "launcher/job/job.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/report/failure_report.h"
+
+namespace distrun::launcher {
+
+void Job::on_signals() {
+  for (const int number : signals_.take()) {
+    if (number == config_.preempt_signal && stops(notice_.at_launcher(number, ranks_.state()), "the launcher")) {
+      continue;
+    }
+    switch (number) {
+      case SIGCHLD:
+        reap();
+        break;
+      case SIGUSR1:
+      case SIGUSR2:
+        agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = number});
+        break;
+      case SIGTSTP:
+        suspend();
+        break;
+      case SIGWINCH:
+        terminal_.tell_window();
+        break;
+      case SIGCONT:
+        resume();
+        break;
+      default:
+        interrupt(number, "distrun");
+    }
+  }
+}
+
+// A signal that asks for the end of the job.
+void Job::interrupt(int number, const std::string& who) {
+  const bool first = !ranks_.ending();
+  ranks_.interrupt(number, Clock::now());
+  if (ranks_.verdict().interrupted_again()) screen_->hurry();
+  advance();
+  if (!first) return;
+  const std::string grace = seconds_text(config_.grace) + " s to end";
+  if (number == SIGINT) {
+    return screen_.say("interrupted; ranks get INT and " + grace +
+                       ", TERM after half of it (Ctrl-C again kills them now)");
+  }
+  screen_.say(who + " got " + signal_name(number) + "; ranks get TERM and " + grace);
+}
+
+// --preempt-signal, to this process or an agent: true if it means no more than that ranks are to stop by themselves.
+bool Job::stops(Notice::Means means, const std::string& who) {
+  if (means != Notice::Means::kStop) return means == Notice::Means::kKnown;
+  const std::string why = who + " got " + signal_name(config_.preempt_signal);
+  ranks_.ask_to_stop(why);
+  running_->give_grace(why, Clock::now());
+  return true;
+}
+
+// Ctrl-Z: ranks are in sessions of their own, where the terminal's stop does not reach them.
+void Job::suspend() {
+  agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGSTOP, .whole_group = true});
+  // The last word: any other that an agent reads later by itself would mean that the lease counts again.
+  agents_.send_all(ToAgent::kAlive, Alive{.hold = true});
+  agents_.flush_all();
+  terminal_.leave();
+  stop_as_asked();
+  // Nothing was read in between.
+  agents_.heard_all(Clock::now());
+  // At once, whether this one was stopped or not: who was not gets no SIGCONT.
+  resume();
+}
+
+void Job::resume() {
+  agents_.send_all(ToAgent::kAlive, Alive{});
+  agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+  input_.resume();
+  terminal_.enter();
+}
+
+}  // namespace distrun::launcher

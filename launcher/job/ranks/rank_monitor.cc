@@ -1,0 +1,193 @@
+#include "launcher/job/ranks/rank_monitor.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/job/agents/job_state.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/report/failure_report.h"
+
+namespace distrun::launcher {
+
+RankMonitor::RankMonitor(AgentLinks& agents, RankOutput& output)
+    : agents_(agents), output_(output), verdict_(Verdict::Config{}) {}
+
+void RankMonitor::open(Membership members, const Config& config, std::unique_ptr<net::StoreServer> store) {
+  config_ = config;
+  members_ = std::move(members);
+  Verdict::Config judged{.grace = config_.grace, .servers = config_.servers, .clients = config_.clients};
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    judged.hosts.push_back(members_.host_name(rank));
+    judged.host_of.push_back(static_cast<int>(members_.host_of(rank)));
+  }
+  verdict_ = Verdict(std::move(judged));
+  store_ = std::move(store);
+}
+
+void RankMonitor::watch(Poller& poller) {
+  if (store_) poller.watch(store_->fd(), POLLIN, [this](short) { read_store(); });
+}
+
+void RankMonitor::tick(TimePoint now) {
+  report_unreachable(now);
+  if (!kill_servers_by_ || now < *kill_servers_by_) return;
+  kill_servers_by_.reset();
+  signal_ranks(SIGKILL, verdict_.servers_left());
+}
+
+std::optional<TimePoint> RankMonitor::deadline() const { return earlier(unreachable_.deadline(), kill_servers_by_); }
+
+template <class Message>
+bool RankMonitor::to_rank(Message& message) const {
+  const auto rank = members_.rank_of(WorkerId{message.rank});
+  message.rank = rank.value_or(-1);
+  return rank.has_value();
+}
+
+Result<bool> RankMonitor::on(const Frame& frame) {
+  const auto about_rank = [this](auto decoded, auto action) {
+    return with(decoded, [&](auto message) {
+      if (to_rank(message)) action(message);
+    });
+  };
+  switch (static_cast<FromAgent>(frame.type)) {
+    case FromAgent::kStarted:
+      return about_rank(decode<RankStarted>(frame.payload),
+                        [this](const RankStarted& event) { verdict_.started(event); });
+    case FromAgent::kOutput:
+      return about_rank(decode<StreamBytes>(frame.payload),
+                        [this](const StreamBytes& bytes) { output_.write(bytes, Clock::now()); });
+    case FromAgent::kExited:
+      return about_rank(decode<RankExited>(frame.payload), [this](const RankExited& event) { exited(event); });
+    default:
+      return false;
+  }
+}
+
+std::optional<int> RankMonitor::drained(const Frame& frame) const {
+  net::WireReader reader(frame.payload);
+  const int worker = reader.i32();
+  return reader.finish("drained").ok() ? members_.rank_of(WorkerId{worker}) : std::nullopt;
+}
+
+void RankMonitor::exited(const RankExited& event) {
+  // What the rank said to the rendezvous before it ended ("I leave", "I fail because") has arrived by now, but perhaps
+  // not been read yet.
+  read_store();
+  unreachable_.explained(event.rank);
+  carry_out(verdict_.exited(event, round_));
+}
+
+void RankMonitor::ranks_gone(const AgentLink& agent) {
+  for (const int rank : members_.ranks_on(agent.index)) unreachable_.explained(rank);
+}
+
+void RankMonitor::host_lost(const AgentLink& agent) {
+  const std::string text = "host " + agent.host + " is lost" + (agent.silence.empty() ? "" : ": " + agent.silence);
+  carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
+}
+
+std::string RankMonitor::ranks_there(const AgentLink& agent) const {
+  const std::vector<int> ranks = members_.ranks_on(agent.index);
+  return (ranks.size() == 1 ? "Rank " : "Ranks ") + ranges(ranks) + " there " + (ranks.size() == 1 ? "is" : "are");
+}
+
+void RankMonitor::interrupt_soon(int signal, TimePoint now, std::uint32_t kill_after_ms) {
+  JobActions actions = verdict_.interrupted(signal, now);
+  actions.stop->kill_after = std::min(actions.stop->kill_after, kill_after_ms);
+  carry_out(actions);
+}
+
+void RankMonitor::break_off(int code, const std::string& why) {
+  if (!verdict_.ending()) output_.say(why);
+  carry_out(verdict_.broken(code, why));
+  agents_.close_all();
+}
+
+void RankMonitor::ask_to_stop(const std::string& why) {
+  store_->publish({.kind = net::JobEvent::Kind::kStopAsked, .cause = why});
+}
+
+std::optional<std::string> RankMonitor::take_stop() { return std::exchange(stop_, std::nullopt); }
+
+void RankMonitor::read_store() {
+  ++round_;
+  store_->progress(Clock::now());
+  for (const net::StoreNotice& notice : store_->take_notices()) on_notice(notice);
+}
+
+void RankMonitor::on_notice(const net::StoreNotice& notice) {
+  switch (notice.kind) {
+    case net::StoreNotice::Kind::kJoined:
+      unreachable_.explained(notice.rank);
+      return carry_out(verdict_.joined(notice.rank));
+    case net::StoreNotice::Kind::kLeft:
+      return carry_out(verdict_.left(notice.rank));
+    case net::StoreNotice::Kind::kFailed:
+      return carry_out(verdict_.reported(notice.rank, notice.text));
+    case net::StoreNotice::Kind::kLeftEarly:
+      return carry_out(verdict_.left_early(notice.rank, notice.text));
+    case net::StoreNotice::Kind::kStalled:
+      return carry_out(verdict_.stalled(notice.rank, notice.text));
+    case net::StoreNotice::Kind::kRefused:
+      return output_.say(notice.text);
+    case net::StoreNotice::Kind::kStopping:
+      stop_ = notice.text;
+      return;
+    case net::StoreNotice::Kind::kDisconnected:
+      // A rank whose connection ends later may know that the job does.
+      if (verdict_.in_session(notice.rank) && !verdict_.ending()) disconnected(notice);
+  }
+}
+
+void RankMonitor::disconnected(const net::StoreNotice& notice) {
+  const LostConnection lost{.rank = notice.rank,
+                            .host = members_.host_name(notice.rank),
+                            .remote = agents_[members_.host_of(notice.rank)].handle.remote,
+                            .started = verdict_.pid_of(notice.rank),
+                            .pid = notice.pid,
+                            .how = notice.text};
+  unreachable_.disconnected(notice.rank, lost_connection_report(lost), Clock::now());
+  verdict_.disconnected(notice.rank, round_);
+}
+
+// Not once the job ends for another reason than a rank's failure, which this may have caused.
+void RankMonitor::report_unreachable(TimePoint now) {
+  for (const auto& [rank, text] : unreachable_.take(now)) {
+    if (!verdict_.ending() || verdict_.rank_failed()) output_.say(text);
+    carry_out(verdict_.runs_on(rank));
+  }
+}
+
+void RankMonitor::signal_ranks(int signal, const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  agents_.send_all(ToAgent::kSignal,
+                   SignalRanks{.signal = signal, .whole_group = true, .ranks = members_.workers_of(ranks)});
+}
+
+void RankMonitor::carry_out(const JobActions& actions) {
+  if (actions.publish) store_->publish(*actions.publish);
+  if (actions.interrupt_ranks) {
+    agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGINT, .whole_group = true});
+    // A stopped process would get the signal only when somebody lets it go on.
+    agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
+  }
+  if (actions.stop) {
+    Stop order = *actions.stop;
+    order.term_now = members_.workers_of(order.term_now);
+    agents_.send_all(ToAgent::kStop, order);
+    kill_by_ = earlier(kill_by_, Clock::now() + std::chrono::milliseconds(order.kill_after));
+  }
+  if (!actions.end_ranks.empty()) {
+    // A server of ours has nothing to save; a program of the user's gets the time that every rank gets.
+    if (config_.own_servers) kill_servers_by_ = deadline_after(config_.grace);
+    signal_ranks(config_.own_servers ? SIGTERM : SIGKILL, actions.end_ranks);
+  }
+  if (actions.failure_known && verdict_.failure()->cause.kind != CauseKind::kLeftEarly) {
+    output_.keep_back_all_but(verdict_.failure()->rank);
+  }
+}
+
+}  // namespace distrun::launcher

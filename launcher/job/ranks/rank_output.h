@@ -1,0 +1,25 @@
+// Where a job's states put what ranks write and what distrun says.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "runtime/base/clock.h"
+
+namespace distrun::launcher {
+
+class RankOutput {
+ public:
+  virtual ~RankOutput() = default;
+  virtual void say(const std::string& text) = 0;
+  virtual void write(const StreamBytes& bytes, TimePoint now) = 0;
+  virtual void finish(int rank, TimePoint now) = 0;  // this rank writes no more
+  // Standard error of all other ranks; -1: of all.
+  virtual void keep_back_all_but(int rank) = 0;
+  virtual void show_kept_back(int rank, TimePoint now) = 0;
+  [[nodiscard]] virtual std::vector<std::string> last_lines(int rank) const = 0;
+  [[nodiscard]] virtual std::string last_word(int rank) const = 0;
+};
+
+}  // namespace distrun::launcher

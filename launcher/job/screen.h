@@ -1,0 +1,44 @@
+// The output of a job as its states see it. It begins anew when it is known which ranks there are.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/job/ranks/rank_output.h"
+#include "launcher/report/output.h"
+#include "launcher/spawn/poller.h"
+#include "launcher/spawn/signals.h"
+
+namespace distrun::launcher {
+
+class Screen final : public RankOutput {
+ public:
+  // What an earlier one has not written goes on in the new one.
+  Status open(const OutputOptions& options) {
+    auto output = Output::create(options);
+    if (!output.ok()) return output.status();
+    if (output_) (*output)->follow(*output_);
+    output_ = *std::move(output);
+    return {};
+  }
+  // Waits for readers and disks as long as it takes, as any program's last write does, unless a signal asks for the
+  // end.
+  void flush(Poller& poller, SignalSource& signals);
+  Output* operator->() { return output_.get(); }
+  const Output* operator->() const { return output_.get(); }
+
+  void say(const std::string& text) override { output_->say(text); }
+  void write(const StreamBytes& bytes, TimePoint now) override { output_->write(bytes, now); }
+  void finish(int rank, TimePoint now) override { output_->finish(rank, now); }
+  void keep_back_all_but(int rank) override { output_->keep_back_all_but(rank); }
+  void show_kept_back(int rank, TimePoint now) override { output_->show_kept_back(rank, now); }
+  [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines(rank); }
+  [[nodiscard]] std::string last_word(int rank) const override { return output_->last_word(rank); }
+
+ private:
+  std::unique_ptr<Output> output_;
+};
+
+}  // namespace distrun::launcher

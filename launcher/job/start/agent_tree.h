@@ -1,0 +1,63 @@
+// The start where hosts are many: agents that are up start others by ssh, and these join by themselves.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/agents/agent_links.h"
+#include "launcher/job/start/start_queue.h"
+#include "launcher/plan/network/network.h"
+#include "launcher/spawn/agent_spawner.h"
+#include "runtime/base/log.h"
+#include "runtime/net/identity/world.h"
+#include "runtime/net/secure/secure_socket.h"
+
+namespace distrun::launcher {
+
+class AgentTree {
+ public:
+  struct Config {
+    int fan_out = 32;
+    std::string job_id;
+    NetworkFilter network;
+    bool verbose = false;
+    std::function<void(const std::string&)> say;
+    const Log* log = nullptr;  // of strangers at the port
+  };
+  // All others must outlive it.
+  AgentTree(Config config, AgentLinks& agents, StartQueue& queue, const AgentSpawner& spawner);
+
+  // Hands hosts over to other ones in the queue. Whatever is in the way only means that this machine starts them all:
+  // then there is no tree, and the rest does nothing.
+  void open();
+  void close() { listener_.reset(); }  // all have joined, or never will
+  // This one is up: it is to start its hosts.
+  void order_starts(AgentLink& starter, TimePoint now);
+  using OnJoined = std::function<void(AgentLink&, AgentHandle, TimePoint)>;
+  void watch(Poller& poller, const OnJoined& on_joined);
+  // From here on this machine starts what `starter` was to start, or one of them; `why` says what is wrong.
+  void host_failed(const AgentLink& starter, const HostFailed& fault);
+  void take_back_from(const AgentLink& starter, const std::string& why);
+  void take_back_late(TimePoint now);
+
+ private:
+  [[nodiscard]] std::optional<std::size_t> joining(const net::Hello& peer) const;
+  [[nodiscard]] std::string refusal(const net::Hello& peer) const;
+  void start_from_here(std::size_t index, const std::string& why);
+
+  Config config_;
+  AgentLinks& agents_;
+  StartQueue& queue_;
+  const AgentSpawner& spawner_;
+  std::vector<int> starters_;  // by host, as of start_tree()
+  net::JobKey key_ = net::JobKey::generate();
+  std::vector<std::string> addresses_;
+  std::unique_ptr<net::SecureListener> listener_;  // null: there is no tree
+  bool failure_said_ = false;                      // the user knows that some host could not start another one
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,328 @@
+#include "launcher/job/start/job_start.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/exit_codes.h"
+#include "launcher/plan/hosts/text.h"
+#include "launcher/version.h"
+#include "runtime/net/bytes/socket.h"
+
+namespace distrun::launcher {
+namespace {
+
+// Names are ssh's business (its configuration knows more of them than anybody else). Where something else brings agents
+// to hosts, or they come by themselves, its names say what a host is.
+std::vector<std::string> hosts_named_twice(const AgentLinks& agents) {
+  std::vector<NamedMachine> machines;
+  for (const auto& agent : agents.all()) {
+    const bool by_name = !agent->handle.remote || agent->by_ssh;
+    if (!by_name || !agent->facts) continue;
+    machines.push_back({.name = spelt({.name = agent->host, .user = agent->user}), .identity = agent->facts->machine});
+  }
+  return machines_named_twice(machines);
+}
+
+void report(const LaunchPlan& plan, const JobConfig& config, const JobStart::Say& say) {
+  for (const std::string& hint : plan.hints) say(hint);
+  if (config.verbose) {
+    for (const std::string& reason : plan_reasons(plan)) say(reason);
+  }
+  if (!config.report_bindings) return;
+  for (const Place& place : plan.places) {
+    say("rank " + std::to_string(place.rank) + " on " + plan.host_names[static_cast<std::size_t>(place.host)] + ": " +
+        binding_text(plan.bindings[static_cast<std::size_t>(place.rank)]));
+  }
+}
+
+}  // namespace
+
+JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner,
+                   const Log& log, Say say)
+    : config_(config),
+      key_(key),
+      agents_(agents),
+      spawner_(spawner),
+      say_(std::move(say)),
+      layout_(config),
+      queue_(agents.size(), config.start),
+      tree_({.fan_out = config.fan_out,
+             .job_id = config.plan.job_id,
+             .network = config.network,
+             .verbose = config.verbose,
+             .say = say_,
+             .log = &log},
+            agents, queue_, spawner),
+      probes_(key, config.plan.job_id, config.network) {
+  tree_.open();
+}
+
+void JobStart::ask(TimePoint now) {
+  phase_ = Phase::kAsking;
+  start_agents(now);
+}
+
+void JobStart::prepare(const JobLayout& layout, const std::string& store, TimePoint now) {
+  const bool asked = phase_ == Phase::kAsking;
+  phase_ = Phase::kPreparing;
+  outcome_ = Outcome::kNone;
+  layout_ = layout;
+  layout_.plan.store = store;
+  if (asked) {
+    agents_.keep_only(layout_.plan.assignment);
+    queue_ = StartQueue(agents_.size(), config_.start);
+  }
+  start_agents(now);
+}
+
+void JobStart::start_agents(TimePoint now) {
+  tree_.take_back_late(now);
+  for (const std::size_t i : queue_.due(now)) start_agent(agents_[i], now);
+  for (const std::size_t i : queue_.overdue(now)) {
+    AgentLink& agent = agents_[i];
+    const std::chrono::duration<double> limit = config_.start.answer;
+    agents_.take_errors(agent);
+    add_fault(exit_code::kUnusable, "host " + agent.host + ": " +
+                                        no_answer(limit.count(), agent.printed + agent.handle.pipe.noise()) +
+                                        agent.tried);
+    tree_.take_back_from(agent, "it has not come up itself");
+    agent.drop();
+  }
+  advance();
+}
+
+void JobStart::start_agent(AgentLink& agent, TimePoint now) {
+  // One that was asked before is there already.
+  if (agent.up()) return order_preparation(agent);
+  auto handle = spawner_.start(agent.host, agent.user);
+  if (!handle.ok()) {
+    queue_.failed(agent.index, false, now);
+    add_fault(exit_code::kUnusable, "host " + agent.host + ": " + handle.status().message() + agent.tried);
+    return tree_.take_back_from(agent, "it cannot be started itself");
+  }
+  bring_up(agent, *std::move(handle), now);
+}
+
+void JobStart::bring_up(AgentLink& agent, AgentHandle handle, TimePoint now) {
+  agent = AgentLink{.host = agent.host,
+                    .user = agent.user,
+                    .index = agent.index,
+                    .by_ssh = agent.by_ssh,
+                    .handle = std::move(handle),
+                    .tried = agent.tried};
+  agent.handle.pipe.await(kAgentGreeting);
+  order_preparation(agent);
+  tree_.order_starts(agent, now);
+}
+
+void JobStart::order_preparation(AgentLink& agent) {
+  agent.state = AgentLink::State::kAsked;
+  Prepare order;
+  order.ask = phase_ == Phase::kAsking;
+  order.version = kVersion;
+  order.host = agent.host;
+  order.job_id = layout_.plan.job_id;
+  order.sysroot = config_.sysroot;
+  if (!order.ask) order.ports = ports_needed(layout_.plan, static_cast<int>(agent.index));
+  order.grace = config_.grace;
+  order.preempt_signal = config_.preempt_signal;
+  order.probe = layout_.several_machines;
+  order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;
+  order.common = layout_.common;
+  if (agent.handle.remote) {
+    // On this very host all is as here, but for the devices that MPI's launcher may have given each of its tasks.
+    for (const std::string& name : layout_.plan.base.host_own) {
+      if (agent.handle.own_host && !names_devices(name)) continue;
+      order.common.host_own.push_back(name);
+      if (!agent.handle.own_host && !names_folder(name)) order.common.environment.erase(name);
+    }
+  }
+  agent.send(ToAgent::kPrepare, encode(order));
+  if (!probes_head_only()) return;
+  if (const Status status = probes_.listen(); !status.ok()) return refuse(exit_code::kUnusable, status.message());
+  agent.send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent.index))));
+}
+
+Result<bool> JobStart::on(AgentLink& agent, const Frame& frame) {
+  switch (static_cast<FromAgent>(frame.type)) {
+    case FromAgent::kPrepared:
+      return with(decode<Prepared>(frame.payload), [&](const Prepared& answer) { answered(agent, answer); });
+    case FromAgent::kRefused:
+      return with(decode<Refused>(frame.payload), [&](const Refused& why) { refused(agent, why); });
+    case FromAgent::kProbed:
+      return with(decode<Probed>(frame.payload), [&](const Probed& answer) { probed(agent, answer); });
+    case FromAgent::kHostFailed:
+      return with(decode<HostFailed>(frame.payload), [&](const HostFailed& fault) { tree_.host_failed(agent, fault); });
+    default:
+      return false;
+  }
+}
+
+void JobStart::answered(AgentLink& agent, const Prepared& answer) {
+  agent.state = AgentLink::State::kAnswered;
+  agent.facts = answer.facts;
+  if (agent.handle.remote && phase_ != Phase::kAsking)
+    agent.heart = Heartbeat(duration_of(kHeadWaits * config_.host_timeout), Clock::now());
+  queue_.answered(agent.index);
+  advance();
+}
+
+void JobStart::refused(AgentLink& agent, const Refused& why) {
+  agent.state = AgentLink::State::kAnswered;
+  queue_.answered(agent.index);
+  tree_.take_back_from(agent, "it cannot take part itself");
+  add_fault(why.exit_code, why.text);
+  advance();
+}
+
+// The agent's process has ended before ranks were to start.
+void JobStart::on_explained(AgentLink& agent) {
+  if (agent.state == AgentLink::State::kLostInEnding) return;
+  tree_.take_back_from(agent, "its own agent ended");
+  const int code = WIFEXITED(agent.wait_status) ? WEXITSTATUS(agent.wait_status) : 0;
+  const bool may_pass = agent.handle.remote && ssh_may_pass(code, agent.printed);
+  if (queue_.failed(agent.index, may_pass, Clock::now())) {
+    agent.state = AgentLink::State::kDown;
+    return;
+  }
+  const std::string early = agent.handle.remote ? "" : "the agent ended before it answered: it ";
+  add_fault(exit_code::kUnusable, "host " + agent.host + ": " + early + agent.why_gone() + agent.tried);
+  advance();
+}
+
+void JobStart::watch(Poller& poller) {
+  probes_.watch(poller);
+  tree_.watch(poller,
+              [this](AgentLink& agent, AgentHandle handle, TimePoint now) { bring_up(agent, std::move(handle), now); });
+}
+
+void JobStart::tick(TimePoint now) {
+  if (outcome_ != Outcome::kNone) return;
+  if (queue_.pending()) start_agents(now);
+  if (!queue_.pending()) tree_.close();
+  // Only now: nothing of the old state may be in use then.
+  if (phase_ == Phase::kAsking && !queue_.pending() && outcome_ == Outcome::kNone) choose_hosts();
+}
+
+std::optional<TimePoint> JobStart::deadline() const {
+  return queue_.pending() ? std::optional(queue_.deadline()) : std::nullopt;
+}
+
+// Once every host has answered or failed.
+void JobStart::advance() {
+  if (queue_.pending() || outcome_ != Outcome::kNone) return;
+  for (std::string& text : hosts_named_twice(agents_)) add_fault(exit_code::kUnusable, std::move(text));
+  if (!faults_.empty()) return refuse_faults();
+  if (phase_ == Phase::kAsking) return;
+  if (!layout_.several_machines) return make_ready();
+  if (phase_ == Phase::kPreparing) open_probes();
+}
+
+// All candidates have told what they have.
+void JobStart::choose_hosts() {
+  std::vector<Topology> found;
+  for (const auto& agent : agents_.all()) found.push_back(agent->facts->topology);
+  auto layout = config_.assign(found, layout_);
+  if (!layout.ok()) {
+    const bool usage = layout.status().code() == Errc::kInvalidArgument;
+    return refuse(usage ? exit_code::kUsage : exit_code::kUnusable, layout.status().message());
+  }
+  layout_ = *std::move(layout);
+  outcome_ = Outcome::kChosen;
+}
+
+// Of a single host it is known beforehand whom it is to probe: the head. That saves it a round trip.
+bool JobStart::probes_head_only() const {
+  return layout_.several_machines && phase_ != Phase::kAsking && agents_.size() == 1;
+}
+
+void JobStart::open_probes() {
+  phase_ = Phase::kProbing;
+  if (const Status status = probes_.listen(); !status.ok()) return refuse(exit_code::kUnusable, status.message());
+  for (const auto& agent : agents_.all()) probes_.add(agent->host, *agent->facts);
+  if (probes_head_only()) return;
+  for (const auto& agent : agents_.all()) {
+    agent->send(ToAgent::kProbe, encode(probes_.order(static_cast<int>(agent->index))));
+  }
+}
+
+void JobStart::probed(AgentLink& agent, const Probed& answer) {
+  agent.probes = answer.results;
+  const bool all =
+      std::all_of(agents_.all().begin(), agents_.all().end(), [](const auto& one) { return one->probes.has_value(); });
+  if (all && outcome_ == Outcome::kNone) choose_addresses();
+}
+
+void JobStart::choose_addresses() {
+  std::vector<std::vector<ProbeResult>> reports;
+  for (const auto& agent : agents_.all()) reports.push_back(*agent->probes);
+  const auto choice = probes_.choose(reports);
+  if (!choice.ok()) return refuse(exit_code::kUnusable, choice.status().message());
+  std::vector<std::string>& reasons = layout_.plan.assignment.reasons;
+  for (const auto& agent : agents_.all()) {
+    const ChosenAddress& chosen = choice->hosts[agent->index];
+    agent->facts->address = chosen.candidate.address;
+    agent->facts->interface = chosen.candidate.interface;
+    reasons.push_back("address of " + chosen.reason);
+  }
+  auto store = net::parse_address(layout_.plan.store);
+  if (!store.ok()) return refuse(exit_code::kInternal, store.status().message());
+  store->host = choice->head->candidate.address;
+  reasons.push_back("address of " + choice->head->reason);
+  layout_.plan.store = net::to_string(*store);
+  make_ready();
+}
+
+void JobStart::refuse_faults() {
+  // With --mpi a host has several agents, which say the same.
+  std::set<std::string> hosts;
+  std::vector<std::string> texts;
+  for (const auto& agent : agents_.all()) hosts.insert(agent->host);
+  for (const Refusal& fault : faults_) {
+    if (std::find(texts.begin(), texts.end(), fault.text) == texts.end()) texts.push_back(fault.text);
+  }
+  if (hosts.size() == 1) return refuse(faults_.front().code, texts.front());
+  refuse(exit_code::kUnusable, "the job cannot start, because of " + counted(texts.size(), "host") + " of " +
+                                   std::to_string(hosts.size()) + ":\n  " + join(texts, "\n  "));
+}
+
+void JobStart::refuse(int code, std::string text) {
+  refusal_ = {.code = code, .text = std::move(text)};
+  outcome_ = Outcome::kRefused;
+}
+
+void JobStart::make_ready() {
+  std::vector<HostFacts> facts;
+  std::map<std::string, std::vector<HostSlots>> alike;  // hosts, by reason
+  for (const auto& agent : agents_.all()) {
+    facts.push_back(*agent->facts);
+    for (const std::string& reason : agent->facts->reasons) {
+      alike[reason].push_back({.name = agent->host, .user = agent->user});
+    }
+  }
+  for (const auto& [reason, hosts] : alike) {
+    layout_.plan.assignment.reasons.push_back("on " + shortened(as_option(hosts)) + ": " + reason);
+  }
+  auto plan = make_plan(layout_.plan, facts);
+  if (!plan.ok()) return refuse(exit_code::kUsage, plan.status().message());
+  plan_ = *std::move(plan);
+  outcome_ = Outcome::kReady;
+}
+
+void JobStart::start_ranks() {
+  report(plan_, config_, say_);
+  const auto* key = reinterpret_cast<const std::byte*>(key_.data());
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    const Start order{.plan = plan_.hosts[i],
+                      .tf_cluster = plan_.tf_cluster,
+                      .no_grpc_proxy = plan_.no_grpc_proxy,
+                      .key = {key, key + net::JobKey::kBytes}};
+    agents_[i].send(ToAgent::kStart, encode(order));
+  }
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,94 @@
+// The first state of a job. Agents start and tell what their hosts have, where that decides who gets ranks; they
+// prepare their hosts, or say why they cannot take part; they try each other's addresses. Then all is known for the
+// plan.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/agents/agent_links.h"
+#include "launcher/job/agents/job_state.h"
+#include "launcher/job/start/agent_tree.h"
+#include "launcher/job/start/job_config.h"
+#include "launcher/job/start/probe_round.h"
+#include "launcher/job/start/start_queue.h"
+#include "launcher/plan/launch_plan.h"
+#include "runtime/base/log.h"
+#include "runtime/net/identity/world.h"
+
+namespace distrun::launcher {
+
+class JobStart final : public JobState {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  // All of them must outlive it. `key` is the job's.
+  JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& agents, AgentSpawner& spawner, const Log& log,
+           Say say);
+
+  // Asks all candidates what they have; their answers lead to Outcome::kChosen.
+  void ask(TimePoint now);
+  // Prepares the hosts of this layout. `store` is the address of the rendezvous as this machine knows it.
+  void prepare(const JobLayout& layout, const std::string& store, TimePoint now);
+
+  enum class Outcome {
+    kNone,     // not yet
+    kChosen,   // layout() has the hosts that get ranks: prepare() comes next
+    kReady,    // start_ranks() comes next
+    kRefused,  // the job cannot start; refusal() says why
+  };
+  [[nodiscard]] Outcome outcome() const { return outcome_; }
+  [[nodiscard]] const JobLayout& layout() const { return layout_; }
+  struct Refusal {
+    int code = 0;
+    std::string text;
+  };
+  [[nodiscard]] const Refusal& refusal() const { return refusal_; }
+  // Tells the user what is planned, and the agents to start their ranks.
+  void start_ranks();
+
+  Result<bool> on(AgentLink& agent, const Frame& frame) override;
+  void on_lost(AgentLink&) override {}
+  void on_explained(AgentLink& agent) override;
+  void watch(Poller& poller) override;
+  void tick(TimePoint now) override;
+  [[nodiscard]] std::optional<TimePoint> deadline() const override;
+
+ private:
+  enum class Phase { kAsking, kPreparing, kProbing };
+
+  void start_agents(TimePoint now);
+  void start_agent(AgentLink& agent, TimePoint now);
+  void bring_up(AgentLink& agent, AgentHandle handle, TimePoint now);
+  void order_preparation(AgentLink& agent);
+  void answered(AgentLink& agent, const Prepared& answer);
+  void refused(AgentLink& agent, const Refused& why);
+  void probed(AgentLink& agent, const Probed& answer);
+  void advance();
+  void choose_hosts();
+  [[nodiscard]] bool probes_head_only() const;
+  void open_probes();
+  void choose_addresses();
+  void add_fault(int code, std::string text) { faults_.push_back({.code = code, .text = std::move(text)}); }
+  void refuse_faults();
+  void refuse(int code, std::string text);
+  void make_ready();
+
+  const JobConfig& config_;
+  const net::JobKey key_;
+  AgentLinks& agents_;
+  AgentSpawner& spawner_;
+  const Say say_;
+  Phase phase_ = Phase::kPreparing;
+  JobLayout layout_;
+  StartQueue queue_;
+  AgentTree tree_;
+  ProbeRound probes_;
+  std::vector<Refusal> faults_;  // why the job cannot start, by host
+  LaunchPlan plan_;              // once the outcome is kReady
+  Outcome outcome_ = Outcome::kNone;
+  Refusal refusal_;
+};
+
+}  // namespace distrun::launcher
