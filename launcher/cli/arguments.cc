@@ -185,6 +185,9 @@ void add_output(CLI::App& app, RawOptions& raw, Options& options) {
   app.add_option("--output-dir", options.output_dir, "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log")
       ->type_name("DIR")
       ->group(kOutput);
+  app.add_option("--report", options.report, "Write to FILE how the job ended, as JSON")
+      ->type_name("FILE")
+      ->group(kOutput);
   app.add_flag("--all-errors", options.all_errors,
                "After a failure show what all ranks write, not only the first cause")
       ->group(kOutput);

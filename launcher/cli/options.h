@@ -59,6 +59,7 @@ struct Options {
   bool timestamp = false;
   Folding fold = Folding::kOnTerminal;
   std::string output_dir;
+  std::string report;  // a file, or empty
   InputRequest input;
   bool all_errors = false;
 

@@ -24,6 +24,7 @@
 #include "launcher/job/start/mpi_start.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/schedulers/slurm.h"
+#include "launcher/report/report_file.h"
 #include "runtime/net/identity/key_file.h"
 
 namespace distrun::launcher {
@@ -341,6 +342,7 @@ void take_options(const Options& options, const Environment& environment, JobCon
 Result<std::string> take_program(const Options& options, const Environment& environment, const std::string& invoked_as,
                                  JobConfig& config) {
   DISTRUN_RETURN_IF_ERROR(check_identity(options.ssh.identity));
+  if (!options.report.empty()) DISTRUN_RETURN_IF_ERROR(check_report_path(options.report));
   auto base = read_environment(options, environment);
   if (!base.ok()) return base.status();
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
@@ -413,6 +415,30 @@ Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Enviro
   return mpi;
 }
 
+JobResult not_started(const Status& status, int code) {
+  return {.exit_code = refuse(status, code),
+          .failure = FailureReport{.cause = {.kind = CauseKind::kNotStarted, .text = status.message()}}};
+}
+
+JobResult run_job(const Options& options, const Environment& environment, Prospect& prospect) {
+  const auto mpi = start_mpi(options, environment, prospect);
+  if (!mpi.ok()) return not_started(mpi.status(), code_of(mpi.status()));
+  auto job = Job::create(prospect.config, *prospect.spawner);
+  if (!job.ok()) return not_started(job.status(), exit_code::kUnusable);
+  JobResult out = (*job)->run();
+  if (*mpi) (*mpi)->finish();
+  return out;
+}
+
+// The exit code, once --report has been written. One that cannot be written is output that is lost.
+int reported(const Options& options, const JobResult& result) {
+  if (options.report.empty()) return result.exit_code;
+  const Status written = write_report(options.report, report_json(result.failure, result.exit_code));
+  if (written.ok()) return result.exit_code;
+  std::fprintf(stderr, "distrun: --report could not be written: %s\n", written.message().c_str());
+  return result.exit_code == 0 ? exit_code::kOutputLost : result.exit_code;
+}
+
 int explain(const Options& options, JobConfig config) {
   // What the agents will find when the job starts: ports and the store's address do not exist before.
   config.plan.store = "<free port of this machine>";
@@ -445,13 +471,7 @@ int run_command(const Options& options, const Environment& environment, const st
   ::umask(mask);
   prepared.config.common.umask = mask;
   prepared.config.common.open_files = raise_open_files();
-  const auto mpi = start_mpi(options, environment, prepared);
-  if (!mpi.ok()) return refuse(mpi.status(), code_of(mpi.status()));
-  auto job = Job::create(prepared.config, *prepared.spawner);
-  if (!job.ok()) return refuse(job.status(), exit_code::kUnusable);
-  const int code = (*job)->run();
-  if (*mpi) (*mpi)->finish();
-  return code;
+  return reported(options, run_job(options, environment, prepared));
 }
 
 }  // namespace distrun::launcher

@@ -72,7 +72,7 @@ Status Job::open(const JobLayout& layout) {
   return {};
 }
 
-int Job::run() {
+JobResult Job::run() {
   begin();
   while (!finished()) {
     watch();
@@ -82,8 +82,11 @@ int Job::run() {
   terminal_.leave();
   ending_->report_end(config_.output.keep_back);
   screen_.flush(poller_, signals_);
-  const int code = ranks_.verdict().exit_code();
-  return code == 0 && screen_->lost() ? exit_code::kOutputLost : code;
+  JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
+  if (out.exit_code == 0 && screen_->lost()) {
+    out = {.exit_code = exit_code::kOutputLost, .failure = FailureReport{.cause = {.kind = CauseKind::kOutputLost}}};
+  }
+  return out;
 }
 
 void Job::begin() {

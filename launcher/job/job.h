@@ -18,18 +18,25 @@
 #include "launcher/job/start/job_config.h"
 #include "launcher/job/start/job_start.h"
 #include "launcher/job/terminal_rank.h"
+#include "launcher/report/failure_report.h"
 #include "launcher/spawn/signals.h"
 #include "runtime/base/log.h"
 #include "runtime/net/identity/world.h"
 
 namespace distrun::launcher {
 
+// How a job ended.
+struct JobResult {
+  int exit_code = 0;                     // of distrun
+  std::optional<FailureReport> failure;  // none: all went well
+};
+
 class Job {
  public:
   // The spawner must outlive the job.
   static Result<std::unique_ptr<Job>> create(const JobConfig& config, AgentSpawner& spawner);
-  // Until nothing of the job is left. Returns the exit code of distrun.
-  int run();
+  // Until nothing of the job is left.
+  JobResult run();
 
  private:
   Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals);
