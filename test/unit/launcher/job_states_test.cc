@@ -1,0 +1,287 @@
+// The states of a job, one at a time. The test plays the agents and the rendezvous.
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/exit_codes.h"
+#include "launcher/job/job_ending.h"
+#include "launcher/job/job_running.h"
+#include "launcher/job/start/job_start.h"
+#include "test/unit/launcher/job_parts.h"
+
+namespace distrun::launcher {
+namespace {
+
+using Outcome = JobStart::Outcome;
+using State = AgentLink::State;
+
+const std::vector<std::string> kHosts = {"a", "b"};
+
+bool taken(const Result<bool>& result) { return result.ok() && *result; }
+bool unknown(const Result<bool>& result) { return result.ok() && !*result; }
+
+struct Starting {
+  explicit Starting(JobConfig asked) : config(std::move(asked)) {}
+  static JobConfig config_of(const std::vector<std::string>& hosts) {
+    JobConfig out;
+    out.plan.assignment = assignment_of(hosts);
+    out.plan.frameworks.tf_config = false;
+    out.plan.job_id = "j";
+    return out;
+  }
+  void answer(std::size_t host, const std::string& machine) {
+    HostFacts facts{.machine = machine, .ports = {1, 2, 3, 4}, .address = "127.0.0.1"};
+    CHECK(taken(start.on(agents[host], frame_of(FromAgent::kPrepared, Prepared{.facts = facts}))));
+  }
+  const JobConfig config;
+  std::vector<std::string> said;
+  AgentLinks::Say say = [this](const std::string& text) { said.push_back(text); };
+  FakeSpawner spawner;
+  const Log log{"error"};
+  AgentLinks agents{config.plan.assignment, spawner, false, say};
+  JobStart start{config, net::JobKey::generate(), agents, spawner, log, say};
+};
+
+TEST_CASE("ranks can start when every host has answered") {
+  Starting job(Starting::config_of(kHosts));
+  job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kPrepare));
+  job.answer(0, "m0");
+  CHECK(job.start.outcome() == Outcome::kNone);
+  CHECK(job.start.deadline());
+  job.answer(1, "m1");
+  REQUIRE(job.start.outcome() == Outcome::kReady);
+  CHECK_FALSE(job.start.deadline());
+  CHECK_FALSE(has(job.spawner.told("a"), ToAgent::kStart));
+  job.start.start_ranks();
+  for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kStart));
+}
+
+TEST_CASE("a job cannot start for the reasons of all its hosts") {
+  Starting job(Starting::config_of(kHosts));
+  job.spawner.unreachable = "b";
+  job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  CHECK(job.start.outcome() == Outcome::kNone);
+  CHECK(taken(
+      job.start.on(job.agents[0], frame_of(FromAgent::kRefused, Refused{.exit_code = 127, .text = "no python"}))));
+  REQUIRE(job.start.outcome() == Outcome::kRefused);
+  CHECK(job.start.refusal().code == exit_code::kUnusable);
+  CHECK(job.start.refusal().text ==
+        "the job cannot start, because of 2 hosts of 2:\n  host b: no way to b\n  no python");
+}
+
+TEST_CASE("one host alone gives its own exit code") {
+  Starting job(Starting::config_of({"a"}));
+  job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  CHECK(taken(
+      job.start.on(job.agents[0], frame_of(FromAgent::kRefused, Refused{.exit_code = 127, .text = "no python"}))));
+  REQUIRE(job.start.outcome() == Outcome::kRefused);
+  CHECK(job.start.refusal().code == 127);
+  CHECK(job.start.refusal().text == "no python");
+}
+
+TEST_CASE("an agent that ends before it answers is a reason too") {
+  Starting job(Starting::config_of({"a"}));
+  job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  job.agents[0].lose(false, Clock::now());
+  job.start.on_explained(job.agents[0]);
+  REQUIRE(job.start.outcome() == Outcome::kRefused);
+  CHECK(job.start.refusal().text == "host a: the agent ended before it answered: it its connection ended");
+}
+
+TEST_CASE("hosts that are asked first are prepared when it is known which of them get ranks") {
+  JobConfig config = Starting::config_of(kHosts);
+  config.assign = [](const std::vector<Topology>& found, const JobLayout& asked) -> Result<JobLayout> {
+    CHECK(found.size() == 2);
+    JobLayout out = asked;
+    out.plan.assignment = assignment_of({"b"});
+    return out;
+  };
+  Starting job(config);
+  job.start.ask(Clock::now());
+  job.answer(0, "m0");
+  job.answer(1, "m1");
+  CHECK(job.start.outcome() == Outcome::kNone);
+  job.start.tick(Clock::now());
+  REQUIRE(job.start.outcome() == Outcome::kChosen);
+  job.start.prepare(JobLayout(job.start.layout()), "127.0.0.1:7", Clock::now());
+  REQUIRE(job.agents.size() == 1);
+  CHECK(job.agents[0].host == "b");
+  CHECK(job.agents[0].state == State::kAsked);
+  const std::vector<Frame> told = job.spawner.told("b");
+  CHECK(told.size() == 2);
+  CHECK(job.spawner.told("a").size() == 1);
+  CHECK(job.spawner.told("a").empty());
+  CHECK(job.spawner.agents.at("a").closed());
+  job.answer(0, "m1");
+  CHECK(job.start.outcome() == Outcome::kReady);
+}
+
+TEST_CASE("a frame that has no place in the start is not understood") {
+  Starting job(Starting::config_of({"a"}));
+  job.start.prepare(job.config, "127.0.0.1:7", Clock::now());
+  CHECK(unknown(job.start.on(job.agents[0], frame_of(FromAgent::kExited, RankExited{}))));
+  CHECK_FALSE(job.start.on(job.agents[0], {.type = static_cast<std::uint8_t>(FromAgent::kPrepared)}).ok());
+}
+
+// Four ranks on two hosts that run.
+struct Started {
+  Started() {
+    for (std::size_t host = 0; host < agents.size(); ++host) {
+      agents[host].handle = *spawner.start(kHosts[host], "");
+      agents[host].handle.pipe.await(kAgentGreeting);
+      agents[host].state = State::kAnswered;
+    }
+    auto owned = std::make_unique<FakeStore>();
+    store = owned.get();
+    ranks.open(Membership(assignment_of(kHosts)), {.grace = 10}, std::move(owned));
+    for (int rank = 0; rank < 4; ++rank) {
+      CHECK(taken(ranks.on(frame_of(FromAgent::kStarted, RankStarted{.rank = rank, .pid = 100 + rank}))));
+    }
+  }
+  static Frame exit_of(int rank, int code, int signal = 0, bool by_agent = false) {
+    return frame_of(
+        FromAgent::kExited,
+        RankExited{.rank = rank, .pid = 100 + rank, .exit_code = code, .signal = signal, .by_agent = by_agent});
+  }
+  static Frame drained(int rank) {
+    net::WireWriter writer;
+    writer.i32(rank);
+    const auto view = writer.view();
+    return {.type = static_cast<std::uint8_t>(FromAgent::kDrained), .payload = {view.begin(), view.end()}};
+  }
+  FakeSpawner spawner;
+  FakeOutput output;
+  AgentLinks agents{assignment_of(kHosts), spawner, false, [this](const std::string& text) { output.say(text); }};
+  RankMonitor ranks{agents, output};
+  Input input;
+  FakeStore* store = nullptr;
+};
+
+TEST_CASE("while ranks run, the first that fails ends the job for all") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  CHECK(taken(running.on(job.agents[0], frame_of(FromAgent::kOutput, StreamBytes{.rank = 1}))));
+  CHECK(taken(running.on(job.agents[0], Started::exit_of(0, 0))));
+  CHECK(taken(running.on(job.agents[0], Started::drained(0))));
+  CHECK(job.output.written == std::vector<int>{1});
+  CHECK(job.output.finished == std::vector<int>{0});
+  CHECK_FALSE(job.ranks.ending());
+  CHECK(taken(running.on(job.agents[1], Started::exit_of(3, 0, SIGSEGV))));
+  REQUIRE(job.ranks.ending());
+  CHECK(job.ranks.verdict().failure()->rank == 3);
+  CHECK(job.ranks.kill_by());
+  CHECK(job.output.kept_back == std::vector<int>{3});
+  REQUIRE(job.store->published.size() == 1);
+  CHECK(job.store->published[0].rank == 3);
+  for (const std::string& host : kHosts) CHECK(has(job.spawner.told(host), ToAgent::kStop));
+}
+
+TEST_CASE("a rank's last word to the rendezvous is read before its end counts") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kFailed, .rank = 2, .text = "ValueError: x"}};
+  CHECK(taken(running.on(job.agents[1], Started::exit_of(2, 1))));
+  REQUIRE(job.ranks.verdict().rank_failed());
+  CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kRaised);
+}
+
+TEST_CASE("workers that are in no membership change nothing") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  CHECK(taken(running.on(job.agents[0], Started::exit_of(4, 1))));
+  CHECK(taken(running.on(job.agents[0], frame_of(FromAgent::kOutput, StreamBytes{.rank = -1}))));
+  CHECK(taken(running.on(job.agents[0], Started::drained(9))));
+  CHECK_FALSE(job.ranks.ending());
+  CHECK(job.output.written.empty());
+  CHECK(job.output.finished.empty());
+}
+
+TEST_CASE("a host that is lost while ranks run is the first cause") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  AgentLink& lost = job.agents[1];
+  lost.handle.remote = true;
+  lost.silence = "nothing has come from it for 3.5 s";
+  lost.lose(job.ranks.ending(), Clock::now());
+  CHECK(lost.state == State::kLost);
+  running.on_explained(lost);
+  running.on_lost(lost);
+  CHECK(job.output.said == std::vector<std::string>{
+                               "host b is lost: nothing has come from it for 3.5 s. Ranks 2-3 there are counted dead"});
+  REQUIRE(job.ranks.ending());
+  CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kHostLost);
+  CHECK(job.ranks.verdict().exit_code() == exit_code::kHostLost);
+  CHECK(job.output.kept_back == std::vector<int>{-1});
+}
+
+TEST_CASE("ranks that were to stop in time and have not are ended") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, 5.0, SIGUSR1);
+  CHECK_FALSE(running.deadline());
+  const TimePoint now = Clock::now();
+  running.give_grace("the launcher got SIGUSR1", now);
+  REQUIRE(running.deadline() == now + std::chrono::seconds(5));
+  running.tick(now + std::chrono::seconds(4));
+  CHECK_FALSE(job.ranks.ending());
+  running.tick(now + std::chrono::seconds(5));
+  CHECK(job.ranks.ending());
+  CHECK(job.ranks.verdict().exit_code() == 128 + SIGUSR1);
+  CHECK(*job.ranks.kill_by() <= Clock::now() + std::chrono::seconds(2));
+}
+
+TEST_CASE("the end of a job names the first cause as soon as its output is whole, and what followed at the end") {
+  Started job;
+  CHECK(taken(job.ranks.on(Started::exit_of(1, 3))));
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  CHECK(taken(ending.on(job.agents[0], Started::exit_of(0, 1))));
+  CHECK(taken(ending.on(job.agents[0], Started::drained(0))));
+  CHECK(job.output.said.empty());
+  CHECK(taken(ending.on(job.agents[0], Started::drained(1))));
+  REQUIRE(job.output.said.size() == 1);
+  CHECK(job.output.said[0].starts_with("rank 1 on host a (pid 101) exited with code 3."));
+  CHECK(taken(ending.on(job.agents[1], Started::exit_of(2, 0))));
+  CHECK(taken(ending.on(job.agents[1], Started::exit_of(3, 0, SIGTERM, true))));
+  ending.report_end(false);
+  REQUIRE(job.output.said.size() == 2);
+  CHECK(job.output.said[1] ==
+        "What followed from that:\nrank 0 exited with code 1: word of 0\nrank 3 was ended by distrun\n");
+  CHECK(job.output.shown == std::vector<int>{2});
+  const auto failure = ending.failure();
+  REQUIRE(failure);
+  CHECK(failure->exit_code == 3);
+  CHECK(failure->last_lines == std::vector<std::string>{"line of 1"});
+  REQUIRE(failure->followers.size() == 2);
+  CHECK(failure->followers[1].ended_by_us);
+}
+
+TEST_CASE("a host that is lost while its job ends is no news") {
+  Started job;
+  CHECK(taken(job.ranks.on(Started::exit_of(1, 3))));
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  job.agents[1].lose(job.ranks.ending(), Clock::now());
+  CHECK(job.agents[1].state == State::kLostInEnding);
+  ending.on_explained(job.agents[1]);
+  ending.on_lost(job.agents[1]);
+  CHECK(job.output.said.empty());
+  CHECK(job.ranks.verdict().exit_code() == 3);
+}
+
+TEST_CASE("a job that ends before it has begun waits for no answer") {
+  Started job;
+  job.agents[1].state = State::kAsked;
+  job.ranks.break_off(exit_code::kUnusable, "no such host");
+  CHECK(job.output.said == std::vector<std::string>{"no such host"});
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, false, {});
+  CHECK(taken(ending.on(job.agents[1], frame_of(FromAgent::kPrepared, Prepared{}))));
+  ending.tick(Clock::now());
+  CHECK(job.agents[1].state == State::kDone);
+  CHECK(job.agents[1].over());
+  CHECK(job.agents[0].state == State::kAnswered);
+  CHECK_FALSE(ending.finished(Clock::now()));
+  job.agents[0].handle.pipe.abandon();
+  CHECK(ending.failure()->cause.kind == CauseKind::kNotStarted);
+}
+
+}  // namespace
+}  // namespace distrun::launcher
