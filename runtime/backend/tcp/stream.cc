@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/backend/backend.h"
+
 namespace distrun::backend::tcp {
 namespace {
 
