@@ -2,6 +2,7 @@
 option(DISTRUN_TESTS "Build the tests (needs Catch2 3)" ON)
 option(DISTRUN_BENCH_PEERS "Build the benchmark programs for Open MPI and Gloo where they are installed" ON)
 option(DISTRUN_PLUGINS "Build the optional plug-ins that outside libraries are found for" ON)
+option(DISTRUN_PRECOMPILE "Precompile the standard library's headers: quicker where one file is compiled at a time" OFF)
 set(DISTRUN_SANITIZE "" CACHE STRING "Empty, 'address;undefined' or 'thread'")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -18,6 +18,23 @@ if(DISTRUN_SANITIZE)
   target_link_options(distrun_flags INTERFACE "-fsanitize=${_sanitizers}")
 endif()
 
+# distrun_precompiled(TARGET [headers ...]): in the preset `edit`, where one file is compiled at a time, it takes the
+# standard library's headers from a precompiled one. g++ has it made with the same options as the file: libraries share
+# that of base, tests that of test/support.
+function(distrun_precompiled TARGET)
+  cmake_parse_arguments(ARG "" "FROM" "" ${ARGN})
+  if(NOT DISTRUN_PRECOMPILE)
+    return()
+  endif()
+  if(ARG_FROM)
+    target_precompile_headers(${TARGET} REUSE_FROM ${ARG_FROM})
+  else()
+    target_precompile_headers(${TARGET} PRIVATE <algorithm> <array> <atomic> <charconv> <chrono> <condition_variable> <cstdint>
+      <deque> <filesystem> <fstream> <functional> <future> <map> <memory> <mutex> <optional> <random> <set> <span> <sstream>
+      <string> <string_view> <thread> <unordered_map> <variant> <vector> ${ARG_UNPARSED_ARGUMENTS})
+  endif()
+endfunction()
+
 # distrun_floor(NAME SOURCES a b ... HEADERS c ... LINKS base net ...): a floor of the runtime or the launcher. Each
 # source x means x.cc and x.h beside it when they exist; HEADERS are header-only.
 function(distrun_floor NAME)
@@ -36,6 +53,11 @@ function(distrun_floor NAME)
   if(sources)
     add_library(distrun_${NAME} STATIC ${sources})
     set(scope PUBLIC)
+    if(NAME STREQUAL "base")
+      distrun_precompiled(distrun_base)
+    else()
+      distrun_precompiled(distrun_${NAME} FROM distrun_base)
+    endif()
   else()
     add_library(distrun_${NAME} INTERFACE)
     set(scope INTERFACE)
@@ -78,6 +100,7 @@ function(distrun_test NAME)
   endif()
   add_executable(${NAME} ${ARG_FILES})
   target_link_libraries(${NAME} PRIVATE distrun_test_support)
+  distrun_precompiled(${NAME} FROM distrun_test_headers)
   foreach(floor IN LISTS ARG_LINKS)
     target_link_libraries(${NAME} PRIVATE distrun_${floor})
   endforeach()
