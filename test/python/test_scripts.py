@@ -22,9 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def load(name: str) -> ModuleType:
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
-        spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / "scripts" / name)
+        spec = importlib.util.spec_from_file_location(f"scripts_{Path(name).stem}", ROOT / "scripts" / name)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses looks there
         spec.loader.exec_module(module)
         return module
     finally:
@@ -223,6 +224,43 @@ def test_a_test_is_listed_by_its_own_path() -> None:
     assert listed(Path("test/unit/net/secure_socket_test.cc"), lists)
     assert not listed(Path("test/unit/net/socket_test.cc"), lists)  # the end of another's name; another folder's list
     assert listed(Path("test/unit/net/socket_test.cc"), {Path("test/unit"): lists[Path("test/unit")]})
+
+
+TAGS = """\
+!_TAG_FILE_FORMAT\t2\t/extended format/
+count\ta/x.h\t/^  int count;$/;"\tm\tclass:n::X\ttyperef:typename:int
+go\ta/x.h\t/^  void go();$/;"\tp\tclass:n::X\tsignature:()
+go\ta/x.h\t/^inline void X::go() {$/;"\tf\tclass:n::X\tsignature:()
+here\ta/x.h\t/^  int here() { return 1; }$/;"\tf\tclass:n::X\tsignature:()
+here\ta/x.h\t/^  int here(int a) { return a; }$/;"\tf\tclass:n::X\tsignature:(int a)
+go\ta/x.cc\t/^void X::go() {$/;"\tf\tclass:n::X\tsignature:()
+free\ta/x.h\t/^void free();$/;"\tp\tsignature:()
+"""
+
+
+def test_members_of_a_class_are_counted_once() -> None:
+    """A field, a method with its body elsewhere, and two that the class body defines."""
+    [one] = load("lib/cxx_classes.py").classes_of(TAGS.splitlines()).values()
+    assert (one.name, one.fields, one.members, one.files) == ("class:n::X", 1, 4, {"a/x.h"})
+
+
+def test_large_classes_and_folders_are_faults_unless_excepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets, used = load("check_budgets.py"), set[str]()
+    assert budgets.large_classes({}, used) != []
+    large = load("lib/cxx_classes.py").Class("class:n::X", fields=46, files={"runtime/base/x.h"})
+    public = load("lib/cxx_classes.py").Class("class:n::Y", fields=50, files={"bindings/cpp/include/distrun/y.hpp"})
+    found = {"class:n::X": large, "class:n::Y": public}
+    assert budgets.large_classes(found, used) == ["class n::X: 46 members, at most 45"]
+    monkeypatch.setattr(budgets, "EXCEPTIONS", {"class n::X": "a reason"})
+    assert budgets.large_classes(found, used) == [] and used == {"class n::X"}
+    folder = [Path(f"runtime/a/{number}.h") for number in range(25)]
+    tests = [Path(f"test/a/{number}.cc") for number in range(40)]
+    programs = [Path(f"test/programs/{number}.py") for number in range(50)]
+    assert budgets.large_folders([*folder, *tests, *programs], used) == ["runtime/a: 25 source files, at most 24"]
+
+
+def test_preprocessor_conditions_are_counted_per_thousand_lines() -> None:
+    assert load("check_budgets.py").conditions(["#if A\n#endif\n", "# ifdef B\nint a;\n"]) == 500
 
 
 def test_folder_cycles_are_found() -> None:
