@@ -16,6 +16,8 @@ from pathlib import Path
 # Where a case of a Catch2 executable skips. Of the executable ctest's report has one test, with all it has printed.
 SKIPPED_INSIDE = re.compile(r"^(\S.*:\d+): SKIPPED:\n(?:explicitly with messages?:\n((?:  .*\n)+))?", re.MULTILINE)
 
+OVER_LIMIT = "124"  # timeout's exit code
+
 # Of what a failed test said. A run's closing lines are often all that is kept of it.
 LINES_OF_A_FAILURE = 12
 CHARACTERS_OF_A_LINE = 300
@@ -53,10 +55,18 @@ class Tally:
             self.passed += 1
         elif status == "failed":
             self.failures.append(name)
+        elif status == OVER_LIMIT:
+            self.failures.append(f"{name}: over its limit{where(folder, name)}")
         elif not (folder / f"{name}.xml").exists():
-            self.failures.append(f"{name}: ended with {status} and left no report")
+            self.failures.append(f"{name}: ended with {status} and left no report{where(folder, name)}")
         elif status != "0" and not any(failure.startswith(f"{name}: ") for failure in self.failures):
             self.failures.append(f"{name}: ended with {status}, though no test in its report has failed")
+
+
+def where(folder: Path, suite: str) -> str:
+    """The test that was running, where it is known."""
+    running = folder / f"{suite}.running"
+    return f", in {running.read_text()}" if running.exists() else ""
 
 
 def reason_of(element: ElementTree.Element) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from started_tests import pytest_runtest_logstart, use_default_signals  # noqa: F401  # a hook
 
 from .jobs import package_folders
 from .rig import Cluster, Unavailable
 
 MakeCluster = Callable[..., Cluster]
 
-# A shell that starts the tests in the background has them ignored, and so would every job under test.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+use_default_signals()
 
 # Minutes in all: what `scripts/test --quick` leaves out.
 SLOW = ("killed_together", "mpi", "mpi_hydra", "mpi_mode", "other_launchers", "slurm", "ssh_faults", "start_tree")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,19 +20,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from started_tests import pytest_runtest_logstart, use_default_signals  # noqa: F401  # a hook
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "test/e2e/programs"
 MARKER = "FAULTS_JOB_MARKER"
 CACHES = ("torchinductor_",)  # that frameworks keep among temporary files
 
-# A shell that starts the tests in the background has them ignored, and so would every job under test.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+use_default_signals()
 
 
 def launcher_path() -> str:
-    """The `distrun` beside this Python, else the newest build's, else the one on PATH."""
+    """The `distrun` that TEST_DISTRUN names, else the one beside this Python, the newest build's, the one on PATH."""
+    if named := os.environ.get("TEST_DISTRUN"):
+        return named
     beside = Path(sys.executable).parent / "distrun"
     if beside.is_file():
         return str(beside)
@@ -76,6 +78,18 @@ def marked_processes(marker: str) -> list[int]:
     return found
 
 
+def end_marked(marker: str, processes: list[subprocess.Popen[str]]) -> None:
+    """Ends the processes and whatever carries their marker. Nobody waits for a pipe that something else still holds."""
+    for pid in {*marked_processes(marker), *(process.pid for process in processes if process.poll() is None)}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for process in processes:
+        try:
+            process.communicate(timeout=10)
+        except (subprocess.TimeoutExpired, ValueError):  # ValueError: the test has closed a pipe
+            process.wait(10)
+
+
 def signal_waits(pid: int, number: int) -> bool:
     """Whether a signal that was sent to the process has not been delivered yet."""
     try:
@@ -107,8 +121,7 @@ class Job:
         self.shared_before = shared_files()
         own = {MARKER: self.marker, "PYTHONUNBUFFERED": "1", "TMPDIR": str(self.temporary)}
         environment = {**os.environ, **environment, **own}
-        # The launcher leaves SIGHUP ignored where it finds it so, and the tests may run under nohup.
-        command = ["env", "--default-signal=HUP", launcher_path(), "-x", MARKER, *arguments]
+        command = [launcher_path(), "-x", MARKER, *arguments]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             command,
@@ -189,10 +202,8 @@ class Job:
 
     def clean_up(self) -> None:
         for pid in marked_processes(self.marker):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.process.kill()
         self.process.wait(10)
         shutil.rmtree(self.temporary, ignore_errors=True)

@@ -1,14 +1,14 @@
 """Where the package and the command under test come from.
 
 Without options: the installed `distrun` package and the `distrun` beside this Python or on PATH. With --build-dir: the
-sources of this tree with that build's library and command, without installing anything. With --command: that one.
+sources of this tree with that build's library and command, without installing anything. With --command, or the variable
+TEST_DISTRUN: that one.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from started_tests import pytest_runtest_logstart, use_default_signals  # noqa: F401  # a hook
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 
-# A shell that starts the tests in the background has it ignored, and so would every program under test.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+use_default_signals()
 
 Result = subprocess.CompletedProcess[str]
 RunRanks = Callable[..., Result]
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def find_command(config: pytest.Config) -> str | None:
     """The distrun command under test."""
-    named, build = config.getoption("--command"), config.getoption("--build-dir")
+    named, build = config.getoption("--command") or os.environ.get("TEST_DISTRUN"), config.getoption("--build-dir")
     if named:
         return str(named)
     if build:

@@ -103,6 +103,19 @@ def test_the_tally_counts_every_report_and_fails_when_anything_failed(
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
 
 
+def test_the_tally_names_the_test_in_which_a_suite_was_over_its_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "e2e.xml").write_text('<testsuite><testcase name="good"/></testsuite>')
+    (tmp_path / "e2e.running").write_text("test_kill.py::test_one")
+    assert load("lib/tally.py").main([str(tmp_path), "e2e=124", "python=137"]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "FAILED   e2e: over its limit, in test_kill.py::test_one",
+        "FAILED   python: ended with 137 and left no report",
+        "1 passed, 2 failed, 0 skipped",
+    ]
+
+
 CTEST_REPORT = """\
 <testsuite>
 <testcase name="abi" classname="abi" status="run"><system-out>

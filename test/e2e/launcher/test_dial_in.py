@@ -8,12 +8,13 @@ import signal
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ..conftest import launcher_path
+from ..conftest import MARKER, end_marked, launcher_path
 from ..strangers import assert_no_memory_for, memory, strangers
 
 StartAgent = Callable[..., "subprocess.Popen[str]"]
@@ -27,6 +28,19 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
+STARTED: list[subprocess.Popen[str]] = []  # by the test that runs
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Heads, agents and ranks end with the test, whatever it found."""
+    marker = uuid.uuid4().hex
+    monkeypatch.setenv(MARKER, marker)
+    yield
+    end_marked(marker, STARTED)
+    STARTED.clear()
+
+
 class Head:
     """A head that waits for its agents; `address` is where."""
 
@@ -35,6 +49,7 @@ class Head:
         self.process = subprocess.Popen(
             [launcher_path(), *arguments], stdout=output, stderr=subprocess.PIPE, text=True, preexec_fn=os.setpgrp
         )
+        STARTED.append(self.process)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
         found = re.search(r"waiting for \d+ agents? at \S*:(\d+)", line)
@@ -43,19 +58,14 @@ class Head:
 
 
 @pytest.fixture
-def start() -> Iterator[StartAgent]:
-    running: list[subprocess.Popen[str]] = []
-
+def start() -> StartAgent:
     def run(*arguments: str) -> subprocess.Popen[str]:
-        running.append(
+        STARTED.append(
             subprocess.Popen([launcher_path(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
-        return running[-1]
+        return STARTED[-1]
 
-    yield run
-    for process in running:
-        process.kill()
-        process.communicate()
+    return run
 
 
 def agent(start: StartAgent, head: Head, key: Path, host: str) -> subprocess.Popen[str]:
