@@ -1,0 +1,320 @@
+"""Builds and runs the tests of the files named (scripts/dev): dev_cxx.py and dev_python.py say which these are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from configparser import ConfigParser
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from lib.dev_cxx import SOURCES, Includes
+from lib.dev_python import PROGRAMS, Choice, Program, framework_of, module_name, takes_checks
+from lib.tree import ROOT
+
+BUILD = ROOT / "build/edit"
+PACKAGE = BUILD / "package/distrun"
+RULES = Path(__file__).with_name("dev.ini")
+LIMIT = 600.0  # seconds of one test
+LINES_OF_A_FAILURE = 60
+PRODUCT = ("runtime", "launcher", "bindings", "frameworks")
+NATIVE = {"tensorflow": ["distrun_tensorflow"], "jax": ["distrun_jax"], "keras": ["distrun_tensorflow", "distrun_jax"]}
+
+
+@dataclass
+class Wanted:
+    """What is to run, and what is built for it."""
+
+    sources: set[str] = field(default_factory=set)  # test files in C++
+    ctest: set[str] = field(default_factory=set)
+    pytest: dict[str, None] = field(default_factory=dict)  # in order; each as typed after `pytest`
+    programs: set[Program] = field(default_factory=set)
+    native: set[str] = field(default_factory=set)
+    nothing: list[str] = field(default_factory=list)  # files without a test
+
+
+@dataclass(frozen=True)
+class Run:
+    title: str
+    command: tuple[str, ...]
+    passes: str = ""  # what the output must have
+    folder: Path = ROOT
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def changed_files() -> list[str]:
+    status = ["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=all", "--no-renames"]
+    lines = subprocess.run(status, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [line[3:] for line in lines if (ROOT / line[3:]).is_file()]
+
+
+@cache
+def rules() -> dict[str, list[str]]:
+    """Tests by pattern, in the order of the file."""
+    read = ConfigParser(interpolation=None)
+    read.read(RULES)
+    return {pattern: read[pattern]["tests"].splitlines() for pattern in read.sections()}
+
+
+def all_rules() -> list[str]:
+    return [rule for tests in rules().values() for rule in tests]
+
+
+def rule_for(path: str) -> list[str]:
+    for pattern, tests in rules().items():
+        if fnmatch(path, pattern):
+            return [test.replace("{stem}", Path(path).stem) for test in tests]
+    return []
+
+
+def tests_with_program(path: str) -> list[str]:
+    """Of a program that tests start: the tests that name it, or where the name is in a list, their whole file."""
+    name, found = Path(path).name, []
+    for file in sorted([*ROOT.glob("test/python/test_*.py"), *ROOT.glob("test/e2e/**/test_*.py")]):
+        if name in file.read_text():
+            found.append(f"{file.relative_to(ROOT)} -k {shlex.quote(Path(path).stem)}")
+    return found
+
+
+def choose_python(path: str, wanted: Wanted, choice: Choice) -> None:
+    if path.startswith(("bindings/python/", "frameworks/")):
+        name = module_name(path)
+        wanted.pytest.update(dict.fromkeys(choice.unit_tests(name)))
+        wanted.programs.add(choice.program(name))
+        wanted.native.update(NATIVE.get(framework_of(name), []))
+    elif Path(path).name.startswith("test_"):
+        wanted.pytest[path] = None
+    elif path.startswith(PROGRAMS):
+        text = (ROOT / path).read_text()
+        if takes_checks(text):
+            wanted.programs.add(Program.of_file(path))
+        else:
+            wanted.pytest.update(dict.fromkeys(tests_with_program(path)))
+    else:
+        wanted.nothing.append(path)
+
+
+def choose(paths: list[str]) -> Wanted:
+    wanted, includes, choice = Wanted(), None, None
+    for path in paths:
+        named = rule_for(path)
+        for rule in named:
+            if rule.startswith("ctest "):
+                wanted.ctest.add(rule.removeprefix("ctest "))
+            else:
+                wanted.pytest[rule] = None
+        if named:
+            continue
+        if path.endswith(SOURCES):
+            includes = includes or Includes()
+            tests = includes.tests_of(path)
+            wanted.sources.update(tests)
+            if not tests:
+                wanted.nothing.append(path)
+        elif path.endswith(".py"):
+            choice = choice or Choice()
+            choose_python(path, wanted, choice)
+        elif path.endswith(".md"):
+            continue
+        else:
+            wanted.nothing.append(path)
+    return wanted
+
+
+@dataclass(frozen=True)
+class Test:
+    """One of ctest's."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+    environment: tuple[tuple[str, str], ...]
+
+    def run(self, *arguments: str) -> Run:
+        title = " ".join([self.name, *arguments])
+        return Run(title, (*self.command, *arguments), folder=self.folder, environment=self.environment)
+
+
+def read_tests(file: Path) -> list[Test]:
+    """ctest itself lists no command of a program that is not built yet."""
+    found, text = [], file.read_text()
+    for name, command in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$", text, re.MULTILINE):
+        properties = re.search(rf"^set_tests_properties\(\[=\[{re.escape(name)}\]=\] .*$", text, re.MULTILINE)
+        variables = re.search(r' ENVIRONMENT "([^"]*)"', properties[0] if properties else "")
+        pairs = [pair.partition("=") for pair in variables[1].split(";")] if variables else []
+        environment = tuple((key, value.replace("'", "")) for key, _, value in pairs)
+        found.append(Test(name, tuple(shlex.split(command)), file.parent, environment))
+    return found
+
+
+class Built:
+    """What CMake and ninja know of the preset `edit`."""
+
+    def __init__(self) -> None:
+        self.tests = [test for file in BUILD.glob("**/CTestTestfile.cmake") for test in read_tests(file)]
+        self.objects: dict[str, set[str]] = {}  # by executable
+        for line in (BUILD / "build.ninja").read_text().splitlines():
+            if found := re.match(r"build (test/\S+): CXX_EXECUTABLE_LINKER\S+ (.*?)(?: \|.*)?$", line):
+                self.objects[found[1]] = set(found[2].split())
+        entries = json.loads((BUILD / "compile_commands.json").read_text())
+        self.object_of: dict[str, set[str]] = {}
+        for entry in entries:
+            source = os.path.relpath(entry["file"], ROOT)
+            words = entry["command"].split()
+            self.object_of.setdefault(source, set()).add(words[words.index("-o") + 1])
+
+    def tests_of(self, sources: set[str]) -> list[Run]:
+        """Of a test executable with several files only the cases of these; the conformance suite as a whole."""
+        runs = []
+        for test in self.tests:
+            if len(test.command) != 1:
+                continue
+            executable = os.path.relpath(test.command[0], BUILD)
+            objects = self.objects.get(executable, set())
+            mine = sorted(source for source in sources if self.object_of.get(source, set()) & objects)
+            if not mine:
+                continue
+            proper = [source for source in mine if f"/{Path(executable).name}.dir/" in " ".join(self.object_of[source])]
+            whole = len(proper) != len(mine) or any("distrun_conformance.dir" in name for name in objects)
+            tags = [] if whole else ["--filenames-as-tags", ",".join(f"[#{Path(source).stem}]" for source in mine)]
+            runs.append(test.run(*tags))
+        return runs
+
+    def named(self, patterns: set[str]) -> list[Run]:
+        return [test.run() for test in self.tests if any(re.fullmatch(one, test.name) for one in patterns)]
+
+    def targets(self, runs: list[Run]) -> list[str]:
+        """The executables in the commands, as ninja names them."""
+        inside = f"{BUILD}/"
+        words = [word for run in runs for part in run.command for word in part.split() if word.startswith(inside)]
+        return sorted({word.removeprefix(inside) for word in words})
+
+
+def stage_package() -> None:
+    """The Python package as it is in the tree, with the build's libraries: nothing is installed."""
+    (PACKAGE / "lib").mkdir(parents=True, exist_ok=True)
+    links = {PACKAGE / file.name: file for file in (ROOT / "bindings/python/distrun").iterdir() if file.is_file()}
+    links |= {PACKAGE / one.parent.name: one.parent for one in (ROOT / "frameworks").glob("*/__init__.py")}
+    links |= {PACKAGE / "lib" / file.name: file for file in BUILD.glob("runtime/api/libdistrun.so")}
+    links |= {PACKAGE / "lib" / file.name: file for file in BUILD.glob("bindings/*/libdistrun_*.so")}
+    for old in [*PACKAGE.iterdir(), *(PACKAGE / "lib").iterdir()]:
+        if old.is_symlink() and links.get(old) != old.readlink():
+            old.unlink()
+    for link, file in links.items():
+        if not link.is_symlink():
+            link.symlink_to(file)
+
+
+def python_of(environment: str) -> str:
+    if not environment:
+        return sys.executable
+    python = ROOT / f"build/environments/{environment}/bin/python"
+    if not python.exists():
+        print(f"   making the environment {environment}, once")
+        subprocess.run([sys.executable, str(ROOT / "scripts/lib/environments.py"), "make", environment], check=True)
+    return str(python)
+
+
+def python_runs(wanted: Wanted) -> list[Run]:
+    command = str(BUILD / "launcher/distrun")
+    own = {
+        "PYTHONPATH": str(PACKAGE.parent),
+        "TEST_DISTRUN": command,
+        "KERAS_BACKEND": "torch",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    environment = tuple({**own, "TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}.items())
+    runs = []
+    for program in sorted(wanted.programs, key=lambda one: one.path):
+        python = python_of(program.environment)
+        line = (command, "-np", "2", "--oversubscribe", "--timeout", "300", python, program.path, *program.checks)
+        title = " ".join([Path(program.path).name, *program.checks])
+        runs.append(Run(title, line, passes="all checks passed", environment=environment))
+    by_options: dict[tuple[str, ...], list[str]] = {}
+    for text in wanted.pytest:
+        file, *options = shlex.split(text)
+        by_options.setdefault(tuple(options), []).append(file)
+    for extra, names in by_options.items():
+        line = (sys.executable, "-m", "pytest", "-q", "-x", "-m", "not full", *names, *extra)
+        runs.append(Run(" ".join([*names, *extra]), line, environment=environment))
+    return runs
+
+
+def build(targets: list[str]) -> bool:
+    started = time.monotonic()
+    done = subprocess.run(["ninja", "-C", str(BUILD), *targets], capture_output=True, text=True)
+    if done.returncode != 0:
+        print("\n".join(line for line in done.stdout.splitlines() if not line.startswith("[")))
+    print(f"   built in {time.monotonic() - started:.1f} s" if done.returncode == 0 else "FAILED   the build")
+    return done.returncode == 0
+
+
+def execute(run: Run) -> tuple[Run, bool, str, float]:
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            run.command, cwd=run.folder, env={**os.environ, **dict(run.environment)}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT,
+        )  # fmt: skip
+        text, good = done.stdout, done.returncode == 0 and run.passes in done.stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout or ""
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        text, good = f"{text}\nnot over after {LIMIT:.0f} s", False
+    return run, good, text, time.monotonic() - started
+
+
+def run_all(runs: list[Run]) -> bool:
+    """As many at once as there are processors."""
+    passed = True
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for future in as_completed([pool.submit(execute, run) for run in runs]):
+            run, good, text, seconds = future.result()
+            passed = passed and good
+            if not good:
+                print("\n".join(text.splitlines()[-LINES_OF_A_FAILURE:]))
+            print(f"{'ok' if good else 'FAILED':8} {seconds:5.1f} s  {run.title}", flush=True)
+    return passed
+
+
+def main(arguments: list[str]) -> int:
+    started = time.monotonic()
+    only_list = "--list" in arguments
+    named = [os.path.relpath(Path(name).resolve(), ROOT) for name in arguments if name != "--list"]
+    paths = named or changed_files()
+    absent = [path for path in paths if not (ROOT / path).is_file()]
+    if absent:
+        print(f"scripts/dev: there is no file {', '.join(absent)}", file=sys.stderr)
+        return 2
+    wanted = choose(paths)
+    built = Built() if wanted.sources or wanted.ctest else None
+    native = [*built.tests_of(wanted.sources), *built.named(wanted.ctest)] if built else []
+    targets = built.targets(native) if built else []
+    python = python_runs(wanted)
+    if python:
+        targets += ["distrun", "distrun_shared", *sorted(wanted.native)]
+    for path in wanted.nothing:
+        print(f"no test  {path}")
+    if only_list:
+        print("\n".join(run.title for run in [*native, *python]))
+        return 0
+    if targets and not build(targets):
+        return 1
+    if python:
+        stage_package()
+    passed = run_all([*native, *python])
+    print(f"{'passed' if passed else 'failed'} after {time.monotonic() - started:.1f} s")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

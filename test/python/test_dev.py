@@ -1,0 +1,58 @@
+"""scripts/dev: which tests an edit concerns."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .test_scripts import load
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "test"),
+    [
+        ("runtime/engine/agreement/coordinator.cc", "test/unit/engine/coordinator_test.cc"),
+        ("runtime/net/identity/job_key.cc", "test/unit/net/job_key_test.cc"),
+        ("launcher/report/fold.cc", "test/unit/launcher/fold_test.cc"),
+        ("runtime/base/settings.def", "test/unit/base/settings_test.cc"),
+        ("test/unit/net/wire_test.cc", "test/unit/net/wire_test.cc"),
+    ],
+)
+def test_an_edit_in_cxx_runs_the_tests_that_include_the_file(path: str, test: str) -> None:
+    assert test in load("lib/dev_cxx.py").Includes().tests_of(path)
+
+
+def test_an_edit_of_one_folder_runs_no_test_of_another() -> None:
+    chosen = load("lib/dev_cxx.py").Includes().tests_of("launcher/report/fold.cc")
+    assert chosen == ["test/unit/launcher/fold_test.cc"]
+
+
+def test_an_edit_in_python_runs_the_checks_that_name_what_it_defines() -> None:
+    choice = load("lib/dev_python.py").Choice()
+    sampler = choice.program("distrun.torch.sampler")
+    assert sampler.path.endswith("/shares_and_join.py") and "check_sampler" in sampler.checks
+    reducer = choice.unit_tests("distrun.torch._reducer")
+    assert any("test_world_of_one.py::" in name for name in reducer), reducer
+
+
+def test_every_file_of_the_product_has_a_test() -> None:
+    dev = load("lib/dev.py")
+    listed = load("lib/tree.py").files(".cc", ".h", ".hpp", ".c", ".cu", ".def", ".py", under=dev.PRODUCT)
+    without = dev.choose([path.as_posix() for path in listed]).nothing
+    assert without == []
+    assert all((ROOT / source).exists() for source in dev.choose(["runtime/base/log.cc"]).sources)
+
+
+def test_the_rules_name_tests_that_are_there() -> None:
+    """An older name would quietly run nothing."""
+    text = "\n".join((ROOT / path).read_text() for path in load("lib/tree.py").files("CMakeLists.txt", under=["test"]))
+    for rule in load("lib/dev.py").all_rules():
+        if rule.startswith("ctest "):
+            name = rule.removeprefix("ctest ").split("\\")[0]
+            assert re.search(rf"(distrun_test|conformance_test|mpi_test|add_executable)\({name}\s", text), rule
+        else:
+            assert (ROOT / rule.split()[0]).exists(), rule
