@@ -22,7 +22,7 @@ struct Candidate {
   std::string name;
   std::optional<Obstacle> obstacle;  // nothing: it is available
   std::string reason;                // why it is good, or the obstacle's text
-  std::string own_reason;                  // what it says itself, where it has not this kind of device
+  std::string own_reason;            // what it says itself, where it has not this kind of device
   int score = 0;
   Capabilities all;  // of all members
 };
