@@ -1,17 +1,17 @@
-// Runs what the log says: buffer, pack and prescale, start, postscale and unpack, complete. Written once for all
-// operations; the backends only move and reduce. For the holder of the progress token.
+// Runs what the log says: prepares each flight (flight.h), starts it when its turn comes, and completes its tensors.
+// For the holder of the progress token.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
+#include "runtime/engine/run/flight.h"
 #include "runtime/engine/run/member.h"
 #include "runtime/engine/run/process_set.h"
 #include "runtime/engine/run/tensor_table.h"
@@ -59,45 +59,6 @@ class Executor {
   void observe(ExecutionObserver* observer) { observer_ = observer; }
 
  private:
-  // Its set has one more operation in flight for as long as it lives.
-  class Counted {
-   public:
-    Counted(std::vector<ProcessSet*>& active, ProcessSet& set);
-    ~Counted();
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-
-   private:
-    std::vector<ProcessSet*>& active_;
-    ProcessSet& set_;
-  };
-
-  struct Flight {  // one backend operation
-    int set = 0;
-    std::optional<Counted> counted;  // unless it is none of a backend
-    backend::Backend* backend = nullptr;
-    std::size_t* moves = nullptr;  // which of the counts below it is in
-    backend::Operation operation;
-    std::vector<RunTensor> tensors;
-    std::vector<backend::Segment> segments;
-    std::vector<std::size_t> counts;      // as in Operation
-    std::vector<void*> marks;             // as in Operation; the tensors own them
-    std::size_t members = 0;              // of the set
-    std::unique_ptr<std::byte[]> packed;  // in and out of the backend, where it cannot take the tensors' own memory
-    TimePoint agreed;
-    TimePoint started;
-  };
-
-  Status prepare(const ProcessSet& set, backend::Backend& backend, Flight& flight);
-  Status segments_of_allreduce(const backend::Backend& backend, Flight& flight);
-  Status segment_of_allgather(const ProcessSet& set, backend::Backend& backend, Flight& flight);
-  Status segment_of_alltoall(const ProcessSet& set, backend::Backend& backend, Flight& flight);
-  Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& backend, Flight& flight);
-  void segment_of_broadcast(const ProcessSet& set, Flight& flight);
-  Status pack(Flight& flight);
-  void advise_on_output(const Tensor& tensor) const;
-  static void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count);
-  void unpack(Flight& flight);
   void start(std::unique_ptr<Flight> flight, std::vector<Completion>& done);
   void start_waiting(std::vector<Completion>& done);
   void finish_joins(std::vector<Completion>& done);
@@ -120,7 +81,7 @@ class Executor {
   std::uint64_t next_token_ = 1;
   std::vector<ProcessSet*> turn_;              // scratch
   std::vector<backend::Completed> completed_;  // by backends
-  std::size_t collected_ = 0;                  // so many of them are no flights any more
+  std::size_t collected_ = 0;                  // how many of them are no flights any more
   std::vector<Completion> held_;               // failed, waiting for the first cause
   Status failure_;
   Status aborted_;
