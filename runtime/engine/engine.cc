@@ -10,8 +10,8 @@
 #include "runtime/base/annotations.h"
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
-#include "runtime/engine/agreement/mismatch.h"
 #include "runtime/engine/loop.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {

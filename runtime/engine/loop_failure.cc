@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "runtime/base/log.h"
-#include "runtime/engine/agreement/mismatch.h"
-#include "runtime/engine/agreement/stall.h"
 #include "runtime/engine/loop.h"
+#include "runtime/engine/readiness/mismatch.h"
+#include "runtime/engine/readiness/stall.h"
 
 namespace distrun::engine {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/engine/agreement/fusion.h"
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/fusion.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {

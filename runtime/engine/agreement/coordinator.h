@@ -14,13 +14,13 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/agreement/call_board.h"
-#include "runtime/engine/agreement/joined.h"
-#include "runtime/engine/agreement/readiness.h"
-#include "runtime/engine/agreement/stall.h"
-#include "runtime/engine/agreement/tensor_ids.h"
 #include "runtime/engine/protocol/decision_log.h"
 #include "runtime/engine/protocol/messages.h"
 #include "runtime/engine/protocol/suspension.h"
+#include "runtime/engine/readiness/joined.h"
+#include "runtime/engine/readiness/readiness.h"
+#include "runtime/engine/readiness/stall.h"
+#include "runtime/engine/readiness/tensor_ids.h"
 
 namespace distrun::engine {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "runtime/engine/agreement/coordinator.h"
-#include "runtime/engine/agreement/mismatch.h"
-#include "runtime/engine/agreement/stall.h"
+#include "runtime/engine/readiness/mismatch.h"
+#include "runtime/engine/readiness/stall.h"
 
 namespace distrun::engine {
 namespace {

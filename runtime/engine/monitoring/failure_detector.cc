@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "runtime/engine/agreement/mismatch.h"
-#include "runtime/engine/agreement/stall.h"
+#include "runtime/engine/readiness/mismatch.h"
+#include "runtime/engine/readiness/stall.h"
 
 namespace distrun::engine {
 

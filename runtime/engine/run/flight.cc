@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/base/huge_pages.h"
-#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/readiness/parts.h"
 #include "runtime/engine/run/stand_in.h"
 
 namespace distrun::engine {

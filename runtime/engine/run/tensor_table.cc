@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/readiness/parts.h"
 
 namespace distrun::engine {
 namespace {

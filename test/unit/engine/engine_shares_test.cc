@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/readiness/parts.h"
 #include "runtime/engine/run/stand_in.h"
 #include "test/support/engine_ranks.h"
 

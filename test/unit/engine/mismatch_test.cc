@@ -1,4 +1,4 @@
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <ctime>

@@ -1,5 +1,5 @@
 // Which tensors get an id: a coordinator and its members, which say by id what they know.
-#include "runtime/engine/agreement/tensor_ids.h"
+#include "runtime/engine/readiness/tensor_ids.h"
 
 #include <catch2/catch_test_macros.hpp>
 

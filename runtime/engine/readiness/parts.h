@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 

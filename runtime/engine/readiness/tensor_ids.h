@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/engine/agreement/readiness.h"
 #include "runtime/engine/protocol/decision_log.h"
 #include "runtime/engine/protocol/response_cache.h"
+#include "runtime/engine/readiness/readiness.h"
 
 namespace distrun::engine {
 

@@ -6,7 +6,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/engine/agreement/readiness.h"
+#include "runtime/engine/readiness/readiness.h"
 
 namespace distrun::engine {
 

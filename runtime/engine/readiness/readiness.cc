@@ -1,10 +1,10 @@
-#include "runtime/engine/agreement/readiness.h"
+#include "runtime/engine/readiness/readiness.h"
 
 #include <algorithm>
 #include <tuple>
 
-#include "runtime/engine/agreement/mismatch.h"
-#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/readiness/mismatch.h"
+#include "runtime/engine/readiness/parts.h"
 
 namespace distrun::engine {
 

@@ -1,12 +1,12 @@
-#include "runtime/engine/agreement/stall.h"
+#include "runtime/engine/readiness/stall.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/engine/agreement/mismatch.h"
 #include "runtime/engine/protocol/tensor_key.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {

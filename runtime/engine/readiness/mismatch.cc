@@ -1,4 +1,4 @@
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "runtime/engine/agreement/fusion.h"
+#include "runtime/engine/readiness/fusion.h"
 
 #include <bit>
 #include <map>

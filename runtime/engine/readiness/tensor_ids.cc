@@ -1,4 +1,4 @@
-#include "runtime/engine/agreement/tensor_ids.h"
+#include "runtime/engine/readiness/tensor_ids.h"
 
 #include <algorithm>
 

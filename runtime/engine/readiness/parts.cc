@@ -1,4 +1,4 @@
-#include "runtime/engine/agreement/parts.h"
+#include "runtime/engine/readiness/parts.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "runtime/engine/agreement/joined.h"
+#include "runtime/engine/readiness/joined.h"
 
 #include <algorithm>
 
-#include "runtime/engine/agreement/mismatch.h"
+#include "runtime/engine/readiness/mismatch.h"
 
 namespace distrun::engine {
 namespace {

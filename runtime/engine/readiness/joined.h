@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/engine/agreement/readiness.h"
+#include "runtime/engine/readiness/readiness.h"
 
 namespace distrun::engine {
 
