@@ -62,7 +62,7 @@ void CallBoard::add_apart(int rank, Call call, std::vector<int> takers, TimePoin
                                         .takers = std::move(takers),
                                         .since = now,
                                         .counts = now,
-                                        .told = now});
+                                        .reported = now});
   }
   open->made.push_back(rank);
   if (open->made.size() < takers_of(*open)) return;
@@ -106,7 +106,7 @@ void CallBoard::advance(int rank) {
                                         .takers = std::move(next.takers),
                                         .since = next.when,
                                         .counts = latest_,
-                                        .told = latest_});
+                                        .reported = latest_});
     }
     open->since = std::min(open->since, next.when);
     if (open->refused.ok()) open->refused = next.refused;
@@ -258,7 +258,7 @@ CallBoard::Waiting CallBoard::waiting_for(const Open& open) {
           .made = open.made,
           .since = open.since,
           .counts = open.counts,
-          .told = open.told};
+          .reported = open.reported};
 }
 
 std::vector<CallBoard::Waiting> CallBoard::waiting() const {
@@ -285,10 +285,10 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
   return all;
 }
 
-void CallBoard::told(std::uint64_t number, TimePoint now) {
+void CallBoard::note_reported(std::uint64_t number, TimePoint now) {
   for (auto* calls : {&open_, &apart_}) {
     for (Open& open : *calls) {
-      if (open.number == number) open.told = now;
+      if (open.number == number) open.reported = now;
     }
   }
 }
@@ -299,7 +299,7 @@ void CallBoard::suspended(const Suspension& gap) {
   }
   for (auto* calls : {&open_, &apart_}) {
     for (Open& open : *calls) {
-      for (TimePoint* const time : {&open.since, &open.counts, &open.told}) *time = gap.moved(*time);
+      for (TimePoint* const time : {&open.since, &open.counts, &open.reported}) *time = gap.moved(*time);
     }
   }
   latest_ = gap.moved(latest_);

@@ -1,7 +1,8 @@
 // Calls that ranks make together (process sets, timeline): of all ranks, or of a process set's members alone. A rank's
 // calls are taken in the order in which it makes them, one at a time: its next one counts when the one before has
 // ended. So ranks that share calls must make them in the same order, and calls that wait for one another in a circle
-// can never end. A call apart (Call::apart) is in no such order: it ends when all who take part have made it. Pure.
+// can never end. A call apart (Call::apart) is in no such order: it ends when all who take part have made it.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -45,18 +46,18 @@ class CallBoard {
   // Calls that wait for ranks which are in no call at all. A set that goes when its members have dropped it holds up
   // nobody.
   struct Waiting {
-    std::uint64_t number = 0;  // for told() and refuse()
+    std::uint64_t number = 0;  // for note_reported() and refuse()
     bool apart = false;        // refuse() does not know of it
     std::string what;
     std::vector<int> made;  // who waits
     std::vector<int> missing;
     TimePoint since;
-    TimePoint counts;  // since when the others can be late: no call before it has held them up
-    TimePoint told;    // at last; `counts` if it has not been
+    TimePoint counts;    // since when the others can be late: no call before it has held them up
+    TimePoint reported;  // at last; `counts` if it has not been
   };
   [[nodiscard]] std::vector<Waiting> waiting() const;
   // That it waits has been reported.
-  void told(std::uint64_t number, TimePoint now);
+  void note_reported(std::uint64_t number, TimePoint now);
   // It fails on all who have made it, and on the others when they do.
   void refuse(std::uint64_t number, const Status& why);
   void suspended(const Suspension& gap);
@@ -75,7 +76,7 @@ class CallBoard {
     std::vector<int> made;  // ranks, as they came
     TimePoint since;
     TimePoint counts;
-    TimePoint told;
+    TimePoint reported;
     Status refused;
     bool taken = false;
   };
@@ -104,7 +105,7 @@ class CallBoard {
   std::vector<Open*> current_;              // by rank; null: in no call
   std::vector<std::vector<Debt>> owed_;     // by rank
   std::list<Open> open_;                    // as they came
-  std::list<Open> apart_;                   // as they came; equal ones are told apart by each rank's order
+  std::list<Open> apart_;                   // as they came; each rank's order tells equal ones from each other
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kNamesShown = 6;
 constexpr Duration kLongestSilence = std::chrono::minutes(10);
+// How long ranks may wait for one another where no warning is asked for.
+constexpr Duration kPatience = std::chrono::seconds(10);
 
 struct Wait {
   int set;
@@ -123,8 +125,24 @@ Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, cons
   return Status(std::move(error));
 }
 
-TimePoint next_warning(TimePoint since, TimePoint told, Duration warning) {
-  return told + std::clamp(told - since, warning, std::max(warning, kLongestSilence));
+TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning) {
+  return reported + std::clamp(reported - since, warning, std::max(warning, kLongestSilence));
+}
+
+Duration StallLimits::patience() const { return warning == Duration::zero() ? kPatience : warning; }
+
+TimePoint StallLimits::next_report(TimePoint since, TimePoint reported) const {
+  return warning == Duration::zero() ? TimePoint::max() : next_warning(since, reported, warning);
+}
+
+bool StallLimits::passed(TimePoint since, TimePoint now) const {
+  return shutdown > Duration::zero() && now - since >= shutdown;
+}
+
+void NextLook::consider(TimePoint since, TimePoint report) {
+  waits_ = true;
+  when_ = std::min(when_, report);
+  if (limits_.shutdown > Duration::zero()) when_ = std::min(when_, since + limits_.shutdown);
 }
 
 std::string seconds_text(Duration duration) {
@@ -154,17 +172,17 @@ std::string stall_text(const std::vector<const PendingTensor*>& waiting, const s
   return text;
 }
 
-void WentOn::add(const PendingTensor& tensor, TimePoint now) {
+void Resumed::add(const PendingTensor& tensor, TimePoint now) {
   if (count_ < kNamesShown) names_ += (count_ > 0 ? ", " : "") + name_text(tensor);
   ++count_;
   longest_ = std::max(longest_, now - tensor.first);
 }
 
-std::string WentOn::take_text() {
-  const WentOn told = std::exchange(*this, {});
+std::string Resumed::take_text() {
+  const Resumed taken = std::exchange(*this, {});
   const std::string more =
-      told.count_ > kNamesShown ? " and " + std::to_string(told.count_ - kNamesShown) + " more" : "";
-  return told.names_ + more + " went on after " + seconds_text(told.longest_);
+      taken.count_ > kNamesShown ? " and " + std::to_string(taken.count_ - kNamesShown) + " more" : "";
+  return taken.names_ + more + " went on after " + seconds_text(taken.longest_);
 }
 
 ErrorInfo stall_error(const PendingTensor& tensor, const std::vector<std::string>& hosts, TimePoint now) {

@@ -14,8 +14,8 @@ namespace distrun::engine {
 std::string stall_text(const std::vector<const PendingTensor*>& waiting, const std::vector<std::string>& hosts,
                        TimePoint now);
 
-// Tensors that were reported and have gone on since, until they are told in one line.
-class WentOn {
+// Tensors that were reported as late and run now, until one line says so.
+class Resumed {
  public:
   void add(const PendingTensor& tensor, TimePoint now);
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -43,10 +43,37 @@ std::vector<Rivals> rivals_among(const std::vector<PendingTensor*>& waiting, Dur
 // kMismatch that names both.
 Status rival_error(const PendingTensor& tensor, const PendingTensor& rival, const std::vector<std::string>& hosts);
 
-// When something that has lasted since `since` and was told at `told` is told again: after as long again, so that hours
-// are few lines, but after `warning` at the soonest, and after ten minutes, or `warning` if that is more, at the
-// latest.
-TimePoint next_warning(TimePoint since, TimePoint told, Duration warning);
+// When something that has lasted since `since` and was reported at `reported` is reported again: after as long again,
+// so that hours are few lines, but after `warning` at the soonest, and after ten minutes, or `warning` if that is more,
+// at the latest.
+TimePoint next_warning(TimePoint since, TimePoint reported, Duration warning);
+
+// How long ranks may wait for one another. 0: no limit.
+struct StallLimits {
+  Duration warning{};
+  Duration shutdown{};
+
+  // Until it is an error that they wait for each other crosswise.
+  [[nodiscard]] Duration patience() const;
+  // max(): never.
+  [[nodiscard]] TimePoint next_report(TimePoint since, TimePoint reported) const;
+  [[nodiscard]] bool passed(TimePoint since, TimePoint now) const;
+};
+
+// The first moment at which something that waits is due for a look.
+class NextLook {
+ public:
+  explicit NextLook(const StallLimits& limits) : limits_(limits) {}
+  // `since`: when it began to wait; `report`: when it is reported.
+  void consider(TimePoint since, TimePoint report);
+  [[nodiscard]] bool anything_waits() const { return waits_; }
+  [[nodiscard]] TimePoint when() const { return when_; }  // max(): never
+
+ private:
+  const StallLimits& limits_;
+  TimePoint when_ = TimePoint::max();
+  bool waits_ = false;
+};
 
 // "12.3 s"
 std::string seconds_text(Duration duration);
