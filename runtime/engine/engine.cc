@@ -120,7 +120,7 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Status outcome_or(const std::string& shut_down) const;
   Result<int> add_set(Call add, TimePoint deadline);
 
-  // A call apart whose outcome no caller has yet.
+  // An unordered call whose outcome no caller has yet.
   struct Unanswered {
     std::vector<int> ranks;
     std::shared_ptr<CallTicket> ticket{};
@@ -284,7 +284,7 @@ Result<int> EngineImpl::add_process_set(const std::vector<int>& ranks, bool memb
 }
 
 Result<int> EngineImpl::add_process_set_apart(const std::vector<int>& ranks, TimePoint deadline) {
-  Call add{.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = true, .apart = true};
+  Call add{.kind = Call::Kind::kAddSet, .ranks = ranks, .members_only = true, .unordered = true};
   std::sort(add.ranks.begin(), add.ranks.end());
   DISTRUN_RETURN_IF_ERROR(check_members(add));
   DISTRUN_RETURN_IF_ERROR(table_.closed());
@@ -333,7 +333,7 @@ Status EngineImpl::remove_process_set(int id, TimePoint deadline) {
 Status EngineImpl::drop_process_set(int id) {
   DISTRUN_RETURN_IF_ERROR(table_.closed());
   DISTRUN_RETURN_IF_ERROR(table_.close_set(id));
-  ask({.call = {.kind = Call::Kind::kRemoveSet, .set = id, .apart = true}});
+  ask({.call = {.kind = Call::Kind::kRemoveSet, .set = id, .unordered = true}});
   return {};
 }
 

@@ -142,7 +142,7 @@ void EngineLoop::take_call_of(Request& request, std::vector<Message>& messages) 
   // The file is finished when all have called, so the leader has the events of each by then.
   if (is_of_timeline(request.call)) ship_events();
   messages.emplace_back(message::Called{.call = request.call, .refused = request.timeline.status()});
-  auto& calls = request.call.apart ? apart_ : calls_;
+  auto& calls = request.call.unordered ? unordered_ : calls_;
   calls.push_back({.call = std::move(request.call),
                    .ticket = std::move(request.ticket),
                    .timeline = request.timeline.ok() ? *std::move(request.timeline) : nullptr,

@@ -72,7 +72,7 @@ class EngineLoop {
     std::shared_ptr<CallTicket> ticket;
     TimelineWriterPtr timeline;  // at the leader, of one that starts it
     TimePoint since;
-    bool running = false;  // agreed on: the set is being made; one apart knows its number (call.set) by then
+    bool running = false;  // agreed on: the set is being made; an unordered one knows its number (call.set) by then
   };
 
   // loop.cc
@@ -168,13 +168,13 @@ class EngineLoop {
   bool recording_in_vain_ = false;   // at the leader: the file has ended, so the ranks are to stop
   std::vector<ClockOffset> clocks_;  // at the leader, by rank
 
-  std::vector<TensorPtr> fresh_;    // scratch
-  std::vector<Completion> done_;    // to be completed at the end of the turn
-  net::Received received_;          // scratch
-  std::deque<CallInFlight> calls_;  // in order
-  std::deque<CallInFlight> apart_;  // calls apart
-  std::vector<int> retiring_;       // removed sets that still run something
-  bool everywhere_ = true;          // the wait set is polled, or was since a turn that found nothing to do
+  std::vector<TensorPtr> fresh_;        // scratch
+  std::vector<Completion> done_;        // to be completed at the end of the turn
+  net::Received received_;              // scratch
+  std::deque<CallInFlight> calls_;      // in order
+  std::deque<CallInFlight> unordered_;  // unordered calls
+  std::vector<int> retiring_;           // removed sets that still run something
+  bool everywhere_ = true;              // the wait set is polled, or was since a turn that found nothing to do
   std::uint32_t turns_ = 0;
   TimePoint seen_ = Clock::now();  // the clock, last
   Duration spin_budget_;           // of a caller

@@ -37,11 +37,11 @@ void EngineLoop::follow(entry::Evict& evict) { member_.evict(evict); }
 void EngineLoop::follow(entry::MakeSet& make) {
   const int rank = options_.world.rank;
   if (make.members_only && !std::binary_search(make.ranks.begin(), make.ranks.end(), rank)) return;
-  if (make.apart) {
-    const auto asked = std::find_if(apart_.begin(), apart_.end(), [&](const CallInFlight& one) {
+  if (make.unordered) {
+    const auto asked = std::find_if(unordered_.begin(), unordered_.end(), [&](const CallInFlight& one) {
       return !one.running && one.call.kind == Call::Kind::kAddSet && one.call.ranks == make.ranks;
     });
-    if (asked == apart_.end()) return fail({Errc::kProtocol, "a set is made that this rank never asked for"}, true);
+    if (asked == unordered_.end()) return fail({Errc::kProtocol, "a set is made that this rank never asked for"}, true);
     asked->running = true;
     asked->call.set = make.set;
   } else if (!calls_.empty()) {
@@ -65,9 +65,9 @@ void EngineLoop::follow(entry::RemoveSet& remove) {
 }
 
 std::optional<EngineLoop::CallInFlight> EngineLoop::take_call(const entry::EndCall& end) {
-  auto& calls = end.apart ? apart_ : calls_;
+  auto& calls = end.unordered ? unordered_ : calls_;
   const auto ended = std::find_if(calls.begin(), calls.end(),
-                                  [&](const CallInFlight& one) { return !end.apart || one.call.set == end.set; });
+                                  [&](const CallInFlight& one) { return !end.unordered || one.call.set == end.set; });
   if (ended == calls.end()) return std::nullopt;
   CallInFlight call = std::move(*ended);
   calls.erase(ended);

@@ -138,7 +138,7 @@ void EngineLoop::fail(const Status& why, bool tell) {
   if (coordinator_) coordinator_->died(failed_);
   if (tell && leader_) outbox_.say(-1, message::Abort{.why = failed_});
   if (tell && !leader_) outbox_.to_leader().emplace_back(message::Abort{.why = failed_});
-  for (auto* calls : {&calls_, &apart_}) {
+  for (auto* calls : {&calls_, &unordered_}) {
     for (const CallInFlight& one : *calls) one.ticket->finish(failed_, -1);
     calls->clear();
   }

@@ -63,7 +63,7 @@ void EngineLoop::run_timers(TimePoint now) {
 
 const EngineLoop::CallInFlight* EngineLoop::oldest_call() const {
   const CallInFlight* oldest = calls_.empty() ? nullptr : &calls_.front();
-  for (const CallInFlight& one : apart_) {
+  for (const CallInFlight& one : unordered_) {
     if (one.call.kind == Call::Kind::kRemoveSet) continue;  // nobody waits for it
     if (oldest == nullptr || one.since < oldest->since) oldest = &one;
   }

@@ -84,9 +84,9 @@ std::vector<Bytes> engine_seeds() {
   const message::Submitted refused{.name = "a", .signature = tied, .refusal = "x"};
   const message::Called add{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}}};
   const message::Called alone{.call = {.kind = Call::Kind::kAddSet, .ranks = {0, 1}, .members_only = true}};
-  message::Called apart = alone;
-  apart.call.apart = true;
-  const message::Called drop{.call = {.kind = Call::Kind::kRemoveSet, .set = 1, .apart = true}};
+  message::Called unordered = alone;
+  unordered.call.unordered = true;
+  const message::Called drop{.call = {.kind = Call::Kind::kRemoveSet, .set = 1, .unordered = true}};
   const message::Called remove{.call = {.kind = Call::Kind::kRemoveSet, .set = 1}};
   const message::Append append{.entries = {entry::Run{.tensors = {{.id = 1, .name = "x"}}}, entry::Shutdown{}}};
   return {seed(1, {x, x, x, message::Ready{.ids = {1}}, message::Leaving{}, message::Drained{}}),
@@ -100,7 +100,7 @@ std::vector<Bytes> engine_seeds() {
           seed(1, {no_join, join, x, x}),
           seed(1, {add, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
           seed(1, {alone, alone, add, message::SetMade{.set = 1}, message::SetMade{.set = 1}, remove, remove}),
-          seed(1, {apart, add, apart, message::SetMade{.set = 1}, message::SetMade{.set = 1}, drop, drop}),
+          seed(1, {unordered, add, unordered, message::SetMade{.set = 1}, message::SetMade{.set = 1}, drop, drop}),
           seed(2, {append, message::Ping{.number = 1}, message::Pong{}, message::Events{.events = {{.tensor = "x"}}},
                    message::StopAsked{.cause = "x"}, message::StopCount{}, message::StopHold{},
                    message::StopAt{.call = 1}})};

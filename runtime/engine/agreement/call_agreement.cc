@@ -60,10 +60,10 @@ void CallAgreement::add_set(CallBoard::Next call) {
                                                  std::to_string(members_.world_size() - 1)));
   }
   const bool members_only = call.call.members_only;
-  const bool apart = call.call.apart;
+  const bool unordered = call.call.unordered;
   const int set = members_.add_set(ranks, members_only);
   making_[set] = {.call = std::move(call), .missing = ranks.size(), .reported = std::vector<bool>(ranks.size())};
-  decisions_.append(entry::MakeSet{.set = set, .ranks = ranks, .members_only = members_only, .apart = apart});
+  decisions_.append(entry::MakeSet{.set = set, .ranks = ranks, .members_only = members_only, .unordered = unordered});
 }
 
 void CallAgreement::set_made(int rank, int set, const Status& result) {
@@ -100,7 +100,8 @@ void CallAgreement::remove_set(const CallBoard::Next& call) {
 }
 
 void CallAgreement::end_call(const CallBoard::Next& call, const Status& result, int set) {
-  decisions_.append(entry::EndCall{.result = result, .set = set, .ranks = call.ranks, .apart = call.call.apart});
+  decisions_.append(
+      entry::EndCall{.result = result, .set = set, .ranks = call.ranks, .unordered = call.call.unordered});
   calls_.end(call.number);
 }
 
@@ -132,7 +133,7 @@ bool CallAgreement::fail_joined(const CallBoard::Waiting& waiting, TimePoint now
   const TimePoint since = std::max(waiting.since, tensors_.last_join());
   if (now - since < limits_.patience()) return false;
   const auto in_join = [&](int rank) { return tensors_.waits_in_join(rank, waiting.made); };
-  if (waiting.apart || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
+  if (waiting.unordered || !std::all_of(waiting.missing.begin(), waiting.missing.end(), in_join)) return false;
   calls_.refuse(
       waiting.number,
       Status(ErrorInfo{.code = Errc::kInvalidArgument,

@@ -46,28 +46,28 @@ Status difference(std::vector<CallParty> parties, const std::string& what, const
 
 void CallBoard::add(int rank, Call call, std::vector<int> takers, TimePoint now, const Status& refused) {
   latest_ = now;
-  if (call.apart) return add_apart(rank, std::move(call), std::move(takers), now);
+  if (call.unordered) return add_unordered(rank, std::move(call), std::move(takers), now);
   auto& queue = queued_[static_cast<std::size_t>(rank)];
   queue.push_back({.call = std::move(call), .takers = std::move(takers), .when = now, .refused = refused});
   if (current_[static_cast<std::size_t>(rank)] == nullptr) advance(rank);
 }
 
-void CallBoard::add_apart(int rank, Call call, std::vector<int> takers, TimePoint now) {
-  auto open = std::find_if(apart_.begin(), apart_.end(), [&](const Open& one) {
+void CallBoard::add_unordered(int rank, Call call, std::vector<int> takers, TimePoint now) {
+  auto open = std::find_if(unordered_.begin(), unordered_.end(), [&](const Open& one) {
     return one.call == call && std::find(one.made.begin(), one.made.end(), rank) == one.made.end();
   });
-  if (open == apart_.end()) {
-    open = apart_.insert(apart_.end(), {.number = next_number_++,
-                                        .call = std::move(call),
-                                        .takers = std::move(takers),
-                                        .since = now,
-                                        .counts = now,
-                                        .reported = now});
+  if (open == unordered_.end()) {
+    open = unordered_.insert(unordered_.end(), {.number = next_number_++,
+                                                .call = std::move(call),
+                                                .takers = std::move(takers),
+                                                .since = now,
+                                                .counts = now,
+                                                .reported = now});
   }
   open->made.push_back(rank);
   if (open->made.size() < takers_of(*open)) return;
   ready_.push_back({.call = std::move(open->call), .ranks = std::move(open->takers)});
-  apart_.erase(open);
+  unordered_.erase(open);
 }
 
 std::size_t CallBoard::takers_of(const Open& open) const {
@@ -273,10 +273,10 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
     for (int rank = 0; open.takers.empty() && rank < world_size_; ++rank) look(rank);
     if (!one.missing.empty()) all.push_back(std::move(one));
   }
-  for (const Open& open : apart_) {
+  for (const Open& open : unordered_) {
     if (open.call.kind == Call::Kind::kRemoveSet) continue;
     Waiting one = waiting_for(open);
-    one.apart = true;
+    one.unordered = true;
     one.missing = open.takers;
     std::erase_if(one.missing,
                   [&](int rank) { return std::find(open.made.begin(), open.made.end(), rank) != open.made.end(); });
@@ -286,7 +286,7 @@ std::vector<CallBoard::Waiting> CallBoard::waiting() const {
 }
 
 void CallBoard::note_reported(std::uint64_t number, TimePoint now) {
-  for (auto* calls : {&open_, &apart_}) {
+  for (auto* calls : {&open_, &unordered_}) {
     for (Open& open : *calls) {
       if (open.number == number) open.reported = now;
     }
@@ -297,7 +297,7 @@ void CallBoard::suspended(const Suspension& gap) {
   for (auto& queue : queued_) {
     for (Queued& one : queue) one.when = gap.moved(one.when);
   }
-  for (auto* calls : {&open_, &apart_}) {
+  for (auto* calls : {&open_, &unordered_}) {
     for (Open& open : *calls) {
       for (TimePoint* const time : {&open.since, &open.counts, &open.reported}) *time = gap.moved(*time);
     }

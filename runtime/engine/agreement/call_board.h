@@ -1,7 +1,7 @@
 // Calls that ranks make together (process sets, timeline): of all ranks, or of a process set's members alone. A rank's
 // calls are taken in the order in which it makes them, one at a time: its next one counts when the one before has
 // ended. So ranks that share calls must make them in the same order, and calls that wait for one another in a circle
-// can never end. A call apart (Call::apart) is in no such order: it ends when all who take part have made it.
+// can never end. An unordered call (Call::unordered) is in no such order: it ends when all who take part have made it.
 // Pure.
 #pragma once
 
@@ -47,7 +47,7 @@ class CallBoard {
   // nobody.
   struct Waiting {
     std::uint64_t number = 0;  // for note_reported() and refuse()
-    bool apart = false;        // refuse() does not know of it
+    bool unordered = false;    // refuse() does not know of it
     std::string what;
     std::vector<int> made;  // who waits
     std::vector<int> missing;
@@ -93,7 +93,7 @@ class CallBoard {
   [[nodiscard]] Calls circle() const;
   [[nodiscard]] Calls circle_through(const Open& start) const;
   [[nodiscard]] bool all_differ() const;
-  void add_apart(int rank, Call call, std::vector<int> takers, TimePoint now);
+  void add_unordered(int rank, Call call, std::vector<int> takers, TimePoint now);
   void advance(int rank);
   bool settle(int rank, const Queued& next);
   void fail_circle(const Calls& calls, const std::vector<std::string>& hosts);
@@ -105,7 +105,7 @@ class CallBoard {
   std::vector<Open*> current_;              // by rank; null: in no call
   std::vector<std::vector<Debt>> owed_;     // by rank
   std::list<Open> open_;                    // as they came
-  std::list<Open> apart_;                   // as they came; each rank's order tells equal ones from each other
+  std::list<Open> unordered_;               // as they came; each rank's order tells equal ones from each other
   std::deque<Next> ready_;
   std::size_t idle_ = static_cast<std::size_t>(world_size_);  // ranks in no call
   std::uint64_t next_number_ = 1;

@@ -59,19 +59,19 @@ struct MakeSet {
   int set = 0;
   std::vector<int> ranks;
   bool members_only = false;  // nobody else has asked for it, nor knows of it
-  bool apart = false;         // the call for it was
+  bool unordered = false;     // the call for it was
 };
 // Nothing can be submitted to this set any more.
 struct RemoveSet {
   int set = 0;
 };
-// The oldest call in flight of these ranks has ended, or, if apart, the one for this set. A failed one has no effect
-// anywhere.
+// The oldest call in flight of these ranks has ended, or, if unordered, the one for this set. A failed one has no
+// effect anywhere.
 struct EndCall {
   Status result;
   int set = -1;              // add: the id of the set, usable from now on; or of the one that could not be made
   std::vector<int> ranks{};  // ascending; empty: all
-  bool apart = false;
+  bool unordered = false;
 };
 // All ranks write (or stop writing) the timeline; an empty path stops.
 struct Timeline {

@@ -73,7 +73,7 @@ void fields(V& v, Ref<V, entry::Evict> e) {
 }
 template <class V>
 void fields(V& v, Ref<V, entry::MakeSet> e) {
-  v(e.set).numbers(e.ranks, kMaxList)(e.members_only, e.apart);
+  v(e.set).numbers(e.ranks, kMaxList)(e.members_only, e.unordered);
 }
 template <class V>
 void fields(V& v, Ref<V, entry::RemoveSet> e) {
@@ -81,7 +81,7 @@ void fields(V& v, Ref<V, entry::RemoveSet> e) {
 }
 template <class V>
 void fields(V& v, Ref<V, entry::EndCall> e) {
-  v(e.set).numbers(e.ranks, kMaxList)(e.apart);
+  v(e.set).numbers(e.ranks, kMaxList)(e.unordered);
   fields(v, e.result);
 }
 template <class V>
@@ -108,7 +108,7 @@ void fields(V& v, Ref<V, message::Ready> m) {
 template <class V>
 void fields(V& v, Ref<V, message::Called> m) {
   v.one_of(m.call.kind, Call::kNumKinds).numbers(m.call.ranks, kMaxList)(m.call.set);
-  v.text(m.call.path, kMaxName)(m.call.members_only, m.call.apart);
+  v.text(m.call.path, kMaxName)(m.call.members_only, m.call.unordered);
 }
 template <class V>
 void fields(V& v, Ref<V, message::SetMade> m) {

@@ -24,7 +24,7 @@ struct Call {
   int set = 0;                // remove
   std::string path;           // start timeline
   bool members_only = false;  // add: `ranks` alone call it, and know of the set; they remove it in the same way
-  bool apart = false;         // in no order with this rank's other calls
+  bool unordered = false;     // in no order with this rank's other calls
   friend bool operator==(const Call&, const Call&) = default;
 };
 

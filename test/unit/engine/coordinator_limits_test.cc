@@ -18,8 +18,8 @@ TEST_CASE(
     "a call that has waited for longer than the limit ends the job, naming the missing ranks, in each way to call") {
   const Call of_all{.kind = Call::Kind::kAddSet, .ranks = {0, 2}};
   const Call by_members{.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .members_only = true};
-  const Call apart{.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .members_only = true, .apart = true};
-  for (const Call& call : {of_all, by_members, apart, Call{.kind = Call::Kind::kRemoveSet, .set = 1}}) {
+  const Call unordered{.kind = Call::Kind::kAddSet, .ranks = {0, 2}, .members_only = true, .unordered = true};
+  for (const Call& call : {of_all, by_members, unordered, Call{.kind = Call::Kind::kRemoveSet, .set = 1}}) {
     Coordinator c(short_options(3));
     c.called(0, call, at(0));
     const bool all = !call.members_only;

@@ -14,11 +14,11 @@ class Calls {
  public:
   explicit Calls(int size) : board_(size) {}
 
-  void add(int rank, const std::vector<int>& members, bool apart = true) {
-    board_.add(rank, {.ranks = members, .members_only = true, .apart = apart}, members, kThen);
+  void add(int rank, const std::vector<int>& members, bool unordered = true) {
+    board_.add(rank, {.ranks = members, .members_only = true, .unordered = unordered}, members, kThen);
   }
   void drop(int rank, int set, const std::vector<int>& members) {
-    board_.add(rank, {.kind = Call::Kind::kRemoveSet, .set = set, .apart = true}, members, kThen);
+    board_.add(rank, {.kind = Call::Kind::kRemoveSet, .set = set, .unordered = true}, members, kThen);
   }
   // Who is in the next call that all have made; ends it.
   std::optional<std::vector<int>> next() {
@@ -34,7 +34,7 @@ class Calls {
   CallBoard board_;
 };
 
-TEST_CASE("calls apart of a ring of ranks end, where calls in order would wait for one another") {
+TEST_CASE("unordered calls of a ring of ranks end, where calls in order would wait for one another") {
   Calls calls(3);
   for (int rank = 0; rank < 3; ++rank) {
     calls.add(rank, rank == 2 ? std::vector<int>{0, 2} : std::vector<int>{rank, rank + 1});
@@ -49,7 +49,7 @@ TEST_CASE("calls apart of a ring of ranks end, where calls in order would wait f
   CHECK_FALSE(calls.next());
 }
 
-TEST_CASE("a call apart and one in order do not wait for each other") {
+TEST_CASE("an unordered call and one in order do not wait for each other") {
   Calls calls(3);
   calls.add(0, {0, 1});
   calls.add(0, {0, 2}, false);
@@ -62,7 +62,7 @@ TEST_CASE("a call apart and one in order do not wait for each other") {
   CHECK(calls.next() == std::vector<int>{1, 2});
 }
 
-TEST_CASE("of equal calls apart each rank's first belong together") {
+TEST_CASE("of equal unordered calls each rank's first belong together") {
   Calls calls(2);
   calls.add(0, {0, 1});
   calls.add(0, {0, 1});
@@ -74,7 +74,7 @@ TEST_CASE("of equal calls apart each rank's first belong together") {
   }
 }
 
-TEST_CASE("whom a call apart waits for is known; a set that is dropped waits for nobody") {
+TEST_CASE("whom an unordered call waits for is known; a set that is dropped waits for nobody") {
   Calls calls(4);
   calls.add(3, {1, 3});
   calls.drop(0, 7, {0, 2});
