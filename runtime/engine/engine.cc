@@ -10,6 +10,7 @@
 #include "runtime/base/annotations.h"
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
+#include "runtime/engine/agreement/call_board.h"
 #include "runtime/engine/loop.h"
 #include "runtime/engine/readiness/mismatch.h"
 

@@ -84,7 +84,7 @@ class Engine {
   // ranks that have not left; then a member goes alone, and the leader stays until they have. kTimeout if something of
   // this rank's is still in flight by then.
   virtual Status shutdown(TimePoint deadline) = 0;
-  // Ends the job: every handle completes with `why` once nothing touches its tensor any more; peers are told.
+  // Ends the job: every handle completes with `why` once nothing touches its tensor any more; the peers hear of it.
   virtual void abort(const Status& why) = 0;
 
   // All ranks are to stop at the same call of should_stop(). Any rank, at any time, as often as it likes; `cause` is

@@ -1,51 +1,46 @@
 #include "runtime/engine/loop.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <new>
-#include <string>
 #include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/leader.h"
 
 namespace distrun::engine {
 namespace {
 
-// A blocked caller has nothing better to do than to look again, as long as that pays: the budget is halved when a spin
-// ends in a sleep all the same (peers that compute, or wait for a core) and doubled when it does not.
-constexpr Duration kMostSpin = std::chrono::microseconds(100);
-constexpr Duration kLeastSpin = std::chrono::microseconds(3);
-// The engine's thread shares its core with the program.
-constexpr Duration kEngineSpin = std::chrono::microseconds(10);
-// Where ranks outnumber cores, a spin keeps the awaited rank from running; giving up the core lets it run and costs
-// less than a sleep and a wake. At least so often, then as long as the budget allows.
-constexpr int kLeastYields = 8;
-// While spinning, the clock is read and the descriptors are asked every so many looks.
-constexpr int kLooksPerCheck = 64;
-// A loop that never blocks because there is always something to do still looks around so often.
-constexpr std::uint32_t kTurnsPerLook = 256;
-// And so often sees that it still runs.
-constexpr std::uint32_t kTurnsPerClock = 16;
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
+// How long a dying rank tries to tell the others why.
+constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
 bool is_of_timeline(const Call& call) {
   return call.kind == Call::Kind::kStartTimeline || call.kind == Call::Kind::kStopTimeline;
 }
 
-CoordinatorOptions coordinator_options(const EngineOptions& options) {
-  return {.world_size = options.world.size,
+void warn(Log* log, const std::string& text) {
+  if (log != nullptr) log->warning(text);
+}
+
+WatchdogOptions watchdog_options(const EngineOptions& options) {
+  return {.rank = options.world.rank,
           .hosts = options.hosts,
-          .fusion_threshold = options.settings.fusion_threshold,
-          .cache_capacity = options.settings.cache_capacity,
-          .stall_warning = duration_of(options.settings.stall_warning_time),
-          .stall_shutdown = duration_of(options.settings.stall_shutdown_time),
-          .next_set = options.next_process_set};
+          .warning = duration_of(options.settings.stall_warning_time),
+          .shutdown = duration_of(options.settings.stall_shutdown_time)};
+}
+
+std::unique_ptr<LeaderLink> leader_of(const EngineOptions& options, Outbox& outbox, LauncherLink& launcher) {
+  if (options.world.rank != 0) return std::make_unique<RemoteLeader>(outbox);
+  CoordinatorOptions coordinator{.world_size = options.world.size,
+                                 .hosts = options.hosts,
+                                 .fusion_threshold = options.settings.fusion_threshold,
+                                 .cache_capacity = options.settings.cache_capacity,
+                                 .stall_warning = duration_of(options.settings.stall_warning_time),
+                                 .stall_shutdown = duration_of(options.settings.stall_shutdown_time),
+                                 .next_set = options.next_process_set};
+  return std::make_unique<Leader>(
+      std::move(coordinator),
+      Leader::Links{.outbox = outbox, .launcher = launcher, .plane = options.control_plane, .log = options.log});
 }
 
 }  // namespace
@@ -53,20 +48,23 @@ CoordinatorOptions coordinator_options(const EngineOptions& options) {
 EngineLoop::EngineLoop(const EngineOptions& options, Shared shared)
     : options_(options),
       shared_(shared),
-      leader_(options.world.rank == 0),
-      member_(options.world.gpus.empty() ? 0 : options.world.gpus.front()),
-      sets_(options.world.rank),
-      executor_(sets_, options.settings.huge_pages),
       outbox_(options.control_plane),
-      stopping_(leader_ ? options.world.size : 0),
-      detector_(options.hosts),
-      watchdog_({.rank = options.world.rank,
-                 .hosts = options.hosts,
-                 .warning = duration_of(options.settings.stall_warning_time),
-                 .shutdown = duration_of(options.settings.stall_shutdown_time)}),
-      clocks_(leader_ ? options.hosts.size() : 0),
-      spin_budget_(kMostSpin) {
-  if (leader_) coordinator_.emplace(coordinator_options(options));
+      launcher_(options.job_channel, *options.wait_set, options.log),
+      follower_(options, shared.table, shared.token.news()),
+      leader_(leader_of(options, outbox_, launcher_)),
+      liveness_(watchdog_options(options)),
+      leaving_(options.world.rank, options.hosts),
+      pacing_(*options.wait_set, options.spin) {}
+
+Status EngineLoop::open() {
+  DISTRUN_RETURN_IF_ERROR(follower_.open());
+  return launcher_.watch([this](const Result<std::vector<net::JobEvent>>& events) {
+    if (!events.ok()) return liveness_.launcher_gone(events.status());
+    for (const net::JobEvent& event : *events) {
+      const bool stop = event.kind == net::JobEvent::Kind::kStopAsked;
+      stop ? ask_to_stop(event.cause) : liveness_.heard(event, Clock::now());
+    }
+  });
 }
 
 // --- one turn ---
@@ -78,13 +76,13 @@ bool EngineLoop::turn() {
     moved = true;
   }
   moved = receive() || moved;
-  if (leader_) moved = decide() || moved;
-  moved = executor_.progress(done_, everywhere_) || moved;
-  moved = send() || moved;
-  if (!done_.empty()) {
-    complete_done();
-    moved = true;
+  moved = decide() || moved;
+  moved = follower_.progress(everywhere_) || moved;
+  moved = outbox_.send() || moved;
+  if (outbox_.failed()) {
+    liveness_.operation_failed(outbox_.take_failure().with_context("the control plane"), Clock::now());
   }
+  moved = follower_.complete() || moved;
   if (moved) return true;
   const bool changed = check_health();
   everywhere_ = false;
@@ -94,75 +92,141 @@ bool EngineLoop::turn() {
 void EngineLoop::take_local() {
   // Requests first: whoever leaves has closed the table before, so what is taken after them is all that it submitted.
   std::vector<Request> requests = shared_.requests.take();
-  shared_.table.take_new(fresh_);
   std::vector<Message> messages;
-  if (failed_.ok()) submit_fresh(messages);
-  fresh_.clear();
-  for (Request& request : requests) {
-    if (request.kind == Request::Kind::kAbort) {
-      fail(request.why, true);
-    } else if (request.kind == Request::Kind::kLeave) {
+  leaving_.failed() ? follower_.forget_new() : follower_.submit(messages);
+  for (Request& request : requests) take(request, messages);
+  if (leaving_.failed()) return;
+  for (Message& message : messages) act_on(leader_->tell(std::move(message)));
+}
+
+void EngineLoop::take(Request& request, std::vector<Message>& messages) {
+  switch (request.kind) {
+    case Request::Kind::kAbort:
+      return fail(request.why, true);
+    case Request::Kind::kLeave:
       ship_events();
-      left_at_ = Clock::now();
+      leaving_.leave(Clock::now());
       messages.emplace_back(message::Leaving{});
-    } else if (request.kind == Request::Kind::kStop) {
-      ask_to_stop(request.cause);
-    } else if (request.kind == Request::Kind::kGo) {
-      going_.push_back(std::move(request.ticket));
-    } else if (!failed_.ok()) {
-      request.ticket->finish(failed_, -1);
-      shared_.token.news().change_and_wake();
-    } else {
-      take_call_of(request, messages);
-    }
+      return;
+    case Request::Kind::kStop:
+      return ask_to_stop(request.cause);
+    case Request::Kind::kGo:
+      return leaving_.ask_to_go(std::move(request.ticket));
+    case Request::Kind::kCall:
+      break;
   }
-  if (failed_.ok()) announce(std::move(messages));
-}
-
-// A group fails as a whole where a part of it has no backend that can do it; by then another part would have run.
-void EngineLoop::submit_fresh(std::vector<Message>& messages) {
-  std::map<std::pair<int, std::uint64_t>, std::string> refusals;  // by set and digest of the group
-  const auto group_of = [](const Tensor& tensor) {
-    return std::pair(tensor.submission().process_set, tensor.signature().group.digest);
-  };
-  for (const TensorPtr& tensor : fresh_) {
-    const ProcessSet* set = tensor->signature().group.size == 0 ? nullptr : sets_.find(tensor->key().set);
-    if (set == nullptr) continue;
-    if (const Status can = Executor::can_run(*set, *tensor); !can.ok()) {
-      refusals.try_emplace(group_of(*tensor), can.message());
-    }
+  if (leaving_.failed()) {
+    request.ticket->finish(leaving_.failure(), -1);
+    return shared_.token.news().change_and_wake();
   }
-  for (const TensorPtr& tensor : fresh_) {
-    const auto refusal = refusals.find(group_of(*tensor));
-    member_.submit(tensor, messages, refusal == refusals.end() ? std::string() : refusal->second);
-  }
-}
-
-void EngineLoop::take_call_of(Request& request, std::vector<Message>& messages) {
   // The file is finished when all have called, so the leader has the events of each by then.
   if (is_of_timeline(request.call)) ship_events();
-  messages.emplace_back(message::Called{.call = request.call, .refused = request.timeline.status()});
-  auto& calls = request.call.unordered ? unordered_ : calls_;
-  calls.push_back({.call = std::move(request.call),
-                   .ticket = std::move(request.ticket),
-                   .timeline = request.timeline.ok() ? *std::move(request.timeline) : nullptr,
-                   .since = Clock::now()});
+  follower_.call(std::move(request), messages);
 }
 
-// The leader is a member too; it hears itself without a wire between.
-void EngineLoop::announce(std::vector<Message> messages) {
-  if (leader_) {
-    for (Message& message : messages) hear(0, read_, message);
-    return;
+bool EngineLoop::receive() {
+  if (options_.control_plane == nullptr) return false;
+  bool moved = false;
+  while (options_.control_plane->receive(received_)) {
+    moved = true;
+    auto frame = decode(received_.bytes);
+    if (!frame.ok()) {
+      fail(frame.status().with_context("rank " + std::to_string(received_.from)), true);
+      continue;
+    }
+    leader_->has_read(received_.from, frame->index);
+    for (Message& message : frame->messages) hear(received_.from, frame->index, message);
   }
-  auto& out = outbox_.to_leader();
-  out.insert(out.end(), std::make_move_iterator(messages.begin()), std::make_move_iterator(messages.end()));
+  return moved;
 }
 
-void EngineLoop::complete_done() {
-  shared_.table.complete(done_);
-  done_.clear();
-  shared_.token.news().change_and_wake();
+void EngineLoop::hear(int from, std::uint64_t index, Message& message) {
+  if (leaving_.failed()) return;
+  if (const auto* ping = std::get_if<message::Ping>(&message)) {
+    leader_->say(from, liveness_.answer(*ping, oldest_work(), Clock::now()));
+  } else if (const auto* pong = std::get_if<message::Pong>(&message)) {
+    if (liveness_.answered(from, *pong)) leader_->clock_answered(from, *pong);
+  } else {
+    act_on(leader_->hear(from, index, message));
+  }
+}
+
+void EngineLoop::act_on(const LeaderLink::Heard& heard) {
+  if (!heard.failure.ok()) return fail(heard.failure, heard.tell_others);
+  if (heard.follow) follow_log();
+  if (heard.hold_stop) {
+    if (!stopping_since_) stopping_since_ = Clock::now();
+    act_on(leader_->tell(message::StopCount{.calls = shared_.stop.hold()}));
+  }
+  if (heard.stop_at) {
+    shared_.stop.decide(*heard.stop_at);
+    stopping_since_.reset();
+    shared_.token.news().change_and_wake();
+  }
+  if (heard.drained >= 0) liveness_.drained(heard.drained);
+}
+
+void EngineLoop::ask_to_stop(const std::string& cause) {
+  if (leaving_.ended()) return;
+  if (!stopping_since_ && !shared_.stop.known()) stopping_since_ = Clock::now();
+  act_on(leader_->tell(message::StopAsked{.cause = cause}));
+}
+
+// --- the log ---
+
+bool EngineLoop::decide() {
+  if (leaving_.failed()) return false;
+  const LeaderLink::Decided decided = leader_->decide(follower_.executor().active());
+  const bool followed = follow_log();
+  if (decided.abort.code() == Errc::kTimeout) {
+    // A rank may miss a tensor only because it waits itself for one that does not answer: that one is the cause.
+    liveness_.end(decided.abort);
+  } else if (!decided.abort.ok()) {
+    launcher_.report_end(decided.abort);
+    fail(decided.abort, true);
+  }
+  return followed || decided.warned;
+}
+
+bool EngineLoop::follow_log() {
+  bool followed = false;
+  while (!leaving_.failed()) {
+    Entry* entry = leader_->next_entry();
+    if (entry == nullptr) break;
+    follow(*entry);
+    followed = true;
+  }
+  return followed;
+}
+
+void EngineLoop::follow(Entry& entry) {
+  if (const auto* left = std::get_if<entry::Left>(&entry)) {
+    liveness_.left(left->rank);
+    return act_on(leader_->left(left->rank));
+  }
+  if (std::holds_alternative<entry::Shutdown>(entry)) return leaving_.end_log();
+  if (const auto* timeline = std::get_if<entry::Timeline>(&entry)) {
+    for (auto events = follower_.take_events(); !events.empty(); events = follower_.take_events()) {
+      leader_->write_last(std::move(events));
+    }
+    follower_.stop_recording();
+    leader_->stop_timeline();
+    if (timeline->path.empty()) return;
+    follower_.start_recording();
+    return leader_->start_timeline(follower_.new_timeline());
+  }
+  Follower::Followed followed = follower_.follow(entry);
+  if (!followed.failure.ok()) return fail(followed.failure, true);
+  if (!followed.made) return;
+  liveness_.waited(Clock::now());
+  everywhere_ = true;
+  act_on(leader_->tell(*std::move(followed.made)));
+}
+
+void EngineLoop::ship_events() {
+  for (auto events = follower_.take_events(); !events.empty(); events = follower_.take_events()) {
+    act_on(leader_->tell(message::Events{.events = std::move(events)}));
+  }
 }
 
 // --- between turns ---
@@ -183,100 +247,65 @@ Status EngineLoop::turn_until(ProgressToken::Holder who, const std::function<boo
   const auto enough = [&] {
     return satisfied() || (who == ProgressToken::Holder::kEngine && shared_.token.callers_waiting());
   };
-  Patience patience;
+  pacing_.restart();
   for (;;) {
     const bool moved = turn();
+    const Pacing::Due due = pacing_.count_turn();
     bool late = false;  // what moves may do so for much longer than somebody waits
-    if (++turns_ % kTurnsPerClock == 0) {
+    if (due.clock) {
       const TimePoint now = Clock::now();
       see_clock(now);
       late = deadline <= now;
     }
-    if (turns_ % kTurnsPerLook == 0) look_around();
+    if (due.timers) check_all();
     if (enough()) return {};
     if (late) return {Errc::kTimeout, "the deadline passed"};
     if (moved) {
-      if (patience.yields > 0) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
-      patience = {};
+      pacing_.moved();
       continue;
     }
-    if (linger(who, patience, deadline)) continue;
+    if (linger(who, deadline)) continue;
     if (deadline <= Clock::now()) return {Errc::kTimeout, "the deadline passed"};
     if (Status status = block(enough, deadline); status.code() == Errc::kInterrupted) return status;
-    patience = {};
+    pacing_.restart();
   }
-}
-
-// What a turn that moves something leaves out: a program whose operations all complete at once must hear of a death
-// too.
-void EngineLoop::look_around() {
-  [[maybe_unused]] const auto polled = poll(TimePoint::min());
-  run_timers(Clock::now());
-  if (!check_health()) end_if_done();
 }
 
 // Puts the block off while that may pay: true to look again.
-bool EngineLoop::linger(ProgressToken::Holder who, Patience& patience, TimePoint deadline) {
-  const bool caller = who == ProgressToken::Holder::kCaller;
-  if (over_.load(std::memory_order_relaxed)) return false;
-  if (executor_.must_be_asked()) return ask_again(deadline);
-  if (!caller && !executor_.polls_memory()) return false;
-  // A spin would keep the core from a library's own threads.
-  if (options_.spin && !executor_.moves_elsewhere()) return spin(caller, patience.until);
-  return caller && give_up_core(patience, deadline);
-}
-
-bool EngineLoop::give_up_core(Patience& patience, TimePoint deadline) {
-  const TimePoint now = Clock::now();
-  if (deadline <= now) return false;
-  if (patience.yields == 0) patience.until = now + spin_budget_;
-  if (++patience.yields > kLeastYields && now >= patience.until) {
-    spin_budget_ = std::max(spin_budget_ / 2, kLeastSpin);
-    return false;
+bool EngineLoop::linger(ProgressToken::Holder who, TimePoint deadline) {
+  using Kind = Pacing::Pause::Kind;
+  if (leaving_.over()) return false;
+  const Executor& executor = follower_.executor();
+  const Pacing::Work work{.caller = who == ProgressToken::Holder::kCaller,
+                          .must_be_asked = executor.must_be_asked(),
+                          .polls_memory = executor.polls_memory(),
+                          .moves_elsewhere = executor.moves_elsewhere()};
+  const Pacing::Pause pause = pacing_.pause(work, deadline);
+  if (pause.looks == 0) return pause.kind == Kind::kTurn;
+  for (int looks = 0; looks < pause.looks; ++looks) {
+    Pacing::relax();
+    if (turn()) {
+      pacing_.found(pause, work);
+      return true;
+    }
+    pacing_.between_looks();
   }
-  ::sched_yield();
-  return true;
-}
-
-// Looks at memory until something moves; false when it is time to block. `until` is when, TimePoint::min() at first.
-bool EngineLoop::spin(bool caller, TimePoint& until) {
-  const TimePoint now = Clock::now();
-  if (until == TimePoint::min()) until = now + (caller ? spin_budget_ : kEngineSpin);
-  if (now >= until) {
-    if (caller) spin_budget_ = std::max(spin_budget_ / 2, kLeastSpin);
-    return false;
-  }
-  for (int looks = 0; looks < kLooksPerCheck; ++looks) {
-    relax();
-    if (!turn()) continue;
-    if (caller) spin_budget_ = std::min(spin_budget_ * 2, kMostSpin);
+  Pacing::give_up_core();
+  if (pause.kind == Kind::kSpin) {
+    [[maybe_unused]] const auto polled = poll(TimePoint::min());  // sockets, without blocking
     return true;
   }
-  ::sched_yield();                                              // the peer may be waiting for this very core
-  [[maybe_unused]] const auto polled = poll(TimePoint::min());  // sockets, without blocking
-  return true;
-}
-
-// For a library that moves only while it is asked: there is nothing to sleep for. Descriptors and timers are not
-// forgotten over it, and the peers that it waits for may need this core.
-bool EngineLoop::ask_again(TimePoint deadline) {
-  for (int looks = 0; looks < (options_.spin ? kLooksPerCheck : kLeastYields); ++looks) {
-    relax();
-    if (turn()) return true;
-    if (!options_.spin) ::sched_yield();
-  }
-  ::sched_yield();
-  look_around();
+  check_all();
   return Clock::now() < deadline;
 }
 
 Status EngineLoop::block(const std::function<bool()>& enough, TimePoint until) {
   see_clock(Clock::now());
-  sleeping_.store(true, std::memory_order_seq_cst);
+  pacing_.fall_asleep();
   // Whoever changes what `enough` looks at does so before it asks whether the loop sleeps (poke).
   const auto look = [this, &enough] { return turn() || enough(); };
   const Result<int> polled = poll(std::min(until, next_timer()), look);
-  sleeping_.store(false, std::memory_order_seq_cst);
+  pacing_.wake_up();
   const TimePoint now = Clock::now();
   see_clock(now);
   if (!polled.ok()) {
@@ -294,9 +323,144 @@ Result<int> EngineLoop::poll(TimePoint until, const net::WaitSet::LookAgain& loo
   return polled;
 }
 
-void EngineLoop::poke() {
-  if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
-    options_.wait_set->wake();
+// --- timers and health ---
+
+std::optional<OldestWork> EngineLoop::oldest_work() const {
+  return follower_.oldest_work(stopping_since_, leaving_.left_at());
+}
+
+// There are no timers while nothing is in flight.
+TimePoint EngineLoop::next_timer() const {
+  TimePoint next = TimePoint::max();
+  if (leaving_.ended()) return next;
+  for (const auto& timer : {leader_->next_tick(), liveness_.next_timer(oldest_work()), follower_.events_due()}) {
+    if (timer) next = std::min(next, *timer);
+  }
+  return next == TimePoint::max() ? next : std::min(next, liveness_.next_look());
+}
+
+void EngineLoop::see_clock(TimePoint now) {
+  if (const auto gap = liveness_.see_clock(now)) leader_->suspended(*gap);
+}
+
+void EngineLoop::run_timers(TimePoint now) {
+  see_clock(now);
+  if (leaving_.ended()) return;
+  leader_->tick(now);
+  Liveness::Check found = liveness_.check(oldest_work(), now);
+  for (auto& [rank, ping] : found.pings) leader_->say(rank, ping);
+  for (const std::string& warning : found.warnings) warn(options_.log, warning);
+  if (!found.abort.ok()) {
+    launcher_.report_end(found.abort);
+    fail(found.abort, true);
+  }
+  if (follower_.events_due().value_or(TimePoint::max()) <= now) ship_events();
+}
+
+// What a turn that moves something leaves out: a program whose operations all complete at once must hear of a death
+// too.
+void EngineLoop::check_all() {
+  [[maybe_unused]] const auto polled = poll(TimePoint::min());
+  run_timers(Clock::now());
+  if (!check_health()) end_if_done();
+}
+
+// Cheap when all is well: no clock.
+bool EngineLoop::check_health() {
+  if (leaving_.ended()) return false;
+  const int lost = options_.control_plane == nullptr ? -1 : options_.control_plane->lost().value_or(-1);
+  const Status& failure = follower_.executor().failure();
+  if (lost >= 0 || !failure.ok() || follower_.has_backend_lost(everywhere_)) {
+    const TimePoint now = Clock::now();
+    const bool ask_leader = liveness_.connections_ended(follower_.lost_peers(), lost, now);
+    if (ask_leader) leader_->say(0, Liveness::clock_question(now));  // any answer will do
+    if (!failure.ok()) liveness_.operation_failed(failure, now);
+  }
+  const auto verdict = liveness_.verdict();
+  if (!verdict) return false;
+  // An operation of this rank's had no memory, or none that can be used, and no peer's end is the reason.
+  const bool memory = verdict->code == Errc::kOutOfMemory || verdict->own_memory;
+  const bool own = memory && verdict->ranks.empty();
+  own ? fail_here(*verdict) : fail(Status(*verdict), true);
+  return true;
+}
+
+// --- the end ---
+
+void EngineLoop::fail(const Status& why, bool tell_others) {
+  if (!leaving_.fail(why)) return;
+  const Status& failure = leaving_.failure();
+  follower_.fail(failure);
+  leader_->died(failure);
+  if (tell_others) leader_->say(-1, message::Abort{.why = failure});
+  shared_.token.news().change_and_wake();
+  if (options_.log != nullptr) options_.log->debug("the job ends: " + failure.message());
+}
+
+// This rank's own failure. The launcher hears of it first: it takes who ends because of this one for the cause, if that
+// one is quicker.
+void EngineLoop::fail_here(ErrorInfo info) {
+  const OwnFailure own = own_failure(std::move(info), options_.world.rank, options_.hosts);
+  launcher_.report_failure(own.cause);
+  fail(own.why, true);
+}
+
+// In a handler. What is half done stays so: the job ends, and nothing is built on it any more.
+void EngineLoop::fail_by_exception(Errc code, const std::string& what) {
+  if (leaving_.failed() || over()) throw;
+  fail_here({.code = code, .message = what});
+}
+
+void EngineLoop::try_to_go() {
+  Leaving::Unfinished unfinished{.confirmed = liveness_.has_left(options_.world.rank),
+                                 .tensor = follower_.first_tensor(),
+                                 .call = follower_.oldest_call()};
+  for (int rank = 0; rank < options_.world.size; ++rank) {
+    if (!liveness_.has_left(rank)) unfinished.working.push_back(rank);
+  }
+  const Leaving::Answer answer = leaving_.try_to_go(unfinished, Clock::now());
+  if (!answer.warning.empty()) warn(options_.log, answer.warning);
+  if (answer.given) shared_.token.news().change_and_wake();
+}
+
+bool EngineLoop::end_if_done() {
+  follower_.retire_sets();
+  // Nothing that it submitted or called is in flight, nor what it stands in for after a join; so nothing ever will be.
+  // The log ends when this holds for all ranks: until then each hears of a failure, and is missed if it dies.
+  if (leaving_.draining() && follower_.nothing_in_flight()) {
+    leaving_.drained();
+    ship_events();
+    act_on(leader_->tell(message::Drained{}));
+    return true;
+  }
+  if (leaving_.wants_to_go()) try_to_go();
+  if (!leaving_.ended() || over() || !follower_.executor().idle()) return false;
+  if (leaving_.failed()) {
+    follower_.complete_all(leaving_.failure());
+  } else if (options_.control_plane != nullptr && options_.control_plane->pending()) {
+    return false;  // the last entry must reach the others before this rank may go
+  }
+  ship_events();
+  leaving_.finish();
+  shared_.token.news().change_and_wake();
+  return true;
+}
+
+void EngineLoop::close(const Status& why) {
+  const bool tells = leaving_.failed();
+  auto* plane = options_.control_plane;
+  try {
+    fail(why, false);
+    const TimePoint deadline = Clock::now() + kLastWords;
+    while (turn() || !over()) {
+    }
+    while (tells && plane != nullptr && plane->pending() && Clock::now() < deadline) {
+      plane->progress();
+      [[maybe_unused]] const auto polled = options_.wait_set->poll(Clock::now() + std::chrono::milliseconds(10));
+    }
+  } catch (const std::exception& error) {
+    // Nobody is left who could be told; what is in flight stays so.
+    warn(options_.log, std::string("the session was closed while its engine was broken: ") + error.what());
   }
 }
 

@@ -90,7 +90,7 @@ Watchdog::Actions Watchdog::check(const Work& in_flight, TimePoint now) {
 }
 
 Watchdog::Actions Watchdog::ask(const std::optional<OldestWork>& work, TimePoint now) {
-  wanted_ = told_ = false;
+  wanted_ = leader_warns_ = false;
   last_ = now;
   asked_at_ = now;
   silent_ = peers_;
@@ -113,10 +113,10 @@ Watchdog::Actions Watchdog::conclude(const std::optional<OldestWork>& work, Time
 // has named yet is news.
 bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
   const bool runs = work && work->running;
-  const bool told = told_ && work && work->with_leader;
+  const bool leader_warns = leader_warns_ && work && work->with_leader;
   // A question of another rank's may come while an operation here is young.
   const bool lasts = runs && now - work->since >= options_.warning;
-  if (options_.warning == Duration::zero() || (silent_.empty() && (!lasts || told))) return false;
+  if (options_.warning == Duration::zero() || (silent_.empty() && (!lasts || leader_warns))) return false;
   const TimePoint since = runs ? work->since : now - silence(now);
   const bool first = warned_ < since;
   if (first) named_.clear();
@@ -134,7 +134,7 @@ bool Watchdog::due(const std::optional<OldestWork>& work, TimePoint now) {
 }
 
 // At half the time to the first warning already: the member that asks may have begun a little earlier.
-bool Watchdog::tells(const Work& in_flight, TimePoint now) const {
+bool Watchdog::warns_itself(const Work& in_flight, TimePoint now) const {
   const Work work = counted(in_flight);
   return work && work->running && now - work->since >= options_.warning / 2;
 }
@@ -184,7 +184,7 @@ Status Watchdog::judge(const std::optional<OldestWork>& work, TimePoint now) {
     wanted_ = options_.rank != 0 && ++answered_overdue_ <= kLeaderRounds;
     if (wanted_) return {};
   } else if (!(late && (work->running || options_.rank != 0)) && !asked_overdue_) {
-    // What waits is the coordinator's to end, or waits by right for as long as others have work: a rank that is late
+    // What waits is the coordinator's to end, or may wait for as long as others have work: a rank that is late
     // once may well be at it. The leader alone can wait and see. It ends the job for all at once, where members whose
     // leader is silent end it each for itself, and must not be seen to go one after the other.
     if (!asked_patient_ && !late) return {};

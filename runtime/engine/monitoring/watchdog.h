@@ -40,7 +40,7 @@ class Watchdog {
   struct Actions {
     std::vector<int> ping;  // ranks to ask
     bool overdue = false;   // of the ping: the oldest work is past the limit
-    bool patient = false;   // but only waits: it is the coordinator's to end, or waits by right (a join, a shutdown)
+    bool patient = false;   // but only waits: it is the coordinator's to end, or may wait (a join, a shutdown)
     std::vector<std::string> warnings;
     Status abort;
   };
@@ -49,11 +49,11 @@ class Watchdog {
   [[nodiscard]] std::optional<TimePoint> next(const std::optional<OldestWork>& work) const;
 
   void answered(int rank);
-  // At a member, before answered(): the leader tells of an operation that runs for too long. One that it is not in is
-  // another.
-  void told() { told_ = true; }
+  // At a member, before answered(): the leader itself warns of an operation that runs for too long. One that it is not
+  // in is another.
+  void leader_warns() { leader_warns_ = true; }
   // At the leader, for its answer to a member.
-  [[nodiscard]] bool tells(const std::optional<OldestWork>& in_flight, TimePoint now) const;
+  [[nodiscard]] bool warns_itself(const std::optional<OldestWork>& in_flight, TimePoint now) const;
   // At the leader: a member asked, so it misses something; look who else is silent. `why`: it is past the limit, so
   // that a silent rank ends the job although nothing here may be waiting for it; if what it misses only waits, one that
   // is silent for the whole limit.
@@ -61,7 +61,7 @@ class Watchdog {
   void asked(TimePoint now, Asked why = Asked::kAlive);
   // The coordinator ends the job with `why`: see first who does not answer, and then end it naming those.
   void end(const Status& why);
-  // This rank's own loop. What has been in flight longest is told with the clock's time as ever.
+  // This rank's own loop. Warnings still say by the clock how long something has been in flight.
   void suspended(const Suspension& gap);
   // Nobody waits for this rank any more, unless it is the leader.
   void left(int rank);
@@ -88,11 +88,11 @@ class Watchdog {
   std::optional<TimePoint> asked_at_;
   TimePoint last_{};  // question
   TimePoint warned_{};
-  std::string warned_of_;   // what ran
-  std::string oldest_;      // at the last question
-  TimePoint oldest_at_{};   // since this question
-  std::vector<int> named_;  // silent ranks in the warnings about what runs
-  bool told_ = false;       // by the leader, in its answer to the last question
+  std::string warned_of_;      // what ran
+  std::string oldest_;         // at the last question
+  TimePoint oldest_at_{};      // since this question
+  std::vector<int> named_;     // silent ranks in the warnings about what runs
+  bool leader_warns_ = false;  // so it said in its answer to the last question
   bool wanted_ = false;
   bool asked_overdue_ = false;
   bool asked_patient_ = false;

@@ -44,7 +44,7 @@ class ResponseCache {
   void touch(TensorId id, std::uint64_t now);  // used just now
 
   // The ids of records that weigh at least `weight` together: least recently used first, none used since `since`, none
-  // that is `busy`. Empty: there are not so many.
+  // that is `busy`. Empty: there are too few.
   [[nodiscard]] std::vector<TensorId> unused_since(std::uint64_t since, std::uint64_t weight,
                                                    const std::function<bool(const Record&)>& busy) const;
 

@@ -24,7 +24,7 @@ struct GroupTag {
 struct Signature {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kF32;
-  DeviceType device = DeviceType::kCpu;  // the index differs between ranks by right
+  DeviceType device = DeviceType::kCpu;  // the index may differ between ranks
   ReduceOp reduce = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;

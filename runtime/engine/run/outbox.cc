@@ -70,7 +70,7 @@ Status Outbox::send(int to, std::uint64_t index, std::vector<Message> messages) 
   return to < 0 ? plane_->broadcast(bytes) : plane_->send(to, bytes);
 }
 
-// A peer that is gone must not keep the others from what they are told, nor the log from being numbered: everything is
+// A peer that is gone must not keep messages from the others, nor the log from being numbered: everything is
 // sent, and the first error is what comes of it.
 Status Outbox::send_in_parts(int to, std::vector<Message> messages) {
   Status first;
@@ -113,6 +113,11 @@ Status Outbox::flush() {
   if (!append.entries.empty()) keep_first(first, send_entries(std::move(append)));
   for (Say& one : std::exchange(says_, {})) keep_first(first, send_in_parts(one.to, only(std::move(one.message))));
   return first;
+}
+
+bool Outbox::send() {
+  keep_first(failure_, flush());
+  return plane_ != nullptr && plane_->progress();
 }
 
 }  // namespace distrun::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -29,6 +30,10 @@ class Outbox {
   [[nodiscard]] bool empty() const { return to_leader_.empty() && entries_.empty() && says_.empty(); }
   // Hands everything to the control plane; it does not block.
   Status flush();
+  // The same, and lets the control plane move: true if anything did. An error stays for take_failure().
+  bool send();
+  [[nodiscard]] bool failed() const { return !failure_.ok(); }
+  Status take_failure() { return std::exchange(failure_, {}); }
 
  private:
   struct Say {
@@ -45,6 +50,7 @@ class Outbox {
   std::vector<Say> says_;
   std::uint64_t index_ = 0;  // leader: of the next entry that is sent; member: of the next frame
   std::uint64_t read_ = 0;   // member
+  Status failure_;           // of send()
 };
 
 }  // namespace distrun::engine

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "runtime/backend/backend.h"
@@ -22,6 +23,13 @@ struct ProcessSet {
   [[nodiscard]] int index_of(int world_rank) const;  // -1: not a member
 };
 
+// A backend's connection to this rank has ended.
+struct LostPeer {
+  int rank = -1;
+  std::string_view backend;
+  bool in_use = false;  // its set has operations in flight
+};
+
 class ProcessSets {
  public:
   explicit ProcessSets(int rank) : rank_(rank) {}
@@ -31,6 +39,7 @@ class ProcessSets {
   [[nodiscard]] const ProcessSet* find(int id) const;
   void remove(int id) { sets_.erase(id); }  // destroys its backends; nothing may be in flight on them
   [[nodiscard]] std::map<int, ProcessSet>& all() { return sets_; }
+  [[nodiscard]] const std::map<int, ProcessSet>& all() const { return sets_; }
 
  private:
   const int rank_;

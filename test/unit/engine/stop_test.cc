@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "runtime/engine/agreement/stop_agreement.h"
-#include "runtime/engine/stop_point.h"
+#include "runtime/engine/callers/stop_point.h"
 #include "test/support/engine_ranks.h"
 
 namespace distrun::engine {

@@ -40,7 +40,7 @@ std::vector<int> warned_at(Watchdog& dog, const std::optional<OldestWork>& hangi
   std::vector<int> seconds_of;
   for (int second = 10; second < until; second += 10) {
     CHECK_FALSE(dog.check(hanging, at(second)).ping.empty());
-    if (told) dog.told();
+    if (told) dog.leader_warns();
     for (const int rank : answering) dog.answered(rank);
     if (!dog.check(hanging, at(second + 1)).warnings.empty()) seconds_of.push_back(second);
   }
@@ -119,10 +119,10 @@ TEST_CASE("a member says nothing about what the leader tells, and what nobody el
   CHECK(warned_at(cut_off, work(false), {}, 100) == std::vector{10, 20, 30, 50, 90});
 
   Watchdog leader(options(0));
-  CHECK(leader.tells(work(true), at(9)));  // who asks may have begun a little earlier
-  CHECK_FALSE(leader.tells(work(true), at(1)));
-  CHECK_FALSE(leader.tells(work(false), at(100)));
-  CHECK_FALSE(leader.tells(std::nullopt, at(100)));
+  CHECK(leader.warns_itself(work(true), at(9)));  // who asks may have begun a little earlier
+  CHECK_FALSE(leader.warns_itself(work(true), at(1)));
+  CHECK_FALSE(leader.warns_itself(work(false), at(100)));
+  CHECK_FALSE(leader.warns_itself(std::nullopt, at(100)));
 }
 
 TEST_CASE("what runs on a GPU may wait for the GPU, and the warning says so") {

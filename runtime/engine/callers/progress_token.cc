@@ -1,4 +1,4 @@
-#include "runtime/engine/progress_token.h"
+#include "runtime/engine/callers/progress_token.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -13,7 +13,7 @@ namespace distrun::engine {
 namespace {
 
 // Long enough that a program of blocking operations does not meet the engine's thread, short enough that operations in
-// flight do not stand still when the program turns to computing.
+// flight do not stall when the program turns to computing.
 constexpr Duration kTick = std::chrono::microseconds(500);
 // Also without a deadline a futex wait is bounded: only a wait with a timeout ends on every signal.
 constexpr Duration kLongest = std::chrono::hours(1);

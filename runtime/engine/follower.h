@@ -1,0 +1,99 @@
+// What every rank does: takes what its callers submit, follows the decision log, runs what the log says and completes
+// handles. All members read the same entries in the same order. Token holder.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "runtime/engine/callers/progress_token.h"
+#include "runtime/engine/callers/requests.h"
+#include "runtime/engine/calls_in_flight.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/monitoring/timeline.h"
+#include "runtime/engine/monitoring/watchdog.h"
+#include "runtime/engine/protocol/decision_log.h"
+#include "runtime/engine/protocol/messages.h"
+#include "runtime/engine/run/executor.h"
+#include "runtime/engine/run/member.h"
+#include "runtime/engine/run/process_set.h"
+#include "runtime/engine/run/tensor_table.h"
+
+namespace distrun::engine {
+
+class Follower {
+ public:
+  // All outlive this. `news` changes when a call has ended or a handle is done.
+  Follower(const EngineOptions& options, TensorTable& table, WakeWord& news);
+
+  // Makes the global process set's backends.
+  Status open();
+
+  // --- callers' requests; `out`: what the leader must hear ---
+  void submit(std::vector<Message>& out);  // what is new in the tensor table
+  void forget_new();                       // the same, where nothing runs any more
+  void call(Request request, std::vector<Message>& out);
+
+  // --- the log ---
+  struct Followed {
+    Status failure{};  // not ok: the job ends
+    // This rank has made a set together with others, for whom it has waited.
+    std::optional<message::SetMade> made{};
+  };
+  // Entries of other kinds are none of its business.
+  Followed follow(Entry& entry);
+
+  // --- operations ---
+  // Lets backends move data; `everywhere`: as in Executor::progress().
+  bool progress(bool everywhere) { return executor_.progress(done_, everywhere); }
+  // Completes the handles of what has ended since; false: there is none.
+  bool complete();
+  // Ends what is in flight here with `why`, once nothing touches its memory any more.
+  void fail(const Status& why);
+  void complete_all(const Status& why);
+  // Removed sets' backends go when nothing of them is in flight any more.
+  void retire_sets();
+
+  // --- timeline ---
+  void start_recording() { executor_.observe(&recorder_); }
+  void stop_recording();
+  [[nodiscard]] std::optional<TimePoint> events_due() const { return recorder_.due(); }
+  std::vector<TimelineEvent> take_events() { return recorder_.take(); }
+  [[nodiscard]] TimelineWriterPtr new_timeline() const { return calls_.timeline(); }
+
+  // --- what is in flight ---
+  [[nodiscard]] const Executor& executor() const { return executor_; }
+  [[nodiscard]] bool has_backend_lost(bool everywhere) const;
+  [[nodiscard]] std::vector<LostPeer> lost_peers() const;
+  // Longest. `stopping`: since when the ranks agree where to stop; `left`: when this rank has left.
+  [[nodiscard]] std::optional<OldestWork> oldest_work(const std::optional<TimePoint>& stopping,
+                                                      const std::optional<TimePoint>& left) const;
+  [[nodiscard]] bool nothing_in_flight() const;
+  [[nodiscard]] std::string first_tensor() const;  // in flight; empty: none
+  [[nodiscard]] std::string oldest_call() const;   // the same
+
+ private:
+  Status follow(entry::Run& run);
+  Status follow(entry::Fail& failed);
+  Followed follow(entry::MakeSet& make);
+  void follow(entry::RemoveSet& remove);
+  Status follow(entry::EndCall& end);
+  void drop_set(int set);
+
+  const EngineOptions& options_;
+  TensorTable& table_;
+  WakeWord& news_;
+  Member member_;
+  ProcessSets sets_;
+  Executor executor_;
+  TimelineRecorder recorder_;
+  CallsInFlight calls_;
+  std::vector<int> retiring_;     // removed sets that still run something
+  std::vector<Completion> done_;  // to be completed at the end of the turn
+  std::vector<TensorPtr> fresh_;  // scratch
+};
+
+}  // namespace distrun::engine

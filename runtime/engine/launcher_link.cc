@@ -1,0 +1,55 @@
+#include "runtime/engine/launcher_link.h"
+
+#include <sys/epoll.h>
+
+#include <new>
+#include <utility>
+
+#include "runtime/base/log.h"
+
+namespace distrun::engine {
+
+LauncherLink::~LauncherLink() { unwatch(); }
+
+void LauncherLink::unwatch() {
+  if (std::exchange(watched_, false)) wait_set_.remove(channel_->fd());
+}
+
+Status LauncherLink::watch(Heard heard) {
+  if (channel_ == nullptr) return {};
+  DISTRUN_RETURN_IF_ERROR(wait_set_.add(channel_->fd(), EPOLLIN, [this, heard = std::move(heard)](std::uint32_t) {
+    auto events = channel_->receive();
+    // The end of file would be reported again and again. Removing the descriptor may destroy this very function.
+    const Heard tell = heard;
+    if (!events.ok()) unwatch();
+    tell(std::move(events));
+  }));
+  watched_ = true;
+  return {};
+}
+
+void LauncherLink::report_end(const Status& why) {
+  const bool left = why.code() == Errc::kRankLeft;
+  if (channel_ == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;
+  const int rank = why.info().ranks.front();
+  note(left ? channel_->report_early_leave(rank, why.message()) : channel_->report_stall(rank, why.message()));
+}
+
+void LauncherLink::report_failure(const std::string& cause) {
+  if (channel_ == nullptr) return;
+  try {
+    note(channel_->report_failure(cause));
+  } catch (const std::bad_alloc&) {
+    // There is no memory for that; the other ranks still get their message.
+  }
+}
+
+void LauncherLink::report_stop(const std::string& cause) {
+  if (channel_ != nullptr) note(channel_->report_stop(cause));
+}
+
+void LauncherLink::note(const Status& reported) const {
+  if (!reported.ok() && log_ != nullptr) log_->debug("the launcher could not be told: " + reported.message());
+}
+
+}  // namespace distrun::engine

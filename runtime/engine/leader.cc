@@ -1,0 +1,190 @@
+#include "runtime/engine/leader.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "runtime/base/log.h"
+#include "runtime/engine/liveness.h"
+
+namespace distrun::engine {
+namespace {
+
+// With this many batches of a set in flight, its ready tensors wait to be fused with the next ones.
+constexpr int kBusyFlights = 2;
+// Nothing more runs while the log is this far ahead of a member that does not read it (bytes): a stopped one, while
+// sets without it go on, would take all memory here. And for all members together, for they may be very many.
+constexpr std::size_t kMostQueued = std::size_t{64} << 20;
+constexpr std::size_t kMostQueuedInAll = std::size_t{1} << 30;
+
+// Rank 0 makes this set together with others.
+bool makes_set_with_others(const Entry& entry) {
+  const auto* make = std::get_if<entry::MakeSet>(&entry);
+  return make != nullptr && make->ranks.size() > 1 && make->ranks.front() == 0;
+}
+
+}  // namespace
+
+Leader::Leader(CoordinatorOptions options, Links links)
+    : world_size_(options.world_size),
+      links_(links),
+      coordinator_(std::move(options)),
+      stopping_(world_size_),
+      clocks_(static_cast<std::size_t>(world_size_)) {}
+
+// --- messages ---
+
+// The leader is a member too; it hears itself without a wire between.
+LeaderLink::Heard Leader::tell(Message message) {
+  coordinator_.has_read(0, read_);
+  return take(0, message);
+}
+
+void Leader::say(int rank, Message message) { links_.outbox.say(rank, std::move(message)); }
+
+LeaderLink::Heard Leader::hear(int from, std::uint64_t index, Message& message) {
+  if (const auto* abort = std::get_if<message::Abort>(&message)) return {.failure = abort->why, .tell_others = true};
+  coordinator_.has_read(from, index);
+  return take(from, message);
+}
+
+LeaderLink::Heard Leader::take(int rank, Message& message) {
+  const TimePoint now = Clock::now();
+  if (const auto* ready = std::get_if<message::Ready>(&message)) {
+    for (const TensorId id : ready->ids) coordinator_.ready(rank, id, now);
+  } else if (const auto* submitted = std::get_if<message::Submitted>(&message)) {
+    coordinator_.submitted(rank, *submitted, now);
+  } else if (auto* called = std::get_if<message::Called>(&message)) {
+    coordinator_.called(rank, std::move(called->call), now, called->refused);
+  } else if (const auto* made = std::get_if<message::SetMade>(&message)) {
+    coordinator_.set_made(rank, made->set, made->result);
+  } else if (std::holds_alternative<message::Leaving>(message)) {
+    coordinator_.leave(rank);
+  } else if (std::holds_alternative<message::Drained>(message)) {
+    drained(rank);
+    return {.drained = rank};
+  } else if (auto* events = std::get_if<message::Events>(&message)) {
+    write_events(rank, std::move(events->events));
+  } else if (const auto* asked = std::get_if<message::StopAsked>(&message)) {
+    return stop_asked(rank, asked->cause);
+  } else if (const auto* count = std::get_if<message::StopCount>(&message)) {
+    stopping_.counted(rank, count->calls);
+    return decide_stop();
+  }
+  return {};
+}
+
+// It may go before the log has ended.
+void Leader::drained(int rank) {
+  coordinator_.drained(rank);
+  if (rank != 0) links_.plane->may_go(rank);
+}
+
+LeaderLink::Heard Leader::left(int rank) {
+  stopping_.left(rank);
+  return decide_stop();
+}
+
+// --- the log ---
+
+LeaderLink::Decided Leader::decide(std::span<ProcessSet* const> active) {
+  std::vector<int> busy;
+  for (const ProcessSet* set : active) {
+    if (set->in_flight >= kBusyFlights) busy.push_back(set->id);
+  }
+  const net::Queued queued = links_.plane == nullptr ? net::Queued() : links_.plane->queued();
+  const bool hold = queued.most > kMostQueued || queued.all > kMostQueuedInAll;
+  // What the log has for the timeline and is not followed yet decides first.
+  if (log_.empty() && std::exchange(recording_unwritten_, false)) coordinator_.end_timeline();
+  Actions actions = coordinator_.act(busy, hold);
+  for (const std::string& warning : actions.warnings) warn(warning);
+  for (Entry& entry : actions.entries) log_.push_back(std::move(entry));
+  return {.abort = std::move(actions.abort), .warned = !actions.warnings.empty()};
+}
+
+// The others get the entries before anything runs here, so that they start no later than this rank. While this rank
+// makes a set nothing is sent, and who makes one with it does not listen: so all that they need for it, and for the
+// sets that they make before it, has reached them when it begins, and nothing is on its way behind it.
+Entry* Leader::next_entry() {
+  if (log_.empty()) return nullptr;
+  if (sent_ == 0) send_log();
+  if (makes_set_with_others(log_.front()) && links_.plane->pending()) return nullptr;
+  current_ = std::move(log_.front());
+  log_.pop_front();
+  --sent_;
+  ++read_;
+  return &current_;
+}
+
+// Up to the next set that this rank makes with others.
+void Leader::send_log() {
+  const auto makes = std::find_if(log_.begin(), log_.end(), makes_set_with_others);
+  const auto end = makes == log_.end() ? makes : std::next(makes);
+  sent_ = static_cast<std::size_t>(end - log_.begin());
+  links_.outbox.append({log_.begin(), end});
+  links_.outbox.send();
+}
+
+void Leader::tick(TimePoint now) {
+  if (coordinator_.next_tick().value_or(TimePoint::max()) <= now) coordinator_.tick(now);
+}
+
+void Leader::warn(const std::string& text) const {
+  if (links_.log != nullptr) links_.log->warning(text);
+}
+
+// --- stopping all ranks at the same call of should_stop() ---
+
+LeaderLink::Heard Leader::stop_asked(int rank, const std::string& cause) {
+  if (!stopping_.asked(cause)) return {};
+  if (links_.log != nullptr) links_.log->info("rank " + std::to_string(rank) + " asks all ranks to stop");
+  say(-1, message::StopHold{});
+  return {.hold_stop = true};
+}
+
+LeaderLink::Heard Leader::decide_stop() {
+  const auto first = stopping_.take();
+  if (!first) return {};
+  say(-1, message::StopAt{.call = *first});
+  links_.launcher.report_stop(stopping_.cause());
+  return {.stop_at = first};
+}
+
+// --- the timeline ---
+
+// Each answer brings the next question, until the offset is known well enough.
+void Leader::measure_clock(int rank) {
+  clocks_.at(static_cast<std::size_t>(rank)).measure_again();
+  ask_clock(rank);
+}
+
+void Leader::ask_clock(int rank) { say(rank, Liveness::clock_question(Clock::now())); }
+
+void Leader::clock_answered(int rank, const message::Pong& pong) {
+  auto& clock = clocks_.at(static_cast<std::size_t>(rank));
+  if (clock.measured(pong.sent_ns, pong.here_ns, nanoseconds(Clock::now()))) ask_clock(rank);
+}
+
+void Leader::start_timeline(TimelineWriterPtr timeline) {
+  timeline_ = std::move(timeline);
+  for (int rank = 1; rank < world_size_; ++rank) measure_clock(rank);
+}
+
+void Leader::stop_timeline() {
+  timeline_.reset();
+  recording_unwritten_ = false;
+}
+
+void Leader::write_events(int rank, std::vector<TimelineEvent> events) {
+  if (!timeline_) return;
+  const ClockOffset& clock = clocks_.at(static_cast<std::size_t>(rank));
+  const Status written = timeline_->write(rank, std::move(events), clock.value());
+  if (rank != 0 && clock.outdated(nanoseconds(Clock::now()))) measure_clock(rank);
+  if (written.ok()) return;
+  // Finished, for the next one to have its place, which then did not come: its caller knows.
+  if (written.code() != Errc::kShutDown) warn(written.message() + "; the timeline ends here");
+  timeline_.reset();
+  recording_unwritten_ = true;
+}
+
+}  // namespace distrun::engine

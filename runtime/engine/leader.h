@@ -1,0 +1,74 @@
+// The leader's side of the agreement, at rank 0 only: hears all ranks, itself included, decides, and sends the log.
+// Token holder.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/agreement/coordinator.h"
+#include "runtime/engine/agreement/stop_agreement.h"
+#include "runtime/engine/launcher_link.h"
+#include "runtime/engine/leader_link.h"
+#include "runtime/engine/monitoring/timeline.h"
+#include "runtime/net/control/control_plane.h"
+
+namespace distrun::engine {
+
+class Leader final : public LeaderLink {
+ public:
+  // All outlive this; `plane` is null in a world of one, `log` may be null.
+  struct Links {
+    Outbox& outbox;
+    LauncherLink& launcher;
+    net::ControlPlane* plane;
+    Log* log;
+  };
+  Leader(CoordinatorOptions options, Links links);
+
+  Heard tell(Message message) override;
+  void say(int rank, Message message) override;
+  void has_read(int rank, std::uint64_t index) override { coordinator_.has_read(rank, index); }
+  Heard hear(int from, std::uint64_t index, Message& message) override;
+  Entry* next_entry() override;
+
+  Decided decide(std::span<ProcessSet* const> active) override;
+  [[nodiscard]] std::optional<TimePoint> next_tick() const override { return coordinator_.next_tick(); }
+  void tick(TimePoint now) override;
+  void suspended(const Suspension& gap) override { coordinator_.suspended(gap); }
+  Heard left(int rank) override;
+  void died(const Status& why) override { coordinator_.died(why); }
+  void clock_answered(int rank, const message::Pong& pong) override;
+  void start_timeline(TimelineWriterPtr timeline) override;
+  void write_last(std::vector<TimelineEvent> events) override { write_events(0, std::move(events)); }
+  void stop_timeline() override;
+
+ private:
+  Heard take(int rank, Message& message);
+  Heard stop_asked(int rank, const std::string& cause);
+  Heard decide_stop();
+  void drained(int rank);
+  void send_log();
+  void write_events(int rank, std::vector<TimelineEvent> events);
+  void measure_clock(int rank);
+  void ask_clock(int rank);
+  void warn(const std::string& text) const;
+
+  const int world_size_;
+  const Links links_;
+  Coordinator coordinator_;
+  std::deque<Entry> log_;   // decided, and not followed here yet
+  std::size_t sent_ = 0;    // how many of them are on their way to the others
+  Entry current_;           // the one that is followed now
+  std::uint64_t read_ = 0;  // entries followed here
+  StopAgreement stopping_;
+  TimelineWriterPtr timeline_;        // whoever made the calls finishes it
+  bool recording_unwritten_ = false;  // the file has ended, so the ranks are to stop recording
+  std::vector<ClockOffset> clocks_;   // by rank
+};
+
+}  // namespace distrun::engine

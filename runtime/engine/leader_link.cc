@@ -1,0 +1,42 @@
+#include "runtime/engine/leader_link.h"
+
+#include <string>
+#include <utility>
+
+namespace distrun::engine {
+
+LeaderLink::Heard RemoteLeader::tell(Message message) {
+  outbox_.to_leader().push_back(std::move(message));
+  return {};
+}
+
+void RemoteLeader::say(int /*rank*/, Message message) { outbox_.to_leader().push_back(std::move(message)); }
+
+LeaderLink::Heard RemoteLeader::hear(int /*from*/, std::uint64_t index, Message& message) {
+  if (const auto* abort = std::get_if<message::Abort>(&message)) return {.failure = abort->why};
+  if (std::holds_alternative<message::StopHold>(message)) return {.hold_stop = true};
+  if (const auto* stop = std::get_if<message::StopAt>(&message)) return {.stop_at = stop->call};
+  auto* append = std::get_if<message::Append>(&message);
+  if (append == nullptr) return {};
+  if (index != expected_) {
+    return {.failure = {Errc::kProtocol, "the decision log continues at entry " + std::to_string(index) +
+                                             " instead of " + std::to_string(expected_) + "; this is a bug in distrun"},
+            .tell_others = true};
+  }
+  expected_ += append->entries.size();
+  entries_ = std::move(append->entries);
+  followed_ = 0;
+  return {.follow = true};
+}
+
+Entry* RemoteLeader::next_entry() {
+  if (followed_ < entries_.size()) return &entries_[followed_++];
+  if (entries_.empty()) return nullptr;
+  // What this rank says from now on, it says having read them.
+  outbox_.set_index(expected_);
+  entries_.clear();
+  followed_ = 0;
+  return nullptr;
+}
+
+}  // namespace distrun::engine

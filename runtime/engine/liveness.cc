@@ -1,0 +1,103 @@
+#include "runtime/engine/liveness.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "runtime/engine/monitoring/timeline.h"
+#include "runtime/engine/protocol/ping_purpose.h"
+
+namespace distrun::engine {
+namespace {
+
+// While there are timers the loop wakes this often. If it has not seen the clock for much longer, it was kept from it.
+constexpr Duration kHeartbeat = std::chrono::seconds(1);
+constexpr Duration kSuspended = std::chrono::seconds(3);
+
+}  // namespace
+
+std::optional<Suspension> Liveness::see_clock(TimePoint now) {
+  const Suspension gap{.from = std::exchange(seen_, now), .until = now};
+  if (gap.until - gap.from < kSuspended) return std::nullopt;
+  watchdog_.suspended(gap);
+  return gap;
+}
+
+std::optional<TimePoint> Liveness::next_timer(const Work& work) const {
+  const auto verdict = detector_.deadline();
+  const auto question = watchdog_.next(work);
+  return verdict && question ? std::min(verdict, question) : verdict ? verdict : question;
+}
+
+TimePoint Liveness::next_look() const { return seen_ + kHeartbeat; }
+
+Liveness::Check Liveness::check(const Work& work, TimePoint now) {
+  Watchdog::Actions actions = watchdog_.check(work, now);
+  const std::uint64_t purpose = !actions.overdue ? kPingAlive : actions.patient ? kPingPatient : kPingOverdue;
+  Check found{.pings = {}, .warnings = std::move(actions.warnings), .abort = std::move(actions.abort)};
+  for (const int rank : actions.ping) {
+    found.pings.emplace_back(rank, message::Ping{.number = purpose, .sent_ns = nanoseconds(now)});
+  }
+  return found;
+}
+
+message::Ping Liveness::clock_question(TimePoint now) { return {.number = kPingClock, .sent_ns = nanoseconds(now)}; }
+
+message::Pong Liveness::answer(const message::Ping& ping, const Work& work, TimePoint now) {
+  message::Pong pong{.number = ping.number, .sent_ns = ping.sent_ns, .here_ns = nanoseconds(now)};
+  if (rank_ != 0 || ping.number == kPingClock) return pong;
+  if (watchdog_.warns_itself(work, now)) pong.number = kPongWarns;
+  using Asked = Watchdog::Asked;
+  watchdog_.asked(now, ping.number == kPingOverdue   ? Asked::kOverdue
+                       : ping.number == kPingPatient ? Asked::kPatient
+                                                     : Asked::kAlive);
+  return pong;
+}
+
+bool Liveness::answered(int from, const message::Pong& pong) {
+  if (rank_ != 0) detector_.forgive(from);
+  if (pong.number == kPingClock) return true;
+  if (pong.number == kPongWarns) watchdog_.leader_warns();
+  watchdog_.answered(from);
+  return false;
+}
+
+void Liveness::drained(int rank) {
+  watchdog_.left(rank);
+  if (rank != 0) detector_.forgive(rank);
+}
+
+bool Liveness::connections_ended(const std::vector<LostPeer>& peers, int control, TimePoint now) {
+  if (control >= 0) detector_.suspect(control, "its control connection ended", now);
+  bool ask_leader = false;
+  std::set<int> missed;
+  std::set<int> gone;  // in good order, and not needed in these sets; another set may need them
+  for (const LostPeer& peer : peers) {
+    // What the control plane misses is needed: the leader, before the log has ended.
+    if (detector_.has_left(peer.rank) && !peer.in_use && control != peer.rank) {
+      gone.insert(peer.rank);
+    } else {
+      missed.insert(peer.rank);
+      ask_leader = suspect(peer.rank, "its " + std::string(peer.backend) + " connection ended", now) || ask_leader;
+    }
+  }
+  for (const int rank : gone) {
+    if (!missed.contains(rank)) detector_.forgive(rank);
+  }
+  return ask_leader;
+}
+
+// Members end each for itself when the leader is silent, so a peer may have ended for that and not be the cause.
+bool Liveness::suspect(int rank, const std::string& sign, TimePoint now) {
+  const bool ask_leader = rank_ != 0 && rank != 0 && !detector_.suspects(rank);
+  if (ask_leader) detector_.suspect_silent_leader(rank, now);
+  detector_.suspect(rank, sign, now);
+  return ask_leader;
+}
+
+// Cheap when all is well: no clock.
+std::optional<ErrorInfo> Liveness::verdict() const {
+  return detector_.deadline() ? detector_.verdict(Clock::now()) : std::nullopt;
+}
+
+}  // namespace distrun::engine

@@ -1,0 +1,57 @@
+#include "runtime/engine/launcher_link.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "test/support/fake_job_channel.h"
+
+namespace distrun::engine {
+namespace {
+
+TEST_CASE("what the launcher says is handed on until it is gone, which is said once") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  test::FakeJobChannel channel;
+  LauncherLink link(&channel, **wait_set, nullptr);
+  std::vector<int> ranks;
+  int ends = 0;
+  REQUIRE(link.watch([&](const Result<std::vector<net::JobEvent>>& events) {
+                if (!events.ok()) ++ends;
+                for (std::size_t i = 0; events.ok() && i < events->size(); ++i) ranks.push_back((*events)[i].rank);
+              })
+              .ok());
+  channel.push({.rank = 3});
+  CHECK((*wait_set)->poll(TimePoint::min()).ok());
+  CHECK(ranks == std::vector{3});
+  channel.hang_up();
+  for (int i = 0; i < 3; ++i) CHECK((*wait_set)->poll(TimePoint::min()).ok());
+  CHECK(ends == 1);
+}
+
+TEST_CASE("the launcher is not told what it knows") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  test::FakeJobChannel channel;
+  LauncherLink link(&channel, **wait_set, nullptr);
+  link.report_end(Status(ErrorInfo{.code = Errc::kRankLost, .message = "died", .ranks = {1}}));
+  link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .message = "nobody"}));
+  CHECK(channel.stalled().empty());
+  link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .message = "late", .ranks = {2}}));
+  CHECK(channel.stalled() == std::vector{2});
+  link.report_failure("out of memory");
+  CHECK(channel.failures() == std::vector<std::string>{"out of memory"});
+  link.report_stop("SIGTERM");
+  CHECK(channel.stops() == std::vector<std::string>{"SIGTERM"});
+}
+
+TEST_CASE("without a launcher there is nobody to tell") {
+  auto wait_set = net::WaitSet::create();
+  REQUIRE(wait_set.ok());
+  LauncherLink link(nullptr, **wait_set, nullptr);
+  CHECK(link.watch([](const auto&) {}).ok());
+  link.report_failure("x");
+  link.report_stop("x");
+  link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .ranks = {2}}));
+}
+
+}  // namespace
+}  // namespace distrun::engine
