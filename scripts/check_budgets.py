@@ -38,7 +38,6 @@ EXCEPTIONS = {
     "class distrun::backend::tcp::TcpBackend": "is being cut into parts",
     "class distrun::backend::cuda_parts::Gpu": "is being cut into parts",
     "class distrun::api::Session": "is being cut into parts",
-    "copies": "one Operations class for the front ends is being made",
     "runtime/base": "is being sorted into folders",
 }
 MOST_EXCEPTIONS = 12

@@ -84,10 +84,10 @@ def run_now(spec: Spec, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], l
 
 
 def _named(spec: Spec, count: int) -> Call:
-    common = {"reduce": spec.reduce, "root": spec.root, "prescale": spec.prescale, "postscale": spec.postscale}
+    how: dict[str, Any] = {"reduce": spec.reduce, "prescale": spec.prescale, "postscale": spec.postscale}
     if count == 1:
-        return single_call(spec.kind, spec.name, spec.process_set, **common)._replace(single=False)
-    return grouped_call(spec.kind, spec.name, spec.process_set, count, **common)
+        return single_call(spec.kind, spec.name, spec.process_set, single=False, root=spec.root, **how)
+    return grouped_call(spec.kind, spec.name, spec.process_set, count, root=spec.root, **how)
 
 
 def _wait(spec: Spec, what: Call, arrays: list[Any]) -> tuple[list[Any], list[tuple[int, ...]]]:

@@ -46,7 +46,7 @@ def _what(
     process_set = find(members)
     if grouped:
         return grouped_call(kind, name or None, process_set, len(tensors), **arguments), process_set
-    return call(kind, name or None, process_set, **arguments)._replace(single=False), process_set
+    return call(kind, name or None, process_set, single=False, **arguments), process_set
 
 
 def _context(kind: Kind, gradients: Tensors, named: _Named, arguments: dict[str, Any], **saved: Any) -> SimpleNamespace:

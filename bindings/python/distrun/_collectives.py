@@ -139,7 +139,9 @@ def check_group(what: str, count: int) -> None:
         )
 
 
-_WORDS = {kind: kind.name.lower() for kind in Kind}
+# Enums are slow: small operations notice each member that is hashed, compared by == or looked up in its class.
+_ALLGATHER, _REDUCESCATTER = Kind.ALLGATHER, Kind.REDUCESCATTER
+_WORDS = [kind.name.lower() for kind in sorted(Kind)]
 
 
 class Call(NamedTuple):
@@ -160,33 +162,31 @@ class Call(NamedTuple):
 
     def op(self, index: int, memory: Memory, output: int, splits: tuple[int, ...] = ()) -> Op:
         """The C API's operation for the tensor at `index`."""
-        return Op(
-            kind=self.kind,
-            name=self.names[index],
-            dtype=memory.dtype,
-            shape=memory.shape,
-            input=memory.pointer,
-            output=output,
-            reduce=self.reduce,
-            root=self.root,
-            prescale=self.prescale,
-            postscale=self.postscale,
-            process_set=self.process_set,
-            group=self.group,
-            device_type=memory.device_type,
-            device_index=memory.device_index,
-            stream=memory.stream,
-            splits=splits,
-        )
+        kind, names, process_set, _, group, reduce, root, prescale, postscale = self
+        pointer, dtype, shape, device_type, device_index, stream = memory
+        return Op(  # by position: keywords take longer than all the rest
+            kind, names[index], dtype, shape, pointer, output, reduce, root, prescale, postscale, process_set, group,
+            device_type, device_index, stream, splits,
+        )  # fmt: skip
 
 
-def call(kind: Kind, name: str | None, process_set: ProcessSet, **arguments: Any) -> Call:
+def call(
+    kind: Kind,
+    name: str | None,
+    process_set: ProcessSet,
+    *,
+    single: bool = True,
+    reduce: ReduceOp = ReduceOp.SUM,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Call:
     """One tensor, named by the caller or by a counter per (operation, process set)."""
     members = registered_id(process_set)
     operation = _WORDS[kind]
     if _arguments.name(name) is None:
         name = f"noname.{_session.current().number(operation, members)}"
-    return Call(kind, (f"{operation}.{name}",), members, **arguments)
+    return Call(kind, (f"{operation}.{name}",), members, single, -1, reduce, root, prescale, postscale)
 
 
 def grouped_call(kind: Kind, name: str | None, process_set: ProcessSet, count: int, **arguments: Any) -> Call:
@@ -219,9 +219,9 @@ class Collectives(Generic[T]):
         self, what: Call, tensors: Sequence[T], process_set: ProcessSet, *, in_place: bool = False
     ) -> Handle[Any]:
         """Any operation but alltoall; `in_place` overwrites the tensors, for allreduce and broadcast alone."""
-        if what.kind == Kind.ALLGATHER:
+        if what.kind is _ALLGATHER:
             return self.allgather(tensors, what)
-        if what.kind == Kind.REDUCESCATTER:
+        if what.kind is _REDUCESCATTER:
             return self.reducescatter(tensors, what, process_set)
         return self.same_size(tensors, what, in_place=in_place)
 

@@ -35,6 +35,9 @@ NAMES = [
 ]  # fmt: skip
 
 
+_REDUCED = Kind.ALLREDUCE, Kind.REDUCESCATTER
+
+
 class Request(NamedTuple):
     """The arguments of one call beside its tensors, as the program gave them."""
 
@@ -51,14 +54,10 @@ class Request(NamedTuple):
     def call(self, kind: Kind, group: int | None = None, *, single: bool = True) -> Call:
         """Checked and named. group: the number of tensors that run all or none; None for one tensor. single: the handle
         of one tensor gives that, not a list."""
-        how: dict[str, Any] = {}
-        if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-            how = reduction(self.op, self.prescale, self.postscale, self.average)
-        elif kind == Kind.BROADCAST:
-            how = {"root": self.root}
+        how = reduction(self.op, self.prescale, self.postscale, self.average) if kind in _REDUCED else {}
         if group is None:
-            return _collectives.call(kind, self.name, self.process_set, single=single, **how)
-        return _collectives.grouped_call(kind, self.name, self.process_set, group, **how)
+            return _collectives.call(kind, self.name, self.process_set, single=single, root=self.root, **how)
+        return _collectives.grouped_call(kind, self.name, self.process_set, group, root=self.root, **how)
 
 
 def reduction_options(
@@ -159,9 +158,12 @@ class Operations(Generic[G, T]):
         return outputs
 
     def _given(self, values: Sequence[G]) -> list[T]:
-        return [self.collectives.adapter.given(value) for value in values]
+        given = self.collectives.adapter.given
+        return [given(value) for value in values]
 
     def _compressed(self, kind: Kind, values: Sequence[G], ask: Request, *, grouped: bool = False) -> list[T]:
+        if ask.compression is NoneCompressor:
+            return self.run(kind, self._given(values), ask, grouped=grouped)
         compress, decompress = ask.compression.compress, ask.compression.decompress
         small = [compress(tensor) for tensor in self._given(values)]
         outputs = self.run(kind, [tensor for tensor, _ in small], ask, grouped=grouped)
