@@ -1,13 +1,17 @@
 // With config_file.cc the only file that knows the command-line library (it costs 10 s of compile time per file that
 // includes it).
+#include "launcher/cli/arguments.h"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <functional>
 #include <set>
 
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/habits.h"
-#include "launcher/cli/options.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
@@ -51,172 +55,189 @@ struct Wanted {
   bool libs = false;
 };
 
-void add_start(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_option("-n,--num-proc,--np", raw.ranks, "How many ranks (also spelt -np)")->type_name("N")->group(kStart);
-  app.add_option("--nproc-per-node,--nproc_per_node,--ppn", raw.ranks_per_host,
-                 "How many ranks on each host (also spelt -ppn)")
-      ->type_name("N")
-      ->group(kStart);
-  app.add_option("-H,--host,--hosts", options.hosts, "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2")
-      ->type_name("HOST[:SLOTS],...")
-      ->group(kStart);
-  app.add_option("--hostfile,--machinefile", options.hostfile,
-                 "The same from a file (host slots=N, or host:N); - is standard input")
-      ->type_name("FILE")
-      ->group(kStart);
-  app.add_flag("--no-detect", raw.no_detect,
-               "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in, nor for other copies of this command")
-      ->group(kStart);
-  app.add_flag("--oversubscribe", options.oversubscribe, "Allow more ranks than slots")->group(kStart);
+// The options as the help lists them. What is read of a value waits for all words: read() comes after them.
+class Rows {
+ public:
+  explicit Rows(CLI::App& app) : app_(app) {}
+  void group(const char* name) { group_ = name; }
+
+  // `type` is what the help writes for the value.
+  template <class Value, class Read>
+  void value(const char* names, const char* type, const char* help, Value& out, Read take) {
+    std::string& text = texts_.emplace_back();
+    CLI::Option* option = app_.add_option(names, text, help)->type_name(type)->group(group_);
+    const std::string name = std::string(names).substr(0, std::string_view(names).find(','));
+    readers_.push_back(
+        [option, name, &text, &out, take] { return option->count() > 0 ? take(name, text, out) : Status(); });
+  }
+  template <class Value>
+  void choice(const char* names, const char* type, const char* help, Value& out) {
+    value(names, type, help, out, [](const std::string& option, const std::string& text, Value& chosen) {
+      return read_choice(option, text, chosen);
+    });
+  }
+  CLI::Option* text(const char* names, const char* type, const char* help, std::string& out) {
+    return app_.add_option(names, out, help)->type_name(type)->group(group_);
+  }
+  void list(const char* names, const char* type, const char* help, std::vector<std::string>& out) {
+    CLI::Option* option = app_.add_option(names, out, help)->type_name(type)->group(group_);
+    option->expected(1)->take_all()->allow_extra_args(false);
+  }
+  template <class Value>
+  void flag(const char* names, const char* help, Value& out) {
+    app_.add_flag(names, out, help)->group(group_);
+  }
+  // Sets something else than true.
+  template <class Value>
+  void flag(const char* names, const char* help, Value& out, Value set) {
+    bool& given = flags_.emplace_back(false);
+    app_.add_flag(names, given, help)->group(group_);
+    readers_.push_back([&given, &out, set] {
+      if (given) out = set;
+      return Status();
+    });
+  }
+
+  [[nodiscard]] Status read() const {
+    for (const auto& reader : readers_) DISTRUN_RETURN_IF_ERROR(reader());
+    return {};
+  }
+
+ private:
+  CLI::App& app_;
+  const char* group_ = kHidden;
+  std::deque<std::string> texts_;
+  std::deque<bool> flags_;
+  std::vector<std::function<Status()>> readers_;
+};
+
+void add_start(CLI::App& app, Rows& rows, Options& options) {
+  PlacementOptions& placement = options.placement;
+  rows.group(kStart);
+  rows.value("-n,--num-proc,--np", "N", "How many ranks (also spelt -np)", placement.ranks,
+             [](const std::string&, const std::string& text, int& out) { return read_ranks("-np", text, out); });
+  rows.value("--nproc-per-node,--nproc_per_node,--ppn", "N", "How many ranks on each host (also spelt -ppn)",
+             placement.ranks_per_host, read_ranks);
+  rows.text("-H,--host,--hosts", "HOST[:SLOTS],...", "Hosts and slots, as in me@node[01-04]:8,[fe80::1]:2",
+            options.hosts.list);
+  rows.text("--hostfile,--machinefile", "FILE", "The same from a file (host slots=N, or host:N); - is standard input",
+            options.hosts.file);
+  rows.flag("--no-detect",
+            "Do not look for an allocation (Slurm, PBS, LSF, ...) to run in, nor for other copies of this command",
+            options.hosts.detect, false);
+  rows.flag("--oversubscribe", "Allow more ranks than slots", placement.oversubscribe);
   app.set_config("--config", "", "Read options from a file of name = value lines")->type_name("FILE")->group(kStart);
   app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-void add_reach(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_option("--network", raw.network, "Use these interfaces or networks only, as in eth0,ib*,10.0.0.0/8")
-      ->type_name("NAMES")
-      ->group(kReach);
-  app.add_option("--ssh-port", raw.ssh_port, "Port of the ssh servers (default: as ssh's own configuration says)")
-      ->type_name("PORT")
-      ->group(kReach);
-  app.add_option("--ssh-identity", options.ssh.identity, "Private key for ssh")->type_name("FILE")->group(kReach);
-  app.add_option("--ssh-option", options.ssh.options, "As ssh's -o NAME=VALUE (may be repeated)")
-      ->type_name("NAME=VALUE")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group(kReach);
-  app.add_flag("--mpi{mpirun}", options.mpi,
-               "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =hydra: mpiexec (MPICH); =pmix, "
-               "=pmi2: srun")
-      ->group(kReach);
-  app.add_option("--agents", raw.agents, "Start none, wait for so many `distrun agent --connect` from anywhere")
-      ->type_name("N")
-      ->group(kReach);
-  app.add_option("--listen", raw.listen, "Where they connect to, with --agents (default: a free port)")
-      ->type_name("[ADDRESS:]PORT")
-      ->group(kReach);
-  app.add_option("--key-file", options.key_file, "32 bytes that head and agents share, with --agents")
-      ->type_name("FILE")
-      ->group(kReach);
-  app.add_option(
-         "--launch-with", options.launch_with,
-         "Instead of ssh: a command that starts {agent} on {host}, as in 'kubectl exec -i {host} -- sh -c {agent}'")
-      ->type_name("COMMAND")
-      ->group(kReach);
+void add_reach(Rows& rows, HostOptions& hosts) {
+  rows.group(kReach);
+  rows.value("--network", "NAMES", "Use these interfaces or networks only, as in eth0,ib*,10.0.0.0/8", hosts.network,
+             read_network);
+  rows.value("--ssh-port", "PORT", "Port of the ssh servers (default: as ssh's own configuration says)", hosts.ssh.port,
+             read_port);
+  rows.text("--ssh-identity", "FILE", "Private key for ssh", hosts.ssh.identity);
+  rows.list("--ssh-option", "NAME=VALUE", "As ssh's -o NAME=VALUE (may be repeated)", hosts.ssh.options);
+  rows.flag("--mpi{mpirun}",
+            "Let mpirun (Open MPI) start the ranks, so that MPI works in them; =hydra: mpiexec (MPICH); =pmix, "
+            "=pmi2: srun",
+            hosts.mpi);
+  rows.value("--agents", "N", "Start none, wait for so many `distrun agent --connect` from anywhere", hosts.agents,
+             read_ranks);
+  rows.value("--listen", "[ADDRESS:]PORT", "Where they connect to, with --agents (default: a free port)", hosts.listen,
+             read_listen);
+  rows.text("--key-file", "FILE", "32 bytes that head and agents share, with --agents", hosts.key_file);
+  rows.text("--launch-with", "COMMAND",
+            "Instead of ssh: a command that starts {agent} on {host}, as in 'kubectl exec -i {host} -- sh -c {agent}'",
+            hosts.launch_with);
 }
 
-void add_placement(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_option("--bind-to", raw.bind_to,
-                 "Pin each rank: none, core, numa, gpu, or auto (default): gpu where there are GPUs, else none")
-      ->type_name("WHAT")
-      ->group(kPlace);
-  app.add_option("--gpu-visibility", raw.gpu_visibility,
-                 "all: every rank sees all GPUs and uses number local-rank (default); one: only its own")
-      ->type_name("all|one")
-      ->group(kPlace);
-  app.add_option(
-         "--gpus-per-rank", raw.gpus_per_rank,
-         "Give each rank so many GPUs; from 2 on it sees only those (default: one, shared where there are too few)")
-      ->type_name("N")
-      ->group(kPlace);
-  app.add_flag("--report-bindings", options.report_bindings, "Show each rank's cores and GPU before it starts")
-      ->group(kPlace);
-  app.add_option("--start-fan-out", options.fan_out, "Agents that one host starts")
+void add_placement(CLI::App& app, Rows& rows, Options& options) {
+  PlacementOptions& placement = options.placement;
+  rows.group(kPlace);
+  rows.choice("--bind-to", "WHAT",
+              "Pin each rank: none, core, numa, gpu, or auto (default): gpu where there are GPUs, else none",
+              placement.bind_to);
+  rows.choice("--gpu-visibility", "all|one",
+              "all: every rank sees all GPUs and uses number local-rank (default); one: only its own",
+              placement.gpu_visibility);
+  rows.value("--gpus-per-rank", "N",
+             "Give each rank so many GPUs; from 2 on it sees only those (default: one, shared where there are too few)",
+             placement.gpus_per_rank, read_gpus);
+  rows.flag("--report-bindings", "Show each rank's cores and GPU before it starts", placement.report_bindings);
+  app.add_option("--start-fan-out", options.hosts.fan_out, "Agents that one host starts")
       ->check(CLI::Range(1, 1024))
       ->group(kHidden);
-  app.add_option("--sysroot", options.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
+  app.add_option("--sysroot", placement.sysroot, "Read /sys and /proc from a copied tree")->group(kHidden);
 }
 
-void add_environment(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_option("-x", options.forwarded, "Pass on a variable, or set it (may be repeated)")
-      ->type_name("NAME[=VALUE]")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group(kEnv);
-  app.add_option("--env", raw.env_mode,
-                 "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, "
-                 "DISTRUN_*, -x, --env-file")
-      ->type_name("WHICH")
-      ->group(kEnv);
-  app.add_option("--env-file", options.env_file, "NAME=value lines")->type_name("FILE")->group(kEnv);
+void add_environment(Rows& rows, EnvironmentOptions& environment) {
+  rows.group(kEnv);
+  rows.list("-x", "NAME[=VALUE]", "Pass on a variable, or set it (may be repeated)", environment.forwarded);
+  rows.choice("--env", "WHICH",
+              "default: all variables but those of an outer launcher; all; none: PATH, HOME and the like, "
+              "DISTRUN_*, -x, --env-file",
+              environment.mode);
+  rows.text("--env-file", "FILE", "NAME=value lines", environment.file);
 }
 
-void add_frameworks(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_flag("--tf", options.tf, "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only")
-      ->group(kFrameworks);
-  app.add_option("--tf-roles", options.tf_roles, "Roles in rank order, as in chief=1,worker=2,ps=1 (implies --tf)")
-      ->type_name("ROLES")
-      ->group(kFrameworks);
-  app.add_flag("--tf-own-servers", options.tf_own_servers,
-               "With a ps among the roles: the program runs in every role and starts TensorFlow's servers itself")
-      ->group(kFrameworks);
-  app.add_flag("--tf-keras3-mwms", options.tf_keras3_mwms,
-               "Make fit() of Keras 3 work under MultiWorkerMirroredStrategy (implies --tf)")
-      ->group(kFrameworks);
-  app.add_option("--torch-backend", options.torch_backend,
-                 "distrun: what torch.distributed uses where the program says gloo")
-      ->type_name("NAME")
-      ->group(kFrameworks);
-  app.add_flag("--no-tf-config", raw.no_tf_config, "Do not set TF_CONFIG")->group(kFrameworks);
-  app.add_flag("--horovod", options.horovod, "Set HOROVOD_RANK and its relatives too")->group(kFrameworks);
-  app.add_option("--mimic", raw.mimic,
-                 "Set the variables by which programs of openmpi or slurm know their rank; none (default): of neither")
-      ->type_name("WHOM")
-      ->group(kFrameworks);
+void add_frameworks(Rows& rows, FrameworkOptions& frameworks) {
+  rows.group(kFrameworks);
+  rows.flag("--tf", "For tf.distribute strategies: TF_CONFIG, and each rank sees its own GPU only", frameworks.tf);
+  rows.text("--tf-roles", "ROLES", "Roles in rank order, as in chief=1,worker=2,ps=1 (implies --tf)",
+            frameworks.tf_roles);
+  rows.flag("--tf-own-servers",
+            "With a ps among the roles: the program runs in every role and starts TensorFlow's servers itself",
+            frameworks.tf_servers, TfServers::kOwn);
+  rows.flag("--tf-keras3-mwms", "Make fit() of Keras 3 work under MultiWorkerMirroredStrategy (implies --tf)",
+            frameworks.tf_keras3_mwms);
+  rows.text("--torch-backend", "NAME", "distrun: what torch.distributed uses where the program says gloo",
+            frameworks.torch_backend);
+  rows.flag("--no-tf-config", "Do not set TF_CONFIG", frameworks.tf_config, false);
+  rows.flag("--horovod", "Set HOROVOD_RANK and its relatives too", frameworks.horovod);
+  rows.choice("--mimic", "WHOM",
+              "Set the variables by which programs of openmpi or slurm know their rank; none (default): of neither",
+              frameworks.mimic);
 }
 
-void add_output(CLI::App& app, RawOptions& raw, Options& options) {
-  app.add_option("--tag", raw.tag, "What each line starts with: none, rank ([3], default), host ([3@node1])")
-      ->type_name("WHAT")
-      ->group(kOutput);
-  app.add_flag("--timestamp", options.timestamp, "Put date and time before each line")->group(kOutput);
-  app.add_flag("--fold", raw.fold, "Show a line that many ranks write once, as in [0-15] (default on a terminal)")
-      ->group(kOutput);
-  app.add_flag("--no-fold", raw.no_fold, "Show each rank's lines")->group(kOutput);
-  app.add_option("--stdin", raw.input, "Which rank gets standard input: none, all or a number (default 0)")
-      ->type_name("RANK")
-      ->group(kOutput);
-  app.add_option("--tty", raw.terminal, "Give this rank the terminal, for a debugger; Ctrl-\\ ends the job")
-      ->type_name("RANK")
-      ->group(kOutput);
-  app.add_option("--output-dir", options.output_dir, "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log")
-      ->type_name("DIR")
-      ->group(kOutput);
-  app.add_option("--report", options.report, "Write to FILE how the job ended, as JSON")
-      ->type_name("FILE")
-      ->group(kOutput);
-  app.add_flag("--all-errors", options.all_errors,
-               "After a failure show what all ranks write, not only the first cause")
-      ->group(kOutput);
+void add_output(Rows& rows, OutputOptions& output) {
+  rows.group(kOutput);
+  rows.choice("--tag", "WHAT", "What each line starts with: none, rank ([3], default), host ([3@node1])", output.tag);
+  rows.flag("--timestamp", "Put date and time before each line", output.timestamp);
+  rows.flag("--fold", "Show a line that many ranks write once, as in [0-15] (default on a terminal)", output.fold,
+            Folding::kAlways);
+  rows.flag("--no-fold", "Show each rank's lines", output.fold, Folding::kNever);
+  rows.value("--stdin", "RANK", "Which rank gets standard input: none, all or a number (default 0)", output.input,
+             read_stdin);
+  rows.value("--tty", "RANK", "Give this rank the terminal, for a debugger; Ctrl-\\ ends the job", output.input,
+             read_tty);
+  rows.text("--output-dir", "DIR", "Also write DIR/rank.<r>.out, DIR/rank.<r>.err and DIR/merged.log",
+            output.directory);
+  rows.text("--report", "FILE", "Write to FILE how the job ended, as JSON", output.report);
+  rows.flag("--all-errors", "After a failure show what all ranks write, not only the first cause", output.all_errors);
 }
 
-void add_end(CLI::App& app, RawOptions& raw) {
-  app.add_option("--timeout", raw.timeout,
-                 "End the job after this time, waiting for --agents included, with exit code 124")
-      ->type_name("SECONDS")
-      ->group(kEnd);
-  app.add_option(
-         "--grace", raw.grace,
-         "Time that ranks have to end before KILL when a job is ended (default 10), and where it is given also to "
-         "stop after the notice of --preempt-signal")
-      ->type_name("SECONDS")
-      ->group(kEnd);
+void add_end(Rows& rows, EndOptions& end) {
+  rows.group(kEnd);
+  rows.value("--timeout", "SECONDS", "End the job after this time, waiting for --agents included, with exit code 124",
+             end.timeout, read_seconds);
+  rows.value("--grace", "SECONDS",
+             "Time that ranks have to end before KILL when a job is ended (default 10), and where it is given also to "
+             "stop after the notice of --preempt-signal",
+             end.grace, read_seconds);
 }
 
-void add_about(CLI::App& app, Options& options, Wanted& wanted) {
-  app.add_flag("--explain{text}", options.explain,
-               "Show where each rank would run, its cores, GPU, threads and environment, and why; start nothing (=json "
-               "for programs)")
-      ->group(kAbout);
-  app.add_flag("-v,--verbose", options.verbose, "Say how hosts, addresses, cores and GPUs were chosen, then start")
-      ->group(kAbout);
-  app.add_flag("--version", wanted.version, "Show the version")->group(kAbout);
-  app.add_flag("--cflags", wanted.cflags, "Show compiler options for C and C++ programs that use distrun")
-      ->group(kAbout);
-  app.add_flag("--libs", wanted.libs, "Show linker options for them")->group(kAbout);
+void add_about(CLI::App& app, Rows& rows, Options& options, Wanted& wanted) {
+  rows.group(kAbout);
+  rows.flag("--explain{text}",
+            "Show where each rank would run, its cores, GPU, threads and environment, and why; start nothing (=json "
+            "for programs)",
+            options.explain);
+  rows.flag("-v,--verbose", "Say how hosts, addresses, cores and GPUs were chosen, then start", options.verbose);
+  rows.flag("--version", "Show the version", wanted.version);
+  rows.flag("--cflags", "Show compiler options for C and C++ programs that use distrun", wanted.cflags);
+  rows.flag("--libs", "Show linker options for them", wanted.libs);
   app.set_help_flag("-h,--help", "Show this help")->group(kAbout);
 }
 
@@ -239,7 +260,7 @@ void add_settings(CLI::App& app, std::vector<std::string>& values) {
 }
 
 Status take_settings(const CLI::App& app, const std::vector<std::string>& values, const std::set<std::string>& typed,
-                     Options& options) {
+                     EnvironmentOptions& out) {
   const auto& rows = setting_rows();
   Settings checked;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -248,7 +269,7 @@ Status take_settings(const CLI::App& app, const std::vector<std::string>& values
     const bool by_flag = typed.contains(flag);
     const std::string origin = by_flag ? flag : std::string(rows[i].name) + " in the config file";
     DISTRUN_RETURN_IF_ERROR(set_by_name(checked, rows[i].name, values[i], origin));
-    (by_flag ? options.settings : options.file_settings).emplace_back(rows[i].name, values[i]);
+    (by_flag ? out.settings : out.file_settings).emplace_back(rows[i].name, values[i]);
   }
   return {};
 }
@@ -393,26 +414,42 @@ ParseOutcome about(const Wanted& wanted) {
   return answer((wanted.version ? std::string("distrun ") + kVersion + "\n" : "") + line, 0);
 }
 
+// Once the library has taken all words.
+Status take_options(const CLI::App& app, const Rows& rows, const std::vector<std::string>& settings,
+                    const std::set<std::string>& typed, Options& options) {
+  DISTRUN_RETURN_IF_ERROR(rows.read());
+  std::set<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) given.insert(option->get_name());
+  }
+  if (given.contains("--fold") && given.contains("--no-fold")) {
+    return {Errc::kInvalidArgument, "--fold and --no-fold exclude each other"};
+  }
+  DISTRUN_RETURN_IF_ERROR(complete_options(given, options));
+  DISTRUN_RETURN_IF_ERROR(check_typed(typed, options));
+  return take_settings(app, settings, typed, options.environment);
+}
+
 }  // namespace
 
 ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   CLI::App app("Starts N copies of a program and lets them train together.\n", "distrun");
   Options options;
-  RawOptions raw;
+  Rows rows(app);
   Wanted wanted;
   std::vector<std::string> settings;
   app.footer(kFooter);
   app.formatter(std::make_shared<HelpText>());
   app.get_formatter()->column_width(38);
-  add_start(app, raw, options);
-  add_reach(app, raw, options);
-  add_placement(app, raw, options);
-  add_environment(app, raw, options);
-  add_frameworks(app, raw, options);
-  add_output(app, raw, options);
-  add_end(app, raw);
+  add_start(app, rows, options);
+  add_reach(rows, options.hosts);
+  add_placement(app, rows, options);
+  add_environment(rows, options.environment);
+  add_frameworks(rows, options.frameworks);
+  add_output(rows, options.output);
+  add_end(rows, options.end);
   add_settings(app, settings);
-  add_about(app, options, wanted);
+  add_about(app, rows, options, wanted);
   std::vector<std::string> words;
   for (const std::string& word : arguments) words.push_back(spell_out(word));
   std::set<std::string> typed;
@@ -429,10 +466,9 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   }
   if (wanted.version || wanted.cflags || wanted.libs) return about(wanted);
   if (arguments.empty()) return answer(app.help(), exit_code::kUsage);
-  if (const Status status = check_options(raw, options); !status.ok()) return wrong(status.message());
-  options.grace_given = app.count("--grace") > 0;
-  if (const Status status = check_typed(typed, options); !status.ok()) return wrong(status.message());
-  if (const Status status = take_settings(app, settings, typed, options); !status.ok()) return wrong(status.message());
+  if (const Status status = take_options(app, rows, settings, typed, options); !status.ok()) {
+    return wrong(status.message());
+  }
   const auto program = arguments.begin() + static_cast<std::ptrdiff_t>(std::min(*start, arguments.size()));
   return take_program({program, arguments.end()}, std::move(options));
 }

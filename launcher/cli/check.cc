@@ -149,7 +149,7 @@ ParseOutcome host_check_job(const std::vector<std::string>& arguments) {
     return {.text = "distrun: check: " + word + " is no option; it runs no program of yours\n",
             .exit_code = exit_code::kUsage};
   }
-  outcome.options.ranks = 0;  // a --config file may have those of a job
+  outcome.options.placement.ranks = 0;  // a --config file may have those of a job
   return outcome;
 }
 

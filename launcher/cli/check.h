@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/options.h"
+#include "launcher/cli/arguments.h"
 #include "runtime/base/settings.h"
 
 namespace distrun::launcher {

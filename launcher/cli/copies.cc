@@ -26,7 +26,7 @@ AmongCopies as_for_platform(const Options& options, const Environment& environme
   if (!tasks) return {};
   std::string_view lost;
   if (tasks->variable == "JAX_NUM_PROCESSES") lost = " and will be overwritten";
-  if (tasks->variable == "TF_CONFIG" && options.tf_config)
+  if (tasks->variable == "TF_CONFIG" && options.frameworks.tf_config)
     lost = " and may be overwritten";  // not in a job of one rank
   return {.text = tasks->variable + " names " + std::to_string(tasks->count) + " tasks" + std::string(lost) +
                   ". If this command is started in each of them, each starts the whole job: " + kOnEachHost +
@@ -36,7 +36,7 @@ AmongCopies as_for_platform(const Options& options, const Environment& environme
 // What Kubeflow's operator and its like start in every pod, for torchrun to be typed there, or a script that reads RANK
 // itself. A shell may have RANK and WORLD_SIZE from elsewhere.
 AmongCopies as_for_torchrun(const Options& options, const Environment& environment) {
-  const bool named = !options.hosts.empty() || !options.hostfile.empty() || options.agents > 0;
+  const bool named = options.hosts.named() || options.hosts.agents > 0;
   if (named || in_allocation_of_several(environment)) return {};
   if (several(environment, "PET_NNODES") > 1) {
     return {
@@ -60,7 +60,7 @@ AmongCopies as_for_torchrun(const Options& options, const Environment& environme
 
 AmongCopies among_copies(const Options& options, const Environment& environment) {
   // What a rank of ours starts is no copy, whatever variables of other launchers the rank has been given.
-  if (!options.detect || environment.contains("DISTRUN_RANK")) return {};
+  if (!options.hosts.detect || environment.contains("DISTRUN_RANK")) return {};
   const auto copy = net::copy_of_command(environment);
   if (!copy) return as_for_torchrun(options, environment);
   const std::string count = std::to_string(copy->size);

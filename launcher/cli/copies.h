@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/cli/options.h"
+#include "launcher/options.h"
 #include "runtime/base/settings.h"
 
 namespace distrun::launcher {

@@ -84,9 +84,8 @@ Result<std::optional<Allocation>> allocation_here(Environment environment) {
 
 // The user's own way to reach hosts counts more than the scheduler's.
 bool says_how(const Options& options) {
-  const SshOptions& ssh = options.ssh;
-  const bool by_ssh = ssh.port != 0 || !ssh.identity.empty() || !ssh.options.empty();
-  return by_ssh || !options.launch_with.empty() || !options.mpi.empty() || !options.detect;
+  return options.hosts.ssh.given() || !options.hosts.launch_with.empty() || !options.hosts.mpi.empty() ||
+         !options.hosts.detect;
 }
 
 Status read_allocation(const Options& options, const Environment& environment, HostSource& out) {
@@ -94,7 +93,8 @@ Status read_allocation(const Options& options, const Environment& environment, H
   if (!found.ok()) return found.status();
   if (!*found) return {};
   // MPI's launcher starts nothing on a host before it is known how many ranks there will be.
-  const bool unasked = !options.mpi.empty() && options.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
+  const bool unasked =
+      !options.hosts.mpi.empty() && options.placement.ranks_per_host == 0 && count_no_gpus((*found)->hosts);
   out.found = found_text(**found);
   if (unasked) out.found += "; --mpi asks no host for its GPUs: if these are not the right slots, write -H with others";
   if (!(*found)->advice.empty() && !says_how(options)) out.found += "; " + (*found)->advice;
@@ -122,10 +122,10 @@ void use_allocation(const Options& options, const Environment& environment, Host
 
 // Whether --launch-with has a place for the hosts' users, and all hosts have one if it has.
 Status check_users(const Options& options, const HostSource& found) {
-  if (options.launch_with.empty()) return {};
+  if (options.hosts.launch_with.empty()) return {};
   for (const HostSlots& host : found.hosts) {
     if (names_this_machine(host.name, host.user, found.own_names)) continue;
-    DISTRUN_RETURN_IF_ERROR(launch_argv(options.launch_with, host.user, host.name, "").status());
+    DISTRUN_RETURN_IF_ERROR(launch_argv(options.hosts.launch_with, host.user, host.name, "").status());
   }
   return {};
 }
@@ -156,13 +156,13 @@ bool in_allocation_of_several(const Environment& environment) {
 
 Result<HostSource> find_hosts(const Options& options, const Environment& environment) {
   HostSource out;
-  if (!options.hosts.empty()) {
-    auto hosts = parse_hosts(options.hosts);
+  if (!options.hosts.list.empty()) {
+    auto hosts = parse_hosts(options.hosts.list);
     if (!hosts.ok()) return hosts.status();
     out.hosts = *std::move(hosts);
-  } else if (!options.hostfile.empty()) {
-    DISTRUN_RETURN_IF_ERROR(read_hostfile(options.hostfile, out));
-  } else if (options.detect) {
+  } else if (!options.hosts.file.empty()) {
+    DISTRUN_RETURN_IF_ERROR(read_hostfile(options.hosts.file, out));
+  } else if (options.hosts.detect) {
     DISTRUN_RETURN_IF_ERROR(read_allocation(options, environment, out));
   }
   const std::vector<std::string> addresses = own_addresses();
@@ -176,7 +176,7 @@ Result<HostSource> find_hosts(const Options& options, const Environment& environ
   for (const std::string& own : names_of_host(net::host_name(), out.hosts, is_here)) out.own_names.push_back(own);
   out.own_names.insert(out.own_names.end(), addresses.begin(), addresses.end());
   out.hosts = merge_own_names(out.hosts, out.own_names);
-  if (!options.hosts.empty() || !options.hostfile.empty()) use_allocation(options, environment, out);
+  if (options.hosts.named()) use_allocation(options, environment, out);
   DISTRUN_RETURN_IF_ERROR(check_users(options, out));
   return out;
 }

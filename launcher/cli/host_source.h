@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/options.h"
+#include "launcher/options.h"
 #include "launcher/plan/hosts/hosts.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"

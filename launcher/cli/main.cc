@@ -12,8 +12,8 @@
 #include "launcher/agent/dial.h"
 #include "launcher/agent/join.h"
 #include "launcher/agent/mpi_wrapper.h"
+#include "launcher/cli/arguments.h"
 #include "launcher/cli/check.h"
-#include "launcher/cli/options.h"
 #include "launcher/cli/run.h"
 #include "launcher/exit_codes.h"
 

@@ -127,14 +127,15 @@ std::string note_on_dashes(const Options& options) {
 }
 
 Result<std::vector<std::string>> amended(const Options& options, std::vector<std::string> words) {
-  if (options.tf_keras3_mwms) {
+  if (options.frameworks.tf_keras3_mwms) {
     const std::string module = "distrun._keras3_mwms";
     // As a program of the other one, where both are asked for.
-    const auto way = options.torch_backend.empty() ? our_module(module) : std::vector<std::string>{"-m", module};
+    const auto way =
+        options.frameworks.torch_backend.empty() ? our_module(module) : std::vector<std::string>{"-m", module};
     DISTRUN_RETURN_IF_ERROR(
         run_through(way, "--tf-keras3-mwms", "call distrun.tensorflow.patch_keras_mwms() in the program", words));
   }
-  if (!options.torch_backend.empty()) {
+  if (!options.frameworks.torch_backend.empty()) {
     DISTRUN_RETURN_IF_ERROR(
         run_through(our_module("distrun._torch_backend"), "--torch-backend",
                     "import distrun.torch.c10d in the program and call init_process_group(\"distrun\")", words));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/options.h"
+#include "launcher/options.h"
 #include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 

@@ -62,31 +62,16 @@ Result<std::string> working_directory(const Environment& environment) {
                                             std::strerror(errno) + " (has it been removed?); cd to one that exists");
 }
 
-std::vector<std::pair<std::string, std::string>> as_variables(
-    const std::vector<std::pair<std::string, std::string>>& settings) {
-  std::vector<std::pair<std::string, std::string>> out;
-  for (const auto& [name, value] : settings) {
-    std::string variable = "DISTRUN_" + name;
-    std::transform(variable.begin(), variable.end(), variable.begin(),
-                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
-    out.emplace_back(std::move(variable), value);
-  }
-  return out;
-}
-
 Result<BaseEnvironment> read_environment(const Options& options, const Environment& environment) {
-  EnvRequest request{.mode = options.env_mode,
-                     .forwarded = options.forwarded,
-                     .by_flag = as_variables(options.settings),
-                     .in_config = as_variables(options.file_settings)};
-  if (!options.env_file.empty()) {
-    auto text = read_text(options.env_file);
+  std::vector<std::pair<std::string, std::string>> from_file;
+  if (const std::string& file = options.environment.file; !file.empty()) {
+    auto text = read_text(file);
     if (!text.ok()) return text.status().with_context("--env-file");
-    auto variables = parse_env_file(*text, options.env_file, environment);
+    auto variables = parse_env_file(*text, file, environment);
     if (!variables.ok()) return variables.status();
-    request.from_file = *std::move(variables);
+    from_file = *std::move(variables);
   }
-  BaseEnvironment base = base_environment(environment, request);
+  BaseEnvironment base = base_environment(environment, options.environment, from_file);
   if (const auto port = named_master_port(base); !port.ok()) return port.status();
   // A bad value would be refused by every rank; once is better.
   const auto report = read_settings(base.variables, {});
@@ -120,23 +105,24 @@ struct Prospect {
 // The agents of --agents, which are the hosts then.
 Result<HostSource> await_agents(const Options& options, DialIn& door, std::optional<TimePoint> deadline) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
-               counted(static_cast<std::size_t>(options.agents), "agent").c_str(), door.address().c_str());
-  const Status come = door.wait(static_cast<std::size_t>(options.agents), deadline.value_or(TimePoint::max()));
-  if (come.code() == Errc::kTimeout) return come.with_context("--timeout of " + seconds_text(options.timeout) + " s");
+               counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), door.address().c_str());
+  const Status come = door.wait(static_cast<std::size_t>(options.hosts.agents), deadline.value_or(TimePoint::max()));
+  if (come.code() == Errc::kTimeout)
+    return come.with_context("--timeout of " + seconds_text(options.end.timeout) + " s");
   if (!come.ok()) return come;
   HostSource out;
   for (const std::string& host : door.hosts()) {
-    const bool one_more = static_cast<int>(out.hosts.size()) < options.ranks % options.agents;
-    const int even = options.ranks / options.agents + (one_more ? 1 : 0);
+    const bool one_more = static_cast<int>(out.hosts.size()) < options.placement.ranks % options.hosts.agents;
+    const int even = options.placement.ranks / options.hosts.agents + (one_more ? 1 : 0);
     out.hosts.push_back({.name = host});
-    if (options.ranks_per_host > 0) {
-      out.hosts.back().slots = options.ranks_per_host;
-    } else if (options.ranks > 0) {
+    if (options.placement.ranks_per_host > 0) {
+      out.hosts.back().slots = options.placement.ranks_per_host;
+    } else if (options.placement.ranks > 0) {
       out.hosts.back().slots = even;
     }
   }
-  out.found = counted(static_cast<std::size_t>(options.agents), "agent") + (options.agents == 1 ? " has" : " have") +
-              " dialled in";
+  out.found = counted(static_cast<std::size_t>(options.hosts.agents), "agent") +
+              (options.hosts.agents == 1 ? " has" : " have") + " dialled in";
   return out;
 }
 
@@ -144,7 +130,7 @@ Prospect refused(const Status& status, int code) { return {.refused = refuse(sta
 
 // The job's hosts are to be asked how many ranks they can take.
 bool must_ask(const Options& options, const HostSource& source) {
-  return options.ranks_per_host == 0 &&
+  return options.placement.ranks_per_host == 0 &&
          std::any_of(source.hosts.begin(), source.hosts.end(), [&](const HostSlots& host) {
            return !host.slots && !names_this_machine(host.name, host.user, source.own_names);
          });
@@ -152,7 +138,7 @@ bool must_ask(const Options& options, const HostSource& source) {
 
 // What ranks on this machine would find.
 Topology topology_here(const Options& options, const BaseEnvironment& base) {
-  Topology out = scan_topology(options.sysroot);
+  Topology out = scan_topology(options.placement.sysroot);
   out.visible_devices = visible_devices(base.variables);
   return out;
 }
@@ -164,14 +150,12 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
   OwnSlots own;
   if (needs_topology) {
     const Topology here = topology_here(options, base);
-    own = own_slots(here, options.gpus_per_rank);
-    if (options.ranks_per_host == 0 && gpu_pool(here).empty()) count_no_gpus(hosts);
+    own = own_slots(here, options.placement);
+    if (options.placement.ranks_per_host == 0 && gpu_pool(here).empty()) count_no_gpus(hosts);
   }
   AssignRequest request{.hosts = std::move(hosts),
-                        .named = !options.hosts.empty() || !options.hostfile.empty(),
-                        .ranks = options.ranks,
-                        .ranks_per_host = options.ranks_per_host,
-                        .oversubscribe = options.oversubscribe,
+                        .named = options.hosts.named(),
+                        .placement = options.placement,
                         .more_slots = source.more_slots};
   request.default_slots = own.count;
   request.default_slots_reason = own.why;
@@ -188,9 +172,9 @@ Result<Assignment> place_ranks(const Options& options, const HostSource& source,
 // Once it is known which rank runs where: what follows from that.
 Status complete(const Options& options, const HostSource& source, JobLayout& config) {
   const Assignment& assignment = config.plan.assignment;
-  if (const int rank = std::max(options.input.rank, options.input.terminal);
+  if (const int rank = std::max(options.output.input.rank, options.output.input.terminal);
       rank >= static_cast<int>(assignment.places.size())) {
-    return {Errc::kInvalidArgument, std::string(options.input.terminal == rank ? "--tty " : "--stdin ") +
+    return {Errc::kInvalidArgument, std::string(options.output.input.terminal == rank ? "--tty " : "--stdin ") +
                                         std::to_string(rank) + ": the job has ranks 0 to " +
                                         std::to_string(assignment.places.size() - 1) + " only"};
   }
@@ -199,13 +183,13 @@ Status complete(const Options& options, const HostSource& source, JobLayout& con
     const bool here = names_this_machine(assignment.hosts[i], assignment.users[i], source.own_names);
     config.several_machines = config.several_machines || !here;
   }
-  if (!options.tf_roles.empty()) {
-    const TfServers servers = config.plan.frameworks.tf_servers;
-    auto roles = parse_tf_roles(options.tf_roles, static_cast<int>(assignment.places.size()), servers);
+  if (!options.frameworks.tf_roles.empty()) {
+    const TfServers servers = options.frameworks.tf_servers;
+    auto roles = parse_tf_roles(options.frameworks.tf_roles, static_cast<int>(assignment.places.size()), servers);
     if (!roles.ok()) return roles.status();
-    DISTRUN_RETURN_IF_ERROR(check_tf_layout(*roles, config.plan.frameworks.strategies));
+    DISTRUN_RETURN_IF_ERROR(check_tf_layout(*roles, config.plan.script.strategies));
     if (!has_servers(*roles)) config.common.server.clear();
-    config.plan.frameworks.tf_roles = *std::move(roles);
+    config.plan.tf_roles = *std::move(roles);
   }
   for (const Place& place : assignment.places) {
     config.output.hosts.push_back(assignment.hosts[static_cast<std::size_t>(place.host)]);
@@ -229,7 +213,7 @@ void ask_first(const Options& options, const HostSource& source, JobConfig& conf
   config.several_machines = true;
   config.assign = [options, source](const std::vector<Topology>& found, const JobLayout& asked) -> Result<JobLayout> {
     HostSource known = source;
-    const std::vector<std::string> reasons = fill_slots(known.hosts, found, options.gpus_per_rank);
+    const std::vector<std::string> reasons = fill_slots(known.hosts, found, options.placement);
     JobLayout layout = asked;
     DISTRUN_RETURN_IF_ERROR(place_and_complete(options, known, layout));
     auto& all = layout.plan.assignment.reasons;
@@ -245,37 +229,39 @@ int code_of(const Status& status) {
 
 // Nothing unless agents dial in.
 Result<std::optional<DialIn>> open_door(const Options& options) {
-  if (options.agents == 0) return std::optional<DialIn>();
+  if (options.hosts.agents == 0) return std::optional<DialIn>();
   if (!options.explain.empty()) {
     return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
   }
   // An agent without ranks would wait for the end of a job that it has no part in.
-  const int each = std::max(1, options.ranks_per_host);
-  const int filled = (options.ranks + each - 1) / each;
-  if (options.ranks > 0 && filled < options.agents) {
-    return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.ranks) + " leaves some of --agents " +
-                                              std::to_string(options.agents) + " without ranks; use --agents " +
-                                              std::to_string(filled) + ", or more ranks");
+  const int each = std::max(1, options.placement.ranks_per_host);
+  const int filled = (options.placement.ranks + each - 1) / each;
+  if (options.placement.ranks > 0 && filled < options.hosts.agents) {
+    return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.placement.ranks) +
+                                              " leaves some of --agents " + std::to_string(options.hosts.agents) +
+                                              " without ranks; use --agents " + std::to_string(filled) +
+                                              ", or more ranks");
   }
-  if (options.ranks_per_host > 0 && filled > options.agents) {
-    return Status(Errc::kInvalidArgument,
-                  "-np " + std::to_string(options.ranks) + " with " + std::to_string(options.ranks_per_host) +
-                      " on each host needs more hosts than --agents " + std::to_string(options.agents) +
-                      "; use --agents " + std::to_string(filled) + ", or -np " +
-                      std::to_string(options.agents * options.ranks_per_host));
+  if (options.placement.ranks_per_host > 0 && filled > options.hosts.agents) {
+    return Status(Errc::kInvalidArgument, "-np " + std::to_string(options.placement.ranks) + " with " +
+                                              std::to_string(options.placement.ranks_per_host) +
+                                              " on each host needs more hosts than --agents " +
+                                              std::to_string(options.hosts.agents) + "; use --agents " +
+                                              std::to_string(filled) + ", or -np " +
+                                              std::to_string(options.hosts.agents * options.placement.ranks_per_host));
   }
-  const auto key = net::key_from_file(options.key_file, "--key-file");
+  const auto key = net::key_from_file(options.hosts.key_file, "--key-file");
   if (!key.ok()) return key.status();
-  auto door = DialIn::listen(options.listen, *key);
+  auto door = DialIn::listen(options.hosts.listen, *key);
   if (!door.ok()) return door.status().with_context("--listen");
   return std::optional<DialIn>(*std::move(door));
 }
 
 std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSource& source,
                                          const Environment& environment) {
-  SpawnOptions out{.environment = environment, .own_names = source.own_names, .ssh = options.ssh};
-  if (!options.launch_with.empty()) {
-    out.launch_with = options.launch_with;
+  SpawnOptions out{.environment = environment, .own_names = source.own_names, .ssh = options.hosts.ssh};
+  if (!options.hosts.launch_with.empty()) {
+    out.launch_with = options.hosts.launch_with;
   } else if (!source.launch_with.empty()) {
     out.environment = environment_of_steps(environment);
     out.launch_with = source.launch_with;
@@ -289,13 +275,13 @@ Status take_command(const Command& command, const Options& options, JobConfig& c
   if (!words.ok()) return words.status();
   config.common.command = *std::move(words);
   config.common.script = command.script;
-  config.plan.frameworks.launcher = launcher_in(command.words);
+  config.plan.script.launcher = launcher_in(command.words);
   if (const auto text = command.source.empty() ? Result<std::string>("") : read_text(command.source); text.ok()) {
-    config.plan.frameworks.strategies = strategies_in(*text);
-    config.plan.frameworks.imports = imports_in(*text);
+    config.plan.script.strategies = strategies_in(*text);
+    config.plan.script.imports = imports_in(*text);
   }
   // The module of the package that is installed beside the Python of the ranks.
-  if (!options.tf_roles.empty() && !options.tf_own_servers) {
+  if (!options.frameworks.tf_roles.empty() && options.frameworks.tf_servers == TfServers::kOurs) {
     config.common.server = our_module("distrun._tf_server");
     config.common.server.insert(config.common.server.begin(), command.python);
   }
@@ -309,40 +295,18 @@ Status check_identity(const std::string& path) {
 }
 
 void take_options(const Options& options, const Environment& environment, JobConfig& config) {
-  config.grace = options.grace;
-  if (options.grace_given) config.stop_limit = options.grace;
-  config.timeout = options.timeout;
-  config.fan_out = options.fan_out;
-  config.sysroot = options.sysroot;
-  config.network = options.network;
-  config.plan.bind_to = options.bind_to;
-  config.plan.gpus_per_rank = options.gpus_per_rank;
-  config.report_bindings = options.report_bindings;
-  config.verbose = options.verbose;
-  config.plan.frameworks = {.tf_config = options.tf_config,
-                            .tf_servers = options.tf_own_servers ? TfServers::kOwn : TfServers::kOurs,
-                            .tf = options.tf,
-                            .horovod = options.horovod,
-                            .mpi = !options.mpi.empty(),
-                            .mimic = options.mimic,
-                            .gpu_visibility = options.gpu_visibility};
-  config.output.tag = options.tag;
-  config.output.timestamp = options.timestamp;
-  config.output.directory = options.output_dir;
-  config.output.fold = options.fold;
-  config.output.terminal = options.input.terminal;
-  config.output.keep_back = !options.all_errors;
+  config.plan.options = options;
+  config.output.options = options.output;
   const auto term = environment.find("TERM");
   config.output.draws = term == environment.end() || term->second != "dumb";
   config.output.colour = config.output.draws && !environment.contains("NO_COLOR");
-  config.plan.input = options.input;
 }
 
 // What is true whatever the hosts will be. Returns why the program's Python was chosen.
 Result<std::string> take_program(const Options& options, const Environment& environment, const std::string& invoked_as,
                                  JobConfig& config) {
-  DISTRUN_RETURN_IF_ERROR(check_identity(options.ssh.identity));
-  if (!options.report.empty()) DISTRUN_RETURN_IF_ERROR(check_report_path(options.report));
+  DISTRUN_RETURN_IF_ERROR(check_identity(options.hosts.ssh.identity));
+  if (!options.output.report.empty()) DISTRUN_RETURN_IF_ERROR(check_report_path(options.output.report));
   auto base = read_environment(options, environment);
   if (!base.ok()) return base.status();
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());
@@ -363,7 +327,7 @@ Result<std::string> take_program(const Options& options, const Environment& envi
 Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
   Prospect out;
   JobConfig& config = out.config;
-  if (options.timeout > 0) config.end_by = deadline_after(options.timeout);
+  if (options.end.timeout > 0) config.end_by = deadline_after(options.end.timeout);
   take_options(options, environment, config);
   // Before anybody is waited for.
   const AmongCopies copies = among_copies(options, environment);
@@ -397,16 +361,16 @@ Prospect prepare(const Options& options, const Environment& environment, const s
 // MPI's launcher starts a wrapper for each rank, and these are the agents then.
 Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Environment& environment,
                                             Prospect& prospect) {
-  if (options.mpi.empty()) return std::unique_ptr<MpiStart>();
+  if (options.hosts.mpi.empty()) return std::unique_ptr<MpiStart>();
   JobConfig& config = prospect.config;
   if (config.assign) {
     return Status(Errc::kInvalidArgument, "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
   }
-  auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.mpi),
+  auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.hosts.mpi),
                               .assignment = config.plan.assignment,
                               .environment = environment,
                               .own_names = prospect.own_names,
-                              .network = config.network,
+                              .network = options.hosts.network,
                               .several_machines = config.several_machines,
                               .limit = config.start.answer});
   if (!mpi.ok()) return mpi.status();
@@ -432,8 +396,8 @@ JobResult run_job(const Options& options, const Environment& environment, Prospe
 
 // The exit code, once --report has been written. One that cannot be written is output that is lost.
 int reported(const Options& options, const JobResult& result) {
-  if (options.report.empty()) return result.exit_code;
-  const Status written = write_report(options.report, report_json(result.failure, result.exit_code));
+  if (options.output.report.empty()) return result.exit_code;
+  const Status written = write_report(options.output.report, report_json(result.failure, result.exit_code));
   if (written.ok()) return result.exit_code;
   std::fprintf(stderr, "distrun: --report could not be written: %s\n", written.message().c_str());
   return result.exit_code == 0 ? exit_code::kOutputLost : result.exit_code;
@@ -447,7 +411,7 @@ int explain(const Options& options, JobConfig config) {
     facts.address = "<probed>";
     config.plan.assignment.reasons.push_back(
         "addresses are found when the job starts: each host tries those of every other" +
-        (options.network.text.empty() ? "" : ", limited by --network " + options.network.text) +
+        (options.hosts.network.text.empty() ? "" : ", limited by --network " + options.hosts.network.text) +
         "; -v then tells which");
   }
   const Program program = find_program(config.common, config.plan.assignment.hosts.front());

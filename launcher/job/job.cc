@@ -17,7 +17,7 @@ Job::Job(const JobConfig& config, AgentSpawner& spawner, SignalSource signals)
       signals_(std::move(signals)),
       // Its lines begin with "distrun ", and ours with "distrun: ".
       log_("warning", -1, [this](const std::string& line) { screen_.say(line.substr(line.find(' ') + 1)); }),
-      agents_(config.plan.assignment, spawner, config.plan.frameworks.mpi,
+      agents_(config.plan.assignment, spawner, !config.options().hosts.mpi.empty(),
               [&screen = screen_](const std::string& text) { screen.say(text); }),
       ranks_(agents_, screen_),
       spawner_(spawner) {}
@@ -33,8 +33,8 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
   ::signal(SIGXFSZ, SIG_IGN);  // what we write has grown to ulimit -f: as a full disk
   std::unique_ptr<Job> job(new Job(config, spawner, *std::move(signals)));
   if (config.assign) {
-    OutputOptions until_then = config.output;
-    until_then.directory.clear();
+    OutputConfig until_then = config.output;
+    until_then.options.directory.clear();
     DISTRUN_RETURN_IF_ERROR(job->screen_.open(until_then));
   } else {
     DISTRUN_RETURN_IF_ERROR(job->open(config));
@@ -46,7 +46,7 @@ Result<std::unique_ptr<Job>> Job::create(const JobConfig& config, AgentSpawner& 
 Status Job::open(const JobLayout& layout) {
   DISTRUN_RETURN_IF_ERROR(screen_.open(layout.output));
   const Assignment& assignment = layout.plan.assignment;
-  const FrameworkRequest& frameworks = layout.plan.frameworks;
+  const TfServers servers = layout.plan.options.frameworks.tf_servers;
   Membership members(assignment);
   net::StoreServerOptions options;
   options.job_id = layout.plan.job_id;
@@ -55,7 +55,7 @@ Status Job::open(const JobLayout& layout) {
   options.log = &log_;
   if (layout.several_machines) options.bind_address = "*:0";
   // Agents that are connected by now have their descriptors.
-  const bool connected = start_ != nullptr || frameworks.mpi;
+  const bool connected = start_ != nullptr || !config_.options().hosts.mpi.empty();
   const auto ranks = static_cast<std::size_t>(options.size);
   DISTRUN_RETURN_IF_ERROR(net::make_room(ranks + (connected ? 0 : assignment.hosts.size()),
                                          "the launcher needs a connection to each of " + counted(ranks, "rank") +
@@ -64,10 +64,10 @@ Status Job::open(const JobLayout& layout) {
   auto store = net::StoreServer::create(key_, options);
   if (!store.ok()) return store.status();
   ranks_.open(std::move(members),
-              {.grace = config_.grace,
-               .servers = server_ranks(frameworks.tf_roles, frameworks.tf_servers),
-               .clients = client_ranks(frameworks.tf_roles, frameworks.tf_servers),
-               .own_servers = frameworks.tf_servers == TfServers::kOwn},
+              {.grace = config_.options().end.grace,
+               .servers = server_ranks(layout.plan.tf_roles, servers),
+               .clients = client_ranks(layout.plan.tf_roles, servers),
+               .own_servers = servers == TfServers::kOwn},
               *std::move(store));
   return {};
 }
@@ -80,7 +80,7 @@ JobResult Job::run() {
     after_round();
   }
   terminal_.leave();
-  ending_->report_end(config_.output.keep_back);
+  ending_->report_end(!config_.output.options.all_errors);
   screen_.flush(poller_, signals_);
   JobResult out{.exit_code = ranks_.verdict().exit_code(), .failure = ending_->failure()};
   if (out.exit_code == 0 && screen_->lost()) {
@@ -128,9 +128,10 @@ void Job::prepare_chosen(TimePoint now) {
 void Job::start_ranks() {
   screen_->begin();
   start_->start_ranks();
-  running_ = std::make_unique<JobRunning>(ranks_, input_, screen_, config_.stop_limit, config_.preempt_signal);
+  running_ =
+      std::make_unique<JobRunning>(ranks_, input_, screen_, config_.options().end.stop_limit(), config_.preempt_signal);
   state_ = running_.get();
-  const InputRequest& input = config_.plan.input;
+  const InputRequest& input = config_.options().output.input;
   std::set<std::size_t> readers;
   for (int rank = 0; rank < ranks_.members().size(); ++rank) {
     if (input.of(rank) != RankInput::kNone) readers.insert(ranks_.members().host_of(rank));
@@ -187,7 +188,8 @@ void Job::after_round() {
   }
   if (screen_->reader_gone()) ranks_.reader_gone();
   if (config_.end_by && now >= *config_.end_by && !ranks_.ending()) {
-    screen_.say("the job has run for " + seconds_text(config_.timeout) + " s, which is its --timeout; ending it");
+    screen_.say("the job has run for " + seconds_text(config_.options().end.timeout) +
+                " s, which is its --timeout; ending it");
     ranks_.time_out();
   }
   advance();

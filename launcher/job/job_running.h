@@ -13,7 +13,7 @@ namespace distrun::launcher {
 
 class JobRunning final : public JobState {
  public:
-  // All of them must outlive it. `stop_limit` and `preempt_signal` are as in JobConfig.
+  // All of them must outlive it. `stop_limit` is as in EndOptions, `preempt_signal` as in JobConfig.
   JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,
              int preempt_signal);
 

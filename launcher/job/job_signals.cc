@@ -42,7 +42,7 @@ void Job::interrupt(int number, const std::string& who) {
   if (ranks_.verdict().interrupted_again()) screen_->hurry();
   advance();
   if (!first) return;
-  const std::string grace = seconds_text(config_.grace) + " s to end";
+  const std::string grace = seconds_text(config_.options().end.grace) + " s to end";
   if (number == SIGINT) {
     return screen_.say("interrupted; ranks get INT and " + grace +
                        ", TERM after half of it (Ctrl-C again kills them now)");

@@ -16,8 +16,8 @@ namespace distrun::launcher {
 class Screen final : public RankOutput {
  public:
   // What an earlier one has not written goes on in the new one.
-  Status open(const OutputOptions& options) {
-    auto output = Output::create(options);
+  Status open(const OutputConfig& config) {
+    auto output = Output::create(config);
     if (!output.ok()) return output.status();
     if (output_) (*output)->follow(*output_);
     output_ = *std::move(output);

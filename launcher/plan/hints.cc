@@ -12,69 +12,78 @@ namespace {
 
 using Hints = std::vector<std::string>;
 
+bool by_mpi(const PlanRequest& request) { return !request.options.hosts.mpi.empty(); }
+
 // For jobs of several ranks. Scripts that import distrun know how many they are by it.
 struct ScriptHint {
-  bool (*is_due)(const FrameworkRequest& request);
+  bool (*is_due)(const PlanRequest& request);
   const char* text;
 };
 constexpr ScriptHint kScriptHints[] = {
     // Programs whose processes find each other by MPI's own launcher run without it too, each by itself.
-    {[](const FrameworkRequest& f) { return f.imports.mpi4py && !f.mpi; },
+    {[](const PlanRequest& r) { return r.script.imports.mpi4py && !by_mpi(r); },
      "the script imports mpi4py: without --mpi each rank is rank 0 of 1 there; add --mpi (Open MPI), --mpi=hydra "
      "(MPICH, Intel MPI), or --mpi=pmix or --mpi=pmi2 (srun)"},
-    {[](const FrameworkRequest& f) { return f.imports.horovod && !f.imports.distrun && !f.mpi; },
+    {[](const PlanRequest& r) { return r.script.imports.horovod && !r.script.imports.distrun && !by_mpi(r); },
      "the script imports horovod: without --mpi each rank is rank 0 of 1 there; write `import distrun.torch as hvd` "
      "(or distrun.tensorflow, .keras, .mxnet), or add --mpi"},
     // JAX asks for a place that nobody told.
-    {[](const FrameworkRequest& f) {
-       return f.imports.jax_unaided && !f.imports.distrun && !f.mpi && f.mimic == Mimic::kNone;
+    {[](const PlanRequest& r) {
+       return r.script.imports.jax_unaided && !r.script.imports.distrun && !by_mpi(r) &&
+              r.options.frameworks.mimic == Mimic::kNone;
      },
      "the script calls jax.distributed.initialize() without arguments, and JAX asks a few launchers that it knows for "
      "its rank: add --mimic openmpi, or let the script call distrun.jax.initialize_distributed() instead"},
     // Such scripts take a --local_rank that nobody passes to mean that they are alone.
-    {[](const FrameworkRequest& f) { return f.imports.local_rank_option && !f.imports.distrun; },
+    {[](const PlanRequest& r) { return r.script.imports.local_rank_option && !r.script.imports.distrun; },
      "the script takes --local_rank, as python -m torch.distributed.launch passed it, and does not itself read "
      "LOCAL_RANK, as distrun and torchrun tell it: unless a library does that for it, each rank may train alone. Let "
      "it read os.environ[\"LOCAL_RANK\"], or pass it: sh -c 'exec python train.py --local_rank=$LOCAL_RANK'"},
     // Without it each is the first of one task there, as a rule: scripts have defaults for where Slurm is not.
-    {[](const FrameworkRequest& f) {
-       return f.imports.slurm_rank && !f.imports.distrun && !f.mpi && f.mimic == Mimic::kNone;
+    {[](const PlanRequest& r) {
+       return r.script.imports.slurm_rank && !r.script.imports.distrun && !by_mpi(r) &&
+              r.options.frameworks.mimic == Mimic::kNone;
      },
      "the script takes its rank from SLURM_PROCID, which names a task of srun's: each rank may "
      "work as if it were alone; add --mimic slurm, or let the script read RANK and WORLD_SIZE"},
-    {[](const FrameworkRequest& f) { return f.strategies.by_slurm && !f.mpi && f.mimic != Mimic::kSlurm; },
+    {[](const PlanRequest& r) {
+       return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic != Mimic::kSlurm;
+     },
      "the script uses SlurmClusterResolver, which reads the variables of srun: add --mimic slurm"},
     // The resolver counts the GPUs that it sees for all processes of the host.
-    {[](const FrameworkRequest& f) {
-       return f.strategies.by_slurm && !f.mpi && f.mimic == Mimic::kSlurm && (f.tf || !f.tf_roles.empty());
+    {[](const PlanRequest& r) {
+       return r.script.strategies.by_slurm && !by_mpi(r) && r.options.frameworks.mimic == Mimic::kSlurm &&
+              r.options.frameworks.for_tf();
      },
      "the script uses SlurmClusterResolver, which shares out the GPUs of its host itself and needs to see them "
      "all: leave out --tf and --tf-roles"},
-    {[](const FrameworkRequest& f) { return f.imports.dtensor && !f.imports.distrun; },
+    {[](const PlanRequest& r) { return r.script.imports.dtensor && !r.script.imports.distrun; },
      "the script starts TensorFlow's DTensor, which finds the other processes by DTENSOR_JOBS and DTENSOR_CLIENT_ID: "
      "without them each rank works alone. Let it set them by TF_CONFIG and RANK first (docs/launch.md, Scripts of "
      "other frameworks, has the lines)"},
 };
 
 // Strategies for several processes take every GPU that a process sees.
-void hint_at_tf(const FrameworkRequest& frameworks, const LaunchPlan& plan, Hints& out) {
-  if (frameworks.tf || frameworks.gpu_visibility == GpuVisibility::kOne) return;
-  if (!frameworks.strategies.multi_worker && !frameworks.strategies.parameter_server) return;
-  if (frameworks.strategies.by_slurm) return;  // which gives each process its GPUs by itself
+void hint_at_tf(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
+  const Strategies& strategies = request.script.strategies;
+  if (request.options.frameworks.tf || request.options.placement.gpu_visibility == GpuVisibility::kOne) return;
+  if (!strategies.multi_worker && !strategies.parameter_server) return;
+  if (strategies.by_slurm) return;  // which gives each process its GPUs by itself
   const bool shared = std::any_of(plan.places.begin(), plan.places.end(), [&plan](const Place& place) {
     const Binding& binding = plan.bindings[static_cast<std::size_t>(place.rank)];
     return place.local_size > 1 && binding.gpu >= 0 && !binding.own_gpu_only;
   });
   if (!shared) return;
   out.push_back(std::string("the script uses ") +
-                (frameworks.strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
+                (strategies.multi_worker ? "MultiWorkerMirroredStrategy" : "ParameterServerStrategy") +
                 ", which takes every GPU that its process sees, and here each rank sees all of its host: add --tf, "
                 "and each sees its own");
 }
 
 // The resolver takes the hosts by name.
-void hint_at_slurm_resolver(const FrameworkRequest& frameworks, const LaunchPlan& plan, Hints& out) {
-  if (!frameworks.strategies.by_slurm || frameworks.mpi || frameworks.mimic != Mimic::kSlurm) return;
+void hint_at_slurm_resolver(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
+  if (!request.script.strategies.by_slurm || by_mpi(request)) return;
+  if (request.options.frameworks.mimic != Mimic::kSlurm) return;
   if (std::is_sorted(plan.host_names.begin(), plan.host_names.end())) return;
   out.push_back("SlurmClusterResolver takes the hosts in the order of their names, and here they come as " +
                 join(plan.host_names, ", ") +
@@ -84,7 +93,7 @@ void hint_at_slurm_resolver(const FrameworkRequest& frameworks, const LaunchPlan
 // JAX uses all GPUs that its process is given, and in a job with a process for each host they are expected to be all.
 void hint_at_jax_gpus(const PlanRequest& request, const std::vector<HostFacts>& facts, const LaunchPlan& plan,
                       Hints& out) {
-  if (!request.frameworks.imports.jax_job || request.gpus_per_rank != 0) return;
+  if (!request.script.imports.jax_job || request.options.placement.gpus_per_rank != 0) return;
   for (const Place& place : plan.places) {
     const Binding& binding = plan.bindings[static_cast<std::size_t>(place.rank)];
     if (place.local_size > 1 || binding.gpu < 0 || binding.own_gpu_only) continue;
@@ -129,7 +138,7 @@ bool ranks_share_cores(const LaunchPlan& plan) {
 
 // Modules of sites set such variables for srun and mpirun, which give each task cores of its own.
 void hint_at_bound_threads(const PlanRequest& request, const LaunchPlan& plan, Hints& out) {
-  if (request.bind_to == BindTo::kCore) return;  // there are too few
+  if (request.options.placement.bind_to == BindTo::kCore) return;  // there are too few
   const std::string name = binder_of_threads(request.base.variables);
   if (name.empty() || !ranks_share_cores(plan)) return;
   out.push_back(name +
@@ -154,16 +163,15 @@ void hint_at_launcher(const std::string& launcher, const LaunchPlan& plan, Hints
 std::vector<std::string> hints_for(const PlanRequest& request, const std::vector<HostFacts>& facts,
                                    const LaunchPlan& plan) {
   Hints out;
-  const FrameworkRequest& frameworks = request.frameworks;
-  hint_at_tf(frameworks, plan, out);
+  hint_at_tf(request, plan, out);
   hint_at_jax_gpus(request, facts, plan, out);
   if (plan.places.size() < 2) return out;
   for (const ScriptHint& hint : kScriptHints) {
-    if (hint.is_due(frameworks)) out.emplace_back(hint.text);
+    if (hint.is_due(request)) out.emplace_back(hint.text);
   }
-  hint_at_slurm_resolver(frameworks, plan, out);
+  hint_at_slurm_resolver(request, plan, out);
   hint_at_bound_threads(request, plan, out);
-  hint_at_launcher(frameworks.launcher, plan, out);
+  hint_at_launcher(request.script.launcher, plan, out);
   return out;
 }
 

@@ -50,10 +50,8 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
     // How many ranks share the machine; with --mpi, where each rank has an agent of its own, that agent has one of
     // them.
     const int ranks = by_host[host].front().local_size;
-    auto bound = bind(facts[host].topology, {.ranks = ranks,
-                                             .bind_to = request.bind_to,
-                                             .gpus_per_rank = request.gpus_per_rank,
-                                             .tasks = tasks_beside(by_host[host], request.assignment, facts)});
+    auto bound = bind_ranks(facts[host].topology, ranks, request.options.placement,
+                            tasks_beside(by_host[host], request.assignment, facts));
     if (!bound.ok()) return bound.status().with_context("host " + request.assignment.hosts[host]);
     for (const Place& place : by_host[host]) out.push_back((*bound)[static_cast<std::size_t>(place.local_rank)]);
   }
@@ -63,6 +61,8 @@ Result<std::vector<Binding>> bind_hosts(const PlanRequest& request, const std::v
 // Ports come per host in the order of its ranks; rank 0's host has two more at the end.
 JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& facts) {
   JobFacts out;
+  out.tf_config = needs_tf_config(request.options.frameworks, request.assignment.places.size());
+  out.tf_roles = request.tf_roles;
   out.places = request.assignment.places;
   out.hosts = request.assignment.hosts;
   out.job_id = request.job_id;
@@ -89,12 +89,13 @@ JobFacts job_facts(const PlanRequest& request, const std::vector<HostFacts>& fac
   return follows(std::move(out));
 }
 
-void tell_servers(const FrameworkRequest& frameworks, const std::set<int>& servers, LaunchPlan& out) {
+void tell_servers(const PlanRequest& request, const std::set<int>& servers, LaunchPlan& out) {
   if (servers.empty()) return;
+  const TfServers kind = request.options.frameworks.tf_servers;
   const std::string serving = "ranks " + ranges({servers.begin(), servers.end()});
-  const std::set<int> clients = client_ranks(frameworks.tf_roles, frameworks.tf_servers);
+  const std::set<int> clients = client_ranks(request.tf_roles, kind);
   const std::string served = ranges({clients.begin(), clients.end()});
-  if (frameworks.tf_servers == TfServers::kOwn) {
+  if (kind == TfServers::kOwn) {
     out.reasons.push_back("--tf-own-servers: every rank runs the program, and " + serving +
                           " (ps) are ended when the last of ranks " + served + " (chief, worker) has ended");
     return;
@@ -102,7 +103,7 @@ void tell_servers(const FrameworkRequest& frameworks, const std::set<int>& serve
   out.reasons.push_back("--tf-roles with ps: " + serving +
                         " run a TensorFlow server instead of the program, and end with the chief, rank " + served);
   // The strategy may be named in another file. But a script of which every role runs its part would train nothing.
-  if (!frameworks.strategies.known || frameworks.strategies.parameter_server) return;
+  if (!request.script.strategies.known || request.script.strategies.parameter_server) return;
   out.hints.push_back("the script does not name ParameterServerStrategy, and " + serving +
                       " (ps, worker) run a TensorFlow server instead of it: if it runs in every role and its workers "
                       "train, add --tf-own-servers");
@@ -125,19 +126,19 @@ void tell_overwritten(const BaseEnvironment& base, LaunchPlan& out) {
 }
 
 // Jobs of some 6,000 ranks and more: a program with a longer variable cannot be started at all.
-Status fit_tf_config(const JobFacts& job, FrameworkRequest& frameworks, LaunchPlan& out) {
-  if (!frameworks.tf_config) return {};
+Status fit_tf_config(const FrameworkOptions& frameworks, JobFacts& job, LaunchPlan& out) {
+  if (!job.tf_config) return {};
   const int last = static_cast<int>(job.places.size()) - 1;
-  out.tf_cluster = tf_cluster(job, frameworks.tf_roles);
-  const std::size_t length = out.tf_cluster.size() + tf_task(frameworks.tf_roles, last).size();
+  out.tf_cluster = tf_cluster(job);
+  const std::size_t length = out.tf_cluster.size() + tf_task(job, last).size();
   if (std::string_view("TF_CONFIG=").size() + length < kLongestVariable) return {};
   out.tf_cluster.clear();
   const std::string what =
       "TF_CONFIG for " + counted(job.places.size(), "rank") + " is longer than Linux lets a variable be (128 KiB)";
-  if (frameworks.tf || !frameworks.tf_roles.empty()) {
+  if (frameworks.for_tf()) {
     return {Errc::kInvalidArgument, what + "; use fewer ranks"};
   }
-  frameworks.tf_config = false;
+  job.tf_config = false;
   out.hints.push_back(what + ": it is left out, as --no-tf-config does");
   return {};
 }
@@ -189,7 +190,7 @@ std::vector<std::string> plan_reasons(const LaunchPlan& plan) {
 }
 
 int ports_needed(const PlanRequest& request, int host) {
-  const bool tf_config = needs_tf_config(request.frameworks, request.assignment.places.size());
+  const bool tf_config = needs_tf_config(request.options.frameworks, request.assignment.places.size());
   const int for_tf = tf_config ? local_ranks(request.assignment, host) : 0;
   return for_tf + (host == request.assignment.places.front().host ? kRankZeroPorts : 0);
 }
@@ -199,7 +200,7 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   LaunchPlan out;
   auto bindings = bind_hosts(request, facts);
   if (!bindings.ok()) return bindings.status();
-  const JobFacts job = job_facts(request, facts);
+  JobFacts job = job_facts(request, facts);
   out.places = job.places;
   out.host_names = job.hosts;
   out.bindings = *std::move(bindings);
@@ -212,12 +213,11 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
                           join(request.base.removed, " "));
   }
   out.hints = request.assignment.hints;
-  const std::set<int> servers = server_ranks(request.frameworks.tf_roles, request.frameworks.tf_servers);
-  tell_servers(request.frameworks, servers, out);
+  const FrameworkOptions& frameworks = request.options.frameworks;
+  const std::set<int> servers = server_ranks(request.tf_roles, frameworks.tf_servers);
+  tell_servers(request, servers, out);
   for (std::string& hint : hints_for(request, facts, out)) out.hints.push_back(std::move(hint));
-  FrameworkRequest frameworks = request.frameworks;
-  frameworks.tf_config = needs_tf_config(frameworks, job.places.size());
-  DISTRUN_RETURN_IF_ERROR(fit_tf_config(job, frameworks, out));
+  DISTRUN_RETURN_IF_ERROR(fit_tf_config(frameworks, job, out));
   if (auto direct = no_grpc_proxy(job, request.base.variables)) {
     out.no_grpc_proxy = direct->value;
     std::erase_if(out.given, [](const Variable& given) { return given.name == "no_grpc_proxy"; });
@@ -226,11 +226,11 @@ Result<LaunchPlan> make_plan(const PlanRequest& request, const std::vector<HostF
   for (const std::string& name : job.hosts) out.hosts.push_back({.host = name, .key_fd = job.key_fd});
   for (const Place& place : job.places) {
     const Binding& binding = out.bindings[static_cast<std::size_t>(place.rank)];
-    out.variables.push_back(rank_environment(job, frameworks, binding, request.base.variables, place.rank));
+    out.variables.push_back(rank_environment(job, request.options, binding, request.base.variables, place.rank));
     RankPlan rank{.rank = place.rank,
                   .local_rank = place.local_rank,
-                  .serves = request.frameworks.tf_servers == TfServers::kOurs && servers.contains(place.rank),
-                  .input = request.input.of(place.rank),
+                  .serves = frameworks.tf_servers == TfServers::kOurs && servers.contains(place.rank),
+                  .input = request.options.output.input.of(place.rank),
                   .cpus = binding.cpus};
     for (const Variable& variable : out.variables.back()) {
       if (variable.after_cluster) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/plan/environment/environment.h"
 #include "launcher/plan/network/network.h"
 
@@ -28,9 +29,6 @@ struct JobCommon {
   std::vector<std::string> host_own;
   friend bool operator==(const JobCommon&, const JobCommon&) = default;
 };
-
-// What a rank's standard input is: nothing, what the user types, or that and a terminal for all three streams.
-enum class RankInput : std::uint8_t { kNone = 0, kPipe = 1, kTerminal = 2 };
 
 struct RankPlan {
   int rank = 0;
@@ -68,24 +66,19 @@ struct HostFacts {
   std::vector<std::string> reasons;   // for people: how ranks' variables there differ from the others'
 };
 
-// Who gets what the user types.
-struct InputRequest {
-  static constexpr int kAll = -1;
-  static constexpr int kNobody = -2;
-  int rank = 0;            // or kAll, kNobody
-  int terminal = kNobody;  // this rank has a terminal of its own
-  [[nodiscard]] RankInput of(int number) const {
-    if (number == terminal) return RankInput::kTerminal;
-    return number == rank || rank == kAll ? RankInput::kPipe : RankInput::kNone;
-  }
+// What the text of the program names, where it is a script.
+struct Script {
+  Strategies strategies;
+  Imports imports;
+  std::string launcher;  // as launcher_in() has it: what the ranks are to run
 };
 
+// What a plan follows from. The options are as the user gave them; all else was found.
 struct PlanRequest {
+  Options options;
   Assignment assignment;
-  FrameworkRequest frameworks;
-  BindTo bind_to = BindTo::kAuto;
-  int gpus_per_rank = 0;  // as in BindRequest
-  InputRequest input;
+  std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
+  Script script;
   BaseEnvironment base;
   std::string job_id;
   std::string store;

@@ -74,44 +74,44 @@ Duration late_by(const std::vector<std::string>& hosts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Output>> Output::create(const OutputOptions& options) {
-  std::unique_ptr<Output> out(new Output(options));
+Result<std::unique_ptr<Output>> Output::create(const OutputConfig& config) {
+  std::unique_ptr<Output> out(new Output(config));
   DISTRUN_RETURN_IF_ERROR(out->output_.open());
   if (!out->shared_) DISTRUN_RETURN_IF_ERROR(out->error_.open());
-  if (!options.directory.empty()) {
-    auto files = LogFiles::create(options.directory, static_cast<int>(options.hosts.size()));
+  if (!config.options.directory.empty()) {
+    auto files = LogFiles::create(config.options.directory, static_cast<int>(config.hosts.size()));
     if (!files.ok()) return files.status();
     out->files_ = *std::move(files);
   }
   return out;
 }
 
-Output::Output(const OutputOptions& options)
-    : options_(options),
-      streams_(options.hosts.size() * 2),
+Output::Output(const OutputConfig& config)
+    : config_(config),
+      streams_(config.hosts.size() * 2),
       output_(1),
       error_(2),
       shared_(output_.same_as(error_)),
-      output_sink_(options.draws && output_.is_tty()),
-      error_sink_(options.draws && error_.is_tty()),
-      fold_(options.hosts.size()),
-      merged_order_(late_by(options.hosts)) {
+      output_sink_(config.draws && output_.is_tty()),
+      error_sink_(config.draws && error_.is_tty()),
+      fold_(config.hosts.size()),
+      merged_order_(late_by(config.hosts)) {
   std::map<std::string, std::size_t> numbers;
-  for (const std::string& host : options.hosts) {
+  for (const std::string& host : config.hosts) {
     host_of_.push_back(numbers.emplace(host, numbers.size()).first->second);
   }
   clocks_.resize(numbers.size());
   // Before hosts have told their slots there are no ranks yet.
-  if (options.terminal >= 0 && !options.hosts.empty()) fold_.finished(options.terminal);
+  if (config.options.input.terminal >= 0 && !config.hosts.empty()) fold_.finished(config.options.input.terminal);
 }
 
 std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
-  if (options_.tag == TagStyle::kNone) return {};
+  if (config_.options.tag == TagStyle::kNone) return {};
   std::string name = short_ranges(ranks);
-  const auto host = [this](int rank) { return options_.hosts[static_cast<std::size_t>(rank)]; };
+  const auto host = [this](int rank) { return config_.hosts[static_cast<std::size_t>(rank)]; };
   const bool one_host =
       std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
-  if (options_.tag == TagStyle::kHost && one_host) name += "@" + host(ranks.front());
+  if (config_.options.tag == TagStyle::kHost && one_host) name += "@" + host(ranks.front());
   // Six colours that are readable on dark and light ground; neighbours differ. What several say is bold.
   constexpr int kColours[] = {36, 33, 35, 32, 34, 31};
   if (!colour) return "[" + name + "] ";
@@ -119,8 +119,8 @@ std::string Output::tag(const std::vector<int>& ranks, bool colour) const {
 }
 
 bool Output::folds(int stream) {
-  if (options_.fold == Folding::kOnTerminal) return terminal_of(stream).is_tty();
-  return options_.fold == Folding::kAlways;
+  if (config_.options.fold == Folding::kOnTerminal) return terminal_of(stream).is_tty();
+  return config_.options.fold == Folding::kAlways;
 }
 
 void Output::begin() {
@@ -138,7 +138,7 @@ void Output::write(const StreamBytes& bytes, TimePoint now) {
                         [&](Piece piece) { add_piece(bytes.rank, bytes.stream, std::move(piece), written, now); });
   follow_line(bytes.rank, bytes.stream, now);
   show(fold_.take(now), now);
-  if (bytes.rank == options_.terminal) return sink_of(0).raw(text, now);
+  if (bytes.rank == config_.options.input.terminal) return sink_of(0).raw(text, now);
   if (draws(bytes.stream)) draw(bytes.rank, bytes.stream, stream.assembler.progress());
 }
 
@@ -155,9 +155,9 @@ void Output::add_piece(int rank, int index, Piece piece, TimePoint written, Time
   Stream& stream = stream_of(rank, index);
   if (piece.begins) remember(stream.tail, piece.text, written);
   // A terminal ends lines with "\r\n".
-  if (rank == options_.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
+  if (rank == config_.options.input.terminal && piece.begins && piece.ends) piece.text = visible_part(piece.text);
   merge(rank, index, piece, written, now);
-  if (rank == options_.terminal) return;
+  if (rank == config_.options.input.terminal) return;
   if (stream.silenced && !stream.in_long_line) {
     keep_back(stream, std::move(piece));
     return;
@@ -168,7 +168,7 @@ void Output::add_piece(int rank, int index, Piece piece, TimePoint written, Time
 
 void Output::merge(int rank, int index, const Piece& piece, TimePoint written, TimePoint now) {
   if (!files_) return;
-  const std::string stamp = options_.timestamp ? wall_clock(now - written) : "";
+  const std::string stamp = config_.options.timestamp ? wall_clock(now - written) : "";
   merged_order_.add(written, {.stream = rank * 2 + index, .tag = stamp + tag({rank}, false), .piece = piece});
 }
 
@@ -177,7 +177,7 @@ void Output::merge(int rank, int index, const Piece& piece, TimePoint written, T
 void Output::follow_line(int rank, int index, TimePoint now) {
   Stream& stream = stream_of(rank, index);
   const std::string_view text = draws(index) ? stream.assembler.unfinished() : stream.assembler.progress();
-  const bool waits = rank != options_.terminal && !text.empty();
+  const bool waits = rank != config_.options.input.terminal && !text.empty();
   if (waits == stream.draws_at.has_value()) return;
   const auto id = static_cast<std::size_t>(rank * 2 + index);
   if (waits) {
@@ -212,7 +212,7 @@ void Output::show_unended(TimePoint now) {
 // A bar, or a prompt, must not overtake the lines before it.
 void Output::draw(int rank, int index, std::string_view text) {
   if (stream_of(rank, index).silenced || fold_.holds(rank)) return;
-  sink_of(index).progress(tag({rank}, options_.colour), text);
+  sink_of(index).progress(tag({rank}, config_.colour), text);
 }
 
 void Output::show_bar(int rank, int index, TimePoint now) {
@@ -225,18 +225,18 @@ void Output::show_bar(int rank, int index, TimePoint now) {
 }
 
 void Output::show(int rank, int index, Piece piece, TimePoint now) {
-  const std::string stamp = options_.timestamp ? wall_clock(Duration::zero()) : "";
+  const std::string stamp = config_.options.timestamp ? wall_clock(Duration::zero()) : "";
   if (folds(index) && piece.begins && piece.ends) {
     return fold_.add({.stream = index, .stamp = stamp, .text = std::move(piece.text), .ranks = {rank}, .since = now});
   }
   show(fold_.take_up_to(rank, now), now);
-  const bool colour = options_.colour && terminal_of(index).is_tty();
+  const bool colour = config_.colour && terminal_of(index).is_tty();
   sink_of(index).add(rank * 2 + index, stamp + tag({rank}, colour), std::move(piece), now);
 }
 
 void Output::show(std::vector<Fold::Line> lines, TimePoint now) {
   for (Fold::Line& line : lines) {
-    const bool colour = options_.colour && terminal_of(line.stream).is_tty();
+    const bool colour = config_.colour && terminal_of(line.stream).is_tty();
     sink_of(line.stream)
         .add(line.ranks.front() * 2 + line.stream, line.stamp + tag(line.ranks, colour), {.text = std::move(line.text)},
              now);
@@ -256,14 +256,14 @@ void Output::say(const std::string& text) { say_to(1, text, Clock::now()); }
 
 void Output::say_to(int stream, const std::string& text, TimePoint now) {
   show(fold_.take_all(), now);
-  const std::string stamp = options_.timestamp ? wall_clock(Duration::zero()) : "";
+  const std::string stamp = config_.options.timestamp ? wall_clock(Duration::zero()) : "";
   const std::string lines = lines_of_ours(text);
   sink_of(stream).add(kOwnStream, stamp, {.text = lines}, now);
   if (files_) merged_order_.add(now, {.stream = kOwnStream, .tag = stamp, .piece = {.text = lines}});
 }
 
 void Output::keep_back_all_but(int rank) {
-  if (!options_.keep_back) return;
+  if (config_.options.all_errors) return;
   for (std::size_t i = 0; i * 2 < streams_.size(); ++i) {
     if (static_cast<int>(i) != rank) streams_[i * 2 + 1].silenced = true;
   }
@@ -378,7 +378,7 @@ void Output::tell_log_fault(TimePoint now) {
 }
 
 std::string Output::name_of_place(int place) const {
-  if (place == kFiles) return options_.directory + " (--output-dir)";
+  if (place == kFiles) return config_.options.directory + " (--output-dir)";
   return name_of(place) + (is_file(place) ? " (a file)" : "");
 }
 

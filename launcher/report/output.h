@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/report/fold.h"
 #include "launcher/report/line_assembler.h"
@@ -23,24 +24,16 @@
 
 namespace distrun::launcher {
 
-enum class TagStyle { kNone, kRank, kHost };
-enum class Folding { kOnTerminal, kAlways, kNever };
-
-struct OutputOptions {
-  TagStyle tag = TagStyle::kRank;
-  bool timestamp = false;
-  bool colour = true;     // on terminals
-  bool draws = true;      // on terminals, what a line has before its end; false where they cannot (TERM=dumb)
-  std::string directory;  // --output-dir, or empty
-  Folding fold = Folding::kOnTerminal;
-  bool keep_back = true;           // follow-up errors
-  int terminal = -1;               // this rank's text is shown as it comes
+struct OutputConfig {
+  OutputOptions options;
+  bool colour = true;              // on terminals
+  bool draws = true;               // on terminals, what a line has before its end; false where they cannot (TERM=dumb)
   std::vector<std::string> hosts;  // of each rank
 };
 
 class Output {
  public:
-  static Result<std::unique_ptr<Output>> create(const OutputOptions& options);
+  static Result<std::unique_ptr<Output>> create(const OutputConfig& config);
 
   // Ranks are about to start: files of an earlier run are emptied.
   void begin();
@@ -99,7 +92,7 @@ class Output {
     std::deque<Piece> kept_back;
     std::size_t kept_bytes = 0;
   };
-  explicit Output(const OutputOptions& options);
+  explicit Output(const OutputConfig& config);
   Stream& stream_of(int rank, int stream) { return streams_[static_cast<std::size_t>(rank * 2 + stream)]; }
   [[nodiscard]] const std::deque<TailLine>& tail_of(int rank, int stream) const {
     return streams_[static_cast<std::size_t>(rank * 2 + stream)].tail;
@@ -124,7 +117,7 @@ class Output {
   [[nodiscard]] bool is_file(int place) const;  // a disk takes it, not a reader
   [[nodiscard]] std::string name_of_place(int place) const;
   [[nodiscard]] bool folds(int stream);
-  [[nodiscard]] bool draws(int stream) { return options_.draws && terminal_of(stream).is_tty(); }
+  [[nodiscard]] bool draws(int stream) { return config_.draws && terminal_of(stream).is_tty(); }
   void add_piece(int rank, int stream, Piece piece, TimePoint written, TimePoint now);
   void show(int rank, int stream, Piece piece, TimePoint now);
   void show(std::vector<Fold::Line> lines, TimePoint now);
@@ -148,7 +141,7 @@ class Output {
   void give_up(int place, TimePoint now);
   [[nodiscard]] Duration patience() const;
 
-  OutputOptions options_;
+  const OutputConfig config_;
   std::vector<Stream> streams_;
   std::set<std::pair<TimePoint, std::size_t>> unended_;  // draws_at and number of each stream that has one
   Terminal output_;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/options.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -25,12 +26,6 @@ std::string agent_command(const std::string& binary, const char* how);
 
 // The same for a launcher that takes words and no shell's text: `binary agent --mpi words...`.
 std::vector<std::string> wrapper_command(const std::string& binary, const std::vector<std::string>& words);
-
-struct SshOptions {
-  int port = 0;                      // 0: as ssh's own configuration says
-  std::string identity;              // empty: likewise
-  std::vector<std::string> options;  // each as after ssh's -o
-};
 
 // {"ssh", ...}; ssh's configuration and host-key policy are the user's.
 std::vector<std::string> ssh_argv(const SshOptions& options, const std::string& user, const std::string& host,

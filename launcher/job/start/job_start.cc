@@ -29,10 +29,10 @@ std::vector<std::string> hosts_named_twice(const AgentLinks& agents) {
 
 void report(const LaunchPlan& plan, const JobConfig& config, const JobStart::Say& say) {
   for (const std::string& hint : plan.hints) say(hint);
-  if (config.verbose) {
+  if (config.options().verbose) {
     for (const std::string& reason : plan_reasons(plan)) say(reason);
   }
-  if (!config.report_bindings) return;
+  if (!config.options().placement.report_bindings) return;
   for (const Place& place : plan.places) {
     say("rank " + std::to_string(place.rank) + " on " + plan.host_names[static_cast<std::size_t>(place.host)] + ": " +
         binding_text(plan.bindings[static_cast<std::size_t>(place.rank)]));
@@ -50,14 +50,14 @@ JobStart::JobStart(const JobConfig& config, const net::JobKey& key, AgentLinks& 
       say_(std::move(say)),
       layout_(config),
       queue_(agents.size(), config.start),
-      tree_({.fan_out = config.fan_out,
+      tree_({.fan_out = config.options().hosts.fan_out,
              .job_id = config.plan.job_id,
-             .network = config.network,
-             .verbose = config.verbose,
+             .network = config.options().hosts.network,
+             .verbose = config.options().verbose,
              .say = say_,
              .log = &log},
             agents, queue_, spawner),
-      probes_(key, config.plan.job_id, config.network) {
+      probes_(key, config.plan.job_id, config.options().hosts.network) {
   tree_.open();
 }
 
@@ -126,9 +126,9 @@ void JobStart::order_preparation(AgentLink& agent) {
   order.version = kVersion;
   order.host = agent.host;
   order.job_id = layout_.plan.job_id;
-  order.sysroot = config_.sysroot;
+  order.sysroot = config_.options().placement.sysroot;
   if (!order.ask) order.ports = ports_needed(layout_.plan, static_cast<int>(agent.index));
-  order.grace = config_.grace;
+  order.grace = config_.options().end.grace;
   order.preempt_signal = config_.preempt_signal;
   order.probe = layout_.several_machines;
   order.lease = agent.handle.remote && !order.ask ? kAgentWaits * config_.host_timeout : 0;

@@ -52,6 +52,14 @@ bool kept(std::string_view name, EnvMode mode, bool outer) {
   return !outer;
 }
 
+// Of a setting of the runtime.
+std::string variable_of(const std::string& setting) {
+  std::string out = "DISTRUN_" + setting;
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return out;
+}
+
 }  // namespace
 
 std::string value_of(const Environment& environment, const std::string& name) {
@@ -83,20 +91,21 @@ bool valid_variable_name(std::string_view name) {
   });
 }
 
-BaseEnvironment base_environment(const Environment& user, const EnvRequest& request) {
+BaseEnvironment base_environment(const Environment& user, const EnvironmentOptions& options,
+                                 const std::vector<std::pair<std::string, std::string>>& from_file) {
   BaseEnvironment out;
   // In a rank of another job of ours TF_CONFIG names that job's cluster.
   const bool in_rank = user.contains("DISTRUN_RANK");
   for (const auto& [name, value] : user) {
     const bool outer = names_outer_rank(name) || (in_rank && name == "TF_CONFIG");
-    if (kept(name, request.mode, outer)) {
+    if (kept(name, options.mode, outer)) {
       out.variables[name] = value;
     } else if (outer) {
       out.removed.push_back(name);
     }
   }
   const auto stays = [&](std::string_view name) {
-    if (request.mode != EnvMode::kAll && kept(name, request.mode, false)) out.host_own.emplace_back(name);
+    if (options.mode != EnvMode::kAll && kept(name, options.mode, false)) out.host_own.emplace_back(name);
   };
   std::for_each(kAccountOwn.begin(), kAccountOwn.end(), stays);
   std::for_each(kDevices.begin(), kDevices.end(), stays);
@@ -105,12 +114,12 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
     out.variables[name] = value;
     out.given[name] = why;
   };
-  for (const auto& [name, value] : request.from_file) {
+  for (const auto& [name, value] : from_file) {
     give(name, value, "--env-file");
     out.named.push_back(name);
     std::erase(out.host_own, name);
   }
-  for (const std::string& item : request.forwarded) {
+  for (const std::string& item : options.forwarded) {
     const std::size_t equals = item.find('=');
     const std::string name = item.substr(0, equals);
     if (equals != std::string::npos) {
@@ -125,8 +134,9 @@ BaseEnvironment base_environment(const Environment& user, const EnvRequest& requ
     std::erase(out.removed, name);
     std::erase(out.host_own, name);
   }
-  for (const auto& [name, value] : request.by_flag) give(name, value, "flag");
-  for (const auto& [name, value] : request.in_config) {
+  for (const auto& [setting, value] : options.settings) give(variable_of(setting), value, "flag");
+  for (const auto& [setting, value] : options.file_settings) {
+    const std::string name = variable_of(setting);
     if (value_of(out.variables, name).empty()) give(name, value, "config file");  // an empty variable is an unset one
   }
   std::erase_if(out.given, [&](const auto& one) {

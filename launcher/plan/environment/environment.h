@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/plan/environment/imports.h"
 #include "launcher/plan/environment/tf_layout.h"
 #include "launcher/plan/place/assign.h"
@@ -25,17 +26,6 @@ inline constexpr std::size_t kLongestVariable = 128 * 1024;
 // The value of a variable; empty also where it is not set.
 std::string value_of(const Environment& environment, const std::string& name);
 
-enum class EnvMode { kDefault, kAll, kNone };
-
-struct EnvRequest {
-  EnvMode mode = EnvMode::kDefault;
-  std::vector<std::string> forwarded;                          // -x VAR and -x VAR=value, in order
-  std::vector<std::pair<std::string, std::string>> from_file;  // --env-file
-  // Settings, as variables: by a flag, and in the config file, where a variable wins over them.
-  std::vector<std::pair<std::string, std::string>> by_flag;
-  std::vector<std::pair<std::string, std::string>> in_config;
-};
-
 struct BaseEnvironment {
   Environment variables;
   std::map<std::string, std::string> given;  // names of those that are not as the user has them, and why
@@ -48,7 +38,9 @@ struct BaseEnvironment {
 };
 
 // What every rank inherits from the user's environment.
-BaseEnvironment base_environment(const Environment& user, const EnvRequest& request);
+// `from_file`: what --env-file has.
+BaseEnvironment base_environment(const Environment& user, const EnvironmentOptions& options,
+                                 const std::vector<std::pair<std::string, std::string>>& from_file = {});
 
 // The port that -x or --env-file names for MASTER_PORT; 0: they do not, and it is one that is free.
 Result<std::uint16_t> named_master_port(const BaseEnvironment& base);
@@ -73,25 +65,10 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_env_file(std::str
                                                                         const Environment& user);
 bool valid_variable_name(std::string_view name);
 
-// Variables of another launcher, for programs that look for those only.
-enum class Mimic { kNone, kOpenMpi, kSlurm };
-
-struct FrameworkRequest {
-  bool tf_config = true;
-  std::vector<TfRole> tf_roles;  // by rank; empty: all are workers
-  TfServers tf_servers = TfServers::kOurs;
-  Strategies strategies;  // that the script names
-  Imports imports;        // of the script
-  std::string launcher;   // as launcher_in() has it: what the ranks are to run
-  bool tf = false;        // --tf
-  bool horovod = false;
-  bool mpi = false;  // --mpi
-  Mimic mimic = Mimic::kNone;
-  GpuVisibility gpu_visibility = GpuVisibility::kAll;
-};
-
 // What is known of the job once every host has answered. Port 0 means "not chosen yet" and is shown as such.
 struct JobFacts {
+  bool tf_config = true;
+  std::vector<TfRole> tf_roles;         // by rank; empty: all are workers
   std::vector<Place> places;            // by rank
   std::vector<std::string> hosts;       // names, by host
   std::vector<std::string> address;     // by host: what other ranks connect to
@@ -118,8 +95,8 @@ struct Variable {
 };
 
 // TF_CONFIG names all ranks to each rank: what is the same for all, kept and sent once, and what follows it.
-std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles);
-std::string tf_task(const std::vector<TfRole>& roles, int rank);
+std::string tf_cluster(const JobFacts& facts);
+std::string tf_task(const JobFacts& facts, int rank);
 
 // The variable that keeps gRPC (TensorFlow's clusters, JAX) from asking the user's proxy for the hosts of the job; it
 // is the same for all ranks. Nothing where there is no proxy, or the user has set it.
@@ -131,10 +108,10 @@ void add_mimicked(const JobFacts& facts, Mimic mimic, const Environment& base, i
 
 // A strategy needs none in a process that is alone, and TensorFlow 1's MirroredStrategy would take the GPUs of the
 // cluster's worker for its own, which no session has.
-bool needs_tf_config(const FrameworkRequest& frameworks, std::size_t ranks);
+bool needs_tf_config(const FrameworkOptions& frameworks, std::size_t ranks);
 
 // The variables that are this rank's own, in the order to show them. `base` decides what is left as the user has it.
-std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
-                                       const Binding& binding, const Environment& base, int rank);
+std::vector<Variable> rank_environment(const JobFacts& facts, const Options& options, const Binding& binding,
+                                       const Environment& base, int rank);
 
 }  // namespace distrun::launcher

@@ -28,14 +28,14 @@ std::string interface_of(const JobFacts& facts, const Place& place) {
 
 using Variables = std::vector<Variable>;
 
-bool sees_own_only(const FrameworkRequest& frameworks, const Binding& binding) {
-  return binding.gpu >= 0 && (binding.own_gpu_only || frameworks.gpu_visibility == GpuVisibility::kOne);
+bool sees_own_only(const Options& options, const Binding& binding) {
+  return binding.gpu >= 0 && (binding.own_gpu_only || options.placement.gpu_visibility == GpuVisibility::kOne);
 }
 
 // Numbered among those that the rank sees.
-std::vector<int> own_gpus(const FrameworkRequest& frameworks, const Binding& binding) {
+std::vector<int> own_gpus(const Options& options, const Binding& binding) {
   std::vector<int> out;
-  const int first = sees_own_only(frameworks, binding) ? 0 : binding.gpu;
+  const int first = sees_own_only(options, binding) ? 0 : binding.gpu;
   for (int i = 0; binding.gpu >= 0 && i < binding.gpus; ++i) out.push_back(first + i);
   return out;
 }
@@ -124,16 +124,17 @@ void add_default(const Environment& base, Variable variable, Variables& out) {
   if (!base.contains(variable.name)) out.push_back(std::move(variable));
 }
 
-TfRole role_of(const std::vector<TfRole>& roles, std::size_t rank) {
+TfRole role_of(const JobFacts& facts, std::size_t rank) {
+  const std::vector<TfRole>& roles = facts.tf_roles;
   return roles.empty() ? TfRole{"worker", static_cast<int>(rank)} : roles[rank];
 }
 
-void add_gpu(const FrameworkRequest& frameworks, const Binding& binding, const Environment& base, Variables& out) {
+void add_gpu(const Options& options, const Binding& binding, const Environment& base, Variables& out) {
   add_default(base, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID", "every rank counts GPUs in the same order"}, out);
   if (binding.own_gpu_only) {
     out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
                    "MIG mode: a process finds one slice only, so it is this rank's own"});
-  } else if (sees_own_only(frameworks, binding)) {
+  } else if (sees_own_only(options, binding)) {
     out.push_back({"CUDA_VISIBLE_DEVICES", binding.gpu_name,
                    binding.gpus == 1 ? "--gpu-visibility one: this rank's GPU only" : "this rank's GPUs only"});
   }
@@ -164,14 +165,14 @@ std::optional<Variable> no_grpc_proxy(const JobFacts& facts, const Environment& 
   return out;
 }
 
-bool needs_tf_config(const FrameworkRequest& frameworks, std::size_t ranks) {
-  return frameworks.tf_config && (ranks > 1 || frameworks.tf || !frameworks.tf_roles.empty());
+bool needs_tf_config(const FrameworkOptions& frameworks, std::size_t ranks) {
+  return frameworks.tf_config && (ranks > 1 || frameworks.for_tf());
 }
 
-std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles) {
+std::string tf_cluster(const JobFacts& facts) {
   std::map<std::string, std::string> cluster;
   for (std::size_t r = 0; r < facts.places.size(); ++r) {
-    const TfRole role = role_of(roles, r);
+    const TfRole role = role_of(facts, r);
     // TensorFlow's evaluator is a task outside the training cluster.
     if (role.type == "evaluator") continue;
     const std::uint16_t port = facts.tf_ports.empty() ? std::uint16_t{0} : facts.tf_ports[r];
@@ -186,28 +187,28 @@ std::string tf_cluster(const JobFacts& facts, const std::vector<TfRole>& roles) 
   return out + "}";
 }
 
-std::string tf_task(const std::vector<TfRole>& roles, int rank) {
-  const TfRole mine = role_of(roles, static_cast<std::size_t>(rank));
+std::string tf_task(const JobFacts& facts, int rank) {
+  const TfRole mine = role_of(facts, static_cast<std::size_t>(rank));
   return ", \"task\": {\"type\": " + json_quote(mine.type) + ", \"index\": " + std::to_string(mine.index) + "}}";
 }
 
-std::vector<Variable> rank_environment(const JobFacts& facts, const FrameworkRequest& frameworks,
-                                       const Binding& binding, const Environment& base, int rank) {
+std::vector<Variable> rank_environment(const JobFacts& facts, const Options& options, const Binding& binding,
+                                       const Environment& base, int rank) {
   const Place& place = facts.places[static_cast<std::size_t>(rank)];
-  const std::vector<int> gpus = own_gpus(frameworks, binding);
+  const std::vector<int> gpus = own_gpus(options, binding);
   Variables out;
   add_ours(facts, place, gpus, out);
   add_torch(facts, place, out);
-  if (frameworks.tf_config) {
-    out.push_back({"TF_CONFIG", tf_task(frameworks.tf_roles, rank), "TensorFlow; --no-tf-config leaves it out", true});
-    if (frameworks.tf || !frameworks.tf_roles.empty()) {
+  if (facts.tf_config) {
+    out.push_back({"TF_CONFIG", tf_task(facts, rank), "TensorFlow; --no-tf-config leaves it out", true});
+    if (options.frameworks.for_tf()) {
       out.push_back({"DISTRUN_TF", "1", "the script's strategy reads TF_CONFIG: distrun.tensorflow leaves it there"});
     }
   }
   add_jax(facts, rank, gpus, out);
-  add_mimicked(facts, frameworks.mimic, base, rank, out);
-  if (frameworks.horovod) add_horovod(facts, place, out);
-  add_gpu(frameworks, binding, base, out);
+  add_mimicked(facts, options.frameworks.mimic, base, rank, out);
+  if (options.frameworks.horovod) add_horovod(facts, place, out);
+  add_gpu(options, binding, base, out);
   if (const std::string interface = interface_of(facts, place); !interface.empty()) {
     const char* why = "the interface on which the hosts reach each other";
     // Without the = NCCL takes a name for the beginning of names.

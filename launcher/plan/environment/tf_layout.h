@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/options.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
@@ -16,11 +17,6 @@ struct TfRole {
   int index = 0;
   friend bool operator==(const TfRole&, const TfRole&) = default;
 };
-
-// With a ps among the roles the job is a ParameterServerStrategy cluster: its ps and worker ranks run a server of ours
-// and do what the chief, which runs the program, tells them. Or, with --tf-own-servers, every role runs the program,
-// which starts servers itself; its workers train.
-enum class TfServers { kOurs, kOwn };
 
 // Roles in rank order: "chief=1,worker=2,ps=1,evaluator=1". An error also for layouts in which nobody would run the
 // program, or has nobody to run it with.

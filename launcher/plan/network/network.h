@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options.h"
 #include "runtime/base/status.h"
 #include "runtime/net/bytes/interfaces.h"
 
@@ -20,23 +21,6 @@ inline constexpr std::size_t kMaxCandidates = net::kMaxInterfaceAddresses;
 
 // "10.0.0.7 (eth0)"
 std::string to_text(const Candidate& candidate);
-
-struct IpAddress {
-  bool v6 = false;
-  std::array<std::uint8_t, 16> bytes{};  // of IPv4 the first four
-};
-
-// One item of --network.
-struct NetworkRule {
-  std::string interface;  // a name or a pattern such as ib*; empty: addresses whose first `bits` are those of `network`
-  IpAddress network;
-  int bits = 0;
-};
-
-struct NetworkFilter {
-  std::string text;                // as the user wrote it
-  std::vector<NetworkRule> rules;  // the earlier, the better; none: everything may be tried
-};
 
 // "eth0,ib*,10.0.0.0/8,fd00::/16,192.168.7.1"
 Result<NetworkFilter> parse_network(std::string_view text);

@@ -66,7 +66,7 @@ Status beyond_max_slots(const AssignRequest& request, const Counts& most, std::s
 }
 
 Status too_many_per_host(const AssignRequest& request, const Counts& slots) {
-  const auto each = static_cast<std::size_t>(request.ranks_per_host);
+  const auto each = static_cast<std::size_t>(request.placement.ranks_per_host);
   return {Errc::kSystem, counted(each, "rank") + " on each host, as --nproc-per-node asks, " +
                              std::string(verb(each, "does", "do")) + " not fit:\n" +
                              table_of(request.hosts, slots, "slots") + sentence(more_slots(request, each)) +
@@ -81,7 +81,7 @@ Result<Counts> share_out(const AssignRequest& request, const Counts& slots, int 
     counts[i] = std::min(slots[i], left);
     left -= counts[i];
   }
-  if (left > 0 && !request.oversubscribe) return too_many(request, slots, static_cast<std::size_t>(ranks));
+  if (left > 0 && !request.placement.oversubscribe) return too_many(request, slots, static_cast<std::size_t>(ranks));
   while (left > 0) {
     const int before = left;
     for (std::size_t i = 0; i < slots.size() && left > 0; ++i) {
@@ -97,14 +97,14 @@ Result<Counts> share_out(const AssignRequest& request, const Counts& slots, int 
 
 // The same number on each host, as many hosts as that takes.
 Result<Counts> share_evenly(const AssignRequest& request, const Counts& slots, int ranks) {
-  const int each = request.ranks_per_host;
+  const int each = request.placement.ranks_per_host;
   Counts counts(slots.size(), 0);
   int left = ranks;
   for (std::size_t i = 0; i < slots.size() && left > 0; ++i) {
     const int most = request.hosts[i].max_slots;
     counts[i] = std::min(each, left);
     left -= counts[i];
-    const bool fits = counts[i] <= slots[i] || (request.oversubscribe && (most == 0 || counts[i] <= most));
+    const bool fits = counts[i] <= slots[i] || (request.placement.oversubscribe && (most == 0 || counts[i] <= most));
     if (!fits) return too_many_per_host(request, slots);
   }
   if (left == 0) return counts;
@@ -121,14 +121,14 @@ int at_most(int max_slots, int count) { return max_slots > 0 ? std::min(max_slot
 
 // A host that names no slots has those that --nproc-per-node asks for, else the default.
 Counts slots_of(const AssignRequest& request, std::vector<std::string>& reasons) {
-  const int otherwise = request.ranks_per_host > 0 ? request.ranks_per_host : request.default_slots;
+  const int otherwise = request.placement.ranks_per_host > 0 ? request.placement.ranks_per_host : request.default_slots;
   Counts slots;
   std::vector<HostSlots> without;
   for (const HostSlots& host : request.hosts) {
     slots.push_back(host.slots.value_or(at_most(host.max_slots, otherwise)));
     if (!host.slots && slots.back() == otherwise) without.push_back({.name = host.name, .user = host.user});
   }
-  if (!without.empty() && request.ranks_per_host == 0) {
+  if (!without.empty() && request.placement.ranks_per_host == 0) {
     reasons.push_back(shortened(as_option(without)) + (without.size() == 1 ? " has " : " have ") +
                       counted(static_cast<std::size_t>(otherwise), "slot") + (without.size() == 1 ? ": " : " each: ") +
                       request.default_slots_reason);
@@ -150,7 +150,7 @@ std::string without_ranks(const AssignRequest& request, const Counts& slots, con
       idle.push_back(host);
     }
   }
-  if (idle.empty() || !request.named || request.ranks_per_host > 0) return "";
+  if (idle.empty() || !request.named || request.placement.ranks_per_host > 0) return "";
   const auto ranks = static_cast<std::size_t>(total(counts));
   if (ranks < slots.size()) return "";  // some host has none, however they are shared out
   const std::size_t each = (ranks + slots.size() - 1) / slots.size();
@@ -186,7 +186,7 @@ Result<Assignment> assign(const AssignRequest& given) {
   AssignRequest request = given;
   Assignment out;
   if (request.hosts.empty()) {
-    const int slots = request.ranks_per_host > 0 ? request.ranks_per_host : request.ranks;
+    const int slots = request.placement.ranks_per_host > 0 ? request.placement.ranks_per_host : request.placement.ranks;
     if (slots == 0) {
       return Status(Errc::kInvalidArgument, "how many ranks? Give -np N, or hosts with slots (-H localhost:4)");
     }
@@ -194,16 +194,18 @@ Result<Assignment> assign(const AssignRequest& given) {
     out.reasons.push_back("no hosts were given: all ranks run on this machine, one slot each");
   }
   const Counts slots = slots_of(request, out.reasons);
-  const bool even = request.ranks_per_host > 0;
-  const std::size_t wanted = request.ranks > 0 ? static_cast<std::size_t>(request.ranks)
-                             : even            ? static_cast<std::size_t>(request.ranks_per_host) * slots.size()
-                                               : total(slots);
+  const bool even = request.placement.ranks_per_host > 0;
+  const std::size_t wanted = request.placement.ranks > 0 ? static_cast<std::size_t>(request.placement.ranks)
+                             : even ? static_cast<std::size_t>(request.placement.ranks_per_host) * slots.size()
+                                    : total(slots);
   if (wanted > static_cast<std::size_t>(kMaxRanks)) {
     return Status(Errc::kSystem, number(wanted) + " ranks are more than distrun can number; use at most -np " +
                                      std::to_string(kMaxRanks));
   }
-  if (request.ranks == 0 && !even) out.reasons.push_back("-np was not given: one rank for each slot");
-  if (even) out.reasons.push_back(counted(static_cast<std::size_t>(request.ranks_per_host), "rank") + " on each host");
+  if (request.placement.ranks == 0 && !even) out.reasons.push_back("-np was not given: one rank for each slot");
+  if (even)
+    out.reasons.push_back(counted(static_cast<std::size_t>(request.placement.ranks_per_host), "rank") +
+                          " on each host");
   const int ranks = static_cast<int>(wanted);
   auto counts = even ? share_evenly(request, slots, ranks) : share_out(request, slots, ranks);
   if (!counts.ok()) return counts.status();
@@ -222,7 +224,7 @@ Result<Assignment> assign(const AssignRequest& given) {
   return out;
 }
 
-OwnSlots own_slots(const Topology& topology, int gpus_per_rank) {
+OwnSlots own_slots(const Topology& topology, const PlacementOptions& placement) {
   const std::vector<PoolEntry> pool = gpu_pool(topology);
   if (pool.empty()) {
     const int cores = usable_cores(topology);
@@ -232,17 +234,18 @@ OwnSlots own_slots(const Topology& topology, int gpus_per_rank) {
                            : "one for each core, there are no GPUs"};
   }
   const std::string what = pool.front().slice ? "MIG slice" : "GPU";
-  return {.count = std::max(1, ranks_for(pool, gpus_per_rank)),
-          .why = gpus_per_rank > 1 ? "one for " + std::to_string(gpus_per_rank) + " GPUs" : "one for each " + what};
+  const int each = placement.gpus_per_rank;
+  return {.count = std::max(1, ranks_for(pool, placement)),
+          .why = each > 1 ? "one for " + std::to_string(each) + " GPUs" : "one for each " + what};
 }
 
 std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
-                                    int gpus_per_rank) {
+                                    const PlacementOptions& placement) {
   // Hosts that are alike share a line.
   std::map<std::pair<std::string, int>, std::vector<HostSlots>> alike;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (hosts[i].slots) continue;
-    OwnSlots own = own_slots(found[i], gpus_per_rank);
+    OwnSlots own = own_slots(found[i], placement);
     if (hosts[i].without_gpus > 0 && gpu_pool(found[i]).empty()) {
       own = {.count = hosts[i].without_gpus, .why = "as the allocation says, there are no GPUs"};
     }

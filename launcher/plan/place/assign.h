@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/plan/hosts/hosts.h"
 #include "launcher/plan/place/gpu_pool.h"
 #include "runtime/base/status.h"
@@ -35,30 +36,28 @@ struct Assignment {
 struct AssignRequest {
   std::vector<HostSlots> hosts;  // empty: this machine, with as many slots as ranks
   bool named = false;            // by the user, who expects ranks on each
-  int ranks = 0;                 // 0: one for every slot
-  int ranks_per_host = 0;        // 0: as many as the host has slots
-  bool oversubscribe = false;
+  PlacementOptions placement;
   std::string local_name = "localhost";
   int default_slots = 1;  // of a host that names none, and why:
   std::string default_slots_reason;
   std::string more_slots;  // how to get more of them, a half sentence; empty: with -H
 };
 
-// Fills host after host, each up to its slots or `ranks_per_host`. More ranks than slots is an error with a table and
+// Fills host after host, each up to its slots or --nproc-per-node. More ranks than slots is an error with a table and
 // the cure unless `oversubscribe`; then all hosts take one more rank in turn, up to max_slots.
 Result<Assignment> assign(const AssignRequest& request);
 
-// How many ranks a host takes that nobody has given a number: one for each of its GPUs (or `gpus_per_rank` of them, if
-// that is not 0), else cores.
+// How many ranks a host takes that nobody has given a number: one for each of its GPUs (or as many as the
+// user wants for each rank), else cores.
 struct OwnSlots {
   int count = 1;
   std::string why;
 };
-OwnSlots own_slots(const Topology& topology, int gpus_per_rank);
+OwnSlots own_slots(const Topology& topology, const PlacementOptions& placement);
 
 // Each host that names no slots gets its own, or its `without_gpus`; `found` is by host. Returns the reasons.
 std::vector<std::string> fill_slots(std::vector<HostSlots>& hosts, const std::vector<Topology>& found,
-                                    int gpus_per_rank);
+                                    const PlacementOptions& placement);
 
 // The same where there are no GPUs, or nobody can be asked: those that have `without_gpus` get these, others stay as
 // they are. True if there were any.

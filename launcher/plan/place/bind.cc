@@ -202,11 +202,13 @@ struct Share {
   std::vector<std::size_t> ranks;
 };
 
-const Topology& seen_by(const Topology& topology, const BindRequest& request, std::size_t rank) {
-  return request.tasks.empty() ? topology : *request.tasks[rank];
+using Tasks = std::vector<const Topology*>;
+
+const Topology& seen_by(const Topology& topology, const Tasks& tasks, std::size_t rank) {
+  return tasks.empty() ? topology : *tasks[rank];
 }
 
-std::vector<Share> shares_of(const Topology& topology, const BindRequest& request, const Pools& pools) {
+std::vector<Share> shares_of(const Topology& topology, const Tasks& tasks, const Pools& pools) {
   std::map<std::vector<std::string>, Share> by_gpus;  // in tasks that see one GPU alone each is number 0
   for (std::size_t rank = 0; rank < pools.size(); ++rank) {
     std::vector<std::string> gpus;
@@ -214,7 +216,7 @@ std::vector<Share> shares_of(const Topology& topology, const BindRequest& reques
       gpus.push_back(entry.slice || entry.gpu == nullptr ? entry.name : entry.gpu->bus);
     }
     Share& share = by_gpus[gpus];
-    if (share.ranks.empty()) share = {.topology = &seen_by(topology, request, rank), .pool = &pools[rank], .ranks = {}};
+    if (share.ranks.empty()) share = {.topology = &seen_by(topology, tasks, rank), .pool = &pools[rank], .ranks = {}};
     share.ranks.push_back(rank);
   }
   std::vector<Share> out;
@@ -222,36 +224,36 @@ std::vector<Share> shares_of(const Topology& topology, const BindRequest& reques
   return out;
 }
 
-Status check_gpus(const Share& share, const BindRequest& request, bool tasks_own) {
+Status check_gpus(const Share& share, const PlacementOptions& placement, bool tasks_own) {
   const Pool& pool = *share.pool;
   const std::string where = share.topology->visible_devices ? "CUDA_VISIBLE_DEVICES=" + *share.topology->visible_devices
                                                             : "see /proc/driver/nvidia/gpus";
   const std::string who = tasks_own ? "a rank's task" : "this host";
-  if (request.bind_to == BindTo::kGpu && pool.empty()) {
+  if (placement.bind_to == BindTo::kGpu && pool.empty()) {
     return {Errc::kInvalidArgument,
             "--bind-to gpu: " + who + " shows no GPU (" + where + "); use --bind-to core, numa or none"};
   }
-  if (request.gpus_per_rank == 0) return {};
-  const std::string option = "--gpus-per-rank " + std::to_string(request.gpus_per_rank);
-  if (has_slices(pool) && request.gpus_per_rank > 1) {
+  if (placement.gpus_per_rank == 0) return {};
+  const std::string option = "--gpus-per-rank " + std::to_string(placement.gpus_per_rank);
+  if (has_slices(pool) && placement.gpus_per_rank > 1) {
     return {Errc::kInvalidArgument, option +
                                         ": the GPUs are in MIG mode, and a process can use one slice only; use "
                                         "--gpus-per-rank 1"};
   }
-  const int fit = ranks_for(pool, request.gpus_per_rank);
+  const int fit = ranks_for(pool, placement);
   const std::size_t ranks = share.ranks.size();
   if (static_cast<std::size_t>(fit) >= ranks) return {};
   return {Errc::kInvalidArgument,
           option + ": " + counted(ranks, "rank") + (ranks == 1 ? " needs " : " need ") +
-              counted(ranks * static_cast<std::size_t>(request.gpus_per_rank), "GPU") + " and " + who + " has " +
+              counted(ranks * static_cast<std::size_t>(placement.gpus_per_rank), "GPU") + " and " + who + " has " +
               std::to_string(pool.size()) + " (" + where + "); " +
               (fit > 0 ? "put at most " + counted(static_cast<std::size_t>(fit), "rank") + " here"
                        : std::string("ask for fewer"))};
 }
 
-void choose_gpus(const Share& share, int gpus_per_rank, bool tasks_own, Bindings& out) {
+void choose_gpus(const Share& share, const PlacementOptions& placement, bool tasks_own, Bindings& out) {
   const Pool& pool = *share.pool;
-  const std::size_t each = static_cast<std::size_t>(std::max(1, gpus_per_rank));
+  const std::size_t each = static_cast<std::size_t>(std::max(1, placement.gpus_per_rank));
   for (std::size_t number = 0; number < share.ranks.size(); ++number) {
     Binding& binding = out[share.ranks[number]];
     if (pool.empty()) {
@@ -294,18 +296,19 @@ std::string binding_text(const Binding& binding) {
          binding.cpu_reason;
 }
 
-Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request) {
-  DISTRUN_CHECK(request.ranks > 0, "a host without ranks is not bound");
-  Bindings out(static_cast<std::size_t>(request.ranks));
+Result<std::vector<Binding>> bind_ranks(const Topology& topology, int ranks, const PlacementOptions& placement,
+                                        const Tasks& tasks) {
+  DISTRUN_CHECK(ranks > 0, "a host without ranks is not bound");
+  Bindings out(static_cast<std::size_t>(ranks));
   Pools pools;
-  for (std::size_t rank = 0; rank < out.size(); ++rank) pools.push_back(gpu_pool(seen_by(topology, request, rank)));
-  const std::vector<Share> shares = shares_of(topology, request, pools);
+  for (std::size_t rank = 0; rank < out.size(); ++rank) pools.push_back(gpu_pool(seen_by(topology, tasks, rank)));
+  const std::vector<Share> shares = shares_of(topology, tasks, pools);
   const bool tasks_own = shares.size() > 1;
-  for (const Share& share : shares) DISTRUN_RETURN_IF_ERROR(check_gpus(share, request, tasks_own));
-  for (const Share& share : shares) choose_gpus(share, request.gpus_per_rank, tasks_own, out);
-  const bool automatic = request.bind_to == BindTo::kAuto;
+  for (const Share& share : shares) DISTRUN_RETURN_IF_ERROR(check_gpus(share, placement, tasks_own));
+  for (const Share& share : shares) choose_gpus(share, placement, tasks_own, out);
+  const bool automatic = placement.bind_to == BindTo::kAuto;
   const bool none = std::all_of(pools.begin(), pools.end(), [](const Pool& pool) { return pool.empty(); });
-  const BindTo wanted = automatic ? (none ? BindTo::kNone : BindTo::kGpu) : request.bind_to;
+  const BindTo wanted = automatic ? (none ? BindTo::kNone : BindTo::kGpu) : placement.bind_to;
   if (topology.cpus.empty() || wanted == BindTo::kNone) {
     const char* why = topology.cpus.empty() ? "not pinned: the kernel tells nothing about cores here"
                       : automatic           ? "not pinned (the default without GPUs)"

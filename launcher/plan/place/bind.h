@@ -1,16 +1,14 @@
-// bind(): the ranks of one host to cores, NUMA nodes and GPUs. Pure; each rank's reason comes with the decision.
+// bind_ranks(): the ranks of one host to cores, NUMA nodes and GPUs. Pure; each rank's reason comes with the decision.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/plan/place/gpu_pool.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {
-
-enum class BindTo { kAuto, kNone, kCore, kNuma, kGpu };  // kAuto: gpu where there are GPUs, else none
-enum class GpuVisibility { kAll, kOne };
 
 struct Binding {
   std::vector<int> cpus;  // logical CPUs this rank is pinned to; empty: not pinned
@@ -24,17 +22,11 @@ struct Binding {
   std::string gpu_reason;
 };
 
-struct BindRequest {
-  int ranks = 1;  // on this host
-  BindTo bind_to = BindTo::kAuto;
-  int gpus_per_rank = 0;  // 0: not asked for; one, shared where there are too few
-  // By local rank, where each is a task of MPI's launcher or Slurm, which may have given it GPUs of its own: what it
-  // sees of them. Empty: all see the host's.
-  std::vector<const Topology*> tasks;
-};
-
-// kInvalidArgument when the request cannot be met (--bind-to gpu without a GPU, --gpus-per-rank with too few).
-Result<std::vector<Binding>> bind(const Topology& topology, const BindRequest& request);
+// The `ranks` of one host. By local rank, where each is a task of MPI's launcher or Slurm, which may have given it GPUs
+// of its own, `tasks` has what it sees of them; empty: all see the host's. kInvalidArgument when the options cannot be
+// met (--bind-to gpu without a GPU, --gpus-per-rank with too few).
+Result<std::vector<Binding>> bind_ranks(const Topology& topology, int ranks, const PlacementOptions& placement,
+                                        const std::vector<const Topology*>& tasks = {});
 
 // What --report-bindings says of one rank behind its name: "CPUs 0-3,8-11 (4 threads), GPU 1 NVIDIA H200 GPU-22:
 // reasons".

@@ -67,8 +67,8 @@ std::vector<PoolEntry> gpu_pool(const Topology& topology) {
   return pool;
 }
 
-int ranks_for(const std::vector<PoolEntry>& pool, int gpus_per_rank) {
-  return static_cast<int>(pool.size()) / std::max(1, gpus_per_rank);
+int ranks_for(const std::vector<PoolEntry>& pool, const PlacementOptions& placement) {
+  return static_cast<int>(pool.size()) / std::max(1, placement.gpus_per_rank);
 }
 
 }  // namespace distrun::launcher

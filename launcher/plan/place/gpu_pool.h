@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options.h"
 #include "launcher/plan/place/topology.h"
 
 namespace distrun::launcher {
@@ -19,7 +20,7 @@ struct PoolEntry {
 // entry that means nothing ends the list.
 std::vector<PoolEntry> gpu_pool(const Topology& topology);
 
-// Ranks that can have `gpus_per_rank` of the pool each without sharing.
-int ranks_for(const std::vector<PoolEntry>& pool, int gpus_per_rank);
+// Ranks that can have what each is to have of the pool without sharing.
+int ranks_for(const std::vector<PoolEntry>& pool, const PlacementOptions& placement);
 
 }  // namespace distrun::launcher

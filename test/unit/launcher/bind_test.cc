@@ -41,20 +41,20 @@ Topology without_gpus() {
 }
 
 TEST_CASE("without GPUs nothing is pinned by default") {
-  const auto bound = bind(without_gpus(), {.ranks = 4});
+  const auto bound = bind_ranks(without_gpus(), 4, {});
   REQUIRE(bound.ok());
   for (const Binding& binding : *bound) {
     CHECK(binding.cpus.empty());
     CHECK(binding.threads == 2);
     CHECK(binding.gpu == -1);
   }
-  const auto crowded = bind(without_gpus(), {.ranks = 100});
+  const auto crowded = bind_ranks(without_gpus(), 100, {});
   REQUIRE(crowded.ok());
   CHECK(crowded->front().threads == 1);
 }
 
 TEST_CASE("cores are shared out whole, with all their hardware threads") {
-  const auto bound = bind(without_gpus(), {.ranks = 3, .bind_to = BindTo::kCore});
+  const auto bound = bind_ranks(without_gpus(), 3, {.bind_to = BindTo::kCore});
   REQUIRE(bound.ok());
   CHECK((*bound)[0].cpus == std::vector<int>{0, 8, 1, 9});
   CHECK((*bound)[0].threads == 2);
@@ -67,14 +67,14 @@ TEST_CASE("cores are shared out whole, with all their hardware threads") {
 }
 
 TEST_CASE("more ranks than cores share cores and say so") {
-  const auto bound = bind(without_gpus(), {.ranks = 9, .bind_to = BindTo::kCore});
+  const auto bound = bind_ranks(without_gpus(), 9, {.bind_to = BindTo::kCore});
   REQUIRE(bound.ok());
   CHECK((*bound)[8].cpus == (*bound)[0].cpus);
   CHECK((*bound)[8].cpu_reason.find("shared") != std::string::npos);
 }
 
 TEST_CASE("numa spreads ranks over nodes and threads over a node's cores") {
-  const auto bound = bind(without_gpus(), {.ranks = 4, .bind_to = BindTo::kNuma});
+  const auto bound = bind_ranks(without_gpus(), 4, {.bind_to = BindTo::kNuma});
   REQUIRE(bound.ok());
   CHECK((*bound)[1].cpus == (*bound)[0].cpus);
   CHECK((*bound)[2].cpus != (*bound)[0].cpus);
@@ -82,7 +82,7 @@ TEST_CASE("numa spreads ranks over nodes and threads over a node's cores") {
 }
 
 TEST_CASE("with GPUs each rank is pinned near its own") {
-  const auto bound = bind(big_host(), {.ranks = 2});
+  const auto bound = bind_ranks(big_host(), 2, {});
   REQUIRE(bound.ok());
   CHECK((*bound)[1].gpu == 1);
   CHECK((*bound)[1].gpu_name == "GPU-bbbb");
@@ -94,13 +94,13 @@ TEST_CASE("nothing is pinned outside the allowed set") {
   Topology small = big_host();
   std::erase_if(small.cpus, [](const Cpu& cpu) { return cpu.id != 2 && cpu.id != 3; });
   for (const BindTo to : {BindTo::kCore, BindTo::kNuma, BindTo::kGpu}) {
-    const auto bound = bind(small, {.ranks = 2, .bind_to = to});
+    const auto bound = bind_ranks(small, 2, {.bind_to = to});
     REQUIRE(bound.ok());
     for (const Binding& binding : *bound) {
       for (const int cpu : binding.cpus) CHECK((cpu == 2 || cpu == 3));
     }
   }
-  const auto bound = bind(small, {.ranks = 2, .bind_to = BindTo::kGpu});
+  const auto bound = bind_ranks(small, 2, {.bind_to = BindTo::kGpu});
   CHECK((*bound)[1].cpus.empty());  // none of its GPU's cores is allowed
   CHECK((*bound)[1].cpu_reason.find("none of its cores") != std::string::npos);
 }
@@ -118,15 +118,15 @@ std::string names_in(const std::vector<PoolEntry>& pool) {
 }
 
 TEST_CASE("CUDA_VISIBLE_DEVICES is the pool, by number or UUID") {
-  const auto by_number = bind(seeing("1"), {.ranks = 1});
+  const auto by_number = bind_ranks(seeing("1"), 1, {});
   REQUIRE(by_number.ok());
   CHECK((*by_number)[0].gpu_name == "1");
   CHECK((*by_number)[0].cpus.front() == 4);
-  const auto by_uuid = bind(seeing("GPU-bb,GPU-aaaa"), {.ranks = 2});
+  const auto by_uuid = bind_ranks(seeing("GPU-bb,GPU-aaaa"), 2, {});
   REQUIRE(by_uuid.ok());
   CHECK((*by_uuid)[0].gpu_name == "GPU-bb");
   CHECK((*by_uuid)[0].cpus.front() == 4);
-  const auto none = bind(seeing(""), {.ranks = 1});
+  const auto none = bind_ranks(seeing(""), 1, {});
   REQUIRE(none.ok());
   CHECK((*none)[0].gpu == -1);
   // As CUDA reads it: what follows an entry that means nothing is not used.
@@ -137,7 +137,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES is the pool, by number or UUID") {
 
 TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
   const Topology old_form = seeing("MIG-GPU-bb/7/0,MIG-GPU-aaaa/1/0");
-  const auto bound = bind(old_form, {.ranks = 2});
+  const auto bound = bind_ranks(old_form, 2, {});
   REQUIRE(bound.ok());
   CHECK((*bound)[0].own_gpu_only);
   CHECK((*bound)[0].gpu_name == "MIG-GPU-bb/7/0");
@@ -145,48 +145,48 @@ TEST_CASE("slices of a GPU in MIG mode are named in both forms") {
   CHECK((*bound)[1].cpus.front() == 0);
   // A UUID tells the GPU only where there is no choice of cores.
   const std::string slices = "MIG-0a1b,MIG-2c3d";
-  const auto unknown = bind(seeing(slices), {.ranks = 2});
+  const auto unknown = bind_ranks(seeing(slices), 2, {});
   REQUIRE(unknown.ok());
   CHECK((*unknown)[1].gpu_name == "MIG-2c3d");
   CHECK((*unknown)[1].cpus.empty());
   CHECK((*unknown)[1].cpu_reason.find("does not tell which cores") != std::string::npos);
   Topology one_gpu = seeing(slices);
   one_gpu.gpus.pop_back();
-  const auto known = bind(one_gpu, {.ranks = 2});
+  const auto known = bind_ranks(one_gpu, 2, {});
   REQUIRE(known.ok());
   CHECK((*known)[1].cpus.front() == 0);
-  const auto two_each = bind(one_gpu, {.ranks = 1, .gpus_per_rank = 2});
+  const auto two_each = bind_ranks(one_gpu, 1, {.gpus_per_rank = 2});
   REQUIRE_FALSE(two_each.ok());
   CHECK(two_each.status().message().find("one slice only") != std::string::npos);
 }
 
 TEST_CASE("several GPUs for each rank, with the cores of all their nodes") {
-  const auto both = bind(big_host(), {.ranks = 1, .gpus_per_rank = 2});
+  const auto both = bind_ranks(big_host(), 1, {.gpus_per_rank = 2});
   REQUIRE(both.ok());
   CHECK((*both)[0].gpus == 2);
   CHECK((*both)[0].gpu_name == "GPU-aaaa,GPU-bbbb");
   CHECK((*both)[0].cpus.size() == 16);
   CHECK((*both)[0].threads == 8);
   CHECK(gpu_text((*both)[0]) == "0-1 X GPU-aaaa,GPU-bbbb");
-  const auto one = bind(big_host(), {.ranks = 2, .gpus_per_rank = 1});
+  const auto one = bind_ranks(big_host(), 2, {.gpus_per_rank = 1});
   REQUIRE(one.ok());
   CHECK((*one)[1].gpu_name == "GPU-bbbb");
   // What was asked for is not shared silently.
-  CHECK(bind(big_host(), {.ranks = 2, .gpus_per_rank = 2}).status().message() ==
+  CHECK(bind_ranks(big_host(), 2, {.gpus_per_rank = 2}).status().message() ==
         "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 2 (see /proc/driver/nvidia/gpus); put at most 1 rank "
         "here");
-  CHECK(bind(seeing("1"), {.ranks = 2, .gpus_per_rank = 2}).status().message() ==
+  CHECK(bind_ranks(seeing("1"), 2, {.gpus_per_rank = 2}).status().message() ==
         "--gpus-per-rank 2: 2 ranks need 4 GPUs and this host has 1 (CUDA_VISIBLE_DEVICES=1); ask for fewer");
 }
 
 TEST_CASE("cores and nodes are given out near each rank's GPU") {
   Topology crossed = big_host();
   crossed.visible_devices = "1,0";
-  const auto numa = bind(crossed, {.ranks = 2, .bind_to = BindTo::kNuma});
+  const auto numa = bind_ranks(crossed, 2, {.bind_to = BindTo::kNuma});
   REQUIRE(numa.ok());
   CHECK((*numa)[0].cpus == std::vector<int>{4, 5, 6, 7, 12, 13, 14, 15});
   CHECK((*numa)[0].cpu_reason == "--bind-to numa: all cores of NUMA node 1, near its GPU");
-  const auto core = bind(crossed, {.ranks = 4, .bind_to = BindTo::kCore});
+  const auto core = bind_ranks(crossed, 4, {.bind_to = BindTo::kCore});
   REQUIRE(core.ok());
   CHECK((*core)[0].cpus == std::vector<int>{4, 12, 5, 13});
   CHECK((*core)[1].cpus == std::vector<int>{0, 8, 1, 9});
@@ -194,24 +194,24 @@ TEST_CASE("cores and nodes are given out near each rank's GPU") {
   CHECK((*core)[3].threads == 2);
   // Where the kernel knows one GPU's node only, all ranks share all cores.
   crossed.gpus[0].node = -1;
-  const auto all = bind(crossed, {.ranks = 2, .bind_to = BindTo::kCore});
+  const auto all = bind_ranks(crossed, 2, {.bind_to = BindTo::kCore});
   REQUIRE(all.ok());
   CHECK((*all)[0].cpus == std::vector<int>{0, 8, 1, 9, 2, 10, 3, 11});
 }
 
 TEST_CASE("what --report-bindings says") {
-  const auto bound = bind(big_host(), {.ranks = 2});
+  const auto bound = bind_ranks(big_host(), 2, {});
   REQUIRE(bound.ok());
   CHECK(binding_text((*bound)[1]) ==
         "CPUs 4-7,12-15 (4 threads), GPU 1 X GPU-bbbb; near its GPU (the default where there are GPUs): NUMA node 1");
-  const auto free = bind(without_gpus(), {.ranks = 1});
+  const auto free = bind_ranks(without_gpus(), 1, {});
   REQUIRE(free.ok());
   CHECK(
       binding_text((*free)[0]).starts_with("not pinned (8 threads), GPU none; not pinned (the default without GPUs)"));
 }
 
 TEST_CASE("more ranks than GPUs share them and say so") {
-  const auto bound = bind(big_host(), {.ranks = 3});
+  const auto bound = bind_ranks(big_host(), 3, {});
   REQUIRE(bound.ok());
   CHECK((*bound)[2].gpu == 0);
   CHECK((*bound)[2].gpu_reason.find("shared") != std::string::npos);
@@ -219,7 +219,7 @@ TEST_CASE("more ranks than GPUs share them and say so") {
 }
 
 TEST_CASE("--bind-to gpu without a GPU is an error that says so") {
-  const auto bound = bind(without_gpus(), {.ranks = 1, .bind_to = BindTo::kGpu});
+  const auto bound = bind_ranks(without_gpus(), 1, {.bind_to = BindTo::kGpu});
   REQUIRE_FALSE(bound.ok());
   CHECK(bound.status().message().find("no GPU") != std::string::npos);
 }
@@ -290,22 +290,22 @@ TEST_CASE("a CPU quota counts as cores, for slots and threads but not for pinnin
   tree.write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
   const Topology found = scan_topology(tree.path());
   CHECK(found.cpus.size() == 64);
-  CHECK(own_slots(found, 0).count == 4);
-  CHECK(own_slots(found, 0).why.find("CPU quota") != std::string::npos);
+  CHECK(own_slots(found, {}).count == 4);
+  CHECK(own_slots(found, {}).why.find("CPU quota") != std::string::npos);
   for (const BindTo to : {BindTo::kNone, BindTo::kCore, BindTo::kNuma}) {
-    const auto bound = bind(found, {.ranks = 2, .bind_to = to});
+    const auto bound = bind_ranks(found, 2, {.bind_to = to});
     REQUIRE(bound.ok());
     CHECK((*bound)[1].threads == 2);
     CHECK((*bound)[1].cpu_reason.find("the CPU quota lets all ranks here use 4 cores at a time") != std::string::npos);
     if (to == BindTo::kCore) CHECK((*bound)[1].cpus.size() == 32);
   }
-  CHECK(bind(found, {.ranks = 8})->front().threads == 1);
+  CHECK(bind_ranks(found, 8, {})->front().threads == 1);
   tree.write("sys/fs/cgroup/pod/cpu.max", "250000 100000\n");
-  CHECK(own_slots(scan_topology(tree.path()), 0).count == 3);
+  CHECK(own_slots(scan_topology(tree.path()), {}).count == 3);
   tree.write("sys/fs/cgroup/pod/cpu.max", "9900000 100000\n");
   const Topology plenty = scan_topology(tree.path());
-  CHECK(own_slots(plenty, 0).count == 64);
-  CHECK(own_slots(plenty, 0).why == "one for each core, there are no GPUs");
+  CHECK(own_slots(plenty, {}).count == 64);
+  CHECK(own_slots(plenty, {}).why == "one for each core, there are no GPUs");
 }
 
 TEST_CASE("a topology survives the wire") {

@@ -15,9 +15,9 @@ using distrun::test::has;
 
 TEST_CASE("of several copies of the command one starts the job, and one of the others says why") {
   const Options as_it_is;
-  const Options named{.hosts = "h1:2,h2:2"};
-  const Options from_file{.hostfile = "hosts"};
-  const Options dialled{.agents = 2};
+  const Options named{.hosts = {.list = "h1:2,h2:2"}};
+  const Options from_file{.hosts = {.file = "hosts"}};
+  const Options dialled{.hosts = {.agents = 2}};
   for (const Options& options : {as_it_is, named, from_file, dialled}) {
     const AmongCopies first = among_copies(options, step(0));
     CHECK(first.starts);
@@ -47,8 +47,8 @@ TEST_CASE("copies that are meant, and what is no copy") {
     CHECK(copies.text.empty());
     return copies.starts;
   };
-  CHECK(starts({.hosts = "h1:2", .detect = false}, step(3)));
-  const Options named{.hosts = "h1:2"};
+  CHECK(starts({.hosts = {.list = "h1:2", .detect = false}}, step(3)));
+  const Options named{.hosts = {.list = "h1:2"}};
   CHECK(starts(named, {}));
   CHECK(starts(named, {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
   // What a rank of ours starts, of a job that shows its program another launcher's variables.
@@ -73,10 +73,10 @@ TEST_CASE("a pod's variables for torchrun say that each host has a copy") {
     CHECK(has(warned.text, part));
   }
   for (const Environment& environment : {pod, rank}) {
-    CHECK(among_copies({.agents = 2}, environment).text.empty());
-    CHECK(among_copies({.hosts = "h1,h2"}, environment).text.empty());
-    CHECK(among_copies({.hostfile = "hosts"}, environment).text.empty());
-    CHECK(among_copies({.detect = false}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.agents = 2}}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.list = "h1,h2"}}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.file = "hosts"}}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.detect = false}}, environment).text.empty());
   }
   for (const Environment& environment :
        {Environment{{"PET_NNODES", "1"}}, Environment{{"PET_NNODES", ""}}, Environment{{"WORLD_SIZE", "2"}},
@@ -94,13 +94,13 @@ TEST_CASE("a platform that starts the command in each of its tasks is warned of"
   for (const char* part : {"TF_CONFIG names 2 tasks and may be overwritten.", "--agents N", "unset TF_CONFIG"}) {
     CHECK(has(warned.text, part));
   }
-  CHECK(has(among_copies({.tf_config = false}, tf).text, "TF_CONFIG names 2 tasks. "));
+  CHECK(has(among_copies({.frameworks = {.tf_config = false}}, tf).text, "TF_CONFIG names 2 tasks. "));
   CHECK(has(among_copies({}, sagemaker).text, "SM_HOSTS names 2 tasks. "));
   CHECK(has(among_copies({}, {{"JAX_NUM_PROCESSES", "3"}}).text, "JAX_NUM_PROCESSES names 3 tasks and will be"));
   for (const Environment& environment : {tf, sagemaker}) {
-    CHECK(among_copies({.agents = 2}, environment).text.empty());
-    CHECK(among_copies({.hosts = "h1,h2"}, environment).text.empty());
-    CHECK(among_copies({.detect = false}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.agents = 2}}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.list = "h1,h2"}}, environment).text.empty());
+    CHECK(among_copies({.hosts = {.detect = false}}, environment).text.empty());
   }
   CHECK(among_copies({}, {{"AWS_BATCH_JOB_NUM_NODES", "1"}}).text.empty());
   CHECK(among_copies({}, {{"AWS_BATCH_JOB_NUM_NODES", "2"}, {"DISTRUN_RANK", "0"}}).text.empty());

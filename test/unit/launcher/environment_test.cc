@@ -11,6 +11,8 @@
 namespace distrun::launcher {
 namespace {
 
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
 JobFacts four_ranks() {
   JobFacts facts;
   for (int rank = 0; rank < 4; ++rank) {
@@ -42,7 +44,7 @@ std::map<std::string, std::string> values(const std::vector<Variable>& variables
 
 TEST_CASE("a rank finds what every framework reads") {
   const Binding binding{.threads = 3};
-  auto env = values(rank_environment(four_ranks(), {.horovod = true}, binding, {}, 3));
+  auto env = values(rank_environment(four_ranks(), {.frameworks = {.horovod = true}}, binding, {}, 3));
   const std::map<std::string, std::string> expected = {
       {"DISTRUN_RANK", "3"},
       {"DISTRUN_SIZE", "4"},
@@ -90,7 +92,7 @@ TEST_CASE("a rank finds what every framework reads") {
   for (const auto& [name, value] : expected) CHECK(std::pair(name, env[name]) == std::pair(name, value));
   // With it, torch would wait for somebody who listens at MASTER_PORT.
   CHECK_FALSE(env.contains("TORCHELASTIC_USE_AGENT_STORE"));
-  CHECK(tf_cluster(four_ranks(), {}) ==
+  CHECK(tf_cluster(four_ranks()) ==
         R"({"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.1:7001", "[fd00::2]:7002", "[fd00::2]:7003"]})");
 }
 
@@ -136,12 +138,14 @@ TEST_CASE("the plan has no_grpc_proxy once, for all ranks, and shows it") {
 
 TEST_CASE("distrun.tensorflow is told to leave TF_CONFIG only where a strategy was announced") {
   CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 0)).contains("DISTRUN_TF"));
-  CHECK(values(rank_environment(four_ranks(), {.tf = true}, {}, {}, 0))["DISTRUN_TF"] == "1");
+  CHECK(values(rank_environment(four_ranks(), {.frameworks = {.tf = true}}, {}, {}, 0))["DISTRUN_TF"] == "1");
 }
 
 TEST_CASE("what the user has set stays, what he has not asked for is absent") {
   const Environment user = {{"OMP_NUM_THREADS", "7"}, {"PYTHONUNBUFFERED", "0"}};
-  const auto env = values(rank_environment(four_ranks(), {.tf_config = false}, {}, user, 0));
+  JobFacts facts = four_ranks();
+  facts.tf_config = false;
+  const auto env = values(rank_environment(facts, {}, {}, user, 0));
   for (const char* name :
        {"OMP_NUM_THREADS", "PYTHONUNBUFFERED", "TF_CONFIG", "HOROVOD_RANK", "CUDA_VISIBLE_DEVICES"}) {
     CHECK_FALSE(env.contains(name));
@@ -150,7 +154,8 @@ TEST_CASE("what the user has set stays, what he has not asked for is absent") {
 
 TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
   Binding binding{.gpu = 1, .gpus = 1, .gpu_name = "GPU-b"};
-  auto env = values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, binding, {}, 0));
+  auto env =
+      values(rank_environment(four_ranks(), {.placement = {.gpu_visibility = GpuVisibility::kOne}}, binding, {}, 0));
   CHECK(env["CUDA_VISIBLE_DEVICES"] == "GPU-b");
   env = values(rank_environment(four_ranks(), {}, binding, {}, 0));
   CHECK_FALSE(env.contains("CUDA_VISIBLE_DEVICES"));
@@ -161,7 +166,9 @@ TEST_CASE("--gpu-visibility one shows a rank its own GPU") {
 TEST_CASE("TF_CONFIG with roles") {
   const auto roles = parse_tf_roles("chief=1,worker=1,ps=1,evaluator", 4);
   REQUIRE(roles.ok());
-  CHECK(tf_cluster(four_ranks(), *roles) + tf_task(*roles, 3) ==
+  JobFacts facts = four_ranks();
+  facts.tf_roles = *roles;
+  CHECK(tf_cluster(facts) + tf_task(facts, 3) ==
         R"({"cluster": {"chief": ["10.0.0.1:7000"], "ps": ["[fd00::2]:7002"], "worker": ["10.0.0.1:7001"]}, )"
         R"("task": {"type": "evaluator", "index": 0}})");
 }
@@ -169,8 +176,8 @@ TEST_CASE("TF_CONFIG with roles") {
 TEST_CASE("a rank is told its own GPUs, numbered among those that it sees") {
   const Binding two{.gpu = 2, .gpus = 2, .gpu_name = "GPU-c,GPU-d"};
   CHECK(values(rank_environment(four_ranks(), {}, two, {}, 1))["DISTRUN_GPUS"] == "2,3");
-  CHECK(values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, two, {}, 1))["DISTRUN_GPUS"] ==
-        "0,1");
+  CHECK(values(rank_environment(four_ranks(), {.placement = {.gpu_visibility = GpuVisibility::kOne}}, two, {},
+                                1))["DISTRUN_GPUS"] == "0,1");
   CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 1)).contains("DISTRUN_GPUS"));
 }
 
@@ -181,18 +188,19 @@ TEST_CASE("JAX finds its coordinator and this rank's GPUs") {
   // With it, JAX would listen at this port also where a script gives another address.
   CHECK_FALSE(env.contains("JAX_COORDINATOR_BIND_ADDRESS"));
   CHECK(env["JAX_LOCAL_DEVICE_IDS"] == "2,3");
-  env = values(rank_environment(four_ranks(), {.gpu_visibility = GpuVisibility::kOne}, two, {}, 1));
+  env = values(rank_environment(four_ranks(), {.placement = {.gpu_visibility = GpuVisibility::kOne}}, two, {}, 1));
   CHECK(env["JAX_LOCAL_DEVICE_IDS"] == "0,1");
   CHECK_FALSE(values(rank_environment(four_ranks(), {}, {}, {}, 1)).contains("JAX_LOCAL_DEVICE_IDS"));
 }
 
 TEST_CASE("variables of other launchers on request") {
-  auto env = values(rank_environment(four_ranks(), {.mimic = Mimic::kOpenMpi}, {}, {}, 3));
+  auto env = values(rank_environment(four_ranks(), {.frameworks = {.mimic = Mimic::kOpenMpi}}, {}, {}, 3));
   CHECK(env["OMPI_COMM_WORLD_RANK"] == "3");
   CHECK(env["OMPI_COMM_WORLD_SIZE"] == "4");
   CHECK(env["OMPI_COMM_WORLD_LOCAL_RANK"] == "1");
   CHECK(env["OMPI_MCA_orte_hnp_uri"].ends_with(".0;tcp://10.0.0.1:6001"));
-  env = values(rank_environment(four_ranks(), {.mimic = Mimic::kSlurm}, {}, {{"SLURM_JOB_ID", "77"}}, 3));
+  env =
+      values(rank_environment(four_ranks(), {.frameworks = {.mimic = Mimic::kSlurm}}, {}, {{"SLURM_JOB_ID", "77"}}, 3));
   const std::map<std::string, std::string> expected = {
       {"SLURM_JOB_ID", "77"},         {"SLURM_NTASKS", "4"},         {"SLURM_PROCID", "3"},
       {"SLURM_LOCALID", "1"},         {"SLURM_NODEID", "1"},         {"SLURM_STEP_NODELIST", "a,b"},
@@ -205,11 +213,12 @@ TEST_CASE("variables of other launchers on request") {
   CHECK_FALSE(env.contains("OMPI_COMM_WORLD_RANK"));
   JobFacts uneven = four_ranks();
   uneven.slurm_tasks = "3,1";
-  CHECK_FALSE(values(rank_environment(uneven, {.mimic = Mimic::kSlurm}, {}, {}, 3)).contains("SLURM_NTASKS_PER_NODE"));
+  CHECK_FALSE(values(rank_environment(uneven, {.frameworks = {.mimic = Mimic::kSlurm}}, {}, {}, 3))
+                  .contains("SLURM_NTASKS_PER_NODE"));
   JobFacts v6 = four_ranks();
   v6.address[0] = "fd00::1";
-  CHECK(values(rank_environment(v6, {.mimic = Mimic::kOpenMpi}, {}, {}, 0))["OMPI_MCA_orte_hnp_uri"].ends_with(
-      ".0;tcp6://[fd00::1]:6001"));
+  CHECK(values(rank_environment(v6, {.frameworks = {.mimic = Mimic::kOpenMpi}}, {}, {}, 0))["OMPI_MCA_orte_hnp_uri"]
+            .ends_with(".0;tcp6://[fd00::1]:6001"));
 }
 
 TEST_CASE("variables of an outer launcher are taken away unless asked for") {
@@ -239,9 +248,9 @@ TEST_CASE("variables of an outer launcher are taken away unless asked for") {
 
 TEST_CASE("--env none passes on what is named") {
   const Environment user = {{"PATH", "/bin"}, {"MINE", "x"}, {"OTHER", "y"}, {"DISTRUN_LOG_LEVEL", "info"}};
-  const BaseEnvironment base = base_environment(user, {.mode = EnvMode::kNone,
-                                                       .forwarded = {"MINE", "NEW=a=b", "ABSENT"},
-                                                       .from_file = {{"FILE", "1"}, {"NEW", "overridden"}}});
+  const BaseEnvironment base =
+      base_environment(user, {.mode = EnvMode::kNone, .forwarded = {"MINE", "NEW=a=b", "ABSENT"}},
+                       {{"FILE", "1"}, {"NEW", "overridden"}});
   CHECK(base.variables ==
         Environment{{"PATH", "/bin"}, {"MINE", "x"}, {"NEW", "a=b"}, {"FILE", "1"}, {"DISTRUN_LOG_LEVEL", "info"}});
   REQUIRE(base.notes.size() == 1);
@@ -250,11 +259,11 @@ TEST_CASE("--env none passes on what is named") {
 
 TEST_CASE("what differs from the user's own variables is known with the reason") {
   const Environment user = {{"SAME", "1"}, {"OTHER", "1"}, {"DISTRUN_LOG_LEVEL", "info"}};
-  const BaseEnvironment base =
-      base_environment(user, {.forwarded = {"SAME=1", "OTHER=2", "FILE=x"},
-                              .from_file = {{"FILE", "f"}, {"MORE", "m"}},
-                              .by_flag = {{"DISTRUN_BACKEND", "tcp"}},
-                              .in_config = {{"DISTRUN_LOG_LEVEL", "debug"}, {"DISTRUN_CONTROL", "tcp"}}});
+  const BaseEnvironment base = base_environment(user,
+                                                {.forwarded = {"SAME=1", "OTHER=2", "FILE=x"},
+                                                 .settings = {{"backend", "tcp"}},
+                                                 .file_settings = {{"log_level", "debug"}, {"control", "tcp"}}},
+                                                {{"FILE", "f"}, {"MORE", "m"}});
   CHECK(base.given == std::map<std::string, std::string>{{"OTHER", "-x"},
                                                          {"FILE", "-x"},
                                                          {"MORE", "--env-file"},
@@ -265,8 +274,8 @@ TEST_CASE("what differs from the user's own variables is known with the reason")
 }
 
 TEST_CASE("what is true on one host only is left to each host") {
-  const auto own = [](const EnvRequest& request, const std::string& name) {
-    const auto names = base_environment({{"DISPLAY", ":0"}, {"HOME", "/h"}}, request).host_own;
+  const auto own = [](const EnvironmentOptions& options, const std::string& name, const Pairs& from_file = {}) {
+    const auto names = base_environment({{"DISPLAY", ":0"}, {"HOME", "/h"}}, options, from_file).host_own;
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   CHECK(own({}, "HOME"));
@@ -280,7 +289,7 @@ TEST_CASE("what is true on one host only is left to each host") {
   CHECK_FALSE(own({.mode = EnvMode::kNone}, "DISPLAY"));
   CHECK_FALSE(own({.forwarded = {"DISPLAY"}}, "DISPLAY"));
   CHECK_FALSE(own({.forwarded = {"HOME=/other"}}, "HOME"));
-  CHECK_FALSE(own({.from_file = {{"HOME", "/other"}}}, "HOME"));
+  CHECK_FALSE(own({}, "HOME", {{"HOME", "/other"}}));
   CHECK(base_environment({{"DISPLAY", ":0"}}, {}).variables.contains("DISPLAY"));
 }
 
@@ -357,12 +366,14 @@ TEST_CASE("a job of one rank has a TF_CONFIG where it is asked for only") {
   };
   CHECK_FALSE(has_tf_config());
   CHECK(ports_needed(request, 0) == 2);
-  request.frameworks.tf = true;
+  request.options.frameworks.tf = true;
   CHECK(has_tf_config());
   CHECK(ports_needed(request, 0) == 3);
-  request.frameworks = {.tf_roles = *parse_tf_roles("worker=1", 1)};
+  request.options.frameworks = {.tf_roles = "worker=1"};
+  request.tf_roles = *parse_tf_roles("worker=1", 1);
   CHECK(has_tf_config());
-  request.frameworks = {};
+  request.options.frameworks = {};
+  request.tf_roles.clear();
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
   CHECK(has_tf_config());
 }
@@ -378,8 +389,8 @@ TEST_CASE("the TF_CONFIG of a job is not handed on to another job that one of it
 TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect is told") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
-  const auto made = [&](const Environment& user, const EnvRequest& wanted) {
-    request.base = base_environment(user, wanted);
+  const auto made = [&](const Environment& user, const EnvironmentOptions& options, const Pairs& from_file = {}) {
+    request.base = base_environment(user, options, from_file);
     const auto plan = make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}});
     REQUIRE(plan.ok());
     return *plan;
@@ -390,9 +401,8 @@ TEST_CASE("of what -x names the port for PyTorch counts, and what has no effect 
   CHECK(made(shell, {}).hints.empty());
   CHECK(port(made(shell, {.forwarded = {"MASTER_PORT"}})) == "29500");
   CHECK(made(shell, {.forwarded = {"MASTER_PORT"}}).hints.empty());
-  CHECK(port(made({}, {.from_file = {{"MASTER_PORT", "29501"}}})) == "29501");
-  const LaunchPlan plan =
-      made(shell, {.forwarded = {"MASTER_ADDR=h", "RANK", "MINE=1"}, .from_file = {{"TF_CONFIG", "{}"}}});
+  CHECK(port(made({}, {}, {{"MASTER_PORT", "29501"}})) == "29501");
+  const LaunchPlan plan = made(shell, {.forwarded = {"MASTER_ADDR=h", "RANK", "MINE=1"}}, {{"TF_CONFIG", "{}"}});
   REQUIRE(plan.hints.size() == 1);
   CHECK(plan.hints[0] ==
         "MASTER_ADDR, RANK, TF_CONFIG of -x or --env-file have no effect: distrun tells each rank its own; "
@@ -408,7 +418,7 @@ TEST_CASE("a plan for thirty thousand hosts is made, whatever launcher is mimick
   std::vector<HostSlots> hosts;
   for (int host = 0; host < 30'000; ++host) hosts.push_back({.name = "n" + std::to_string(host), .slots = 1});
   request.assignment = *assign({.hosts = hosts});
-  request.frameworks = {.tf_config = false, .mimic = Mimic::kSlurm};
+  request.options.frameworks = {.tf_config = false, .mimic = Mimic::kSlurm};
   const std::vector<HostFacts> facts(hosts.size(), HostFacts{.ports = {1, 2}, .address = "10.0.0.1"});
   const auto plan = make_plan(request, facts);
   REQUIRE(plan.ok());

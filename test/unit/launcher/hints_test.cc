@@ -48,7 +48,7 @@ TEST_CASE("a command that starts processes itself is known by its name or module
 }
 
 TEST_CASE("a launcher behind distrun is told of where a host has several ranks") {
-  PlanRequest request{.frameworks = {.launcher = "torchrun"}};
+  PlanRequest request{.script = {.launcher = "torchrun"}};
   const auto hints = [&request](const std::vector<HostSlots>& hosts) {
     request.assignment = *assign({.hosts = hosts});
     return make_plan(request, std::vector<HostFacts>(hosts.size()))->hints;
@@ -57,57 +57,58 @@ TEST_CASE("a launcher behind distrun is told of where a host has several ranks")
   REQUIRE(hints({{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}).size() == 1);
   CHECK(hints({{.name = "a", .slots = 2}})[0].starts_with(
       "torchrun starts processes of its own, and here several ranks of a host run it, each a job by itself: type"));
-  request.frameworks.launcher.clear();
+  request.script.launcher.clear();
   CHECK(hints({{.name = "a", .slots = 2}}).empty());
 }
 
 TEST_CASE("a script for another launcher that is started without it is told") {
   PlanRequest request;
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}});
-  const auto hints = [&request](const FrameworkRequest& frameworks) {
-    request.frameworks = frameworks;
+  const auto hints = [&request](const Imports& imports, const Options& options = {}) {
+    request.script.imports = imports;
+    request.options = options;
     return make_plan(request, {HostFacts{.ports = {1, 2, 3, 4}, .address = "A"}})->hints;
   };
-  REQUIRE(hints({.imports = {.mpi4py = true}}).size() == 1);
-  CHECK(hints({.imports = {.mpi4py = true}})[0].starts_with("the script imports mpi4py: without --mpi each rank is"));
-  REQUIRE(hints({.imports = {.horovod = true}}).size() == 1);
-  CHECK(hints({.imports = {.horovod = true}})[0].find("import distrun.torch as hvd") != std::string::npos);
-  CHECK(hints({.imports = {.horovod = true, .distrun = true}}).empty());
-  CHECK(hints({.imports = {.mpi4py = true, .horovod = true}, .mpi = true}).empty());
-  REQUIRE(hints({.imports = {.local_rank_option = true}}).size() == 1);
-  CHECK(hints({.imports = {.local_rank_option = true}})[0].starts_with("the script takes --local_rank"));
-  CHECK(hints({.imports = {.distrun = true, .local_rank_option = true}}).empty());
-  REQUIRE(hints({.imports = {.jax_unaided = true}}).size() == 1);
-  CHECK(hints({.imports = {.jax_unaided = true}})[0].find("add --mimic openmpi") != std::string::npos);
-  CHECK(hints({.imports = {.jax_unaided = true}, .mimic = Mimic::kSlurm}).empty());
-  CHECK(hints({.imports = {.jax_unaided = true}, .mpi = true}).empty());
-  REQUIRE(hints({.imports = {.slurm_rank = true}}).size() == 1);
-  CHECK(hints({.imports = {.slurm_rank = true}})[0].find("add --mimic slurm") != std::string::npos);
-  CHECK(hints({.imports = {.slurm_rank = true}, .mimic = Mimic::kSlurm}).empty());
-  CHECK(hints({.imports = {.distrun = true, .slurm_rank = true}}).empty());
-  REQUIRE(hints({.imports = {.dtensor = true}}).size() == 1);
-  CHECK(hints({.imports = {.dtensor = true}})[0].find("by DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
-  CHECK(hints({.imports = {.dtensor = true, .distrun = true}}).empty());
+  REQUIRE(hints({.mpi4py = true}).size() == 1);
+  CHECK(hints({.mpi4py = true})[0].starts_with("the script imports mpi4py: without --mpi each rank is"));
+  REQUIRE(hints({.horovod = true}).size() == 1);
+  CHECK(hints({.horovod = true})[0].find("import distrun.torch as hvd") != std::string::npos);
+  CHECK(hints({.horovod = true, .distrun = true}).empty());
+  CHECK(hints({.mpi4py = true, .horovod = true}, {.hosts = {.mpi = "mpirun"}}).empty());
+  REQUIRE(hints({.local_rank_option = true}).size() == 1);
+  CHECK(hints({.local_rank_option = true})[0].starts_with("the script takes --local_rank"));
+  CHECK(hints({.distrun = true, .local_rank_option = true}).empty());
+  REQUIRE(hints({.jax_unaided = true}).size() == 1);
+  CHECK(hints({.jax_unaided = true})[0].find("add --mimic openmpi") != std::string::npos);
+  CHECK(hints({.jax_unaided = true}, {.frameworks = {.mimic = Mimic::kSlurm}}).empty());
+  CHECK(hints({.jax_unaided = true}, {.hosts = {.mpi = "mpirun"}}).empty());
+  REQUIRE(hints({.slurm_rank = true}).size() == 1);
+  CHECK(hints({.slurm_rank = true})[0].find("add --mimic slurm") != std::string::npos);
+  CHECK(hints({.slurm_rank = true}, {.frameworks = {.mimic = Mimic::kSlurm}}).empty());
+  CHECK(hints({.distrun = true, .slurm_rank = true}).empty());
+  REQUIRE(hints({.dtensor = true}).size() == 1);
+  CHECK(hints({.dtensor = true})[0].find("by DTENSOR_JOBS and DTENSOR_CLIENT_ID") != std::string::npos);
+  CHECK(hints({.dtensor = true, .distrun = true}).empty());
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}}});
-  CHECK(hints({.imports = {.mpi4py = true}}).empty());
+  CHECK(hints({.mpi4py = true}).empty());
 }
 
 TEST_CASE("JAX in a process that is alone with several GPUs is told of them") {
   PlanRequest request;
-  request.frameworks.imports.jax_job = true;
+  request.script.imports.jax_job = true;
   HostFacts host{.ports = {1, 2, 3, 4}, .address = "A"};
   for (const char* bus : {"0000:01:00.0", "0000:02:00.0"}) host.topology.gpus.push_back({.bus = bus});
   const auto hints = [&](int ranks) {
-    request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}, .ranks = ranks});
+    request.assignment = *assign({.hosts = {{.name = "a", .slots = 2}}, .placement = {.ranks = ranks}});
     return make_plan(request, {host})->hints;
   };
   REQUIRE(hints(1).size() == 1);
   CHECK(hints(1)[0].find("rank 0 uses 1 of the 2 GPUs of its host") != std::string::npos);
   CHECK(hints(2).empty());
-  request.gpus_per_rank = 2;
+  request.options.placement.gpus_per_rank = 2;
   CHECK(hints(1).empty());
-  request.gpus_per_rank = 0;
-  request.frameworks.imports.jax_job = false;
+  request.options.placement.gpus_per_rank = 0;
+  request.script.imports.jax_job = false;
   CHECK(hints(1).empty());
 }
 
@@ -118,7 +119,7 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   for (int cpu = 0; cpu < 2; ++cpu) host.topology.cpus.push_back({.id = cpu, .core = cpu});
   const auto hints = [&](const Environment& base, BindTo bind_to = BindTo::kAuto) {
     request.base = base_environment(base, {});
-    request.bind_to = bind_to;
+    request.options.placement.bind_to = bind_to;
     return make_plan(request, {host})->hints;
   };
   REQUIRE(hints({{"OMP_PROC_BIND", "close"}}).size() == 1);
@@ -138,7 +139,7 @@ TEST_CASE("variables that have OpenMP bind threads are told of where ranks share
   request.assignment = *assign({.hosts = {{.name = "a", .slots = 1}, {.name = "b", .slots = 1}}});
   request.base = base_environment({{"OMP_PROC_BIND", "close"}}, {});
   for (const BindTo bind_to : {BindTo::kNone, BindTo::kNuma}) {
-    request.bind_to = bind_to;
+    request.options.placement.bind_to = bind_to;
     CHECK(make_plan(request, {host, host})->hints.empty());
   }
 }

@@ -174,7 +174,8 @@ TEST_CASE("a fault in a hostfile has file, line and column, and the line with it
 }
 
 TEST_CASE("ranks fill host after host") {
-  const auto plan = assign({.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 3}}, .ranks = 4});
+  const auto plan =
+      assign({.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 3}}, .placement = {.ranks = 4}});
   REQUIRE(plan.ok());
   REQUIRE(plan->places.size() == 4);
   CHECK(plan->places[1] ==
@@ -194,43 +195,45 @@ TEST_CASE("cross ranks count only hosts that have the local rank") {
 }
 
 TEST_CASE("a host without ranks is not in the plan") {
-  const auto plan = assign({.hosts = {{.name = "a", .slots = 4}, {.name = "b", .slots = 4}}, .ranks = 2});
+  const auto plan =
+      assign({.hosts = {{.name = "a", .slots = 4}, {.name = "b", .slots = 4}}, .placement = {.ranks = 2}});
   REQUIRE(plan.ok());
   CHECK(plan->hosts == std::vector<std::string>{"a"});
 }
 
 TEST_CASE("a host that was named and gets no rank is told") {
-  AssignRequest request{.hosts = hosts_of("a:8,b:8"), .named = true, .ranks = 2};
+  AssignRequest request{.hosts = hosts_of("a:8,b:8"), .named = true, .placement = {.ranks = 2}};
   CHECK(assign(request)->hints == std::vector<std::string>{"b gets no rank: ranks fill host after host, and a has 8 "
                                                            "slots; --nproc-per-node 1 spreads them"});
   request.hosts = hosts_of("a:8,b:8,c:1");
-  request.ranks = 9;
+  request.placement.ranks = 9;
   CHECK(assign(request)->hints == std::vector<std::string>{"c gets no rank: ranks fill host after host, and a,b "
                                                            "have 16 slots"});
   request.hosts = hosts_of("a:8,b:8,c:8,d:8");  // two on each would leave d without
-  request.ranks = 5;
+  request.placement.ranks = 5;
   CHECK(assign(request)->hints == std::vector<std::string>{"b,c,d get no rank: ranks fill host after host, and a has 8 "
                                                            "slots"});
   for (const AssignRequest& quiet :
-       {AssignRequest{.hosts = hosts_of("a:8,b:8"), .ranks = 2},
-        AssignRequest{.hosts = hosts_of("a:8,b:8,c:8"), .named = true, .ranks = 2, .ranks_per_host = 1},
-        AssignRequest{.hosts = hosts_of("a:1,b:1,c:1"), .named = true, .ranks = 2},
+       {AssignRequest{.hosts = hosts_of("a:8,b:8"), .placement = {.ranks = 2}},
+        AssignRequest{.hosts = hosts_of("a:8,b:8,c:8"), .named = true, .placement = {.ranks = 2, .ranks_per_host = 1}},
+        AssignRequest{.hosts = hosts_of("a:1,b:1,c:1"), .named = true, .placement = {.ranks = 2}},
         AssignRequest{.hosts = hosts_of("a:1,b:1"), .named = true}}) {
     CHECK(assign(quiet)->hints.empty());
   }
 }
 
 TEST_CASE("more ranks than slots need --oversubscribe") {
-  const AssignRequest request{.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 2}}, .ranks = 6};
+  const AssignRequest request{.hosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 2}},
+                              .placement = {.ranks = 6}};
   const auto refused = assign(request);
   REQUIRE_FALSE(refused.ok());
   CHECK(has(refused.status().message(), "6 ranks do not fit into 4 slots"));
-  const AssignRequest none{.hosts = {{.name = "a", .slots = 0}}, .ranks = 1};
+  const AssignRequest none{.hosts = {{.name = "a", .slots = 0}}, .placement = {.ranks = 1}};
   CHECK(has(assign(none).status().message(), "1 rank does not fit into 0 slots"));
   CHECK(has(refused.status().message(), "-H a:3,b:3"));
   CHECK(has(refused.status().message(), "--oversubscribe"));
   AssignRequest allowed = request;
-  allowed.oversubscribe = true;
+  allowed.placement.oversubscribe = true;
   const auto plan = assign(allowed);
   REQUIRE(plan.ok());
   CHECK(plan->oversubscribed);
@@ -239,7 +242,9 @@ TEST_CASE("more ranks than slots need --oversubscribe") {
 }
 
 TEST_CASE("ranks that do not fit are an error with a table and the cure") {
-  CHECK(assign({.hosts = hosts_of("node[01-03]:2,login"), .ranks = 9, .default_slots = 1}).status().message() ==
+  CHECK(assign({.hosts = hosts_of("node[01-03]:2,login"), .placement = {.ranks = 9}, .default_slots = 1})
+            .status()
+            .message() ==
         "9 ranks do not fit into 7 slots:\n"
         "  host         slots\n"
         "  node[01-03]  2 each\n"
@@ -247,11 +252,12 @@ TEST_CASE("ranks that do not fit are an error with a table and the cure") {
         "  total        7\n"
         "Give more slots (-H node[01-03]:3,login:3), use fewer ranks (-np 7), or add --oversubscribe to run several "
         "ranks on one slot.");
-  const auto told = assign({.hosts = hosts_of("a:1"), .ranks = 2, .more_slots = "ask Slurm for more (--ntasks)"});
+  const auto told =
+      assign({.hosts = hosts_of("a:1"), .placement = {.ranks = 2}, .more_slots = "ask Slurm for more (--ntasks)"});
   CHECK(has(told.status().message(), "\nAsk Slurm for more (--ntasks), use fewer ranks (-np 1), or add --oversub"));
   std::string many;
   for (int i = 0; i < 1000; ++i) many += (i > 0 ? ",h" : "h") + std::to_string(i) + ":" + std::to_string(1 + i % 2);
-  const std::string text = assign({.hosts = hosts_of(many), .ranks = 2000}).status().message();
+  const std::string text = assign({.hosts = hosts_of(many), .placement = {.ranks = 2000}}).status().message();
   CHECK(has(text, "... and 980 hosts"));
   CHECK(has(text, "total              1500\n"));
   CHECK(text.size() < 1500);
@@ -268,22 +274,23 @@ TEST_CASE("the same number of ranks on each host") {
     return out;
   };
   using Counts = std::vector<int>;
-  CHECK(counts({.ranks_per_host = 3}) == Counts{3});
-  CHECK(counts({.hosts = hosts_of("a,b"), .ranks_per_host = 3}) == Counts{3, 3});
-  CHECK(counts({.hosts = hosts_of("a:4,b:4,c:1"), .ranks = 4, .ranks_per_host = 2}) == Counts{2, 2});
-  CHECK(counts({.hosts = hosts_of("a:4,b:4"), .ranks = 3, .ranks_per_host = 2}) == Counts{2, 1});
-  CHECK(counts({.hosts = hosts_of("a:1,b:1"), .ranks_per_host = 2, .oversubscribe = true}) == Counts{2, 2});
-  CHECK(has(assign({.hosts = hosts_of("a:4,b:1"), .ranks_per_host = 2}).status().message(),
+  CHECK(counts({.placement = {.ranks_per_host = 3}}) == Counts{3});
+  CHECK(counts({.hosts = hosts_of("a,b"), .placement = {.ranks_per_host = 3}}) == Counts{3, 3});
+  CHECK(counts({.hosts = hosts_of("a:4,b:4,c:1"), .placement = {.ranks = 4, .ranks_per_host = 2}}) == Counts{2, 2});
+  CHECK(counts({.hosts = hosts_of("a:4,b:4"), .placement = {.ranks = 3, .ranks_per_host = 2}}) == Counts{2, 1});
+  CHECK(counts({.hosts = hosts_of("a:1,b:1"), .placement = {.ranks_per_host = 2, .oversubscribe = true}}) ==
+        Counts{2, 2});
+  CHECK(has(assign({.hosts = hosts_of("a:4,b:1"), .placement = {.ranks_per_host = 2}}).status().message(),
             "2 ranks on each host, as --nproc-per-node asks, do not fit:\n  host   slots\n  a      4\n  b      1\n"));
-  CHECK(has(assign({.hosts = hosts_of("a:2,b:2"), .ranks = 5, .ranks_per_host = 2}).status().message(),
+  CHECK(has(assign({.hosts = hosts_of("a:2,b:2"), .placement = {.ranks = 5, .ranks_per_host = 2}}).status().message(),
             "5 ranks with 2 on each host need 3 hosts, and there are 2. Name more hosts, or use fewer ranks (-np 4)."));
-  CHECK(has(assign({.ranks = 3, .ranks_per_host = 2}).status().message(), "need 2 hosts, and there is 1."));
+  CHECK(has(assign({.placement = {.ranks = 3, .ranks_per_host = 2}}).status().message(),
+            "need 2 hosts, and there is 1."));
 }
 
 TEST_CASE("max_slots holds even with --oversubscribe") {
   const AssignRequest request{.hosts = {{.name = "a", .slots = 1, .max_slots = 2}, {.name = "b", .slots = 1}},
-                              .ranks = 5,
-                              .oversubscribe = true};
+                              .placement = {.ranks = 5, .oversubscribe = true}};
   const auto plan = assign(request);
   REQUIRE(plan.ok());
   CHECK(plan->places[1].host == 0);
@@ -294,7 +301,7 @@ TEST_CASE("max_slots holds even with --oversubscribe") {
 }
 
 TEST_CASE("without hosts there are as many slots as ranks") {
-  const auto plan = assign({.ranks = 3});
+  const auto plan = assign({.placement = {.ranks = 3}});
   REQUIRE(plan.ok());
   CHECK(plan->hosts == std::vector<std::string>{"localhost"});
   CHECK(plan->places.size() == 3);
@@ -338,7 +345,7 @@ TEST_CASE("hosts without slots get those of their own") {
   three_gpus.gpus.resize(3);
   std::vector<HostSlots> hosts = {
       {.name = "n1"}, {.name = "big", .user = "me"}, {.name = "said", .slots = 7}, {.name = "n2"}, {.name = "odd"}};
-  const auto reasons = fill_slots(hosts, {two_cores, three_gpus, two_cores, two_cores, Topology{}}, 0);
+  const auto reasons = fill_slots(hosts, {two_cores, three_gpus, two_cores, two_cores, Topology{}}, {});
   const auto slots = [&](std::size_t i) { return hosts[i].slots.value_or(0); };
   CHECK(slots(0) == 2);
   CHECK(slots(1) == 3);
@@ -349,18 +356,18 @@ TEST_CASE("hosts without slots get those of their own") {
   CHECK(reasons[1] == "odd has 1 slot: one for each core, there are no GPUs");
   CHECK(reasons[2] == "n[1-2] have 2 slots each: one for each core, there are no GPUs");
   CHECK(reasons[0] == "me@big has 3 slots: one for each GPU");
-  CHECK(own_slots(three_gpus, 2).count == 1);
+  CHECK(own_slots(three_gpus, {.gpus_per_rank = 2}).count == 1);
   three_gpus.visible_devices = "2,0";
-  CHECK(own_slots(three_gpus, 0).count == 2);
+  CHECK(own_slots(three_gpus, {}).count == 2);
   three_gpus.visible_devices = "";
-  CHECK(own_slots(three_gpus, 0).why == "one for each core, there are no GPUs");
+  CHECK(own_slots(three_gpus, {}).why == "one for each core, there are no GPUs");
 }
 
 TEST_CASE("a host whose GPUs the allocation does not tell has one slot for each, or what it was to have without any") {
   Topology four_gpus;
   four_gpus.gpus.resize(4);
   std::vector<HostSlots> hosts = {{.name = "gpu", .without_gpus = 1}, {.name = "cpu", .without_gpus = 1}};
-  const auto reasons = fill_slots(hosts, {four_gpus, Topology{}}, 0);
+  const auto reasons = fill_slots(hosts, {four_gpus, Topology{}}, {});
   CHECK(hosts[0].slots == 4);
   CHECK(hosts[1].slots == 1);
   CHECK(std::find(reasons.begin(), reasons.end(), "cpu has 1 slot: as the allocation says, there are no GPUs") !=
@@ -384,13 +391,13 @@ TEST_CASE("a host without slots has at most its max_slots") {
   Topology eight_gpus;
   eight_gpus.gpus.resize(8);
   std::vector<HostSlots> hosts = {{.name = "n1", .max_slots = 4}, {.name = "n2", .max_slots = 9}};
-  const auto reasons = fill_slots(hosts, {eight_gpus, eight_gpus}, 0);
+  const auto reasons = fill_slots(hosts, {eight_gpus, eight_gpus}, {});
   CHECK(hosts[0].slots == 4);
   CHECK(hosts[1].slots == 8);
   CHECK(std::find(reasons.begin(), reasons.end(), "n1 has 4 slots: its max_slots") != reasons.end());
   const AssignRequest here{.hosts = {{.name = "n1", .max_slots = 4}}, .default_slots = 8};
   CHECK(assign(here)->places.size() == 4);
-  CHECK_FALSE(assign({.hosts = here.hosts, .ranks_per_host = 5})->places.size() == 5);
+  CHECK_FALSE(assign({.hosts = here.hosts, .placement = {.ranks_per_host = 5}})->places.size() == 5);
 }
 
 TEST_CASE("a machine under several names is named with all of them, once") {

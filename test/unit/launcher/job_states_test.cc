@@ -25,7 +25,7 @@ struct Starting {
   static JobConfig config_of(const std::vector<std::string>& hosts) {
     JobConfig out;
     out.plan.assignment = assignment_of(hosts);
-    out.plan.frameworks.tf_config = false;
+    out.plan.options.frameworks.tf_config = false;
     out.plan.job_id = "j";
     return out;
   }

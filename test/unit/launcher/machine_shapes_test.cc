@@ -71,10 +71,10 @@ const Shape kFourNodes{.cores = 128,
                                 {"0000:b7:00.0", 2},
                                 {"0000:bd:00.0", 2}}};
 
-std::vector<Binding> bound(const Shape& shape, const BindRequest& request) {
+std::vector<Binding> bound(const Shape& shape, int ranks, const PlacementOptions& placement) {
   const test::Sysroot tree;
   write_tree(tree, shape);
-  const auto out = bind(scan_topology(tree.path()), request);
+  const auto out = bind_ranks(scan_topology(tree.path()), ranks, placement);
   REQUIRE(out.ok());
   return *out;
 }
@@ -87,7 +87,7 @@ void check_near(const Shape& shape, const std::vector<Binding>& ranks) {
 }
 
 TEST_CASE("8 GPUs on two NUMA nodes") {
-  const auto ranks = bound(kTwoNodes, {.ranks = 8});
+  const auto ranks = bound(kTwoNodes, 8, {});
   check_near(kTwoNodes, ranks);
   CHECK(ranks[7].threads == 14);
   CHECK(ranges(ranks[0].cpus) == "0-55,112-167");
@@ -95,11 +95,11 @@ TEST_CASE("8 GPUs on two NUMA nodes") {
 
 TEST_CASE("8 GPUs on four NUMA nodes, in another order than theirs") {
   for (const BindTo to : {BindTo::kAuto, BindTo::kGpu, BindTo::kNuma}) {
-    const auto ranks = bound(kFourNodes, {.ranks = 8, .bind_to = to});
+    const auto ranks = bound(kFourNodes, 8, {.bind_to = to});
     check_near(kFourNodes, ranks);
     CHECK(ranks[7].threads == 16);
   }
-  const auto cores = bound(kFourNodes, {.ranks = 8, .bind_to = BindTo::kCore});
+  const auto cores = bound(kFourNodes, 8, {.bind_to = BindTo::kCore});
   std::map<int, int> users;
   for (std::size_t rank = 0; rank < cores.size(); ++rank) {
     CHECK(cores[rank].threads == 16);
@@ -109,10 +109,10 @@ TEST_CASE("8 GPUs on four NUMA nodes, in another order than theirs") {
       CHECK(++users[cpu] == 1);
     }
   }
-  const auto pairs = bound(kFourNodes, {.ranks = 4, .gpus_per_rank = 2});
+  const auto pairs = bound(kFourNodes, 4, {.gpus_per_rank = 2});
   CHECK(pairs[1].gpu_name == "GPU-2,GPU-3");
   CHECK(ranges(pairs[1].cpus) == "0-31,128-159");
-  const auto halves = bound(kFourNodes, {.ranks = 2, .gpus_per_rank = 4});
+  const auto halves = bound(kFourNodes, 2, {.gpus_per_rank = 4});
   CHECK(ranges(halves[0].cpus) == "0-63,128-191");
   CHECK(halves[0].threads == 64);
 }
@@ -122,7 +122,7 @@ TEST_CASE("an allocation of some cores is never left") {
   write_tree(tree, kTwoNodes);
   tree.write("proc/self/status", "Name:\tx\nCpus_allowed_list:\t50-59,162-171\n");
   for (const BindTo to : {BindTo::kAuto, BindTo::kCore, BindTo::kNuma, BindTo::kGpu}) {
-    const auto ranks = bind(scan_topology(tree.path()), {.ranks = 8, .bind_to = to});
+    const auto ranks = bind_ranks(scan_topology(tree.path()), 8, {.bind_to = to});
     REQUIRE(ranks.ok());
     for (const Binding& rank : *ranks) {
       CHECK_FALSE(rank.cpus.empty());
@@ -134,11 +134,11 @@ TEST_CASE("an allocation of some cores is never left") {
 
 TEST_CASE("a machine without NUMA") {
   const Shape shape{.cores = 16, .nodes = 0, .gpus = {{"0000:01:00.0", -1}, {"0000:02:00.0", -1}}};
-  const auto ranks = bound(shape, {.ranks = 2});
+  const auto ranks = bound(shape, 2, {});
   CHECK(ranks[1].cpus.empty());
   CHECK(ranks[1].threads == 8);
   CHECK(ranks[1].cpu_reason.find("the kernel does not tell") != std::string::npos);
-  const auto cores = bound(shape, {.ranks = 2, .bind_to = BindTo::kCore});
+  const auto cores = bound(shape, 2, {.bind_to = BindTo::kCore});
   CHECK(ranges(cores[1].cpus) == "8-15,24-31");
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("a GPU in MIG mode is a pool of its slices, beside one that is used wh
     if (minor > 20) tree.write("dev/nvidia-caps/nvidia-cap" + std::to_string(minor), "");
   }
   tree.write("proc/driver/nvidia/capabilities/gpu0/mig/config", "DeviceFileMinor: 1\n");
-  const auto ranks = bind(scan_topology(tree.path()), {.ranks = 3});
+  const auto ranks = bind_ranks(scan_topology(tree.path()), 3, {});
   REQUIRE(ranks.ok());
   CHECK((*ranks)[0].gpu_name == "GPU-0");
   CHECK((*ranks)[0].own_gpu_only);

@@ -10,7 +10,8 @@ namespace distrun::launcher {
 namespace {
 
 Assignment four_on_two() {
-  const auto assignment = assign({.hosts = {{.name = "h1", .slots = 2}, {.name = "h2", .slots = 2}}, .ranks = 4});
+  const auto assignment =
+      assign({.hosts = {{.name = "h1", .slots = 2}, {.name = "h2", .slots = 2}}, .placement = {.ranks = 4}});
   REQUIRE(assignment.ok());
   return *assignment;
 }
@@ -27,10 +28,10 @@ TEST_CASE("MPI's launcher is given the places of the plan", "[launcher]") {
         "mpirun -np 4 --host h1:2,h2:2 --map-by slot --bind-to none --stdin all wrapper 10.0.0.1:7");
   CHECK(text(MpiStarter::kHydra, four_on_two()) ==
         "mpiexec.hydra -n 4 -hosts h1:2,h2:2 -bind-to none wrapper 10.0.0.1:7");
-  const auto master = assign({.hosts = {{.name = "h1", .slots = 8}}, .ranks = 1});
+  const auto master = assign({.hosts = {{.name = "h1", .slots = 8}}, .placement = {.ranks = 1}});
   REQUIRE(master.ok());  // and what it spawns
   CHECK(text(MpiStarter::kMpirun, *master).starts_with("mpirun -np 1 --host h1:8 "));
-  const auto more = assign({.hosts = {{.name = "h1", .slots = 2}}, .ranks = 4, .oversubscribe = true});
+  const auto more = assign({.hosts = {{.name = "h1", .slots = 2}}, .placement = {.ranks = 4, .oversubscribe = true}});
   REQUIRE(more.ok());
   CHECK(text(MpiStarter::kMpirun, *more).starts_with("mpirun -np 4 --host h1:4 "));
   const std::string srun = text(MpiStarter::kSrunPmi2, four_on_two());

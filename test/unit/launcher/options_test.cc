@@ -1,9 +1,8 @@
-#include "launcher/cli/options.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 
 #include "launcher/agent/preflight/python_module.h"
+#include "launcher/cli/arguments.h"
 #include "launcher/cli/habits.h"
 #include "launcher/cli/program.h"
 #include "test/support/text.h"
@@ -37,7 +36,7 @@ TEST_CASE("-np in all its spellings") {
                                                                  {"--num-proc", "3", "p"},
                                                                  {"--num-proc=3", "p"},
                                                                  {"--np", "3", "p"}}) {
-    CHECK(parsed(words).ranks == 3);
+    CHECK(parsed(words).placement.ranks == 3);
     CHECK(parsed(words).program == std::vector<std::string>{"p"});
   }
 }
@@ -50,24 +49,25 @@ TEST_CASE("mpirun's, Hydra's, torchrun's and horovodrun's ways to say how many o
                                                                  {"--nproc-per-node", "3", "p"},
                                                                  {"--nproc-per-node=3", "p"},
                                                                  {"--nproc_per_node=3", "p"}}) {
-    CHECK(parsed(words).ranks_per_host == 3);
-    CHECK(parsed(words).ranks == 0);
+    CHECK(parsed(words).placement.ranks_per_host == 3);
+    CHECK(parsed(words).placement.ranks == 0);
     CHECK(parsed(words).program == std::vector<std::string>{"p"});
   }
-  CHECK(parsed({"p", "-ppn", "3"}).ranks_per_host == 0);
+  CHECK(parsed({"p", "-ppn", "3"}).placement.ranks_per_host == 0);
   CHECK(has(refused({"-ppn", "0", "p"}), "--nproc-per-node 0: '0' is not a number of ranks"));
   CHECK(has(refused({"--nproc-per-node", "gpu", "p"}), "'gpu' is not a number of ranks"));
   for (const char* all : {"--nproc_per_node=gpu", "--nproc-per-node=auto"}) {
     CHECK(has(refused({all, "p"}), "leave it out and name the hosts, as in distrun -H localhost train.py"));
   }
-  for (const char* option : {"-npernode", "--npernode"}) CHECK(parsed({option, "3", "p"}).ranks_per_host == 3);
+  for (const char* option : {"-npernode", "--npernode"})
+    CHECK(parsed({option, "3", "p"}).placement.ranks_per_host == 3);
 }
 
 TEST_CASE("mpirun's options with one dash that distrun has with two") {
   const Options options = parsed({"-bind-to", "none", "-oversubscribe", "-report-bindings", "p", "-bind-to", "x"});
-  CHECK(options.bind_to == BindTo::kNone);
-  CHECK(options.oversubscribe);
-  CHECK(options.report_bindings);
+  CHECK(options.placement.bind_to == BindTo::kNone);
+  CHECK(options.placement.oversubscribe);
+  CHECK(options.placement.report_bindings);
   CHECK(options.program == std::vector<std::string>{"p", "-bind-to", "x"});
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("each option of another launcher is answered with what to type instead
   CHECK(has(refused({"-env", "A", "1", "-prefix-timestamp", "p"}), "-prefix-timestamp is not an option of distrun"));
   CHECK(has(refused({"-env", "A=1", "-r", "3", "p"}), "-r is not an option of distrun: use --output-dir"));
   CHECK(has(refused({"--blacklist-cooldown-range", "15", "30", "-t", "3", "p"}), "-t is not an option of distrun"));
-  CHECK(parsed({"--env", "none", "p"}).env_mode == EnvMode::kNone);
+  CHECK(parsed({"--env", "none", "p"}).environment.mode == EnvMode::kNone);
   CHECK(has(refused({"-tag-output", "p"}), "-tag-output is not an option of distrun: leave it out"));
   CHECK(has(refused({"--master_port=1", "p"}), "--master_port is not an option of distrun: leave it out"));
 }
@@ -110,11 +110,11 @@ TEST_CASE("all options of a line that distrun does not have are answered at once
 
 TEST_CASE("mpirun's, Hydra's and horovodrun's ways to name hosts") {
   for (const char* option : {"-H", "-host", "--host", "-hosts", "--hosts"}) {
-    CHECK(parsed({option, "a:2,b", "p"}).hosts == "a:2,b");
+    CHECK(parsed({option, "a:2,b", "p"}).hosts.list == "a:2,b");
   }
   for (const char* option : {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}) {
-    CHECK(parsed({option, "f", "p"}).hostfile == "f");
-    CHECK(parsed({std::string(option) + "=f", "p"}).hostfile == "f");
+    CHECK(parsed({option, "f", "p"}).hosts.file == "f");
+    CHECK(parsed({std::string(option) + "=f", "p"}).hosts.file == "f");
   }
 }
 
@@ -162,8 +162,8 @@ TEST_CASE("what is not there is refused, not swallowed") {
   CHECK_FALSE(parse_arguments({"--mpi=mpich", "true"}).run);
   CHECK_FALSE(parse_arguments({"--mpi", "--ssh-port", "22", "true"}).run);
   CHECK_FALSE(parse_arguments({"--mpi", "--mimic", "slurm", "true"}).run);
-  CHECK(parse_arguments({"--mpi", "true"}).options.mpi == "mpirun");
-  CHECK(parse_arguments({"--mpi=pmix", "true"}).options.mpi == "pmix");
+  CHECK(parse_arguments({"--mpi", "true"}).options.hosts.mpi == "mpirun");
+  CHECK(parse_arguments({"--mpi=pmix", "true"}).options.hosts.mpi == "pmix");
   for (const char* later : {"--insecure", "--min-np"}) {
     CHECK(has(refused({later, "p"}), std::string(later) + " is not an option of distrun: "));
   }
@@ -171,30 +171,30 @@ TEST_CASE("what is not there is refused, not swallowed") {
 }
 
 TEST_CASE("--no-detect leaves an allocation aside") {
-  CHECK(parsed({"p"}).detect);
-  CHECK_FALSE(parsed({"--no-detect", "p"}).detect);
+  CHECK(parsed({"p"}).hosts.detect);
+  CHECK_FALSE(parsed({"--no-detect", "p"}).hosts.detect);
 }
 
 TEST_CASE("--tf means TF_CONFIG and one GPU per rank") {
-  CHECK(parsed({"p"}).gpu_visibility == GpuVisibility::kAll);
-  CHECK(parsed({"--tf", "p"}).gpu_visibility == GpuVisibility::kOne);
-  CHECK(parsed({"--mimic", "slurm", "p"}).mimic == Mimic::kSlurm);
+  CHECK(parsed({"p"}).placement.gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--tf", "p"}).placement.gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--mimic", "slurm", "p"}).frameworks.mimic == Mimic::kSlurm);
   CHECK(has(refused({"--mimic=lsf", "p"}), "choose one of openmpi, slurm, none"));
-  CHECK(parsed({"--tf-roles", "worker:2", "p"}).gpu_visibility == GpuVisibility::kOne);
-  CHECK(parsed({"--tf", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
-  CHECK(parsed({"--gpus-per-rank", "1", "p"}).gpu_visibility == GpuVisibility::kAll);
-  CHECK(parsed({"--gpus-per-rank", "2", "p"}).gpu_visibility == GpuVisibility::kOne);
-  CHECK(parsed({"--gpus-per-rank=2", "--gpu-visibility", "all", "p"}).gpu_visibility == GpuVisibility::kAll);
-  CHECK(parsed({"--gpus-per-rank=2", "p"}).gpus_per_rank == 2);
+  CHECK(parsed({"--tf-roles", "worker:2", "p"}).placement.gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--tf", "--gpu-visibility", "all", "p"}).placement.gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank", "1", "p"}).placement.gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank", "2", "p"}).placement.gpu_visibility == GpuVisibility::kOne);
+  CHECK(parsed({"--gpus-per-rank=2", "--gpu-visibility", "all", "p"}).placement.gpu_visibility == GpuVisibility::kAll);
+  CHECK(parsed({"--gpus-per-rank=2", "p"}).placement.gpus_per_rank == 2);
   CHECK(has(refused({"--gpus-per-rank", "x", "p"}), "--gpus-per-rank x: 'x' is not a number of GPUs"));
-  CHECK_FALSE(parsed({"--no-tf-config", "p"}).tf_config);
+  CHECK_FALSE(parsed({"--no-tf-config", "p"}).frameworks.tf_config);
 }
 
 TEST_CASE("settings of the runtime are flags") {
   const Options options = parsed({"--fusion-threshold", "1MiB", "--backend=tcp", "-x", "A=1", "-xB", "p"});
-  CHECK(options.settings ==
+  CHECK(options.environment.settings ==
         std::vector<std::pair<std::string, std::string>>{{"backend", "tcp"}, {"fusion_threshold", "1MiB"}});
-  CHECK(options.forwarded == std::vector<std::string>{"A=1", "B"});
+  CHECK(options.environment.forwarded == std::vector<std::string>{"A=1", "B"});
 }
 
 TEST_CASE("a config file gives options, the command line wins") {
@@ -203,11 +203,11 @@ TEST_CASE("a config file gives options, the command line wins") {
                   "num_proc = 3\nfusion-threshold = \"2MiB\"\ncache_capacity = 7\noversubscribe = true\ngrace = 2.5\n");
   const std::string file = directory.path() + "c.toml";
   const Options options = parsed({"--config", file, "--grace", "1", "p"});
-  CHECK(options.ranks == 3);
-  CHECK(options.oversubscribe);
-  CHECK(options.grace == 1);
-  CHECK(options.settings.empty());
-  CHECK(options.file_settings ==
+  CHECK(options.placement.ranks == 3);
+  CHECK(options.placement.oversubscribe);
+  CHECK(options.end.grace == 1);
+  CHECK(options.environment.settings.empty());
+  CHECK(options.environment.file_settings ==
         std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}, {"cache_capacity", "7"}});
   const Options flag = parsed({"--config", file, "--cache-capacity=9", "p"});
   CHECK(flag.settings == std::vector<std::pair<std::string, std::string>>{{"cache_capacity", "9"}});
@@ -229,17 +229,18 @@ TEST_CASE("what stands behind = in a config file is one value, as on the command
                   "v\n"
                   "grace = 2");
   const Options options = parsed({"--config", directory.path() + "c.toml", "p"});
-  CHECK(options.hosts == "[fe80::1]:4,h1:4");
-  CHECK(options.tf_roles == "chief=1,worker=7");
-  CHECK(options.file_settings == std::vector<std::pair<std::string, std::string>>{{"backend", "cpu:tcp,cuda:nccl"}});
-  CHECK(options.launch_with == "kubectl exec -i {host} -- sh -c '{agent} # x'");
-  CHECK(options.forwarded == std::vector<std::string>{"NCCL_SOCKET_IFNAME=eth0,eth1", "B=[2]"});
-  CHECK(options.output_dir == "a # b");
-  CHECK(options.ssh.options == std::vector<std::string>{"A=1,2", "B=3"});
+  CHECK(options.hosts.list == "[fe80::1]:4,h1:4");
+  CHECK(options.frameworks.tf_roles == "chief=1,worker=7");
+  CHECK(options.environment.file_settings ==
+        std::vector<std::pair<std::string, std::string>>{{"backend", "cpu:tcp,cuda:nccl"}});
+  CHECK(options.hosts.launch_with == "kubectl exec -i {host} -- sh -c '{agent} # x'");
+  CHECK(options.environment.forwarded == std::vector<std::string>{"NCCL_SOCKET_IFNAME=eth0,eth1", "B=[2]"});
+  CHECK(options.output.directory == "a # b");
+  CHECK(options.hosts.ssh.options == std::vector<std::string>{"A=1,2", "B=3"});
   CHECK(options.verbose);
-  CHECK(options.grace == 2);
-  CHECK(options.grace_given);
-  CHECK_FALSE(parsed({"p"}).grace_given);
+  CHECK(options.end.grace == 2);
+  CHECK(options.end.grace_given);
+  CHECK_FALSE(parsed({"p"}).end.grace_given);
 }
 
 TEST_CASE("what is wrong in a config file is named with file, line and key") {
@@ -259,7 +260,7 @@ TEST_CASE("what is wrong in a config file is named with file, line and key") {
   CHECK(has(told("x = [A=1,\n B=2\n"), "line 2: the list of x is not closed"));
   CHECK(has(told("cache_capacity = \"many\"\n"), "cache_capacity in the config file"));
   directory.write("good.toml", "oversubscribe\nx = [\"A=1\",\n \"B=2\"]\n");
-  CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).forwarded.size() == 2);
+  CHECK(parsed({"--config", directory.path() + "good.toml", "p"}).environment.forwarded.size() == 2);
 }
 
 TEST_CASE("a flag in a config file means what it means on the command line") {
@@ -272,9 +273,9 @@ TEST_CASE("a flag in a config file means what it means on the command line") {
        {"mpi\nexplain\ntf\n", "mpi =\nexplain =\ntf =\n", "mpi = true\nexplain = true\ntf = \"true\"\n"}) {
     INFO(text);
     const Options options = in_file(text);
-    CHECK(options.mpi == "mpirun");
+    CHECK(options.hosts.mpi == "mpirun");
     CHECK(options.explain == "text");
-    CHECK(options.tf);
+    CHECK(options.frameworks.tf);
   }
   const Options absent = in_file("mpi = false\nexplain = false\ntf = false\nno-detect = false\n");
   CHECK(absent.mpi.empty());
@@ -303,7 +304,7 @@ TEST_CASE("what is typed and would be ignored is refused") {
   // For jobs that go by ssh.
   const test::Sysroot directory;
   directory.write("c.toml", "ssh-port = 2222\nssh-identity = key\nlaunch-with = docker exec -i {host} sh -c {agent}\n");
-  CHECK(parsed(with(agents, {"--config", directory.path() + "c.toml"})).agents == 2);
+  CHECK(parsed(with(agents, {"--config", directory.path() + "c.toml"})).hosts.agents == 2);
   CHECK(
       has(refused({"--config", directory.path() + "c.toml", "--ssh-port", "22", "p"}), "--launch-with and --ssh-port"));
 }
@@ -382,8 +383,8 @@ TEST_CASE("mpirun's second program is refused, and a colon of the program's own 
 TEST_CASE("--tf-keras3-mwms puts its module in front of scripts and modules, and refuses what is neither") {
   using Words = std::vector<std::string>;
   const Options options = parsed({"--tf-keras3-mwms", "train.py"});
-  CHECK(options.tf);
-  CHECK(options.gpu_visibility == GpuVisibility::kOne);
+  CHECK(options.frameworks.tf);
+  CHECK(options.placement.gpu_visibility == GpuVisibility::kOne);
   CHECK(has(refused({"--tf-keras3-mwms", "--no-tf-config", "p"}), "--no-tf-config"));
 
   const std::string start = our_module("m")[1];

@@ -61,8 +61,8 @@ StreamBytes lines_of(std::size_t bytes) {
 }
 
 // Which writes to `pipes`; then standard output and error are the test's again.
-std::unique_ptr<Output> made_over(Pipes& pipes, const OutputOptions& options) {
-  auto made = Output::create(options);
+std::unique_ptr<Output> made_over(Pipes& pipes, const OutputConfig& config) {
+  auto made = Output::create(config);
   pipes.restore();
   REQUIRE(made.ok());
   return *std::move(made);
@@ -119,7 +119,7 @@ class StuckLogs {
 struct OverStuckDisk {
   Pipes pipes;
   StuckLogs logs;
-  std::unique_ptr<Output> made = made_over(pipes, {.directory = logs.path(), .hosts = {"here"}});
+  std::unique_ptr<Output> made = made_over(pipes, {.options = {.directory = logs.path()}, .hosts = {"here"}});
   Output& output = *made;
 };
 
@@ -314,7 +314,7 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   Pipes pipes;
   char folder[] = "/tmp/distrun-test-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
-  auto made = made_over(pipes, {.directory = folder, .hosts = {"here"}});
+  auto made = made_over(pipes, {.options = {.directory = folder}, .hosts = {"here"}});
   Output& output = *made;
   const TimePoint start = Clock::now();
   const auto after = [start](int second) { return TimePoint(start + std::chrono::seconds(second)); };

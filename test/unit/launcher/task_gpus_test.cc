@@ -37,8 +37,7 @@ Result<LaunchPlan> plan_of_tasks(const std::vector<Topology>& tasks, int gpus_pe
                                  BindTo bind_to = BindTo::kAuto) {
   PlanRequest request;
   request.assignment = one_agent_per_rank(*assign({.hosts = {{.name = "h", .slots = static_cast<int>(tasks.size())}}}));
-  request.gpus_per_rank = gpus_per_rank;
-  request.bind_to = bind_to;
+  request.options.placement = {.bind_to = bind_to, .gpus_per_rank = gpus_per_rank};
   std::vector<HostFacts> facts;
   for (const Topology& topology : tasks) facts.push_back({.topology = topology, .ports = {1, 2, 3}, .address = "A"});
   return make_plan(request, facts);
@@ -78,7 +77,7 @@ TEST_CASE("tasks that see the same GPUs share them out by local rank, as ranks o
   const std::vector<Topology> tasks(4, four_gpus());
   const auto plan = plan_of_tasks(tasks, 1);
   REQUIRE(plan.ok());
-  const auto bound = bind(four_gpus(), {.ranks = 4, .gpus_per_rank = 1});
+  const auto bound = bind_ranks(four_gpus(), 4, {.gpus_per_rank = 1});
   REQUIRE(bound.ok());
   for (std::size_t rank = 0; rank < 4; ++rank) {
     CHECK(plan->bindings[rank].gpu == static_cast<int>(rank));

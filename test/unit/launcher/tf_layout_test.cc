@@ -76,8 +76,8 @@ TEST_CASE("layouts that would hang are refused") {
   CHECK(check_tf_layout(*parse_tf_roles("chief=1,worker=1", 2), mirrored).ok());
 }
 
-LaunchPlan planned(const FrameworkRequest& frameworks, int gpus) {
-  PlanRequest request{.frameworks = frameworks};
+LaunchPlan planned(const Strategies& uses, const Options& options, int gpus) {
+  PlanRequest request{.options = options, .script = {.strategies = uses}};
   request.assignment.hosts = {"a"};
   HostFacts facts{.address = "127.0.0.1"};
   facts.topology.gpus.resize(static_cast<std::size_t>(gpus));
@@ -91,22 +91,22 @@ LaunchPlan planned(const FrameworkRequest& frameworks, int gpus) {
 
 TEST_CASE("a strategy that takes all GPUs gets a hint where ranks share them") {
   const Strategies uses{.multi_worker = true};
-  REQUIRE(planned({.strategies = uses}, 2).hints.size() == 1);
-  CHECK(has(planned({.strategies = uses}, 2).hints[0], "add --tf"));
-  CHECK(planned({.strategies = uses}, 0).hints.empty());
-  CHECK(planned({.strategies = uses, .tf = true}, 2).hints.empty());
-  CHECK(planned({.strategies = uses, .gpu_visibility = GpuVisibility::kOne}, 2).hints.empty());
-  CHECK(planned({}, 2).hints.empty());
+  REQUIRE(planned(uses, {}, 2).hints.size() == 1);
+  CHECK(has(planned(uses, {}, 2).hints[0], "add --tf"));
+  CHECK(planned(uses, {}, 0).hints.empty());
+  CHECK(planned(uses, {.frameworks = {.tf = true}}, 2).hints.empty());
+  CHECK(planned(uses, {.placement = {.gpu_visibility = GpuVisibility::kOne}}, 2).hints.empty());
+  CHECK(planned({}, {}, 2).hints.empty());
 }
 
 TEST_CASE("a script with SlurmClusterResolver is told of --mimic slurm, and of what the resolver makes of it") {
   const Strategies uses = strategies_in("r = SlurmClusterResolver()\ns = MultiWorkerMirroredStrategy(r)");
-  REQUIRE(planned({.strategies = uses}, 2).hints.size() == 1);
-  CHECK(has(planned({.strategies = uses}, 2).hints[0], "add --mimic slurm"));
-  CHECK(planned({.strategies = uses, .mimic = Mimic::kSlurm}, 2).hints.empty());
-  REQUIRE(planned({.strategies = uses, .tf = true, .mimic = Mimic::kSlurm}, 2).hints.size() == 1);
-  CHECK(has(planned({.strategies = uses, .tf = true, .mimic = Mimic::kSlurm}, 2).hints[0], "leave out --tf"));
-  PlanRequest request{.frameworks = {.strategies = uses, .mimic = Mimic::kSlurm}};
+  REQUIRE(planned(uses, {}, 2).hints.size() == 1);
+  CHECK(has(planned(uses, {}, 2).hints[0], "add --mimic slurm"));
+  CHECK(planned(uses, {.frameworks = {.mimic = Mimic::kSlurm}}, 2).hints.empty());
+  REQUIRE(planned(uses, {.frameworks = {.tf = true, .mimic = Mimic::kSlurm}}, 2).hints.size() == 1);
+  CHECK(has(planned(uses, {.frameworks = {.tf = true, .mimic = Mimic::kSlurm}}, 2).hints[0], "leave out --tf"));
+  PlanRequest request{.options = {.frameworks = {.mimic = Mimic::kSlurm}}, .script = {.strategies = uses}};
   request.assignment = *assign({.hosts = {{.name = "b", .slots = 1}, {.name = "a", .slots = 1}}});
   const auto plan = make_plan(request, {HostFacts{.address = "B"}, HostFacts{.address = "A"}});
   REQUIRE(plan->hints.size() == 1);
@@ -127,14 +127,14 @@ TEST_CASE("a TF_CONFIG that no program could be started with is left out, or ref
   CHECK(has(plan->hints[0], "TF_CONFIG for 7000 ranks is longer"));
   const auto& variables = plan->variables.back();
   CHECK(std::none_of(variables.begin(), variables.end(), [](const auto& one) { return one.name == "TF_CONFIG"; }));
-  request.frameworks.tf = true;
+  request.options.frameworks.tf = true;
   CHECK(has(make_plan(request, facts).status().message(), "use fewer ranks"));
 }
 
 TEST_CASE("servers are told in the plan") {
   const auto roles = parse_tf_roles("chief,worker,ps", 3);
   REQUIRE(roles.ok());
-  PlanRequest request{.frameworks = {.tf_roles = *roles}};
+  PlanRequest request{.options = {.frameworks = {.tf_roles = "chief,worker,ps"}}, .tf_roles = *roles};
   request.assignment.hosts = {"a"};
   for (int rank = 0; rank < 3; ++rank) {
     request.assignment.places.push_back({.rank = rank, .local_rank = rank, .local_size = 3});
@@ -145,17 +145,17 @@ TEST_CASE("servers are told in the plan") {
   CHECK(plan->hosts[0].ranks[2].serves);
   CHECK(has(plan->reasons.back(), "ranks 1-2 run a TensorFlow server"));
   CHECK(plan->hints.empty());
-  request.frameworks.strategies = strategies_in("if task_type == 'worker': train()");
+  request.script.strategies = strategies_in("if task_type == 'worker': train()");
   const auto hinted = make_plan(request, {HostFacts{}});
   REQUIRE(hinted->hints.size() == 1);
   CHECK(has(hinted->hints[0], "its workers train, add --tf-own-servers"));
-  request.frameworks.tf_servers = TfServers::kOwn;
+  request.options.frameworks.tf_servers = TfServers::kOwn;
   const auto own = make_plan(request, {HostFacts{}});
   CHECK(own->hints.empty());
   CHECK_FALSE(own->hosts[0].ranks[2].serves);
   CHECK(has(own->reasons.back(), "ranks 2 (ps) are ended when the last of ranks 0-1 (chief, worker) has ended"));
-  request.frameworks.tf_servers = TfServers::kOurs;
-  request.frameworks.strategies = strategies_in("s = tf.distribute.ParameterServerStrategy(resolver)");
+  request.options.frameworks.tf_servers = TfServers::kOurs;
+  request.script.strategies = strategies_in("s = tf.distribute.ParameterServerStrategy(resolver)");
   CHECK(make_plan(request, {HostFacts{}})->hints.empty());
 }
 
