@@ -10,8 +10,8 @@
 #include <set>
 
 #include "launcher/cli/config_file.h"
-#include "launcher/cli/habits.h"
 #include "launcher/cli/option_values.h"
+#include "launcher/cli/other_launchers_options.h"
 #include "launcher/cli/paths.h"
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
@@ -274,35 +274,6 @@ Status take_settings(const CLI::App& app, const std::vector<std::string>& values
   return {};
 }
 
-// What people type after years of mpirun and its relatives, but a word with one dash means single letters to the
-// library.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kOtherwise = {{
-    {"-np", "--num-proc"},
-    {"-ppn", "--nproc-per-node"},
-    {"-host", "--host"},
-    {"-hosts", "--host"},
-    {"-hostfile", "--hostfile"},
-    {"-machinefile", "--hostfile"},
-    {"-npernode", "--nproc-per-node"},
-    {"--npernode", "--nproc-per-node"},
-    {"-bind-to", "--bind-to"},
-    {"-oversubscribe", "--oversubscribe"},
-    {"-report-bindings", "--report-bindings"},
-}};
-
-// "-np", "-np=4" and "-np4"; other words stay as they are.
-std::string spell_out(const std::string& word) {
-  for (const auto& [dash, option] : kOtherwise) {
-    if (!word.starts_with(dash)) continue;
-    const std::string rest = word.substr(dash.size());
-    if (rest.empty()) return std::string(option);
-    if (rest.front() == '=') return std::string(option) + rest;
-    const bool number = dash == "-np" || dash == "-ppn";
-    if (number && rest.front() >= '0' && rest.front() <= '9') return std::string(option) + "=" + rest;
-  }
-  return word;
-}
-
 constexpr char kFooter[] =
     "Examples:\n"
     "  distrun -np 4 python train.py            four ranks of a script on this machine\n"
@@ -336,12 +307,12 @@ Result<std::size_t> program_start(const CLI::App& app, const std::vector<std::st
   for (; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word == "--" || word == "-m" || word == "-" || !word.starts_with('-')) break;
-    if (const Habit* habit = habit_of(word)) {
+    if (const OtherLaunchersOption* other = find_other_launchers_option(word)) {
       const std::size_t end = word.find('=');
-      tell(word.substr(0, end), ": " + std::string(habit->instead));
+      tell(word.substr(0, end), ": " + std::string(other->instead));
       // Intel MPI's -genv takes a name and a value, or NAME=VALUE.
-      const bool joined = habit->values == 2 && i + 1 < words.size() && words[i + 1].find('=') != std::string::npos;
-      if (end == word.npos) i += joined ? 1 : static_cast<std::size_t>(habit->values);
+      const bool joined = other->values == 2 && i + 1 < words.size() && words[i + 1].find('=') != std::string::npos;
+      if (end == word.npos) i += joined ? 1 : static_cast<std::size_t>(other->values);
       continue;
     }
     const bool spelt = word.starts_with("--");
@@ -451,7 +422,7 @@ ParseOutcome parse_arguments(const std::vector<std::string>& arguments) {
   add_settings(app, settings);
   add_about(app, rows, options, wanted);
   std::vector<std::string> words;
-  for (const std::string& word : arguments) words.push_back(spell_out(word));
+  for (const std::string& word : arguments) words.push_back(in_our_spelling(word));
   std::set<std::string> typed;
   const auto start = program_start(app, words, typed);
   if (!start.ok()) return wrong(start.status().message());

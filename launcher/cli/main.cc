@@ -1,4 +1,4 @@
-// The distrun command: which of its faces is wanted.
+// The distrun command: which of its subcommands is wanted.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -95,7 +95,7 @@ void take_settings(const Environment& variables, JobConfig& config) {
 }
 
 // A job, or the exit code with which it is refused.
-struct Prospect {
+struct PreparedJob {
   JobConfig config;
   std::unique_ptr<AgentSpawner> spawner;
   std::vector<std::string> own_names{};  // as in HostSource
@@ -103,15 +103,15 @@ struct Prospect {
 };
 
 // The agents of --agents, which are the hosts then.
-Result<HostSource> await_agents(const Options& options, DialIn& door, std::optional<TimePoint> deadline) {
+Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::optional<TimePoint> deadline) {
   std::fprintf(stderr, "distrun: waiting for %s at %s\n",
-               counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), door.address().c_str());
-  const Status come = door.wait(static_cast<std::size_t>(options.hosts.agents), deadline.value_or(TimePoint::max()));
+               counted(static_cast<std::size_t>(options.hosts.agents), "agent").c_str(), dial_in.address().c_str());
+  const Status come = dial_in.wait(static_cast<std::size_t>(options.hosts.agents), deadline.value_or(TimePoint::max()));
   if (come.code() == Errc::kTimeout)
     return come.with_context("--timeout of " + seconds_text(options.end.timeout) + " s");
   if (!come.ok()) return come;
   HostSource out;
-  for (const std::string& host : door.hosts()) {
+  for (const std::string& host : dial_in.hosts()) {
     const bool one_more = static_cast<int>(out.hosts.size()) < options.placement.ranks % options.hosts.agents;
     const int even = options.placement.ranks / options.hosts.agents + (one_more ? 1 : 0);
     out.hosts.push_back({.name = host});
@@ -126,7 +126,7 @@ Result<HostSource> await_agents(const Options& options, DialIn& door, std::optio
   return out;
 }
 
-Prospect refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
+PreparedJob refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
 
 // The job's hosts are to be asked how many ranks they can take.
 bool must_ask(const Options& options, const HostSource& source) {
@@ -228,7 +228,7 @@ int code_of(const Status& status) {
 }
 
 // Nothing unless agents dial in.
-Result<std::optional<DialIn>> open_door(const Options& options) {
+Result<std::optional<DialIn>> listen_for_agents(const Options& options) {
   if (options.hosts.agents == 0) return std::optional<DialIn>();
   if (!options.explain.empty()) {
     return Status(Errc::kInvalidArgument, "--explain cannot know the hosts that will dial in (--agents)");
@@ -252,9 +252,9 @@ Result<std::optional<DialIn>> open_door(const Options& options) {
   }
   const auto key = net::key_from_file(options.hosts.key_file, "--key-file");
   if (!key.ok()) return key.status();
-  auto door = DialIn::listen(options.hosts.listen, *key);
-  if (!door.ok()) return door.status().with_context("--listen");
-  return std::optional<DialIn>(*std::move(door));
+  auto dial_in = DialIn::listen(options.hosts.listen, *key);
+  if (!dial_in.ok()) return dial_in.status().with_context("--listen");
+  return std::optional<DialIn>(*std::move(dial_in));
 }
 
 std::unique_ptr<AgentSpawner> spawner_of(const Options& options, const HostSource& source,
@@ -324,8 +324,8 @@ Result<std::string> take_program(const Options& options, const Environment& envi
   return command.reason;
 }
 
-Prospect prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
-  Prospect out;
+PreparedJob prepare(const Options& options, const Environment& environment, const std::string& invoked_as) {
+  PreparedJob out;
   JobConfig& config = out.config;
   if (options.end.timeout > 0) config.end_by = deadline_after(options.end.timeout);
   take_options(options, environment, config);
@@ -334,13 +334,13 @@ Prospect prepare(const Options& options, const Environment& environment, const s
   if (!copies.starts) return refused({Errc::kInvalidArgument, copies.text}, exit_code::kUsage);
   const auto reason = take_program(options, environment, invoked_as, config);
   if (!reason.ok()) return refused(reason.status(), exit_code::kUsage);
-  auto door = open_door(options);
-  if (!door.ok()) return refused(door.status(), code_of(door.status()));
-  const auto source = *door ? await_agents(options, **door, config.end_by) : find_hosts(options, environment);
-  const int signal = *door ? (*door)->ended_by() : 0;
+  auto dial_in = listen_for_agents(options);
+  if (!dial_in.ok()) return refused(dial_in.status(), code_of(dial_in.status()));
+  const auto source = *dial_in ? await_agents(options, **dial_in, config.end_by) : find_hosts(options, environment);
+  const int signal = *dial_in ? (*dial_in)->ended_by() : 0;
   if (signal != 0) return refused(source.status(), exit_code::kSignalBase + signal);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
-  out.spawner = *door ? (*door)->spawner() : spawner_of(options, *source, environment);
+  out.spawner = *dial_in ? (*dial_in)->spawner() : spawner_of(options, *source, environment);
   out.own_names = source->own_names;
   // --explain has them among the reasons.
   for (const std::string& note : {source->found, copies.text}) {
@@ -360,22 +360,22 @@ Prospect prepare(const Options& options, const Environment& environment, const s
 
 // MPI's launcher starts a wrapper for each rank, and these are the agents then.
 Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Environment& environment,
-                                            Prospect& prospect) {
+                                            PreparedJob& prepared) {
   if (options.hosts.mpi.empty()) return std::unique_ptr<MpiStart>();
-  JobConfig& config = prospect.config;
+  JobConfig& config = prepared.config;
   if (config.assign) {
     return Status(Errc::kInvalidArgument, "--mpi needs to know the slots of each host: write them, as in -H h1:4,h2:4");
   }
   auto mpi = MpiStart::start({.starter = *parse_mpi_starter(options.hosts.mpi),
                               .assignment = config.plan.assignment,
                               .environment = environment,
-                              .own_names = prospect.own_names,
+                              .own_names = prepared.own_names,
                               .network = options.hosts.network,
                               .several_machines = config.several_machines,
                               .limit = config.start.answer});
   if (!mpi.ok()) return mpi.status();
   config.plan.assignment = one_agent_per_rank(config.plan.assignment);
-  prospect.spawner = (*mpi)->spawner();
+  prepared.spawner = (*mpi)->spawner();
   return mpi;
 }
 
@@ -384,10 +384,10 @@ JobResult not_started(const Status& status, int code) {
           .failure = FailureReport{.cause = {.kind = CauseKind::kNotStarted, .text = status.message()}}};
 }
 
-JobResult run_job(const Options& options, const Environment& environment, Prospect& prospect) {
-  const auto mpi = start_mpi(options, environment, prospect);
+JobResult run_job(const Options& options, const Environment& environment, PreparedJob& prepared) {
+  const auto mpi = start_mpi(options, environment, prepared);
   if (!mpi.ok()) return not_started(mpi.status(), code_of(mpi.status()));
-  auto job = Job::create(prospect.config, *prospect.spawner);
+  auto job = Job::create(prepared.config, *prepared.spawner);
   if (!job.ok()) return not_started(job.status(), exit_code::kUnusable);
   JobResult out = (*job)->run();
   if (*mpi) (*mpi)->finish();
@@ -428,7 +428,7 @@ int explain(const Options& options, JobConfig config) {
 }  // namespace
 
 int run_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
-  Prospect prepared = prepare(options, environment, invoked_as);
+  PreparedJob prepared = prepare(options, environment, invoked_as);
   if (prepared.refused != 0) return prepared.refused;
   if (!options.explain.empty()) return explain(options, std::move(prepared.config));
   const mode_t mask = ::umask(022);

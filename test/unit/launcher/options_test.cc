@@ -3,7 +3,7 @@
 
 #include "launcher/agent/preflight/python_module.h"
 #include "launcher/cli/arguments.h"
-#include "launcher/cli/habits.h"
+#include "launcher/cli/other_launchers_options.h"
 #include "launcher/cli/program.h"
 #include "test/support/text.h"
 #include "test/unit/launcher/sysroot.h"
@@ -73,14 +73,14 @@ TEST_CASE("mpirun's options with one dash that distrun has with two") {
 
 TEST_CASE("each option of another launcher is answered with what to type instead, and hides none of distrun's") {
   const std::string help = parse_arguments({"--help"}).text;
-  for (const Habit& habit : habits()) {
-    const char* dashes = habit.name.starts_with('-') ? "" : habit.name.size() == 1 ? "-" : "--";
-    const std::string dashed = dashes + std::string(habit.name);
+  for (const OtherLaunchersOption& other : other_launchers_options()) {
+    const char* dashes = other.name.starts_with('-') ? "" : other.name.size() == 1 ? "-" : "--";
+    const std::string dashed = dashes + std::string(other.name);
     INFO(dashed);
     std::vector<std::string> words = {dashed};
-    words.insert(words.end(), static_cast<std::size_t>(habit.values), "value");
+    words.insert(words.end(), static_cast<std::size_t>(other.values), "value");
     words.insert(words.end(), {"-np", "2", "p"});
-    CHECK(refused(words) == "distrun: " + dashed + " is not an option of distrun: " + std::string(habit.instead) +
+    CHECK(refused(words) == "distrun: " + dashed + " is not an option of distrun: " + std::string(other.instead) +
                                 "\nType distrun --help for all options.\n");
     for (const char* end : {" ", ",", "[", "\n"}) {
       CHECK_FALSE(has(help, "  " + dashed + end));

@@ -1,6 +1,8 @@
-#include "launcher/cli/habits.h"
+#include "launcher/cli/other_launchers_options.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
@@ -30,7 +32,7 @@ constexpr std::string_view kFiles = "leave it out: --output-dir writes what each
 constexpr std::string_view kForward = "use -x NAME=VALUE";
 constexpr std::string_view kExplain = "use --explain, which starts nothing";
 
-constexpr Habit kHabits[] = {
+constexpr OtherLaunchersOption kOptions[] = {
     // Several of them
     {"insecure", 0, "every connection is authenticated"},
     {"launcher", 1, "hosts are reached by ssh, or by --launch-with"},
@@ -171,17 +173,46 @@ constexpr Habit kHabits[] = {
     {"gpus-per-task", 1, "use --gpus-per-rank"},
 };
 
+// What people type after years of mpirun and its relatives, but a word with one dash means single letters to the
+// command-line library.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpellings = {{
+    {"-np", "--num-proc"},
+    {"-ppn", "--nproc-per-node"},
+    {"-host", "--host"},
+    {"-hosts", "--host"},
+    {"-hostfile", "--hostfile"},
+    {"-machinefile", "--hostfile"},
+    {"-npernode", "--nproc-per-node"},
+    {"--npernode", "--nproc-per-node"},
+    {"-bind-to", "--bind-to"},
+    {"-oversubscribe", "--oversubscribe"},
+    {"-report-bindings", "--report-bindings"},
+}};
+
 }  // namespace
 
-std::span<const Habit> habits() { return kHabits; }
+std::span<const OtherLaunchersOption> other_launchers_options() { return kOptions; }
 
-const Habit* habit_of(std::string_view word) {
+const OtherLaunchersOption* find_other_launchers_option(std::string_view word) {
   std::string spelt(word.substr(0, word.find('=')));
   std::replace(spelt.begin(), spelt.end(), '_', '-');
   const std::string name = spelt.substr(std::min(spelt.find_first_not_of('-'), spelt.size()));
-  const auto found = std::find_if(std::begin(kHabits), std::end(kHabits),
-                                  [&](const Habit& habit) { return habit.name == name || habit.name == spelt; });
-  return found == std::end(kHabits) ? nullptr : found;
+  const auto found = std::find_if(std::begin(kOptions), std::end(kOptions), [&](const OtherLaunchersOption& option) {
+    return option.name == name || option.name == spelt;
+  });
+  return found == std::end(kOptions) ? nullptr : found;
+}
+
+std::string in_our_spelling(const std::string& word) {
+  for (const auto& [theirs, ours] : kSpellings) {
+    if (!word.starts_with(theirs)) continue;
+    const std::string rest = word.substr(theirs.size());
+    if (rest.empty()) return std::string(ours);
+    if (rest.front() == '=') return std::string(ours) + rest;
+    const bool number = theirs == "-np" || theirs == "-ppn";
+    if (number && rest.front() >= '0' && rest.front() <= '9') return std::string(ours) + "=" + rest;
+  }
+  return word;
 }
 
 }  // namespace distrun::launcher
