@@ -34,8 +34,8 @@ class Screen final : public RankOutput {
   void finish(int rank, TimePoint now) override { output_->finish(rank, now); }
   void keep_back_all_but(int rank) override { output_->keep_back_all_but(rank); }
   void show_kept_back(int rank, TimePoint now) override { output_->show_kept_back(rank, now); }
-  [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines(rank); }
-  [[nodiscard]] std::string last_word(int rank) const override { return output_->last_word(rank); }
+  [[nodiscard]] std::vector<std::string> last_lines(int rank) const override { return output_->last_lines().of(rank); }
+  [[nodiscard]] std::string last_word(int rank) const override { return output_->last_lines().most_telling(rank); }
 
  private:
   std::unique_ptr<Output> output_;

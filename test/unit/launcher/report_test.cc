@@ -2,8 +2,8 @@
 #include <random>
 
 #include "launcher/report/failure_report.h"
-#include "launcher/report/line_assembler.h"
-#include "launcher/report/line_sink.h"
+#include "launcher/report/lines/line_assembler.h"
+#include "launcher/report/lines/line_sink.h"
 
 namespace distrun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/report/fold.h"
+#include "launcher/report/lines/fold.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <random>

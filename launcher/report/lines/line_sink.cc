@@ -1,4 +1,4 @@
-#include "launcher/report/line_sink.h"
+#include "launcher/report/lines/line_sink.h"
 
 #include <algorithm>
 #include <utility>

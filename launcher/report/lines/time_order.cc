@@ -1,4 +1,4 @@
-#include "launcher/report/time_order.h"
+#include "launcher/report/lines/time_order.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,6 +22,12 @@ TimePoint HostClock::moment(std::uint64_t there, TimePoint now) {
   offset_ = std::min(offset_.value_or(offset), offset);
   last_ = std::max(last_, TimePoint(since + std::min(*offset_, earlier_.value_or(*offset_))));
   return last_;
+}
+
+HostClocks::HostClocks(const std::vector<std::string>& hosts) {
+  std::map<std::string, std::size_t> numbers;
+  for (const std::string& host : hosts) host_of_.push_back(numbers.emplace(host, numbers.size()).first->second);
+  clocks_.resize(numbers.size());
 }
 
 void TimeOrder::add(TimePoint written, Line line) {

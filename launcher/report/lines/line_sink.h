@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/report/line_assembler.h"
+#include "launcher/report/lines/line_assembler.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {

@@ -337,7 +337,7 @@ TEST_CASE("a log shows where a progress bar is, every ten seconds while it moves
   output.write(bytes_of("\r 50%\n"), after(45));
   CHECK(shown(after(45)) == "[0] \r 20%\r 30%\r 40%\r 50%\n");
   CHECK_FALSE(output.deadline());
-  CHECK(output.last_lines(0) == std::vector<std::string>{"Epoch 1", " 50%"});
+  CHECK(output.last_lines().of(0) == std::vector<std::string>{"Epoch 1", " 50%"});
   output.finish_all();
   const TimePoint until = deadline_after(30);
   while (output.pending() && Clock::now() < until) {
@@ -359,27 +359,27 @@ TEST_CASE("the last lines of a rank are those that came last, to whatever stream
   const auto write = [&](int second, std::uint8_t stream, const std::string& text) {
     output.write(line_at(second, stream, text), start + std::chrono::seconds(second));
   };
-  CHECK(output.last_lines(0).empty());
-  CHECK(output.last_word(0).empty());
+  CHECK(output.last_lines().of(0).empty());
+  CHECK(output.last_lines().most_telling(0).empty());
   write(0, 1, "warning of an import");
-  CHECK(output.last_word(0) == "warning of an import");
+  CHECK(output.last_lines().most_telling(0) == "warning of an import");
   write(1, 0, "step 1");
-  CHECK(output.last_lines(0) == std::vector<std::string>{"warning of an import", "step 1"});
+  CHECK(output.last_lines().of(0) == std::vector<std::string>{"warning of an import", "step 1"});
   for (int i = 2; i <= 30; ++i) write(i, 0, "step " + std::to_string(i));
-  std::vector<std::string> lines = output.last_lines(0);
+  std::vector<std::string> lines = output.last_lines().of(0);
   REQUIRE(lines.size() == 20);
   CHECK(lines.front() == "step 11");
   CHECK(lines.back() == "step 30");
-  CHECK(output.last_word(0) == "step 30");
+  CHECK(output.last_lines().most_telling(0) == "step 30");
 
   // A program that writes to a pipe keeps some for its end, behind the reason for that end.
   write(40, 1, "fatal: bad input");
   for (int i = 0; i < 50; ++i) write(41, 0, "kept " + std::to_string(i));
-  lines = output.last_lines(0);
+  lines = output.last_lines().of(0);
   REQUIRE(lines.size() == 20);
   CHECK(lines.front() == "fatal: bad input");
   CHECK(lines.back() == "kept 49");
-  CHECK(output.last_word(0) == "fatal: bad input");
+  CHECK(output.last_lines().most_telling(0) == "fatal: bad input");
 }
 
 TEST_CASE("a progress bar hides neither what ended its program nor what stands behind it") {
@@ -396,11 +396,11 @@ TEST_CASE("a progress bar hides neither what ended its program nor what stands b
   write(0, "ValueError: bad");
   write(0, "");
   write(1, "\r step 100");
-  CHECK(output.last_lines(0) ==
+  CHECK(output.last_lines().of(0) ==
         std::vector<std::string>{std::string(50, '#') + " step 99Traceback:", "ValueError: bad", "", " step 100"});
-  CHECK(output.last_word(0) == "ValueError: bad");
+  CHECK(output.last_lines().most_telling(0) == "ValueError: bad");
   write(60, "\r step 160");
-  CHECK(output.last_word(0) == " step 160");
+  CHECK(output.last_lines().most_telling(0) == " step 160");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/line_assembler.h"
+#include "launcher/report/lines/line_assembler.h"
 #include "runtime/base/clock.h"
 
 namespace distrun::launcher {
@@ -27,6 +27,20 @@ class HostClock {
   std::optional<Duration> earlier_;  // and of the one before
   TimePoint period_end_ = TimePoint::min();
   TimePoint last_ = TimePoint::min();
+};
+
+// The clocks of all hosts of a job.
+class HostClocks {
+ public:
+  // `hosts`: of each rank.
+  explicit HostClocks(const std::vector<std::string>& hosts);
+  TimePoint moment(int rank, std::uint64_t there, TimePoint now) {
+    return clocks_[host_of_[static_cast<std::size_t>(rank)]].moment(there, now);
+  }
+
+ private:
+  std::vector<std::size_t> host_of_;  // by rank
+  std::vector<HostClock> clocks_;     // by host
 };
 
 class TimeOrder {

@@ -1,10 +1,10 @@
-#include "launcher/report/fold.h"
+#include "launcher/report/lines/fold.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "launcher/report/line_assembler.h"
+#include "launcher/report/lines/line_assembler.h"
 
 namespace distrun::launcher {
 namespace {

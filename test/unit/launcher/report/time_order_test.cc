@@ -1,4 +1,4 @@
-#include "launcher/report/time_order.h"
+#include "launcher/report/lines/time_order.h"
 
 #include <catch2/catch_test_macros.hpp>
 

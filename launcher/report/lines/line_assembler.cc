@@ -1,4 +1,4 @@
-#include "launcher/report/line_assembler.h"
+#include "launcher/report/lines/line_assembler.h"
 
 #include <algorithm>
 #include <utility>

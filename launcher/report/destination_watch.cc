@@ -1,0 +1,70 @@
+#include "launcher/report/destination_watch.h"
+
+#include <utility>
+
+#include "launcher/plan/hosts/text.h"
+
+namespace distrun::launcher {
+namespace {
+
+// A reader or a disk that takes nothing for this time is worth a message.
+constexpr Duration kPatience = std::chrono::seconds(5);
+// It is given up after this time, where the user wants an end.
+constexpr Duration kLastPatience = std::chrono::seconds(1);
+
+Duration patience(DestinationWatch::Phase phase) { return phase.hurried ? kLastPatience : kPatience; }
+
+}  // namespace
+
+std::vector<std::string> DestinationWatch::faults(const DestinationState& state, Phase phase) {
+  std::vector<std::string> out;
+  if (!state.loss.empty() && !std::exchange(told_loss_, true)) out.push_back(state.loss);
+  if (!phase.finished && state.reader_gone && !std::exchange(told_gone_, true)) {
+    out.push_back("the reader of " + name_ + " has gone; " + gone_ + " (--output-dir keeps output in files)");
+  }
+  return out;
+}
+
+DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state, Phase phase, TimePoint now) {
+  if (state.closed) {
+    since_.reset();
+    return {};
+  }
+  // When ranks have ended nothing shows but that the launcher does not; of a reader that is known who it is.
+  const bool any = phase.hurried || (phase.finished && state.is_file);
+  const bool much = any ? state.backlog != 0 : state.backlog > kHighWater;
+  const bool took = std::exchange(taken_, state.taken) != state.taken;
+  if (!much || took) {
+    // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
+    since_ = much ? std::optional(now) : std::nullopt;
+    if (!std::exchange(told_stuck_, false)) return {};
+    return {.text = name_ + (state.is_file ? " takes text again" : " is read again") +
+                    (phase.finished ? "" : "; ranks go on")};
+  }
+  if (!since_) since_ = now;
+  if (now < *since_ + patience(phase)) return {};
+  if (phase.hurried) {
+    *this = DestinationWatch(name_, gone_);
+    told_loss_ = told_gone_ = true;
+    return {.text = (state.is_file ? name_ + " takes nothing" : "nobody reads " + name_) +
+                    "; what was still to be written there is lost",
+            .give_up = true};
+  }
+  if (std::exchange(told_stuck_, true)) return {};
+  return {.text = stuck_text(state.is_file, phase)};
+}
+
+std::string DestinationWatch::stuck_text(bool is_file, Phase phase) const {
+  const std::string seconds = " for " + seconds_text(std::chrono::duration<double>(kPatience).count()) + " s";
+  if (!is_file) return "nobody has read " + name_ + seconds + "; ranks that write there wait until somebody does";
+  return name_ + " has taken nothing" + seconds + "; is its disk reachable? " +
+         (phase.finished ? "Ranks have ended; distrun waits for it, or for Ctrl-C"
+                         : "Ranks that write wait until it does");
+}
+
+std::optional<TimePoint> DestinationWatch::deadline(Phase phase) const {
+  if (!since_ || (told_stuck_ && !phase.hurried)) return std::nullopt;
+  return *since_ + patience(phase);
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,37 @@
+// Follow-up errors: after the first failure, standard error of the other ranks is kept here and not shown. Pure.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "launcher/report/lines/line_assembler.h"
+
+namespace distrun::launcher {
+
+class KeptBack {
+ public:
+  static constexpr std::size_t kMostBytes = std::size_t{64} * 1024;  // of one rank; older pieces go
+
+  explicit KeptBack(std::size_t ranks) : ranks_(ranks) {}
+
+  void start_all_but(int rank);
+  [[nodiscard]] bool silences(int rank) const { return at(rank).silenced; }
+  // The piece, if it is to be shown. The pieces of a long line go where the first one went.
+  std::optional<Piece> pass(int rank, Piece piece);
+  // This rank is shown from now on, after what was kept of it.
+  std::deque<Piece> release(int rank);
+
+ private:
+  struct Rank {
+    bool silenced = false;
+    bool in_long_line = false;
+    std::deque<Piece> pieces;
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace distrun::launcher

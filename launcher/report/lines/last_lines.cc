@@ -1,0 +1,63 @@
+#include "launcher/report/lines/last_lines.h"
+
+#include <algorithm>
+
+#include "launcher/report/lines/line_assembler.h"
+
+namespace distrun::launcher {
+namespace {
+
+constexpr std::size_t kMostLines = 20;
+constexpr std::size_t kWidth = 400;
+// What a rank said on standard error so long before its last line, or later, belongs to its end.
+constexpr Duration kOfLate = std::chrono::seconds(5);
+
+}  // namespace
+
+void LastLines::add(int rank, int stream, std::string_view line, TimePoint written) {
+  const bool bar = line.substr(0, line.find_last_not_of("\r\n") + 1).find('\r') != std::string_view::npos;
+  std::string text = visible_part(line);
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.size() > kWidth) text = std::string(whole_characters(std::string_view(text).substr(0, kWidth))) + " ...";
+  std::deque<Line>& lines = streams_[static_cast<std::size_t>(rank * 2 + stream)];
+  lines.push_back({.written = written, .text = std::move(text), .bar = bar});
+  if (lines.size() > kMostLines) lines.pop_front();
+}
+
+std::vector<std::string> LastLines::of(int rank) const {
+  const std::deque<Line>& output = lines(rank, 0);
+  const std::deque<Line>& error = lines(rank, 1);
+  auto out = output.begin();
+  auto err = error.begin();
+  const TimePoint late = output.empty() ? TimePoint::min() : output.back().written - kOfLate;
+  const auto of_late = std::find_if(err, error.end(), [&](const Line& line) { return line.written >= late; });
+  // The oldest ones go, but no end of standard error for standard output.
+  while ((output.end() - out) + (error.end() - err) > std::ptrdiff_t{kMostLines}) {
+    if (err < of_late && err->written < out->written) {
+      ++err;
+    } else {
+      ++out;
+    }
+  }
+  std::vector<std::string> merged;
+  while (out != output.end() || err != error.end()) {
+    const bool error_next = out == output.end() || (err != error.end() && err->written < out->written);
+    merged.push_back((error_next ? err++ : out++)->text);
+  }
+  return merged;
+}
+
+std::string LastLines::most_telling(int rank) const {
+  const std::deque<Line>& output = lines(rank, 0);
+  const std::deque<Line>& error = lines(rank, 1);
+  const bool of_late = !error.empty() && (output.empty() || error.back().written + kOfLate >= output.back().written);
+  const std::deque<Line>& last = of_late ? error : output;
+  if (last.empty()) return "";
+  // A progress bar is drawn a last time when its program ends, behind the reason for that end.
+  const auto said =
+      std::find_if(last.rbegin(), last.rend(), [](const Line& line) { return !line.bar && !line.text.empty(); });
+  const bool just_before = said != last.rend() && said->written + kOfLate >= last.back().written;
+  return just_before ? said->text : last.back().text;
+}
+
+}  // namespace distrun::launcher

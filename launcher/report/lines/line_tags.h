@@ -1,0 +1,28 @@
+// What stands before a line: the moment, the ranks that wrote it, and their host. Pure but for the wall clock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options.h"
+#include "runtime/base/clock.h"
+
+namespace distrun::launcher {
+
+class LineTags {
+ public:
+  // `hosts`: of each rank.
+  LineTags(const OutputOptions& options, std::vector<std::string> hosts)
+      : style_(options.tag), timestamp_(options.timestamp), hosts_(std::move(hosts)) {}
+
+  [[nodiscard]] std::string tag(const std::vector<int>& ranks, bool colour) const;
+  // Of a line that was written `ago`; empty without --timestamp.
+  [[nodiscard]] std::string stamp(Duration ago) const;
+
+ private:
+  TagStyle style_;
+  bool timestamp_;
+  std::vector<std::string> hosts_;
+};
+
+}  // namespace distrun::launcher

@@ -1,0 +1,56 @@
+#include "launcher/report/lines/last_lines.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace distrun::launcher {
+namespace {
+
+using std::chrono::seconds;
+using Lines = std::vector<std::string>;
+
+constexpr TimePoint kFirstLast{std::chrono::hours(1)};
+
+TEST_CASE("the last lines of both streams come in the order in which they were written") {
+  LastLines last(2);
+  last.add(1, 0, "out 1\n", kFirstLast);
+  last.add(1, 1, "err 1\n", kFirstLast + seconds(1));
+  last.add(1, 0, "out 2\n", kFirstLast + seconds(2));
+  CHECK(last.of(1) == Lines{"out 1", "err 1", "out 2"});
+  CHECK(last.of(0).empty());
+  CHECK(last.most_telling(0).empty());
+  CHECK(last.most_telling(1) == "err 1");
+}
+
+TEST_CASE("what standard output kept until the exit does not push out the error before it") {
+  LastLines last(1);
+  last.add(0, 1, "the reason\n", kFirstLast);
+  for (int i = 0; i < 30; ++i) last.add(0, 0, std::to_string(i) + "\n", kFirstLast + seconds(1));
+  const Lines lines = last.of(0);
+  REQUIRE(lines.size() == 20);
+  CHECK(lines.front() == "the reason");
+  CHECK(lines.back() == "29");
+  CHECK(last.most_telling(0) == "the reason");
+  // An error of long ago is not about the end.
+  last.add(0, 0, "later\n", kFirstLast + seconds(7));
+  CHECK(last.of(0).front() == "11");
+  CHECK(last.most_telling(0) == "later");
+}
+
+TEST_CASE("a progress bar that is drawn a last time does not hide the reason before it") {
+  LastLines last(1);
+  last.add(0, 1, "ValueError: bad\n", kFirstLast);
+  last.add(0, 1, " 10%\r 20%\n", kFirstLast + seconds(1));
+  CHECK(last.of(0).back() == " 20%");
+  CHECK(last.most_telling(0) == "ValueError: bad");
+  last.add(0, 1, "\r 30%\r\n", kFirstLast + seconds(9));
+  CHECK(last.most_telling(0) == " 30%");
+}
+
+TEST_CASE("a long line is cut between characters") {
+  LastLines last(1);
+  last.add(0, 0, std::string(399, 'x') + "\u00e4\n", kFirstLast);
+  CHECK(last.of(0).front() == std::string(399, 'x') + " ...");
+}
+
+}  // namespace
+}  // namespace distrun::launcher
