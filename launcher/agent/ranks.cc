@@ -1,0 +1,138 @@
+#include "launcher/agent/ranks.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "launcher/exit_codes.h"
+
+namespace distrun::launcher {
+
+Result<pid_t> Ranks::start(const RankPlan& plan, const RankSetting& setting, Fd key) {
+  auto rank = RankProcess::start(plan, setting, std::move(key));
+  if (!rank.ok()) return rank.status();
+  return ranks_.emplace(plan.rank, *std::move(rank)).first->second.process().pid();
+}
+
+void Ranks::watch(Poller& poller, const RankProcess::OnOutput& on_output,
+                  const std::function<void(RankProcess&)>& on_exec_report) {
+  for (auto& [number, rank] : ranks_) {
+    rank.watch(poller, on_output);
+    RankProcess* const it = &rank;
+    if (rank.process().exec_report() < 0) continue;
+    poller.watch(rank.process().exec_report(), POLLIN, [it, on_exec_report](short) { on_exec_report(*it); });
+  }
+}
+
+bool Ranks::alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.process().running(); });
+}
+
+RankProcess* Ranks::reaped(pid_t pid) {
+  for (auto& [number, rank] : ranks_) {
+    if (!rank.process().running() || rank.process().pid() != pid) continue;
+    rank.process().reaped();
+    undrained_.insert(number);
+    return &rank;
+  }
+  return nullptr;
+}
+
+void Ranks::signal(const SignalRanks& order) {
+  const auto& only = order.ranks;
+  for (auto& [number, rank] : ranks_) {
+    if (!only.empty() && std::find(only.begin(), only.end(), number) == only.end()) continue;
+    if (!only.empty() && order.signal == SIGKILL) dismissed_.insert(number);
+    order.whole_group ? rank.process().signal_group(order.signal) : rank.process().signal(order.signal);
+  }
+}
+
+void Ranks::kill() {
+  for (auto& [number, rank] : ranks_) rank.process().signal_group(SIGKILL);
+}
+
+bool Ranks::terminate(const std::set<int>& ranks, bool all) {
+  bool any = false;
+  for (auto& [number, rank] : ranks_) {
+    if (!all && !ranks.contains(number)) continue;
+    any = true;
+    rank.process().signal_group(SIGTERM);
+    // A stopped process would get the signal only when somebody lets it go on.
+    rank.process().signal_group(SIGCONT);
+  }
+  return any;
+}
+
+std::vector<ProcessInfo> Ranks::left_behind(const std::vector<pid_t>& except) const {
+  std::vector<ProcessInfo> out = descendants(except);
+  std::erase_if(out, [this](const ProcessInfo& process) {
+    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&process](const auto& one) {
+      return one.second.process().running() && one.second.process().pid() == process.pid;
+    });
+    return is_rank || process.state == 'Z';
+  });
+  return out;
+}
+
+void Ranks::add_credit(const Credit& credit) {
+  if (const auto rank = ranks_.find(credit.rank); rank != ranks_.end()) {
+    rank->second.add_credit(credit.stream, credit.bytes);
+  }
+}
+
+void Ranks::resize(const Window& window) {
+  for (auto& [number, rank] : ranks_) rank.resize(window);
+}
+
+void Ranks::add_input(const std::vector<std::byte>& bytes) {
+  for (auto& [number, rank] : ranks_) rank.add_input(bytes);
+  input_pending_ = true;
+}
+
+void Ranks::end_input() {
+  for (auto& [number, rank] : ranks_) rank.end_input();
+  input_pending_ = false;
+}
+
+std::optional<InputTaken> Ranks::input_taken() {
+  if (!input_pending_) return std::nullopt;
+  InputTaken out;
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank.input_empty()) return std::nullopt;
+    out.more = out.more || rank.takes_input();
+  }
+  input_pending_ = false;
+  return out;
+}
+
+Ranks::Drained Ranks::drain(const RankProcess::OnOutput& on_output, bool last) {
+  Drained out;
+  for (auto& [number, rank] : ranks_) {
+    if (!undrained_.contains(number) && !last) continue;
+    // With no process left that could write, an empty pipe is at its end.
+    rank.drain(on_output, last);
+    out.all_closed = out.all_closed && (!last || rank.closed());
+    if (rank.drained() && undrained_.erase(number) != 0) out.ranks.push_back(number);
+  }
+  return out;
+}
+
+std::optional<Refused> exec_fault(RankProcess& rank, const Prepare& job) {
+  const auto fault = rank.process().take_exec_report();
+  if (!fault || fault->error == 0) return std::nullopt;
+  const std::string who = "rank " + std::to_string(rank.rank()) + " on host " + job.host;
+  const std::string what = errno_status("", fault->error).message().substr(2);
+  const auto refused = [](int code, std::string text) { return Refused{.exit_code = code, .text = std::move(text)}; };
+  if (fault->step == 'a') return refused(exit_code::kUnusable, who + " could not be pinned to its cores: " + what);
+  if (fault->step == 'd') {
+    return refused(exit_code::kUnusable, who + " could not enter " + job.common.cwd + ": " + what);
+  }
+  const bool missing = fault->error == ENOENT || fault->error == ENOTDIR;
+  return refused(missing ? exit_code::kMissing : exit_code::kNotExecutable,
+                 who + " could not execute " + rank.program() + ": " + what +
+                     (missing ? "; does its #! line name a program that exists?" : ""));
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,137 @@
+// Ranks as shells, with the test as their agent.
+#include "launcher/agent/ranks.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "launcher/exit_codes.h"
+#include "runtime/net/identity/world.h"
+
+namespace distrun::launcher {
+namespace {
+
+class Shells {
+ public:
+  explicit Shells(const std::string& script) {
+    job_.host = "h1";
+    job_.common.command = {"sh", "-c", script};
+    job_.common.cwd = "/";
+  }
+  ~Shells() {
+    ranks.kill();
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
+  }
+  Shells(const Shells&) = delete;
+  Shells& operator=(const Shells&) = delete;
+
+  pid_t start(const RankPlan& plan, const std::string& program = "/bin/sh") {
+    auto key = net::JobKey::generate().to_descriptor();
+    REQUIRE(key.ok());
+    const auto pid = ranks.start(plan, {.common = &job_.common, .program = program}, *std::move(key));
+    REQUIRE(pid.ok());
+    return *pid;
+  }
+  // Until this number of ranks run their program.
+  void await_exec(int count) {
+    Poller poller;
+    while (count > 0) {
+      poller.clear();
+      ranks.watch(poller, collect(), [&count](RankProcess& rank) {
+        if (rank.process().take_exec_report()) --count;
+      });
+      REQUIRE(poller.wait(deadline_after(60)).ok());
+    }
+  }
+  // Waits for the end of one.
+  RankProcess* end_of(pid_t pid, int& status) {
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return ranks.reaped(pid);
+  }
+  [[nodiscard]] const Prepare& job() const { return job_; }
+  RankProcess::OnOutput collect() {
+    return [this](const StreamBytes& bytes) {
+      output.append(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
+    };
+  }
+
+  Ranks ranks;
+  std::string output;
+
+ private:
+  Prepare job_;
+};
+
+TEST_CASE("a rank that has ended is known by its process, and its last output comes afterwards") {
+  Shells shells("echo said; exit 3");
+  const pid_t pid = shells.start({.rank = 5});
+  CHECK(shells.ranks.alive());
+  CHECK(shells.ranks.reaped(1) == nullptr);
+  int status = 0;
+  RankProcess* const rank = shells.end_of(pid, status);
+  REQUIRE(rank != nullptr);
+  CHECK(rank->rank() == 5);
+  CHECK(WEXITSTATUS(status) == 3);
+  CHECK_FALSE(shells.ranks.alive());
+  CHECK(shells.ranks.reaped(pid) == nullptr);
+  CHECK(shells.ranks.drain(shells.collect(), false).ranks == std::vector<int>{5});
+  CHECK(shells.output == "said\n");
+  const Ranks::Drained last = shells.ranks.drain(shells.collect(), true);
+  CHECK(last.ranks.empty());  // once
+  CHECK(last.all_closed);
+}
+
+TEST_CASE("a signal reaches the ranks that it names, and KILL for some means that they are not needed") {
+  Shells shells("exec sleep 100");
+  const pid_t first = shells.start({.rank = 0});
+  const pid_t second = shells.start({.rank = 1});
+  shells.await_exec(2);
+  shells.ranks.signal({.signal = SIGKILL, .whole_group = true, .ranks = {1}});
+  int status = 0;
+  REQUIRE(shells.end_of(second, status) != nullptr);
+  CHECK(WTERMSIG(status) == SIGKILL);
+  CHECK(shells.ranks.dismissed(1));
+  CHECK_FALSE(shells.ranks.dismissed(0));
+  CHECK(shells.ranks.alive());
+  CHECK_FALSE(shells.ranks.terminate({7}, false));
+  CHECK(shells.ranks.terminate({}, true));
+  REQUIRE(shells.end_of(first, status) != nullptr);
+  CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+TEST_CASE("input is taken when every rank has it") {
+  Shells shells("read line; echo got $line");
+  CHECK_FALSE(shells.ranks.input_taken());
+  const pid_t pid = shells.start({.rank = 0, .input = RankInput::kPipe});
+  const std::string text = "it\n";
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  shells.ranks.add_input({bytes, bytes + text.size()});
+  const auto taken = shells.ranks.input_taken();
+  REQUIRE(taken);
+  CHECK(taken->more);
+  CHECK_FALSE(shells.ranks.input_taken());
+  shells.ranks.end_input();
+  CHECK_FALSE(shells.ranks.input_taken());
+  int status = 0;
+  REQUIRE(shells.end_of(pid, status) != nullptr);
+  shells.ranks.drain(shells.collect(), true);
+  CHECK(shells.output == "got it\n");
+}
+
+TEST_CASE("a rank whose program cannot be executed says why") {
+  Shells shells("");
+  const pid_t pid = shells.start({.rank = 2}, "/dev/null/none");
+  int status = 0;
+  RankProcess* const rank = shells.end_of(pid, status);
+  REQUIRE(rank != nullptr);
+  const auto fault = exec_fault(*rank, shells.job());
+  REQUIRE(fault);
+  CHECK(fault->exit_code == exit_code::kMissing);
+  CHECK(fault->text.starts_with("rank 2 on host h1 could not execute /dev/null/none: "));
+  CHECK_FALSE(exec_fault(*rank, shells.job()));
+}
+
+}  // namespace
+}  // namespace distrun::launcher
