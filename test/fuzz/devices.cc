@@ -14,7 +14,7 @@ int devices(const std::uint8_t* data, std::size_t size) {
     require(!entry.name.empty() && entry.name.find(',') == std::string::npos, "an entry is one word of the list");
     require(entry.gpu != nullptr || entry.slice, "a whole GPU is one of the host's");
   }
-  const auto ranks = launcher::bind(host, {.ranks = 2});
+  const auto ranks = launcher::bind_ranks(host, 2, {});
   require(ranks.ok(), "any list can be shared out");
   for (const launcher::Binding& rank : *ranks) {
     require((rank.gpu < 0) == pool.empty(), "a rank has a GPU if there is one");

@@ -33,7 +33,7 @@ struct Packed {
     for (std::vector<float>* memory : {&a, &b}) {
       const Shape shape = {static_cast<std::int64_t>(memory->size())};
       const Submission one{.name = "t", .shape = shape, .input = memory->data(), .output = memory->data()};
-      const Signature signature{.shape = shape, .prescale = scale};
+      const Signature signature{.prescale = scale, .shape = shape};
       flight.tensors.push_back({.tensor = std::make_shared<Tensor>(one, signature, Clock::now()), .first_dims = {}});
     }
   }

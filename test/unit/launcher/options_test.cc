@@ -210,8 +210,9 @@ TEST_CASE("a config file gives options, the command line wins") {
   CHECK(options.environment.file_settings ==
         std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}, {"cache_capacity", "7"}});
   const Options flag = parsed({"--config", file, "--cache-capacity=9", "p"});
-  CHECK(flag.settings == std::vector<std::pair<std::string, std::string>>{{"cache_capacity", "9"}});
-  CHECK(flag.file_settings == std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}});
+  CHECK(flag.environment.settings == std::vector<std::pair<std::string, std::string>>{{"cache_capacity", "9"}});
+  CHECK(flag.environment.file_settings ==
+        std::vector<std::pair<std::string, std::string>>{{"fusion_threshold", "2MiB"}});
   CHECK(has(refused({"--config", directory.path() + "absent.toml", "p"}), "absent.toml"));
 }
 
@@ -278,11 +279,11 @@ TEST_CASE("a flag in a config file means what it means on the command line") {
     CHECK(options.frameworks.tf);
   }
   const Options absent = in_file("mpi = false\nexplain = false\ntf = false\nno-detect = false\n");
-  CHECK(absent.mpi.empty());
+  CHECK(absent.hosts.mpi.empty());
   CHECK(absent.explain.empty());
-  CHECK_FALSE(absent.tf);
-  CHECK(absent.detect);
-  CHECK(in_file("mpi = hydra\nexplain = json\n").mpi == "hydra");
+  CHECK_FALSE(absent.frameworks.tf);
+  CHECK(absent.hosts.detect);
+  CHECK(in_file("mpi = hydra\nexplain = json\n").hosts.mpi == "hydra");
 }
 
 TEST_CASE("what is typed and would be ignored is refused") {
