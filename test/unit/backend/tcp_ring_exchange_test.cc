@@ -144,7 +144,8 @@ TEST_CASE("tcp ring exchange: members that do not run the same operations get a 
   seats[1].data = {1.0F, 2.0F};
   for (Seat& seat : seats) seat.start({.kind = OpKind::kBroadcast, .root = 0}, 1);
   while (seats[0].turn()) continue;
-  while (seats[1].turn()) continue;
+  // The bytes that follow stay unread, so its socket keeps waking it until the engine aborts.
+  for (int turns = 0; turns < 100 && seats[1].ring->failure().ok(); ++turns) seats[1].turn();
   CHECK(seats[1].ring->failure().code() == Errc::kProtocol);
   CHECK(seats[1].ring->failure().message().find("broadcast 1") != std::string::npos);
   CHECK(seats[1].completed.empty());
