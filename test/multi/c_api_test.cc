@@ -589,8 +589,7 @@ int main(int argc, char** argv) {
   distrun::Session session;
   g_session = &session;
   const int failures = Catch::Session().run(argc, argv);
-  // The others wait meanwhile, and signals do not end their leaving.
-  const Alarms alarms;
+  const Alarms alarms;  // signals do not end the leaving of the others, which wait
   if (session.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   // Two threads at once, and once more: each is told the same.
   std::thread other([&] { session.shutdown(); });
