@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("runtime/engine/agreement/coordinator.cc", "test/unit/engine/coordinator_test.cc"),
         ("runtime/net/identity/job_key.cc", "test/unit/net/job_key_test.cc"),
-        ("launcher/report/fold.cc", "test/unit/launcher/fold_test.cc"),
+        ("launcher/report/lines/fold.cc", "test/unit/launcher/report/fold_test.cc"),
         ("runtime/base/settings.def", "test/unit/base/settings_test.cc"),
         ("test/unit/net/wire_test.cc", "test/unit/net/wire_test.cc"),
     ],
@@ -27,8 +27,8 @@ def test_an_edit_in_cxx_runs_the_tests_that_include_the_file(path: str, test: st
 
 
 def test_an_edit_of_one_folder_runs_no_test_of_another() -> None:
-    chosen = load("lib/dev_cxx.py").Includes().tests_of("launcher/report/fold.cc")
-    assert chosen == ["test/unit/launcher/fold_test.cc"]
+    chosen = load("lib/dev_cxx.py").Includes().tests_of("launcher/report/lines/fold.cc")
+    assert chosen == ["test/unit/launcher/report/fold_test.cc"]
 
 
 def test_an_edit_in_python_runs_the_checks_that_name_what_it_defines() -> None:
