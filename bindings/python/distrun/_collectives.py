@@ -141,7 +141,7 @@ def check_group(what: str, count: int) -> None:
 
 # Enums are slow: small operations notice each member that is hashed, compared by == or looked up in its class.
 _ALLGATHER, _REDUCESCATTER = Kind.ALLGATHER, Kind.REDUCESCATTER
-_WORDS = [kind.name.lower() for kind in sorted(Kind)]
+_WORDS = {kind: kind.name.lower() for kind in Kind}  # a list indexed by a Kind breaks torch.compile's tracing
 
 
 class Call(NamedTuple):
