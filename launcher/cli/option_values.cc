@@ -161,8 +161,9 @@ Status read_seconds(const std::string& option, const std::string& text, double& 
 Status read_network(const std::string&, const std::string& text, NetworkFilter& out) {
   if (text.empty()) return {};
   auto network = parse_network(text);
-  if (network.ok()) out = *std::move(network);
-  return network.status();
+  if (!network.ok()) return network.status();
+  out = *std::move(network);
+  return {};
 }
 
 Status read_listen(const std::string& option, const std::string& text, std::string& out) {

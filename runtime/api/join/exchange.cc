@@ -61,7 +61,8 @@ Result<std::vector<std::string>> unpack(const std::string& all, std::size_t expe
   fields(reader, got);
   const auto& [missing, distinct, own] = got;
   if (missing.empty() && own.size() != expected) reader.fail("the list has not one entry per member");
-  if (std::any_of(own.begin(), own.end(), [&](std::uint32_t place) { return place >= distinct.size(); })) {
+  const auto is_missing = [count = distinct.size()](std::uint32_t place) { return place >= count; };
+  if (std::any_of(own.begin(), own.end(), is_missing)) {
     reader.fail("an entry of the list is not there");
   }
   DISTRUN_RETURN_IF_ERROR(reader.finish("the members' list"));
