@@ -68,13 +68,14 @@ def install(folder: Path, python: str, section: SectionProxy) -> None:
 
 
 def link_distrun(folder: Path) -> None:
-    """The same distrun as in the environment that runs this."""
+    """The same distrun as in the environment that runs this, package and command."""
     import distrun
 
     site = subprocess.run([folder / "bin/python", "-c", SITE], capture_output=True, text=True, check=True).stdout
-    link = Path(site.strip()) / "distrun"
-    link.unlink(missing_ok=True)
-    link.symlink_to(Path(str(distrun.__file__)).parent)
+    package, command = Path(str(distrun.__file__)).parent, Path(sys.executable).with_name("distrun")
+    for link, target in ((Path(site.strip()) / "distrun", package), (folder / "bin/distrun", command)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
 
 
 def make(name: str) -> None:
