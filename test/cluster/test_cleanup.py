@@ -22,7 +22,7 @@ HOSTS = str(HERE / "hosts")
 def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < deadline, f"left after {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
         time.sleep(0.01)
 
 
@@ -78,14 +78,15 @@ class Kept:
         said = self.process.stdout.readline().split()
         assert said[:1] == ["running"], "the cluster did not start"
         self.keeper, self.cgroup = int(said[1]), said[2]
-        assert len(with_marker(self.marker)) >= 8
+        # A process has no environment in the middle of exec.
+        wait_until(lambda: len(with_marker(self.marker)) >= 8, 30, "the programs do not run")
 
     def gone(self) -> None:
-        wait_until(lambda: not with_marker(self.marker), 30, "programs")
+        wait_until(lambda: not with_marker(self.marker), 30, "programs are left")
         # The children of a killed test are zombies until the machine's first process waits for them, which may be lazy;
         # a pid namespace ends after them.
-        wait_until(lambda: not os.path.exists(f"/proc/{self.keeper}"), 30, "the keeper")
-        wait_until(lambda: not os.path.exists(self.cgroup), 30, self.cgroup)
+        wait_until(lambda: not os.path.exists(f"/proc/{self.keeper}"), 30, "the keeper is left")
+        wait_until(lambda: not os.path.exists(self.cgroup), 30, self.cgroup + " is left")
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_a_rig_that_starts_keeps_its_group() -> None:
     assert (folder / "h1").is_dir()
     os.close(starting._cgroup_lock)
     remove_old_cgroups(folder.parent)
-    wait_until(lambda: not folder.exists(), 30, str(folder))
+    wait_until(lambda: not folder.exists(), 30, f"{folder} is left")
 
 
 def test_a_shared_folder_must_be_there() -> None:
@@ -205,7 +206,8 @@ def test_the_tool_cleans_up(kept: Kept, number: signal.Signals) -> None:
     command = [HOSTS, "--", "sh", "-c", "sleep 1000 & echo started; wait"]
     tool = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert tool.stdout is not None and tool.stdout.readline() == "started\n"
-    assert len(with_marker(kept.marker + "-tool")) == 3
+    # The shell writes before its child has become sleep, and a process has no environment in the middle of exec.
+    wait_until(lambda: len(with_marker(kept.marker + "-tool")) == 3, 30, "tool, shell and sleep do not run")
     tool.send_signal(number)
     assert tool.wait(60) == 128 + number
     assert with_marker(kept.marker + "-tool") == []
