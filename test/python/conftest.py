@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import hypothesis
 import pytest
 from started_tests import pytest_runtest_logstart, use_default_signals  # noqa: F401  # a hook
@@ -71,14 +72,22 @@ def command(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture
 def run_ranks(command: str) -> RunRanks:
-    """run_ranks(2, "name.py", "argument", check=True, timeout=120): the program from programs/ on that many ranks."""
+    """run_ranks(2, "name.py", "argument", check=True, timeout=120): the program from programs/ on that many ranks.
+    `alone`: in processes of its own, not in forks."""
 
     def run(
-        ranks: int, program: str, *arguments: str, check: bool = True, timeout: float = 150, backend: str = "auto"
+        ranks: int,
+        program: str,
+        *arguments: str,
+        check: bool = True,
+        timeout: float = 150,
+        backend: str = "auto",
+        alone: bool = False,
     ) -> Result:
         # The limit ends the ranks too: nothing may survive a test, whatever it found.
         line = [command, "-np", str(ranks), "--timeout", str(timeout), "--backend", backend]
-        line += [sys.executable, str(PROGRAMS / program), *arguments]
+        start = forked.command(sys.executable, PROGRAMS / program, alone=alone)
+        line += [*start, *arguments]
         result = subprocess.run(line, capture_output=True, text=True, timeout=timeout + 20, check=False)
         if check:
             assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"

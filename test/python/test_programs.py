@@ -115,15 +115,15 @@ def test_checks_without_a_launcher(program: str) -> None:
 
 
 def test_lifetimes(run_ranks: RunRanks) -> None:
-    assert_passed(run_ranks(2, "lifetimes.py").stdout, 2)
+    assert_passed(run_ranks(2, "lifetimes.py", alone=True).stdout, 2)
 
 
 def test_fork_after_init(run_ranks: RunRanks) -> None:
-    assert_passed(run_ranks(2, "fork.py").stdout, 2)
+    assert_passed(run_ranks(2, "fork.py", alone=True).stdout, 2)
 
 
 def test_child_that_runs_the_program_again(run_ranks: RunRanks) -> None:
-    result = run_ranks(2, "unguarded.py", check=False)
+    result = run_ranks(2, "unguarded.py", check=False, alone=True)
     assert result.returncode == 1
     output = result.stdout + result.stderr
     text = "refused in this process, which multiprocessing has started. Put the program under `if __name__"
@@ -131,11 +131,11 @@ def test_child_that_runs_the_program_again(run_ranks: RunRanks) -> None:
 
 
 def test_signals_in_a_blocked_operation(run_ranks: RunRanks, tmp_path: Path) -> None:
-    assert_passed(run_ranks(2, "signals.py", str(tmp_path)).stdout, 2)
+    assert_passed(run_ranks(2, "signals.py", str(tmp_path), alone=True).stdout, 2)
 
 
 def test_interrupted_init(run_ranks: RunRanks, tmp_path: Path) -> None:
-    lines = run_ranks(2, "interrupted_init.py", str(tmp_path)).stdout.splitlines()
+    lines = run_ranks(2, "interrupted_init.py", str(tmp_path), alone=True).stdout.splitlines()
     assert sorted(lines) == ["[0] interrupted", "[0] outside", "[1] outside"], lines
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import forked
 import pytest
 
 START = "import torch; torch.__version__ = {version!r}; import distrun.torch as hvd; "
@@ -14,35 +16,37 @@ COMPILE = (
 )
 
 
-def run(version: str, then: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-c", START.format(version=version) + then]
+def run(folder: Path, version: str, then: str) -> subprocess.CompletedProcess[str]:
+    program = folder / "program.py"
+    program.write_text(START.format(version=version) + then)
+    line = forked.command(sys.executable, program)
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("version", ["1.13.1", "2.3.1+cpu"])
-def test_too_old(version: str) -> None:
-    result = run(version, "")
+def test_too_old(version: str, tmp_path: Path) -> None:
+    result = run(tmp_path, version, "")
     assert result.returncode == 1
     text = f"distrun.torch needs PyTorch 2.4 or newer, and this is {version}: pip install --upgrade 'torch>=2.4'."
     assert f"ImportError: {text}" in result.stderr, result.stderr
 
 
-def test_too_old_for_a_backend_of_torch_distributed() -> None:
-    result = run("2.9.1", "import distrun.torch.c10d")
+def test_too_old_for_a_backend_of_torch_distributed(tmp_path: Path) -> None:
+    result = run(tmp_path, "2.9.1", "import distrun.torch.c10d")
     assert result.returncode == 1
     assert "the backend distrun of torch.distributed needs PyTorch 2.10 or newer" in result.stderr, result.stderr
 
 
-def test_too_old_for_operators_in_a_graph() -> None:
+def test_too_old_for_operators_in_a_graph(tmp_path: Path) -> None:
     """The graph ends at the operation."""
-    result = run("2.9.1", COMPILE.format(whole=False))
+    result = run(tmp_path, "2.9.1", COMPILE.format(whole=False))
     assert result.stdout == "compiled\n", result.stderr
-    result = run("2.9.1", COMPILE.format(whole=True))
+    result = run(tmp_path, "2.9.1", COMPILE.format(whole=True))
     assert result.returncode == 1
     assert "Unsupported" in result.stderr and "allreduce" in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("version", ["2.10.0a0+vendor", "3.0.0"])
-def test_new_enough(version: str) -> None:
-    result = run(version, "import distrun.torch.c10d; " + COMPILE.format(whole=True))
+def test_new_enough(version: str, tmp_path: Path) -> None:
+    result = run(tmp_path, version, "import distrun.torch.c10d; " + COMPILE.format(whole=True))
     assert result.stdout == "compiled\n", result.stderr

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import forked
 import pytest
 from environments import environment_python
 
@@ -32,7 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def run_with(default: str | Path) -> RunFramework:
-    """run("-np", "2", program="jax_psum.py", words=("ours",)): distrun with that Python, or `python=`, to its end."""
+    """run("-np", "2", program="jax_psum.py", words=("ours",)): distrun with that Python, or `python=`, to its end.
+    `alone`: the ranks are processes of their own, not forks."""
 
     def run(
         *options: str,
@@ -40,10 +42,13 @@ def run_with(default: str | Path) -> RunFramework:
         words: tuple[str, ...] = (),
         python: str | Path = default,
         env: Mapping[str, str] = QUIET,
+        alone: bool = False,
     ) -> Completed:
         distrun = [launcher_path(), *options, "--timeout", str(JOB_SECONDS)]
-        command = [*distrun, str(python), str(PROGRAMS / program), *words]
         environment = {**os.environ, **QUIET, **env}
+        # With roles of TensorFlow the launcher starts programs of its own beside this one.
+        alone = alone or any(option.startswith("--tf") for option in options)
+        command = [*distrun, *forked.command(str(python), PROGRAMS / program, environment, alone=alone), *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS + 20, env=environment)
 
     return run

@@ -96,12 +96,14 @@ def test_a_variable_that_one_rank_lacks(run_framework: RunFramework, how: str, k
 
 def test_signals_in_a_blocked_operation(run_framework: RunFramework, tmp_path: Path) -> None:
     words = ("interrupted", str(tmp_path / "handled"))
-    assert_passed(run_framework("-np", "2", program="tf_ends.py", words=words), 2)
+    assert_passed(run_framework("-np", "2", program="tf_ends.py", words=words, alone=True), 2)
 
 
 def test_a_handler_that_leaves_the_job_in_an_operation_returns(run_framework: RunFramework, tmp_path: Path) -> None:
     left = tmp_path / "left"
-    done = run_framework(*("-np", "2", "--shutdown-timeout", "1"), program="tf_ends.py", words=("left", str(left)))
+    done = run_framework(
+        *("-np", "2", "--shutdown-timeout", "1"), program="tf_ends.py", words=("left", str(left)), alone=True
+    )
     assert left.exists(), done.stdout + done.stderr
     assert re.search(r"^\[0\] left \w+$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
@@ -115,19 +117,19 @@ def test_ctrl_c_ends_a_job_that_waits_in_a_graph(start_job: StartJob, framework_
 
 def test_an_operation_in_flight_at_exit(run_framework: RunFramework) -> None:
     """A rank whose thread waits in a graph ends; the other has left, which is what the operation fails with."""
-    done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",))
+    done = run_framework("-np", "2", program="tf_ends.py", words=("in flight",), alone=True)
     assert done.stdout.count("ends") == 2, done.stdout + done.stderr
     assert done.returncode in (0, 1, 76) and "signal" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("how", ["second", "early", "start"])
 def test_loading(run_framework: RunFramework, how: str) -> None:
-    assert_passed(run_framework("-np", "1", program="tf_loading.py", words=(how,)), 1)
+    assert_passed(run_framework("-np", "1", program="tf_loading.py", words=(how,), alone=True), 1)
 
 
 @pytest.mark.parametrize("example", ["tensorflow_mnist.py", "tensorflow_v1_mnist.py"])
 def test_examples(run_framework: RunFramework, example: str) -> None:
-    done = run_framework("-np", "2", program=str(ROOT / "examples" / example))
+    done = run_framework("-np", "2", program=str(ROOT / "examples" / example), alone=True)
     assert_trained(done, 0.9)
 
 

@@ -119,7 +119,9 @@ def test_the_way_of_programs_on_gpus(run_jax: RunFramework, version: str) -> Non
 @pytest.mark.timeout(TWO_JOBS)
 def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> None:
     pythons = [environment_python(name) for name in ("jax", "jax-0.6")]
-    done = [run_jax("-np", "1", "--tag", "none", program="native_files.py", python=python) for python in pythons]
+    done = [
+        run_jax("-np", "1", "--tag", "none", program="native_files.py", python=python, alone=True) for python in pythons
+    ]
     new, old = (re.findall(r"^file (\S+) (.+)$", one.stdout, re.MULTILINE) for one in done)
     assert new and [file for _, file in new] == [file for _, file in old], [one.stdout + one.stderr for one in done]
     assert any(file.startswith("libdistrun_jax.so ") for _, file in new), new
@@ -128,7 +130,7 @@ def test_the_same_native_files_with_an_older_version(run_jax: RunFramework) -> N
 
 
 def test_mnist(run_jax: RunFramework) -> None:
-    done = run_jax("-np", "2", program=str(ROOT / "examples/jax_mnist.py"))
+    done = run_jax("-np", "2", program=str(ROOT / "examples/jax_mnist.py"), alone=True)
     assert_trained(done, 0.88)
 
 
@@ -170,14 +172,16 @@ def test_a_rank_with_fewer_batches_leaves(start_job: StartJob, jax_python: str) 
 @pytest.mark.parametrize("how", ["join", "end", "exit", "finally", "shutdown", "thread"])
 def test_steps_that_jax_has_not_begun_are_made_first(run_jax: RunFramework, how: str) -> None:
     """Rank 0 comes to its end with steps dispatched that rank 1 has not made yet; they have the values of both."""
-    done = run_jax("-np", "2", program="jax_in_flight.py", words=(how,))
+    done = run_jax("-np", "2", program="jax_in_flight.py", words=(how,), alone=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"left after {how}") == 2, done.stdout
 
 
 @pytest.mark.full
 def test_steps_that_an_older_version_has_not_begun_are_made_first(run_jax: RunFramework) -> None:
-    done = run_jax("-np", "2", program="jax_in_flight.py", words=("end",), python=environment_python("jax-0.6"))
+    done = run_jax(
+        "-np", "2", program="jax_in_flight.py", words=("end",), alone=True, python=environment_python("jax-0.6")
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import forked
 import pytest
 from environments import environment_python
 
@@ -95,7 +96,7 @@ def test_legacy_keras_in_a_session() -> None:
 
 
 def test_mnist(run_keras: RunFramework) -> None:
-    done = run_keras("-np", "2", program=str(ROOT / "examples/keras_mnist.py"))
+    done = run_keras("-np", "2", program=str(ROOT / "examples/keras_mnist.py"), alone=True)
     assert_trained(done, 0.88)
 
 
@@ -115,7 +116,7 @@ def test_a_rank_that_lacks_something(
     """Rank 0 ends; what rank 1 waits for fails at once and is named. On JAX gradients are one call: of one array on
     rank 0, which is no group, and of two on rank 1."""
     monkeypatch.setenv("DISTRUN_STALL_WARNING_TIME", "2")
-    job = start_job("-np", "2", keras_python, PROGRAMS / "keras_leaves.py", lacks)
+    job = start_job("-np", "2", *forked.command(keras_python, PROGRAMS / "keras_leaves.py"), lacks)
     mismatch = lacks == "variable" and backend == "jax"
     assert job.finish(150) == (3 if mismatch else 76), job.text
     if mismatch:
