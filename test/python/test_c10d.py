@@ -8,10 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from .conftest import PROGRAMS, ROOT, RunRanks
 from .test_programs import assert_passed
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Without a launcher."""
+    program = folder / "program.py"
+    program.write_text(text)
+    line = forked.command(sys.executable, program)
+    return subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(("ranks", "backend"), [(2, "tcp"), (4, "auto")])
@@ -27,7 +36,8 @@ def test_messages(run_ranks: RunRanks, ranks: int, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["distrun", "gloo"])
 def test_a_script_that_says_gloo(command: str, backend: str) -> None:
     options = ["--torch-backend", "distrun"] if backend == "distrun" else []
-    line = [command, "-np", "2", "--timeout", "100", *options, sys.executable, str(PROGRAMS / "c10d_unmodified.py")]
+    start = forked.command(sys.executable, PROGRAMS / "c10d_unmodified.py", alone=bool(options))
+    line = [command, "-np", "2", "--timeout", "100", *options, *start]
     result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     kind = "DistrunProcessGroup" if backend == "distrun" else "ProcessGroup"
@@ -40,14 +50,14 @@ AGAIN = [("distrun", "env"), ("distrun", "tcp"), ("distrun", "tcp-spelled"), ("g
 @pytest.mark.parametrize(("backend", "scheme"), AGAIN)
 def test_destroyed_and_made_again(command: str, tmp_path: Path, backend: str, scheme: str) -> None:
     options = ["--torch-backend", "distrun"] if backend == "gloo" else []
-    program = [sys.executable, str(PROGRAMS / "c10d_again.py"), str(tmp_path), backend, scheme]
-    line = [command, "-np", "2", "--timeout", "100", *options, *program]
+    start = forked.command(sys.executable, PROGRAMS / "c10d_again.py", alone=bool(options))
+    line = [command, "-np", "2", "--timeout", "100", *options, *start, str(tmp_path), backend, scheme]
     result = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 2)
 
 
-def test_meetings_are_counted_by_server_and_rank() -> None:
+def test_meetings_are_counted_by_server_and_rank(tmp_path: Path) -> None:
     program = """
 import torch.distributed as dist
 import distrun.torch.c10d
@@ -66,22 +76,20 @@ for server in "first", "second":
     assert come(1, f"127.0.0.1:{port}").get("key") == b"again"
 print("all checks passed")
 """
-    line = [sys.executable, "-c", program]
-    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    result = run(tmp_path, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 
 
 def test_collectives_without_a_launcher() -> None:
-    result = subprocess.run(
-        [sys.executable, str(PROGRAMS / "c10d_ops.py")], capture_output=True, text=True, timeout=100, check=False
-    )
+    line = forked.command(sys.executable, PROGRAMS / "c10d_ops.py")
+    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, "['cpu']"), (2, "['cpu', 'cuda']")])
-def test_devices(gpus: int, devices: str) -> None:
+def test_devices(gpus: int, devices: str, tmp_path: Path) -> None:
     """Known at the import, and without torch.cuda.is_available, which starts CUDA."""
     program = f"""
 import torch, torch.distributed as dist
@@ -89,12 +97,11 @@ torch.cuda.device_count, torch.cuda.is_available = lambda: {gpus}, None
 import distrun.torch.c10d
 print(dist.Backend.backend_capability["distrun"])
 """
-    line = [sys.executable, "-c", program]
-    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    result = run(tmp_path, program)
     assert result.stdout == devices + "\n", result.stdout + result.stderr
 
 
-def test_flight_recorder() -> None:
+def test_flight_recorder(tmp_path: Path) -> None:
     """PyTorch 2.15 attaches its recorder to the groups of backends outside this set, which fails for groups made in
     Python. An older PyTorch has no such set."""
     program = """
@@ -107,8 +114,7 @@ assert "distrun" in left_alone, left_alone
 assert not getattr(c10d._world, "pg_flight_recorder_hooks", {})
 print("all checks passed")
 """
-    line = [sys.executable, "-c", program]
-    result = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    result = run(tmp_path, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 
@@ -119,7 +125,7 @@ def test_tensors_on_a_gpu() -> None:
         pytest.skip("the plug-in nccl above a fake of CUDA is not built: scripts/test does that")
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
     result = subprocess.run(
-        [sys.executable, str(PROGRAMS / "c10d_fake_gpu.py")],
+        forked.command(sys.executable, PROGRAMS / "c10d_fake_gpu.py"),
         env={**os.environ, **rendezvous, "DISTRUN_PLUGINS": str(plugin)},
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from .conftest import PROGRAMS, RunRanks
@@ -107,9 +108,8 @@ def test_a_check_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("program", [*OPERATIONS, "lifetimes.py", "shares_and_join.py"])
 def test_checks_without_a_launcher(program: str) -> None:
-    result = subprocess.run(
-        [sys.executable, str(PROGRAMS / program)], capture_output=True, text=True, timeout=150, check=False
-    )
+    line = forked.command(sys.executable, PROGRAMS / program, alone=program == "lifetimes.py")
+    result = subprocess.run(line, capture_output=True, text=True, timeout=150, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 

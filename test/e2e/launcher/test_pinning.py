@@ -8,6 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 
 from ..conftest import launcher_path
@@ -21,6 +22,10 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Comple
     return subprocess.run(
         [launcher_path(), *arguments], capture_output=True, text=True, timeout=60, env={**inherited, **(env or {})}
     )
+
+
+def selected_gpu(python: str, programs: Path) -> list[str]:
+    return forked.command(python, programs / "selected_gpu.py", {})
 
 
 def write(path: Path, text: str) -> None:
@@ -101,7 +106,7 @@ def test_torch_selects_the_first_of_the_ranks_own(
     four_gpus: Path, options: list[str], expected: list[str], python: str, programs: Path
 ) -> None:
     where = ["--sysroot", str(four_gpus), "--bind-to", "none"]
-    done = run(*where, *options, python, str(programs / "selected_gpu.py"), "4")
+    done = run(*where, *options, *selected_gpu(python, programs), "4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] selected {gpu}" for rank, gpu in enumerate(expected)]
 
@@ -119,14 +124,14 @@ def test_a_script_that_chooses_the_gpu_itself_after_init(
     four_gpus: Path, ranks: int, script_sets: list[str], expected: str, python: str, programs: Path
 ) -> None:
     where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", str(ranks)]
-    done = run(*where, python, str(programs / "selected_gpu.py"), "4", *script_sets)
+    done = run(*where, *selected_gpu(python, programs), "4", *script_sets)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"[1] selected {expected}" in done.stdout.splitlines()
 
 
 def test_torch_warns_a_rank_that_sees_too_few_gpus(four_gpus: Path, python: str, programs: Path) -> None:
     where = ["--sysroot", str(four_gpus), "--bind-to", "none", "-np", "4"]
-    done = run(*where, python, str(programs / "selected_gpu.py"), "2")
+    done = run(*where, *selected_gpu(python, programs), "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[2] selected [] of 2" in done.stdout.splitlines()
     assert "rank 2 is number 2 on its host and sees 2 GPUs" in done.stderr
