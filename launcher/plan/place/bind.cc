@@ -53,19 +53,19 @@ std::string nodes_text(const std::set<int>& nodes) {
 }
 
 // Ranks that share out one set of cores.
-struct Group {
+struct CoreGroup {
   std::vector<std::size_t> ranks;
   std::vector<Cpu> cpus;
   std::string near;  // what the cores are near to, or empty
 };
 
 // By the NUMA nodes of their GPUs if every rank's have cores that may be used, else all ranks and all cores.
-std::vector<Group> groups_of(const Topology& topology, const Pools& pools, const Bindings& ranks) {
-  std::map<std::set<int>, Group> by_nodes;
+std::vector<CoreGroup> groups_of(const Topology& topology, const Pools& pools, const Bindings& ranks) {
+  std::map<std::set<int>, CoreGroup> by_nodes;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     by_nodes[nodes_of(pools[rank], ranks[rank])].ranks.push_back(rank);
   }
-  std::vector<Group> out;
+  std::vector<CoreGroup> out;
   std::set<int> taken;
   bool usable = true;
   for (auto& [nodes, group] : by_nodes) {
@@ -79,12 +79,12 @@ std::vector<Group> groups_of(const Topology& topology, const Pools& pools, const
     out.push_back(std::move(group));
   }
   if (usable) return out;
-  Group all{.cpus = topology.cpus};
+  CoreGroup all{.cpus = topology.cpus};
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) all.ranks.push_back(rank);
   return {all};
 }
 
-void share_out(const Group& group, Bindings& out) {
+void share_out(const CoreGroup& group, Bindings& out) {
   const auto cores = cores_of(group.cpus);
   const std::size_t ranks = group.ranks.size();
   for (std::size_t i = 0; i < ranks; ++i) {
@@ -106,7 +106,7 @@ void share_out(const Group& group, Bindings& out) {
 }
 
 void bind_core(const Topology& topology, const Pools& pools, Bindings& out) {
-  for (const Group& group : groups_of(topology, pools, out)) share_out(group, out);
+  for (const CoreGroup& group : groups_of(topology, pools, out)) share_out(group, out);
 }
 
 // Ranks that got the same CPUs share their cores as threads.
@@ -124,9 +124,9 @@ void share_threads(const Topology& topology, Bindings& out) {
 }
 
 void bind_numa(const Topology& topology, const Pools& pools, Bindings& out) {
-  const std::vector<Group> groups = groups_of(topology, pools, out);
+  const std::vector<CoreGroup> groups = groups_of(topology, pools, out);
   if (!groups.front().near.empty()) {
-    for (const Group& group : groups) {
+    for (const CoreGroup& group : groups) {
       for (const std::size_t rank : group.ranks) {
         out[rank].cpus = ids_of(group.cpus);
         out[rank].cpu_reason = "--bind-to numa: all cores" + group.near;

@@ -27,16 +27,16 @@ std::optional<std::uint64_t> number_in(const std::string& path, const std::strin
   return value;
 }
 
-struct Group {
+struct ControlGroup {
   std::string path;  // of its directory
   bool unified = false;
 };
 
 // The control groups that limit `controller` for this process, innermost first. Where the path is not visible (a
 // container without its own cgroup namespace) what is mounted is the process's own group.
-std::vector<Group> groups_of(const std::string& sysroot, const std::string& controller) {
+std::vector<ControlGroup> groups_of(const std::string& sysroot, const std::string& controller) {
   std::ifstream file(sysroot + "/proc/self/cgroup");
-  std::vector<Group> groups;
+  std::vector<ControlGroup> groups;
   for (std::string line; std::getline(file, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
@@ -60,7 +60,7 @@ struct Room {
   std::string where;
 };
 
-std::optional<Room> room_in(const Group& group) {
+std::optional<Room> room_in(const ControlGroup& group) {
   const std::string limit_file = group.path + (group.unified ? "/memory.max" : "/memory.limit_in_bytes");
   const auto limit = number_in(limit_file);
   const auto used = number_in(group.path + (group.unified ? "/memory.current" : "/memory.usage_in_bytes"));
@@ -74,7 +74,7 @@ std::optional<Room> room_in(const Group& group) {
   return Room{*limit - std::min(*limit, taken), "the limit of " + std::to_string(*limit) + " bytes in " + limit_file};
 }
 
-void read_quota(const Group& group, CoreShare& share) {
+void read_quota(const ControlGroup& group, CoreShare& share) {
   std::uint64_t quota = 0;
   std::uint64_t period = 0;
   if (group.unified) {
@@ -102,7 +102,7 @@ Status check_memory(std::uint64_t bytes, const std::string& sysroot) {
   if (::getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur != RLIM_INFINITY && bytes > file_size.rlim_cur)
     return {Errc::kOutOfMemory, need + "the file size limit (ulimit -f) is " + std::to_string(file_size.rlim_cur) +
                                     " bytes and counts for shared memory; raise it"};
-  for (const Group& group : groups_of(sysroot, "memory")) {
+  for (const ControlGroup& group : groups_of(sysroot, "memory")) {
     const auto room = room_in(group);
     if (room && room->bytes < bytes)
       return {Errc::kOutOfMemory,
@@ -125,7 +125,7 @@ CoreShare core_share(const std::string& sysroot) {
       if (CPU_ISSET_S(core, size, set)) share.cores.set(core);
   }
   CPU_FREE(set);
-  for (const Group& group : groups_of(sysroot, "cpu")) read_quota(group, share);
+  for (const ControlGroup& group : groups_of(sysroot, "cpu")) read_quota(group, share);
   return share;
 }
 
