@@ -109,10 +109,11 @@ need_venv() {
   step "make the Python environment .venv" python3 -m venv --clear "$VENV"
 }
 
-# need_python name==version ...: installs what is missing into .venv.
+# need_python name==version ...: installs what is missing into .venv. Compiling all modules would take half of the time; an
+# import compiles those that are used.
 need_python() {
   if ! "$VENV/bin/python" "$ROOT/scripts/lib/installed.py" "$@"; then
-    step "install Python packages: $*" "$VENV/bin/python" -m pip install -q "$@"
+    step "install Python packages: $*" "$VENV/bin/python" -m pip install -q --no-compile "$@"
   fi
 }
 
