@@ -46,7 +46,7 @@ class FakeStore final : public net::StoreServer {
 };
 
 // The other ends of the links, by host.
-class FakeSpawner final : public AgentSpawner {
+class FakeSpawner : public AgentSpawner {
  public:
   Result<AgentHandle> start(const std::string& host, const std::string&) override {
     if (unreachable == host) return Status(Errc::kSystem, "no way to " + host);
