@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/net/store/job_channel.h"
+
 namespace distrun::launcher {
 
 enum class CauseKind {
@@ -30,12 +32,6 @@ struct Cause {
   std::string text;
 };
 
-// Where in a program: as the rank names it.
-struct CodePlace {
-  std::string file;
-  int line = 0;
-};
-
 // A rank that ended after the first cause, and badly.
 struct Follower {
   int rank = 0;
@@ -49,8 +45,8 @@ struct FailureReport {
   std::string host;  // empty: no host's
   int pid = 0;
   Cause cause;
-  std::string tensor;              // empty: the cause has none
-  std::optional<CodePlace> place;  // as far as the rank has told it
+  std::string tensor;    // empty: the cause has none, or no rank has told it
+  net::CodePlace place;  // no file: no rank has told it
   std::vector<std::string> last_lines;
   std::vector<Follower> followers;
   std::optional<int> exit_code;  // of the launcher; none: it is not known yet

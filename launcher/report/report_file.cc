@@ -64,9 +64,9 @@ std::string follower_json(const Follower& follower) {
          ", \"ended_by_distrun\": " + truth(follower.ended_by_us) + "}";
 }
 
-std::string place_json(const std::optional<CodePlace>& place) {
-  if (!place) return "null";
-  return "{\"file\": " + json_quote(place->file) + ", \"line\": " + std::to_string(place->line) + "}";
+std::string place_json(const net::CodePlace& place) {
+  if (place.file.empty()) return "null";
+  return "{\"file\": " + json_quote(place.file) + ", \"line\": " + std::to_string(place.line) + "}";
 }
 
 template <class Item, class ToJson>

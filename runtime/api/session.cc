@@ -44,7 +44,7 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (started.ok()) return session;
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->job_.channel() != nullptr && !missing.empty()) {
-    const Status told = session->job_.channel()->report_stall(missing.front(), started.message());
+    const Status told = session->job_.channel()->report_stall(missing.front(), {.cause = started.message()});
     if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
   }
   session->job_.refused(started, session->world_);
@@ -208,17 +208,17 @@ Status Session::shutdown() {
   return left;
 }
 
-void Session::abort(const std::string& cause) {
-  const Status told = job_.report_failure(cause);
+void Session::abort(const net::RankFailure& failure) {
+  const Status told = job_.report_failure(failure);
   if (!told.ok()) log_->debug("the launcher could not be told: " + told.message());
-  engine_->abort(Status(
-      ErrorInfo{.code = Errc::kAborted,
-                .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + cause,
-                .tensor = {},
-                .ranks = {world_.rank},
-                .host = world_.host,
-                .cause = cause,
-                .usable = false}));
+  engine_->abort(Status(ErrorInfo{
+      .code = Errc::kAborted,
+      .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + failure.cause,
+      .tensor = {},
+      .ranks = {world_.rank},
+      .host = world_.host,
+      .cause = failure.cause,
+      .usable = false}));
 }
 
 }  // namespace distrun::api

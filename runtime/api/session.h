@@ -53,7 +53,7 @@ class Session {
   Result<bool> should_stop(bool request);
 
   Status shutdown();
-  void abort(const std::string& cause);
+  void abort(const net::RankFailure& failure);
 
  private:
   Session() = default;

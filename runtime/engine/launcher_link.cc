@@ -32,13 +32,14 @@ void LauncherLink::report_end(const Status& why) {
   const bool left = why.code() == Errc::kRankLeft;
   if (channel_ == nullptr || why.info().ranks.empty() || !(left || why.code() == Errc::kTimeout)) return;
   const int rank = why.info().ranks.front();
-  note(left ? channel_->report_early_leave(rank, why.message()) : channel_->report_stall(rank, why.message()));
+  const net::RankFailure failure{.cause = why.message(), .tensor = why.info().tensor};
+  note(left ? channel_->report_early_leave(rank, failure) : channel_->report_stall(rank, failure));
 }
 
-void LauncherLink::report_failure(const std::string& cause) {
+void LauncherLink::report_failure(const std::string& cause, const std::string& tensor) {
   if (channel_ == nullptr) return;
   try {
-    note(channel_->report_failure(cause));
+    note(channel_->report_failure({.cause = cause, .tensor = tensor}));
   } catch (const std::bad_alloc&) {
     // There is no memory for that; the other ranks still get their message.
   }

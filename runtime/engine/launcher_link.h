@@ -33,8 +33,8 @@ class LauncherLink {
   // The job ends because a rank left that is still needed, or holds the others up: only the ranks know that. The
   // report and the exit code are the launcher's. Anything else it knows.
   void report_end(const Status& why);
-  void report_failure(const std::string& cause);  // of this rank; never throws
-  void report_stop(const std::string& cause);     // the leader: the ranks have agreed where to stop
+  void report_failure(const std::string& cause, const std::string& tensor);  // of this rank; never throws
+  void report_stop(const std::string& cause);  // the leader: the ranks have agreed where to stop
 
  private:
   void unwatch();

@@ -401,7 +401,7 @@ void EngineLoop::fail(const Status& why, bool tell_others) {
 // one is quicker.
 void EngineLoop::fail_here(ErrorInfo info) {
   const OwnFailure own = own_failure(std::move(info), options_.world.rank, options_.hosts);
-  launcher_.report_failure(own.cause);
+  launcher_.report_failure(own.cause, own.why.info().tensor);
   fail(own.why, true);
 }
 

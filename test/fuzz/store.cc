@@ -45,15 +45,16 @@ std::vector<Bytes> store_seeds() {
   std::vector<Bytes> seeds;
   Bytes row;
   using Kind = StoreRequest::Kind;
+  const net::RankFailure why{.cause = "why", .tensor = "t", .place = {.file = "f", .line = 2}};
   for (const StoreRequest& request :
        {StoreRequest{.kind = Kind::kGet, .id = 1, .key = "k"}, StoreRequest{.kind = Kind::kGet, .id = 2, .key = "k"},
         StoreRequest{.kind = Kind::kCancel, .id = 1},
         StoreRequest{.kind = Kind::kSet, .id = 3, .key = "k", .value = "v"},
         StoreRequest{.kind = Kind::kAdd, .id = 4, .key = "c", .delta = -1}, StoreRequest{.kind = Kind::kLeave},
-        StoreRequest{.kind = Kind::kFailure, .value = "why"},
-        StoreRequest{.kind = Kind::kEarlyLeave, .value = "why", .rank = 3},
+        StoreRequest{.kind = Kind::kFailure, .failure = why},
+        StoreRequest{.kind = Kind::kEarlyLeave, .rank = 3, .failure = why},
         StoreRequest{.kind = Kind::kStop, .value = "why"},
-        StoreRequest{.kind = Kind::kStall, .value = "why", .rank = 3},
+        StoreRequest{.kind = Kind::kStall, .rank = 3, .failure = why},
         StoreRequest{.kind = Kind::kErase, .key = "k"}}) {
     const Bytes bytes = net::encode(request);
     row.push_back(static_cast<std::byte>(bytes.size()));

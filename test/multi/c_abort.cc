@@ -1,16 +1,22 @@
 // The last rank gives up by the C API, as a C program does; the others wait for it and hear why, also when they leave.
+// With an argument it says where, and by which tensor.
 #include <distrun/distrun.h>
 
+#include <cstdint>
 #include <cstdio>
 
 #include "test/multi/c_sum.h"
 
-int main() {
+int main(int argc, char**) {
   distrun_session* session = nullptr;
   distrun_world world = DISTRUN_INIT(distrun_world);
   if (distrun_init(nullptr, &session) != DISTRUN_OK || distrun_get_world(session, &world) != DISTRUN_OK) return 9;
-  if (world.rank + 1 == world.size)
-    return distrun_abort(session, "the disk of this program is full") == DISTRUN_OK ? 3 : 9;
+  if (world.rank + 1 == world.size) {
+    const char* cause = "the disk of this program is full";
+    const std::int32_t code =
+        argc > 1 ? distrun_abort_at(session, cause, "disk.c", 12, "needed") : distrun_abort(session, cause);
+    return code == DISTRUN_OK ? 3 : 9;
+  }
   float value = 1;
   const distrun_op op = sum_of("needed", &value);
   distrun_handle* handle = nullptr;

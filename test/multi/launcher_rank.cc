@@ -50,7 +50,7 @@ int act(const std::string& mode, net::StoreClient& client) {
   if (mode == "vanish") return 0;
   if (mode == "fail") return 5;
   if (mode == "killed") ::kill(::getpid(), SIGKILL);
-  if (mode == "reports") return client.report_failure("ValueError: bad data").ok() ? 3 : 11;
+  if (mode == "reports") return client.report_failure({.cause = "ValueError: bad data"}).ok() ? 3 : 11;
   return 12;
 }
 
@@ -66,7 +66,9 @@ int run(const std::string& mode) {
   if (mode == "missed") {
     // Rank 1 leaves in good order, rank 0 needs it, says so, and is the first to exit, with an error.
     if (world->rank == 1) return (*client)->leave().ok() ? 0 : 11;
-    return (*client)->report_early_leave(1, "left, but the test needs it").ok() && print_news(**client) == 0 ? 1 : 11;
+    return (*client)->report_early_leave(1, {.cause = "left, but the test needs it"}).ok() && print_news(**client) == 0
+               ? 1
+               : 11;
   }
   return world->rank == 1 ? act(mode, **client) : print_news(**client);
 }

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -112,7 +113,26 @@ def test_what_follows_from_the_end_of_the_job_is_no_cause(
 ) -> None:
     causes: list[str] = []
     monkeypatch.setattr(_session, "_extensions", [OfCompiledSteps()])
-    monkeypatch.setattr(_session, "abort", causes.append)
+    monkeypatch.setattr(_session, "abort", lambda cause, *_: causes.append(cause))
     _hooks._excepthook(type(failure), failure, failure.__traceback__)
     assert (len(causes) == 1) == told, causes
     assert str(failure) in capsys.readouterr().err
+
+
+def test_the_launcher_is_told_where_and_by_which_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    monkeypatch.setattr(_session, "abort", lambda *facts: told.append(facts))
+    monkeypatch.setattr(_hooks, "_previous_excepthook", lambda *_: None)
+    mismatch = errors.Mismatch("shapes differ", tensor="grad")
+    for failure in (ValueError("a bad batch"), mismatch, raised_from(mismatch)):
+        try:
+            raise failure
+        except BaseException as error:
+            _hooks._excepthook(type(error), error, error.__traceback__)
+    line = told[0][2]
+    name = Path(__file__).name
+    assert told[0] == (f"ValueError: a bad batch ({name}:{line})", __file__, line, "")
+    assert told[1] == (f"Mismatch: shapes differ ({name}:{line})", __file__, line, "grad")
+    assert told[2][3] == "grad"
+    _hooks._abort(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert told[3] == ("KeyboardInterrupt", "", 0, "")

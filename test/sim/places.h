@@ -20,9 +20,9 @@ class SimJobChannel final : public net::JobChannel {
   [[nodiscard]] int fd() const override { return 0; }
   Result<std::vector<net::JobEvent>> receive() override { return std::exchange(events_, {}); }
   Status leave() override { return {}; }
-  Status report_failure(const std::string&) override { return {}; }
-  Status report_early_leave(int, const std::string&) override { return {}; }
-  Status report_stall(int, const std::string&) override { return {}; }
+  Status report_failure(const net::RankFailure&) override { return {}; }
+  Status report_early_leave(int, const net::RankFailure&) override { return {}; }
+  Status report_stall(int, const net::RankFailure&) override { return {}; }
   Status report_stop(const std::string&) override { return {}; }
 
  private:

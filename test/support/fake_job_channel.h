@@ -40,15 +40,20 @@ class FakeJobChannel final : public net::JobChannel {
     return std::exchange(events_, {});
   }
   Status leave() override { return {}; }
-  Status report_failure(const std::string& cause) override {
+  Status report_failure(const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
-    failures_.push_back(cause);
+    failures_.push_back(failure);
     return {};
   }
-  Status report_early_leave(int, const std::string&) override { return {}; }
-  Status report_stall(int rank, const std::string&) override {
+  Status report_early_leave(int, const net::RankFailure& failure) override {
+    const MutexLock lock(mutex_);
+    of_others_.push_back(failure);
+    return {};
+  }
+  Status report_stall(int rank, const net::RankFailure& failure) override {
     const MutexLock lock(mutex_);
     stalled_.push_back(rank);
+    of_others_.push_back(failure);
     return {};
   }
   Status report_stop(const std::string& cause) override {
@@ -61,9 +66,14 @@ class FakeJobChannel final : public net::JobChannel {
     return stops_;
   }
   // What this rank has said of its own failures.
-  [[nodiscard]] std::vector<std::string> failures() const {
+  [[nodiscard]] std::vector<net::RankFailure> failures() const {
     const MutexLock lock(mutex_);
     return failures_;
+  }
+  // What it has said of other ranks that stall or left.
+  [[nodiscard]] std::vector<net::RankFailure> failures_of_others() const {
+    const MutexLock lock(mutex_);
+    return of_others_;
   }
   // Whom this rank has reported.
   [[nodiscard]] std::vector<int> stalled() const {
@@ -79,7 +89,8 @@ class FakeJobChannel final : public net::JobChannel {
   Fd event_;
   mutable Mutex mutex_;
   std::vector<int> stalled_ DISTRUN_GUARDED_BY(mutex_);
-  std::vector<std::string> failures_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<net::RankFailure> failures_ DISTRUN_GUARDED_BY(mutex_);
+  std::vector<net::RankFailure> of_others_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<std::string> stops_ DISTRUN_GUARDED_BY(mutex_);
   std::vector<net::JobEvent> events_ DISTRUN_GUARDED_BY(mutex_);
   bool gone_ DISTRUN_GUARDED_BY(mutex_) = false;

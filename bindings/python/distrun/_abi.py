@@ -181,7 +181,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "distrun_last_error": (None, [ctypes.POINTER(ErrorStruct)]),
     "distrun_init": (_CODE, [ctypes.POINTER(OptionsStruct), ctypes.POINTER(_SESSION)]),
     "distrun_shutdown": (_CODE, [_SESSION]),
-    "distrun_abort": (_CODE, [_SESSION, ctypes.c_char_p]),
+    "distrun_abort_at": (_CODE, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_char_p]),
     "distrun_close": (None, [_SESSION]),
     "distrun_get_world": (_CODE, [_SESSION, ctypes.POINTER(WorldStruct)]),
     "distrun_query": (ctypes.c_int64, [_SESSION, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),

@@ -78,14 +78,21 @@ def _leave() -> None:
 def describe(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> str:
     """One line for the other ranks: type, text, and the line of the program, as "ValueError: bad (train.py:12)"."""
     text = "" if value is None else _first_line(str(value))
-    place = ""
+    place = _place(trace)
+    where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
+    return f"{kind.__name__}{': ' if text else ''}{text}{where}"
+
+
+def _place(trace: TracebackType | None) -> tuple[str, int] | None:
+    """File and line of the program; None if there is no traceback."""
+    place = None
     while trace is not None:
         frame = trace.tb_frame
         # By the name that runpy gives a program too, as under --torch-backend: by now sys.modules has another __main__.
         if not place or frame.f_globals.get("__name__") == "__main__":
-            place = f" ({os.path.basename(frame.f_code.co_filename)}:{trace.tb_lineno})"
+            place = (frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return f"{kind.__name__}{': ' if text else ''}{text}{place}"
+    return place
 
 
 def _first_line(text: str) -> str:
@@ -98,24 +105,26 @@ def _first_line(text: str) -> str:
     return lines[0] if lines else ""
 
 
-def _follows_from_the_end(value: BaseException | None) -> bool:
-    """Whether the job had ended already: an exception that says so, itself or as what it was raised from or because
-    of, is a consequence and no cause."""
+def _errors(value: BaseException | None) -> list[errors.DistrunError]:
+    """The distrun exceptions among `value` and what it was raised from or because of."""
     seen: set[int] = set()
+    found = []
     while value is not None and id(value) not in seen:
         seen.add(id(value))
-        error = _session.error_of(value)
-        if error is not None and not error.usable:
-            return True
+        if error := _session.error_of(value):
+            found.append(error)
         value = value.__cause__ or value.__context__
-    return False
+    return found
 
 
 def _abort(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> None:
-    if _follows_from_the_end(value):
-        return
+    found = _errors(value)
+    if not all(error.usable for error in found):
+        return  # the job had ended already: this exception is a consequence and no cause
+    file, line = _place(trace) or ("", 0)
+    tensor = next((error.tensor for error in found if error.tensor), "")
     try:
-        _session.abort(describe(kind, value, trace))
+        _session.abort(describe(kind, value, trace), file, line or 0, tensor)  # generated code may have no lines
     except errors.DistrunError as error:
         print(f"distrun: the other ranks could not be told: {error}", file=sys.stderr)
 

@@ -200,7 +200,8 @@ class Session:
         # Nobody waits for what is still in flight: complete it, so that its memory can be let go. A job that has ended
         # already has done that, and leaving it is no failure of this rank's.
         if error.usable:
-            library().distrun_abort(self.pointer, f"shutdown failed: {error}".encode())
+            cause = f"shutdown failed: {error}"
+            library().distrun_abort_at(self.pointer, cause.encode(), None, 0, error.tensor.encode())
             errors.end_job(error)
         return error
 
@@ -428,13 +429,15 @@ def close_session() -> bool:
         return True
 
 
-def abort(cause: str) -> None:
-    """Tells the other ranks that this one ends because of `cause`. Without a session, nothing happens."""
+def abort(cause: str, file: str = "", line: int = 0, tensor: str = "") -> None:
+    """Tells the other ranks that this one ends because of `cause`, and the launcher where in the program, and by which
+    tensor; "": not known, or none. Without a session, nothing happens."""
     session = _current
     if session is None or _forked_from is not None:
         return
     with session.calling() as pointer:
-        library().distrun_abort(pointer, cause.encode(errors="replace"))
+        texts = [text.encode(errors="replace") for text in (cause, file, tensor)]
+        library().distrun_abort_at(pointer, texts[0], texts[1], line, texts[2])
 
 
 @overload

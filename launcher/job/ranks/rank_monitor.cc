@@ -126,11 +126,11 @@ void RankMonitor::on_notice(const net::StoreNotice& notice) {
     case net::StoreNotice::Kind::kLeft:
       return carry_out(verdict_.left(notice.rank));
     case net::StoreNotice::Kind::kFailed:
-      return carry_out(verdict_.reported(notice.rank, notice.text));
+      return carry_out(verdict_.reported(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kLeftEarly:
-      return carry_out(verdict_.left_early(notice.rank, notice.text));
+      return carry_out(verdict_.left_early(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kStalled:
-      return carry_out(verdict_.stalled(notice.rank, notice.text));
+      return carry_out(verdict_.stalled(notice.rank, notice.failure));
     case net::StoreNotice::Kind::kRefused:
       return output_.say(notice.text);
     case net::StoreNotice::Kind::kStopping:

@@ -29,10 +29,14 @@ Stop Verdict::stop_after_failure() const {
   return out;
 }
 
-JobActions Verdict::fail(int rank, Cause cause) {
+JobActions Verdict::fail(int rank, Cause cause, const net::RankFailure& reported) {
   const bool left = cause.kind == CauseKind::kLeftEarly;
-  failure_ = FailureReport{
-      .rank = rank, .host = config_.hosts[static_cast<std::size_t>(rank)], .pid = at(rank).pid, .cause = cause};
+  failure_ = FailureReport{.rank = rank,
+                           .host = config_.hosts[static_cast<std::size_t>(rank)],
+                           .pid = at(rank).pid,
+                           .cause = cause,
+                           .tensor = reported.tensor,
+                           .place = reported.place};
   ending_ = true;
   loss_published_ = !left;
   JobActions out{
@@ -84,19 +88,19 @@ JobActions Verdict::left(int rank) {
   return {};
 }
 
-JobActions Verdict::reported(int rank, const std::string& cause) {
+JobActions Verdict::reported(int rank, const net::RankFailure& failure) {
   if (ending_ || !known(rank) || at(rank).end) return {};
-  return fail(rank, {.kind = CauseKind::kRaised, .text = cause});
+  return fail(rank, {.kind = CauseKind::kRaised, .text = failure.cause}, failure);
 }
 
-JobActions Verdict::left_early(int rank, const std::string& cause) {
+JobActions Verdict::left_early(int rank, const net::RankFailure& failure) {
   if (ending_ || !known(rank)) return {};
-  return fail(rank, {.kind = CauseKind::kLeftEarly, .text = cause});
+  return fail(rank, {.kind = CauseKind::kLeftEarly, .text = failure.cause}, failure);
 }
 
-JobActions Verdict::stalled(int rank, const std::string& cause) {
+JobActions Verdict::stalled(int rank, const net::RankFailure& failure) {
   if (ending_ || !known(rank) || at(rank).end) return {};
-  return fail(rank, {.kind = CauseKind::kStalled, .text = cause});
+  return fail(rank, {.kind = CauseKind::kStalled, .text = failure.cause}, failure);
 }
 
 void Verdict::disconnected(int rank, std::uint64_t round) {

@@ -40,11 +40,11 @@ class Verdict {
   explicit Verdict(Config config);
 
   void started(const RankStarted& event);
-  JobActions joined(int rank);                                // came to the rendezvous: it uses the runtime
-  JobActions left(int rank);                                  // shut its session down in good order
-  JobActions reported(int rank, const std::string& cause);    // says that it ends because of an uncaught error
-  JobActions left_early(int rank, const std::string& cause);  // the ranks' leader says so
-  JobActions stalled(int rank, const std::string& cause);     // other ranks say that it holds them up
+  JobActions joined(int rank);                                       // came to the rendezvous: it uses the runtime
+  JobActions left(int rank);                                         // shut its session down in good order
+  JobActions reported(int rank, const net::RankFailure& failure);    // says that it ends because of an uncaught error
+  JobActions left_early(int rank, const net::RankFailure& failure);  // the ranks' leader says so
+  JobActions stalled(int rank, const net::RankFailure& failure);     // other ranks say that it holds them up
   // Its connection to the rendezvous has ended in its session; `round` as in ExitOrder.
   void disconnected(int rank, std::uint64_t round);
   JobActions runs_on(int rank);  // since then
@@ -85,7 +85,7 @@ class Verdict {
   };
   Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
   [[nodiscard]] bool known(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size(); }
-  JobActions fail(int rank, Cause cause);
+  JobActions fail(int rank, Cause cause, const net::RankFailure& reported = {});
   JobActions fail_by_exit(const RankExited& event);
   JobActions end_by(Cause cause, int code);
   JobActions judge_held();

@@ -138,9 +138,16 @@ int32_t distrun_shutdown(distrun_session* session) {
 }
 
 int32_t distrun_abort(distrun_session* session, const char* cause) {
+  return distrun_abort_at(session, cause, nullptr, 0, nullptr);
+}
+
+int32_t distrun_abort_at(distrun_session* session, const char* cause, const char* file, int32_t line,
+                         const char* tensor) {
   return guarded([&]() -> Status {
     DISTRUN_RETURN_IF_ERROR(check_session(session));
-    session->session->abort(cause == nullptr ? "aborted by the program" : cause);
+    session->session->abort({.cause = cause == nullptr ? "aborted by the program" : cause,
+                             .tensor = tensor == nullptr ? "" : tensor,
+                             .place = {.file = file == nullptr ? "" : file, .line = line}});
     return {};
   });
 }

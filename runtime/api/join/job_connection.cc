@@ -74,7 +74,7 @@ void JobConnection::refused(const Status& why, const net::World& world) {
   bool by_all = heard.ok() && *heard == world.size;
   if (by_all) (void)store_->set("refused by all", "");
   if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
-  (void)(by_all ? channel_->leave() : channel_->report_failure(why.message()));
+  (void)(by_all ? channel_->leave() : channel_->report_failure({.cause = why.message()}));
   if (keeper_ == nullptr) return;
   by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_told(Clock::now() + kGoodbyes);
 }
@@ -88,9 +88,9 @@ Status JobConnection::leave(bool first_rank) {
   return left;
 }
 
-Status JobConnection::report_failure(const std::string& cause) {
+Status JobConnection::report_failure(const net::RankFailure& failure) {
   if (!channel_) return {};
-  const Status told = channel_->report_failure(cause);
+  const Status told = channel_->report_failure(failure);
   if (told.ok() && keeper_ != nullptr) keeper_->wait_until_told(Clock::now() + kGoodbyes);
   return told;
 }

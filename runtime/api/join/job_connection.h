@@ -36,8 +36,8 @@ class JobConnection {
   void refused(const Status& why, const net::World& world);
   // All have drained.
   Status leave(bool first_rank);
-  // This rank ends because of `cause`. An error where the launcher could not be told.
-  Status report_failure(const std::string& cause);
+  // This rank ends because of it. An error where the launcher could not be told.
+  Status report_failure(const net::RankFailure& failure);
 
  private:
   Status connect(net::World& world, TimePoint deadline, const Log& log);

@@ -19,6 +19,19 @@ struct JobEvent {
   std::string cause;  // "killed by signal 9 (SIGKILL)", "ValueError: ...", "exited with code 3"
 };
 
+// A line of the program, as the rank names it; no file: it is not known.
+struct CodePlace {
+  std::string file;
+  int line = 0;
+};
+
+// Why a rank ends the job. Its peers hear the cause, the launcher all of it.
+struct RankFailure {
+  std::string cause;
+  std::string tensor;  // of the operation that failed or waits; empty: none, or not known
+  CodePlace place;
+};
+
 // What the others are told of a rank that is gone: dead, or, having `left` in good order, missed.
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
 // How a wait for other ranks ends when the event comes; OK if it does not end the job.
@@ -34,12 +47,12 @@ class JobChannel {
   virtual Result<std::vector<JobEvent>> receive() = 0;
   // This rank leaves in good order: its exit with code 0 is no failure.
   virtual Status leave() = 0;
-  // This rank ends, because of an uncaught exception or for want of memory; peers see `cause` at once.
-  virtual Status report_failure(const std::string& cause) = 0;
+  // This rank ends, because of an uncaught exception or for want of memory. Peers see the cause at once.
+  virtual Status report_failure(const RankFailure& failure) = 0;
   // The leader: `rank` left in good order while others still need it, and the job ends because of that.
-  virtual Status report_early_leave(int rank, const std::string& cause) = 0;
+  virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
   // `rank` holds the others up for longer than they may wait, and the job ends because of that.
-  virtual Status report_stall(int rank, const std::string& cause) = 0;
+  virtual Status report_stall(int rank, const RankFailure& failure) = 0;
   // The leader: the ranks have agreed to stop.
   virtual Status report_stop(const std::string& cause) = 0;
 };

@@ -55,14 +55,14 @@ class SocketStoreClient final : public StoreClient {
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   Result<std::vector<JobEvent>> receive() override;
   Status leave() override;
-  Status report_failure(const std::string& cause) override {
-    return tell({.kind = StoreRequest::Kind::kFailure, .value = cause});
+  Status report_failure(const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kFailure, .failure = failure});
   }
-  Status report_early_leave(int rank, const std::string& cause) override {
-    return tell({.kind = StoreRequest::Kind::kEarlyLeave, .value = cause, .rank = rank});
+  Status report_early_leave(int rank, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kEarlyLeave, .rank = rank, .failure = failure});
   }
-  Status report_stall(int rank, const std::string& cause) override {
-    return tell({.kind = StoreRequest::Kind::kStall, .value = cause, .rank = rank});
+  Status report_stall(int rank, const RankFailure& failure) override {
+    return tell({.kind = StoreRequest::Kind::kStall, .rank = rank, .failure = failure});
   }
   Status report_stop(const std::string& cause) override {
     return tell({.kind = StoreRequest::Kind::kStop, .value = cause});

@@ -21,11 +21,11 @@ std::optional<JobEvent> StoreJudge::hear(const StoreNotice& notice) {
       in_session_.erase(notice.rank);
       return std::nullopt;
     case kFailed:
-      return failure(JobEvent::Kind::kRankFailed, notice.text);
+      return failure(JobEvent::Kind::kRankFailed, notice.failure.cause);
     case kLeftEarly:
-      return failure(JobEvent::Kind::kRankLeft, notice.text);
+      return failure(JobEvent::Kind::kRankLeft, notice.failure.cause);
     case kStalled:
-      return failure(JobEvent::Kind::kRankFailed, "held the others up: " + notice.text);
+      return failure(JobEvent::Kind::kRankFailed, "held the others up: " + notice.failure.cause);
     case kRefused:   // the process that was refused says so itself
     case kStopping:  // the ranks have agreed on it, and the time to end is the other launcher's
       return std::nullopt;

@@ -15,6 +15,12 @@ void fields(V& v, Ref<V, JobEvent> event) {
 }
 
 template <class V>
+void fields(V& v, Ref<V, RankFailure> failure) {
+  v.cut_text(failure.cause, kMaxCause).cut_text(failure.tensor, kMaxTensorName);
+  v.cut_text(failure.place.file, kMaxFileName)(failure.place.line);
+}
+
+template <class V>
 void fields(V& v, Ref<V, StoreRequest> request) {
   using Kind = StoreRequest::Kind;
   v.one_of(request.kind, StoreRequest::kKinds);
@@ -24,7 +30,8 @@ void fields(V& v, Ref<V, StoreRequest> request) {
   if (is(Kind::kSet)) v.text(request.value, kMaxStoreValue);
   if (is(Kind::kAdd, Kind::kErase)) v(request.delta);
   if (is(Kind::kEarlyLeave, Kind::kStall)) v(request.rank);
-  if (is(Kind::kFailure, Kind::kStop, Kind::kEarlyLeave, Kind::kStall)) v.cut_text(request.value, kMaxCause);
+  if (is(Kind::kStop)) v.cut_text(request.value, kMaxCause);
+  if (is(Kind::kFailure, Kind::kEarlyLeave, Kind::kStall)) fields(v, request.failure);
 }
 
 template <class V>

@@ -13,7 +13,10 @@ namespace distrun::net {
 
 inline constexpr std::size_t kMaxStoreKey = 1024;
 inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxCause = 4096;  // longer causes are cut
+// Longer texts of a failure are cut.
+inline constexpr std::size_t kMaxCause = 4096;
+inline constexpr std::size_t kMaxTensorName = 1024;
+inline constexpr std::size_t kMaxFileName = 4096;
 
 // From a rank. `id` is the rank's own number for the request; the reply carries it.
 struct StoreRequest {
@@ -22,9 +25,10 @@ struct StoreRequest {
   Kind kind = Kind::kSet;
   std::uint64_t id = 0;    // kSet kGet kAdd kCancel
   std::string key;         // kSet kGet kAdd; kErase: the beginning of the keys
-  std::string value;       // kSet: the value; kFailure kStop kEarlyLeave kStall: the cause
+  std::string value;       // kSet: the value; kStop: the cause
   std::int64_t delta = 0;  // kAdd
   int rank = -1;           // kEarlyLeave kStall: the rank that left or holds the others up, not the one that says so
+  RankFailure failure;     // kFailure kEarlyLeave kStall
 };
 
 // To a rank: the answer to one request, or an event for everybody.

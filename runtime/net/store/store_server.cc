@@ -41,7 +41,7 @@ class Server final : public StoreServer {
   void send(int rank, const StoreReply& reply);
   void flush(int rank);
   void lose(int rank, const std::string& how);
-  void note(StoreNotice::Kind kind, int rank, int pid, std::string text);
+  void note(StoreNotice notice) { notices_.push_back(std::move(notice)); }
 
   const StoreServerOptions options_;
   StoreTable table_;
@@ -94,7 +94,7 @@ std::string Server::accept(const Hello& hello) {
                            ", so process " + std::to_string(hello.pid) +
                            " cannot be this rank as well: it probably inherited the DISTRUN_* variables of a rank; " +
                            kHowAlone;
-  note(StoreNotice::Kind::kRefused, hello.from, hello.pid, text);
+  note({.kind = StoreNotice::Kind::kRefused, .rank = hello.from, .pid = hello.pid, .text = text});
   return text;
 }
 
@@ -104,7 +104,7 @@ void Server::join(std::unique_ptr<SecureSocket> socket) {
   const int fd = socket->fd();
   set_host_timeout(fd, options_.host_timeout);
   clients_[rank] = {.socket = std::move(socket), .watched = EPOLLIN};
-  note(StoreNotice::Kind::kJoined, rank, pid, {});
+  note({.kind = StoreNotice::Kind::kJoined, .rank = rank, .pid = pid});
   epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<std::uint64_t>(rank)}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return lose(rank, errno_status("epoll_ctl failed", errno).message());
@@ -133,17 +133,23 @@ void Server::serve(int rank) {
 
 void Server::handle(int rank, const StoreRequest& request) {
   if (request.kind == StoreRequest::Kind::kLeave) {
-    note(StoreNotice::Kind::kLeft, rank, 0, {});
+    note({.kind = StoreNotice::Kind::kLeft, .rank = rank});
     return lose(rank, "closed, as the rank has left");  // which it waits for
   }
-  if (request.kind == StoreRequest::Kind::kFailure) return note(StoreNotice::Kind::kFailed, rank, 0, request.value);
-  if (request.kind == StoreRequest::Kind::kStop) return note(StoreNotice::Kind::kStopping, rank, 0, request.value);
+  if (request.kind == StoreRequest::Kind::kFailure) {
+    return note({.kind = StoreNotice::Kind::kFailed, .rank = rank, .failure = request.failure});
+  }
+  if (request.kind == StoreRequest::Kind::kStop) {
+    return note({.kind = StoreNotice::Kind::kStopping, .rank = rank, .text = request.value});
+  }
   if (request.kind == StoreRequest::Kind::kEarlyLeave || request.kind == StoreRequest::Kind::kStall) {
     if (request.rank < 0 || request.rank >= options_.size) {
       return lose(rank, "it spoke of rank " + std::to_string(request.rank) + ", which this job does not have");
     }
     const bool left = request.kind == StoreRequest::Kind::kEarlyLeave;
-    return note(left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled, request.rank, 0, request.value);
+    return note({.kind = left ? StoreNotice::Kind::kLeftEarly : StoreNotice::Kind::kStalled,
+                 .rank = request.rank,
+                 .failure = request.failure});
   }
   table_.handle(rank, request, [&](int to, const StoreReply& reply) {
     send(to, reply);
@@ -184,11 +190,7 @@ void Server::lose(int rank, const std::string& how) {
   const int pid = client->second.socket->peer().pid;
   clients_.erase(client);
   table_.forget(rank);
-  note(StoreNotice::Kind::kDisconnected, rank, pid, how);
-}
-
-void Server::note(StoreNotice::Kind kind, int rank, int pid, std::string text) {
-  notices_.push_back({.kind = kind, .rank = rank, .pid = pid, .text = std::move(text)});
+  note({.kind = StoreNotice::Kind::kDisconnected, .rank = rank, .pid = pid, .text = how});
 }
 
 }  // namespace

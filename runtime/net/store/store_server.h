@@ -31,9 +31,9 @@ struct StoreNotice {
   enum class Kind {
     kJoined,        // `pid` is set
     kLeft,          // said that it leaves in good order
-    kFailed,        // `text` is the cause that it reported
-    kLeftEarly,     // another rank says so: it left while it was still needed; `text` says for what
-    kStalled,       // another rank says so: it holds the others up; `text` says how
+    kFailed,        // `failure` is what it reported
+    kLeftEarly,     // another rank says so: it left while it was still needed; `failure` says for what
+    kStalled,       // another rank says so: it holds the others up; `failure` says how
     kStopping,      // the ranks have agreed to stop; `text` says why
     kDisconnected,  // its connection ended; `text` says how. Follows kLeft and kFailed as well
     kRefused,       // a second process `pid` claimed the rank; `text` is what it was told
@@ -42,6 +42,7 @@ struct StoreNotice {
   int rank = -1;
   int pid = 0;
   std::string text;
+  RankFailure failure;
 };
 
 class StoreServer {

@@ -36,9 +36,65 @@ def test_an_exception_in_a_rank(start_job: StartJob, python: str, programs: Path
     assert report["exit_code"] == 1 and report["rank"] == 1 and report["pid"] > 0, report
     assert report["cause"]["kind"] == "raised" and report["cause"]["signal"] is None, report
     assert "the data of rank 1 is broken" in report["cause"]["text"], report
+    program = programs / "faults.py"
+    place = report["place"]
+    assert "raise ValueError" in program.read_text().splitlines()[place["line"] - 1], report
+    assert Path(place["file"]) == program and f"(faults.py:{place['line']})" in report["cause"]["text"], report
+    assert report["tensor"] is None, report
     assert any("the data of rank 1 is broken" in line for line in report["last_lines"]), report
     assert {one["rank"] for one in report["followers"]} == {0, 2}, report
     assert all("RankLost" in one["last_line"] for one in report["followers"] if not one["ended_by_distrun"]), report
+
+
+MISMATCH = """
+import numpy as np
+import distrun.numpy as hvd
+
+hvd.init()
+hvd.allreduce(np.ones(3 + hvd.rank(), np.float32), name="grad")
+"""
+ABSENT = """
+import os
+import time
+import numpy as np
+import distrun.numpy as hvd
+
+hvd.init()
+if hvd.rank() == 1:
+    time.sleep(60 if os.environ.get("STALLS") else 0)
+else:
+    hvd.allreduce(np.ones(3, np.float32), name="grad")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "variables", "kind", "line"),
+    [
+        (MISMATCH, {}, "raised", 6),
+        (ABSENT, {}, "left_early", None),
+        (ABSENT, {"STALLS": "1", "DISTRUN_STALL_SHUTDOWN_TIME": "1"}, "stalled", None),
+    ],
+    ids=["mismatch", "early leave", "stall"],
+)
+def test_an_operation_that_fails_names_its_tensor(
+    start_job: StartJob,
+    python: str,
+    tmp_path: Path,
+    program: str,
+    variables: dict[str, str],
+    kind: str,
+    line: int | None,
+) -> None:
+    file, path = tmp_path / "train.py", tmp_path / "report/report.json"
+    file.write_text(program)
+    path.parent.mkdir()
+    sent = [word for name in variables for word in ("-x", name)]
+    job = start_job("-np", "2", "--oversubscribe", "--grace", "2", "--report", path, *sent, python, file, env=variables)
+    assert job.finish() != 0, job.text
+    report = read(path)
+    assert report["cause"]["kind"] == kind and report["tensor"] == "allreduce.grad", report
+    assert report["place"] == (None if line is None else {"file": str(file), "line": line}), report
+    assert report["rank"] in ([0, 1] if kind == "raised" else [1]), report
 
 
 def test_a_killed_rank(tmp_path: Path) -> None:

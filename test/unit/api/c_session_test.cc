@@ -174,6 +174,18 @@ TEST_CASE("wait_any gives each operation once to who makes NULL of what it has g
   CHECK(last_message() == "all the handles are NULL");
 }
 
+TEST_CASE("an abort ends the job with its cause, however little else is known of it") {
+  CHECK(distrun_abort_at(nullptr, "why", "train.c", 8, "grad") == DISTRUN_NOT_INITIALIZED);
+  for (const char* cause : {static_cast<const char*>(nullptr), "the disk is full"}) {
+    const World world;
+    REQUIRE(distrun_abort_at(world.get(), cause, nullptr, 0, nullptr) == DISTRUN_OK);
+    REQUIRE(distrun_shutdown(world.get()) == DISTRUN_ABORTED);
+    distrun_error error = DISTRUN_INIT(distrun_error);
+    distrun_last_error(&error);
+    CHECK(std::string(error.cause) == (cause == nullptr ? "aborted by the program" : cause));
+  }
+}
+
 TEST_CASE("the header may be included below extern \"C\"") {
   CHECK(made_below_a_wrapped_header().struct_size == sizeof(distrun_op));
 }

@@ -18,6 +18,7 @@ std::size_t g_done_after = 0;  // so many waits
 int g_done_after_polls = -1;   // or so many looks in vain; -1: however many
 std::size_t g_waits_at_release = 0;
 int g_aborts = 0;  // after the first one the operation is done at the next wait
+std::string g_aborted_at;
 
 int session_memory = 0;
 distrun_session* const session = reinterpret_cast<distrun_session*>(&session_memory);
@@ -64,6 +65,14 @@ int32_t distrun_abort(distrun_session* of, const char*) {
   g_done_after = g_waits + 1;
   return DISTRUN_OK;
 }
+int32_t distrun_abort_at(distrun_session* of, const char*, const char* file, int32_t line, const char*) {
+  CHECK(of == session);
+  g_aborted_at = file + (":" + std::to_string(line));
+  return DISTRUN_OK;
+}
+int32_t distrun_get_world(distrun_session*, distrun_world*) { return DISTRUN_OK; }
+int32_t distrun_shutdown(distrun_session*) { return DISTRUN_OK; }
+void distrun_close(distrun_session*) {}
 int32_t distrun_poll(distrun_handle* of) {
   if (of == handle && g_done_after_polls == 0) return 1;
   if (of == handle && g_done_after_polls > 0) --g_done_after_polls;
@@ -402,4 +411,9 @@ TEST_CASE("an operation that is done, or none, is let go without a wait") {
   g_done_after = 1;
   { const distrun::Operation none; }
   CHECK(g_waits == 0);
+}
+
+TEST_CASE("a session's abort tells the line that calls it") {
+  distrun::Session::current().abort("the disk is full");
+  CHECK(g_aborted_at == __FILE__ + (":" + std::to_string(__LINE__ - 1)));
 }

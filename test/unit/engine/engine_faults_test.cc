@@ -105,7 +105,7 @@ TEST_CASE("a rank whose backend has no memory for an operation ends the job on a
     EXPECT(has(status.message(), "rank 1"));
     EXPECT(has(status.message(), "run fewer ranks on its host"));
     const auto said = job.channel(1).failures();
-    EXPECT(said.size() == 1 && said.front().starts_with("out of memory: "));
+    EXPECT(said.size() == 1 && said.front().cause.starts_with("out of memory: "));
     expect_job_over(engine, Errc::kOutOfMemory);
   });
 }

@@ -180,10 +180,15 @@ TEST_CASE("while ranks run, the first that fails ends the job for all") {
 TEST_CASE("a rank's last word to the rendezvous is read before its end counts") {
   Started job;
   JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
-  job.store->notices = {{.kind = net::StoreNotice::Kind::kFailed, .rank = 2, .text = "ValueError: x"}};
+  const net::RankFailure told{.cause = "ValueError: x", .tensor = "grad", .place = {.file = "train.py", .line = 8}};
+  job.store->notices = {{.kind = net::StoreNotice::Kind::kFailed, .rank = 2, .failure = told}};
   CHECK(taken(running.on(job.agents[1], Started::exit_of(2, 1))));
   REQUIRE(job.ranks.verdict().rank_failed());
-  CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kRaised);
+  const FailureReport failure = *job.ranks.verdict().failure();
+  CHECK(failure.cause.kind == CauseKind::kRaised);
+  CHECK(failure.cause.text == "ValueError: x");
+  CHECK(failure.tensor == "grad");
+  CHECK((failure.place.file == "train.py" && failure.place.line == 8));
 }
 
 TEST_CASE("workers that are in no membership change nothing") {

@@ -40,7 +40,7 @@ TEST_CASE("the report of a good job has no cause") {
 TEST_CASE("the report of a failure has every field of it") {
   FailureReport failure{.rank = 3, .host = "node2", .pid = 42, .cause = cause_of_end(SIGKILL, 0, true)};
   failure.tensor = "layer.1";
-  failure.place = CodePlace{.file = "train.py", .line = 88};
+  failure.place = {.file = "train.py", .line = 88};
   failure.last_lines = {"say \"hi\"\n"};
   failure.followers = {{.rank = 0, .cause = cause_of_end(0, 1), .last_line = "RankLost"},
                        {.rank = 1, .cause = cause_of_end(SIGTERM, 0), .ended_by_us = true}};

@@ -88,7 +88,7 @@ TEST_CASE("a rank that says why it fails is the first cause even if another ends
   Verdict job = job_of(2);
   job.joined(0);
   job.joined(1);
-  const JobActions actions = job.reported(1, "ValueError: x");
+  const JobActions actions = job.reported(1, {.cause = "ValueError: x", .place = {.file = "train.py", .line = 8}});
   REQUIRE(actions.publish);
   CHECK(actions.publish->cause == "ValueError: x");
   CHECK(actions.stop->term_now.empty());
@@ -97,12 +97,14 @@ TEST_CASE("a rank that says why it fails is the first cause even if another ends
   CHECK(job.exit_code() == 3);
   CHECK(job.failure()->cause.kind == CauseKind::kRaised);
   CHECK(text_of(job.failure()->cause) == "ValueError: x");
+  CHECK((job.failure()->place.file == "train.py" && job.failure()->place.line == 8));
+  CHECK(job.failure()->tensor.empty());
 }
 
 TEST_CASE("a rank that said that it fails and ended with 0 is still a failure") {
   Verdict job = job_of(2);
   job.joined(1);
-  job.reported(1, "boom");
+  job.reported(1, {.cause = "boom"});
   job.exited({.rank = 1});
   CHECK(job.exit_code() == 1);
 }
@@ -111,13 +113,14 @@ TEST_CASE("a rank that holds the others up is the first cause, whatever the othe
   Verdict job = job_of(2);
   job.joined(0);
   job.joined(1);
-  const JobActions actions = job.stalled(1, "no answer");
+  const JobActions actions = job.stalled(1, {.cause = "no answer", .tensor = "grad"});
   REQUIRE(actions.publish);
   CHECK(actions.publish->rank == 1);
-  CHECK(quiet(job.stalled(1, "no answer")));
+  CHECK(quiet(job.stalled(1, {.cause = "no answer"})));
   CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
   CHECK(job.failure()->rank == 1);
   CHECK(job.failure()->cause.kind == CauseKind::kStalled);
+  CHECK(job.failure()->tensor == "grad");
   CHECK(text_of(job.failure()->cause) == "held the others up: no answer");
   job.exited({.rank = 1, .signal = 9, .by_agent = true});
   CHECK(job.exit_code() == 1);
@@ -138,7 +141,7 @@ TEST_CASE("who leaves early and fails gives its own code") {
     Verdict job = job_of(2);
     job.joined(0);
     job.joined(1);
-    job.left_early(1, "left");
+    job.left_early(1, {.cause = "left"});
     job.exited({.rank = 0, .exit_code = 1});
     CHECK(quiet(job.exited({.rank = 1, .exit_code = 3})));
     CHECK(job.exit_code() == 3);
@@ -149,7 +152,7 @@ TEST_CASE("who leaves early and fails gives its own code") {
     Verdict job = job_of(2);
     job.joined(0);
     job.joined(1);
-    job.left_early(1, "left");
+    job.left_early(1, {.cause = "left"});
     CHECK(quiet(job.exited({.rank = 1, .signal = 15, .by_agent = true})));
     CHECK(job.exit_code() == 76);
   }
@@ -169,7 +172,7 @@ TEST_CASE("leaving early with 0 is a failure of its own only if somebody stays")
     Verdict job = job_of(2);
     job.joined(0);
     job.joined(1);
-    CHECK(job.left_early(1, "left").publish.value().kind == Kind::kRankLeft);
+    CHECK(job.left_early(1, {.cause = "left"}).publish.value().kind == Kind::kRankLeft);
     CHECK(quiet(job.exited({.rank = 0, .exit_code = 1})));
     CHECK(quiet(job.exited({.rank = 1})));
     CHECK(job.exit_code() == 76);
@@ -215,7 +218,7 @@ TEST_CASE("Ctrl-C ends in good order, twice at once") {
   CHECK(first.interrupt_ranks);
   CHECK(first.stop->term_after == 5000);
   CHECK(first.stop->kill_after == 10000);
-  CHECK(quiet(job.reported(0, "KeyboardInterrupt")));
+  CHECK(quiet(job.reported(0, {.cause = "KeyboardInterrupt"})));
   CHECK(quiet(job.exited({.rank = 0, .signal = SIGTERM, .by_agent = true})));
   const JobActions second = job.interrupted(SIGINT, kStart + milliseconds(50));
   CHECK_FALSE(second.interrupt_ranks);
@@ -320,7 +323,7 @@ TEST_CASE("the other ends of a job") {
 TEST_CASE("events about ranks that do not exist change nothing") {
   Verdict job = job_of(1);
   CHECK(quiet(job.joined(7)));
-  CHECK(quiet(job.reported(-1, "x")));
+  CHECK(quiet(job.reported(-1, {.cause = "x"})));
   CHECK(quiet(job.exited({.rank = 1, .exit_code = 1})));
   CHECK(job.exit_code() == 0);
 }

@@ -30,7 +30,7 @@ TEST_CASE("a rank that goes without a word has failed, and only the first failur
 TEST_CASE("what ranks say of themselves and of others is passed on", "[net]") {
   const auto told = [](Kind kind) {
     StoreJudge judge;
-    return judge.hear({.kind = kind, .rank = 3, .text = "why"});
+    return judge.hear({.kind = kind, .rank = 3, .failure = {.cause = "why"}});
   };
   CHECK(told(Kind::kFailed)->cause == "why");
   CHECK(told(Kind::kLeftEarly)->kind == JobEvent::Kind::kRankLeft);

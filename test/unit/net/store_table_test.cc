@@ -35,7 +35,10 @@ TEST_CASE("the bytes of the store's messages are those of docs/wire.md", "[store
   CHECK(digest(encode(StoreRequest{.kind = Request::kSet, .id = 5, .key = "k", .value = "v"})) == 0x7eb93511a3633765);
   CHECK(digest(encode(StoreRequest{.kind = Request::kAdd, .id = 5, .key = "k", .delta = -2})) == 0xc6ef64157c7b7567);
   CHECK(digest(encode(StoreRequest{.kind = Request::kErase, .key = "p/", .delta = 3})) == 0x492510a1110dd994);
-  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .value = "slow", .rank = 2})) == 0x4386c1848714745c);
+  const RankFailure slow{.cause = "slow", .tensor = "t", .place = {.file = "a.py", .line = 7}};
+  CHECK(digest(encode(StoreRequest{.kind = Request::kFailure, .failure = slow})) == 0x09634e8b9330dd9b);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kStall, .rank = 2, .failure = slow})) == 0xa48549fcc3f489f0);
+  CHECK(digest(encode(StoreRequest{.kind = Request::kStop, .value = "why"})) == 0xff9f5dabfbb9f0fc);
   CHECK(digest(encode(StoreReply{.kind = Reply::kValue, .id = 5, .text = "v"})) == 0xcffed56bbebdb9da);
   const JobEvent event{.rank = 2, .signal = 9, .exit_code = -1, .host = "n1", .cause = "killed"};
   CHECK(digest(encode(StoreReply{.kind = Reply::kEvent, .event = event})) == 0xfbd336f44e8d6b42);

@@ -187,10 +187,21 @@ TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {
   StoreThread server(2);
   auto client = server.connect(1);
   CHECK(server.wait_for(notice(Kind::kJoined, 1)).pid == ::getpid());
-  REQUIRE(client->report_failure("ValueError: bad").ok());
-  CHECK(server.wait_for(notice(Kind::kFailed, 1)).text == "ValueError: bad");
-  REQUIRE(client->report_failure(std::string(100000, 'x')).ok());
-  server.wait_for([](const StoreNotice& n) { return n.text == std::string(kMaxCause, 'x'); });
+  const RankFailure bad{
+      .cause = "ValueError: bad", .tensor = "grad", .place = {.file = "/home/me/train.py", .line = 88}};
+  REQUIRE(client->report_failure(bad).ok());
+  const RankFailure heard = server.wait_for(notice(Kind::kFailed, 1)).failure;
+  CHECK(heard.cause == "ValueError: bad");
+  CHECK(heard.tensor == "grad");
+  CHECK(heard.place.file == "/home/me/train.py");
+  CHECK(heard.place.line == 88);
+  const std::string endless(100000, 'x');
+  REQUIRE(client->report_failure({.cause = endless, .tensor = endless, .place = {.file = endless, .line = -1}}).ok());
+  server.wait_for([&](const StoreNotice& n) {
+    const RankFailure& cut = n.failure;
+    return cut.cause == endless.substr(0, kMaxCause) && cut.tensor == endless.substr(0, kMaxTensorName) &&
+           cut.place.file == endless.substr(0, kMaxFileName) && cut.place.line == -1;
+  });
   REQUIRE(client->leave().ok());
   server.wait_for(notice(Kind::kLeft, 1));
   client.reset();
@@ -200,9 +211,15 @@ TEST_CASE("the launcher hears who joins, fails, leaves and goes", "[store]") {
 TEST_CASE("a rank can tell of another that left while it was needed", "[store]") {
   StoreThread server(2);
   const auto client = server.connect(0);
-  REQUIRE(client->report_early_leave(1, "rank 0 still waits for 'grad'").ok());
-  CHECK(server.wait_for(notice(Kind::kLeftEarly, 1)).text == "rank 0 still waits for 'grad'");
-  REQUIRE(client->report_early_leave(2, "nobody").ok());
+  REQUIRE(client->report_early_leave(1, {.cause = "rank 0 still waits for 'grad'", .tensor = "grad"}).ok());
+  const RankFailure left = server.wait_for(notice(Kind::kLeftEarly, 1)).failure;
+  CHECK(left.cause == "rank 0 still waits for 'grad'");
+  CHECK(left.tensor == "grad");
+  REQUIRE(client->report_stall(1, {.cause = "slow", .tensor = "late"}).ok());
+  const RankFailure slow = server.wait_for(notice(Kind::kStalled, 1)).failure;
+  CHECK(slow.cause == "slow");
+  CHECK(slow.tensor == "late");
+  REQUIRE(client->report_early_leave(2, {.cause = "nobody"}).ok());
   CHECK(server.wait_for(notice(Kind::kDisconnected, 0)).text.find("rank 2, which this job") != std::string::npos);
 }
 
@@ -305,7 +322,7 @@ TEST_CASE("when the launcher goes, every wait ends and says so", "[store]") {
   CHECK(a->set("k", "v").code() == Errc::kRankLost);
   CHECK(a->add("k", 1).status().code() == Errc::kRankLost);
   CHECK(a->leave().code() == Errc::kRankLost);
-  CHECK(a->report_failure("x").code() == Errc::kRankLost);
+  CHECK(a->report_failure({.cause = "x"}).code() == Errc::kRankLost);
 }
 
 TEST_CASE("the launcher's last event is read before its loss", "[store]") {

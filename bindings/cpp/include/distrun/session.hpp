@@ -70,8 +70,10 @@ class Session {
   // Waits for the other ranks, and throws the job's failure if there is one (distrun.h). A signal that arrives does not
   // end the wait.
   void shutdown() { detail::check(leave()); }
-  // Tells every rank that this one ends because of `cause`.
-  void abort(const std::string& cause) { detail::check(distrun_abort(session_, cause.c_str())); }
+  // Tells every rank that this one ends because of `cause`. `distrun --report` has the line that calls it.
+  void abort(const std::string& cause, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    detail::check(distrun_abort_at(session_, cause.c_str(), file, line, nullptr));
+  }
   // True on all ranks from the same call on, once one was asked to stop; every rank calls it once per step.
   bool should_stop(bool request = false) {
     int32_t stop = 0;

@@ -202,6 +202,10 @@ DISTRUN_API int32_t distrun_shutdown(distrun_session* session);
 /* Tells every rank that this one ends because of `cause` (an uncaught exception); does not wait, but where rank 0
  * itself stands in for a launcher (mpirun, srun): up to 2 s until the others have heard of it. */
 DISTRUN_API int32_t distrun_abort(distrun_session* session, const char* cause);
+/* The same, with facts for `distrun --report`: the line of the program that failed, and the tensor of the operation
+ * that failed. NULL or "": not known, or none. */
+DISTRUN_API int32_t distrun_abort_at(distrun_session* session, const char* cause, const char* file, int32_t line,
+                                     const char* tensor);
 /* Every rank calls it once per step. `stop` becomes 1 on all ranks from the same call (the same number of calls,
  * counted on each rank) on, once a rank got SIGTERM, SIGUSR1 or SIGUSR2, passed request = 1, or the launcher was asked
  * (--preempt-signal); else 0. Costs no message until then and does not wait for other ranks, but for one round trip

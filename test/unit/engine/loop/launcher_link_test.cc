@@ -35,10 +35,17 @@ TEST_CASE("the launcher is not told what it knows") {
   link.report_end(Status(ErrorInfo{.code = Errc::kRankLost, .message = "died", .ranks = {1}}));
   link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .message = "nobody"}));
   CHECK(channel.stalled().empty());
-  link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .message = "late", .ranks = {2}}));
+  CHECK(channel.failures_of_others().empty());
+  link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .message = "late", .tensor = "grad", .ranks = {2}}));
   CHECK(channel.stalled() == std::vector{2});
-  link.report_failure("out of memory");
-  CHECK(channel.failures() == std::vector<std::string>{"out of memory"});
+  link.report_end(Status(ErrorInfo{.code = Errc::kRankLeft, .message = "left", .tensor = "needed", .ranks = {1}}));
+  link.report_failure("out of memory", "big");
+  const std::vector<net::RankFailure> others = channel.failures_of_others();
+  REQUIRE(others.size() == 2);
+  CHECK((others[0].cause == "late" && others[0].tensor == "grad"));
+  CHECK((others[1].cause == "left" && others[1].tensor == "needed"));
+  REQUIRE(channel.failures().size() == 1);
+  CHECK((channel.failures()[0].cause == "out of memory" && channel.failures()[0].tensor == "big"));
   link.report_stop("SIGTERM");
   CHECK(channel.stops() == std::vector<std::string>{"SIGTERM"});
 }
@@ -48,7 +55,7 @@ TEST_CASE("without a launcher there is nobody to tell") {
   REQUIRE(wait_set.ok());
   LauncherLink link(nullptr, **wait_set, nullptr);
   CHECK(link.watch([](const auto&) {}).ok());
-  link.report_failure("x");
+  link.report_failure("x", "");
   link.report_stop("x");
   link.report_end(Status(ErrorInfo{.code = Errc::kTimeout, .ranks = {2}}));
 }
