@@ -1,5 +1,6 @@
-// The last failures of operations with everything the runtime knows of them: a framework's exceptions carry a text
-// only.
+// The last failures of operations with everything the runtime knows of them. A failure is found by its message, because
+// an error of XLA has nothing but a message and a code, and so its text is all of ours that reaches JAX's exception.
+// TensorFlow's payloads would be a second way beside this one.
 #pragma once
 
 #include <string_view>

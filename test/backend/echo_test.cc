@@ -166,7 +166,8 @@ TEST_CASE("plug-ins: the list of backends tells the truth about each") {
   Settings settings;
   settings.plugins = file("echo") + ":" + file("moody");
   settings.plugins += ":/tmp/other.so";
-  const std::string text = backend::to_text(backend::list_backends(settings, "/nonexistent"));
+  const backend::BackendList list = backend::list_backends(settings, "/nonexistent");
+  const std::string text = backend::to_text(list);
   CHECK(contains(text, "self: ok (built in)\n"));
   CHECK(contains(text, "tcp: ok (built in)\n"));
   CHECK(contains(text, "echo: not available (serves one rank only)\n"));
@@ -175,6 +176,10 @@ TEST_CASE("plug-ins: the list of backends tells the truth about each") {
   CHECK(contains(text, "nccl: not available"));
   CHECK(contains(text, "warning: The plug-in file '/tmp/other.so'"));
   CHECK(std::filesystem::path(backend::plugin::default_folder()).filename() == "plugins");
+  const std::string json = backend::to_json(list);
+  CHECK(contains(json, R"({"backend": "tcp", "usable": true, "reason": "built in"})"));
+  CHECK(contains(
+      json, R"({"backend": "echo", "usable": false, "reason": "serves one rank only", "library_version": 10203})"));
 }
 
 }  // namespace distrun::test

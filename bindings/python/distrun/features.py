@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
+from typing import Any
 
 from distrun import _session
 
@@ -23,10 +23,10 @@ def _built(backend: str) -> bool:
     return _usable(backend) is not None
 
 
-def _usable(backend: str) -> str | None:
-    """What the backend says of itself, None where it is not usable here."""
+def _usable(backend: str) -> dict[str, Any] | None:
+    """What query("backends") tells of it, None where it is not usable here."""
     listed = _session.query("backends", json=True)["backends"]
-    return next((one["reason"] for one in listed if one["backend"] == backend and one["usable"]), None)
+    return next((one for one in listed if one["backend"] == backend and one["usable"]), None)
 
 
 def _enabled(backend: str) -> bool:
@@ -47,11 +47,8 @@ def gloo_built() -> bool:
 
 def nccl_built() -> int:
     """NCCL's version code if the NCCL plug-in is usable on this machine, else 0."""
-    says = _usable("nccl")
-    if says is None:
-        return 0
-    version = re.search(r"(\d+)\.(\d+)\.(\d+)", says)
-    return sum(int(part) * unit for part, unit in zip(version.groups(), (10000, 100, 1), strict=True)) if version else 1
+    nccl = _usable("nccl")
+    return int(nccl.get("library_version", 1)) if nccl else 0
 
 
 def cuda_built() -> bool:

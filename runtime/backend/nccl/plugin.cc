@@ -44,6 +44,8 @@ void capabilities(const distrun_backend_group_spec*, distrun_backend_capabilitie
   out->dtypes = plugin::kAllDTypes;
   out->devices = 1U << DISTRUN_BACKEND_CUDA;
   out->flags = DISTRUN_BACKEND_SCATTER_GATHER | DISTRUN_BACKEND_ASYNCHRONOUS;
+  const bool asks_version = out->struct_size >= sizeof(*out);  // an older distrun has no room for it
+  if (usable.ok() && asks_version) out->library_version = (*usable)->libraries().nccl_version;
   plugin::put_text(usable.ok() ? (*usable)->libraries().nccl_text : usable.status().message(), out->reason,
                    sizeof(out->reason));
 }

@@ -27,8 +27,10 @@ BackendList list_backends(const Settings& settings, const std::string& plugin_fo
   const GroupSpec group{.id = "check", .members = {0, 1}, .index = 0};
   for (const auto& factory : plugins.factories) {
     const Offer offer = factory->offer(group, {});
-    list.entries.push_back(
-        {.backend = std::string(factory->name()), .usable = offer.available, .reason = offer.reason});
+    list.entries.push_back({.backend = std::string(factory->name()),
+                            .usable = offer.available,
+                            .reason = offer.reason,
+                            .library_version = offer.library_version});
   }
   for (const char* name : kProjectPlugins) {
     if (find_factory(plugins.factories, name) != nullptr) continue;
@@ -43,7 +45,7 @@ BackendList list_backends(const Settings& settings) { return list_backends(setti
 
 std::string to_text(const BackendList& list) {
   std::string text;
-  for (const auto& [backend, usable, reason] : list.entries) {
+  for (const auto& [backend, usable, reason, version] : list.entries) {
     text += backend + (usable ? ": ok" : ": not available") + (reason.empty() ? "" : " (" + reason + ")") + "\n";
   }
   for (const std::string& warning : list.warnings) text += "warning: " + warning + "\n";
@@ -52,9 +54,10 @@ std::string to_text(const BackendList& list) {
 
 std::string to_json(const BackendList& list) {
   std::string entries;
-  for (const auto& [backend, usable, reason] : list.entries) {
+  for (const auto& [backend, usable, reason, version] : list.entries) {
     entries += std::string(entries.empty() ? "" : ", ") + R"({"backend": )" + json_string(backend) + R"(, "usable": )" +
-               (usable ? "true" : "false") + R"(, "reason": )" + json_string(reason) + "}";
+               (usable ? "true" : "false") + R"(, "reason": )" + json_string(reason) +
+               (version == 0 ? "" : R"(, "library_version": )" + std::to_string(version)) + "}";
   }
   std::string warnings;
   for (const std::string& one : list.warnings) warnings += (warnings.empty() ? "" : ", ") + json_string(one);

@@ -12,7 +12,8 @@ struct BackendList {
   struct Entry {
     std::string backend;
     bool usable = false;
-    std::string reason;  // why not, or what it is
+    std::string reason;       // why not, or what it is
+    int library_version = 0;  // 0: it tells none
   };
   std::vector<Entry> entries;
   std::vector<std::string> warnings;  // of plug-ins
@@ -25,7 +26,8 @@ BackendList list_backends(const Settings& settings, const std::string& plugin_fo
 
 // A line each: "tcp: ok (reason)" or "mpi: not available (reason)".
 std::string to_text(const BackendList& list);
-// {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}.
+// {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}; a "library_version"
+// where it is told.
 std::string to_json(const BackendList& list);
 
 }  // namespace distrun::backend

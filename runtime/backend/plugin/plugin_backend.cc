@@ -161,7 +161,8 @@ Offer offer_of(const Library& library, const GroupSpec& group, const Services& s
                            .exclusive = has(DISTRUN_BACKEND_NEEDS_TOTAL_ORDER),
                            .moved_by = own_thread      ? MovedBy::kOwnThread
                                        : no_descriptor ? MovedBy::kCalls
-                                                       : MovedBy::kDescriptors}};
+                                                       : MovedBy::kDescriptors},
+          .library_version = answer.library_version};
 }
 
 Result<std::shared_ptr<void>> mark_of(const std::shared_ptr<const Library>& library, Device device, void* stream) {

@@ -224,7 +224,8 @@ DISTRUN_API int32_t distrun_get_world(distrun_session* session, distrun_world* w
  * "why.json" and "backends.json" have the same facts as JSON. "why.json" is a list with an object for each process set
  * and kind of device: "process_set", "device", "backend", "chosen" {"code", "reason", "score"} and "losers", a list of
  * {"backend", "code", "reason"} with "rank" and "host" where one member is the reason, and "score" where all can use
- * it. "backends.json" is {"backends": [{"backend", "usable", "reason"}], "warnings": [text]}. Fields may be added. */
+ * it. "backends.json" is {"backends": [{"backend", "usable", "reason"}], "warnings": [text]}; nccl has a
+ * "library_version" too. Fields may be added. */
 DISTRUN_API int64_t distrun_query(distrun_session* session, const char* what, char* buffer, uint64_t size);
 
 #define DISTRUN_MAC_SIZE 32
