@@ -1,6 +1,6 @@
 // The last failures of operations with everything the runtime knows of them. A failure is found by its message, because
-// an error of XLA has nothing but a message and a code, and so its text is all of ours that reaches JAX's exception.
-// TensorFlow's payloads would be a second way beside this one.
+// an error of XLA can carry only a message and a code, and JAX's exception shows only the message. TensorFlow could
+// carry a payload, but that would be a second mechanism.
 #pragma once
 
 #include <string_view>

@@ -45,8 +45,8 @@ struct FailureReport {
   std::string host;  // empty: no host's
   int pid = 0;
   Cause cause;
-  std::string tensor;    // empty: the cause has none, or no rank has told it
-  net::CodePlace place;  // no file: no rank has told it
+  std::string tensor;    // empty: none, or not known
+  net::CodePlace place;  // no file: not known
   std::vector<std::string> last_lines;
   std::vector<Follower> followers;
   std::optional<int> exit_code;  // of the launcher; none: it is not known yet

@@ -56,7 +56,7 @@ struct Offer {
   std::string nothing_to_do;
   int score = 0;  // higher wins; 0 to 100
   Capabilities capabilities;
-  int library_version = 0;  // of what the plug-in stands on, as that library counts; 0: not told. Not sent to others
+  int library_version = 0;  // of the plug-in's library, in that library's numbers; 0: not known. Not sent to others
 };
 
 class Factory {

@@ -13,7 +13,7 @@ struct BackendList {
     std::string backend;
     bool usable = false;
     std::string reason;       // why not, or what it is
-    int library_version = 0;  // 0: it tells none
+    int library_version = 0;  // 0: not known
   };
   std::vector<Entry> entries;
   std::vector<std::string> warnings;  // of plug-ins
@@ -27,7 +27,7 @@ BackendList list_backends(const Settings& settings, const std::string& plugin_fo
 // A line each: "tcp: ok (reason)" or "mpi: not available (reason)".
 std::string to_text(const BackendList& list);
 // {"backends": [{"backend": "tcp", "usable": true, "reason": "..."}, ...], "warnings": [...]}; a "library_version"
-// where it is told.
+// where one is known.
 std::string to_json(const BackendList& list);
 
 }  // namespace distrun::backend

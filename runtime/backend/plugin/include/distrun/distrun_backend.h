@@ -192,7 +192,7 @@ typedef struct distrun_backend_capabilities {
   uint32_t devices;  /* bit 1 << device_type */
   uint32_t flags;
   char reason[256];        /* why not, or in a few words what it is good for */
-  int32_t library_version; /* of what the plug-in stands on, as that library counts (NCCL 2.21.5: 22105); 0: not told */
+  int32_t library_version; /* of the plug-in's library, in its own numbers (NCCL 2.21.5: 22105); 0: not known */
 } distrun_backend_capabilities;
 
 /* For tensors on devices whose work is put on streams (CUDA), by number of the device. Every function may be called on
