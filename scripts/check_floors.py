@@ -30,6 +30,7 @@ MAY_INCLUDE: dict[str, list[str]] = {
 }
 # Inside of a floor: its folders, lowest first. A folder may include those before it; "" is the floor's own folder.
 ORDERS: dict[str, list[str]] = {
+    "runtime/base": ["", "system"],
     "runtime/net": ["bytes", "identity", "secure", "store", "host", "control", "launchers"],
     "runtime/engine": ["protocol", "readiness", "agreement", "run", "monitoring", "callers", ""],
     "launcher": ["", "plan", "spawn", "protocol", "report", "agent", "job", "cli"],

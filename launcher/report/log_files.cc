@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "runtime/base/folder.h"
+#include "runtime/base/system/folder.h"
 
 namespace distrun::launcher {
 namespace {

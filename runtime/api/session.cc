@@ -7,7 +7,7 @@
 
 #include "runtime/api/describe.h"
 #include "runtime/api/join/membership.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 
 namespace distrun::api {
 namespace {

@@ -9,8 +9,8 @@
 #include <initializer_list>
 #include <memory>
 
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::api {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "distrun/distrun.h"
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 
 namespace distrun::api {
 

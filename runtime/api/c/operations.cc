@@ -10,7 +10,7 @@
 #include "distrun/distrun.h"
 #include "runtime/api/c/error.h"
 #include "runtime/api/c/handles.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/base/types.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/protocol/tensor_key.h"

@@ -21,8 +21,8 @@
 #include "runtime/backend/cuda/cuda_api.h"
 #include "runtime/backend/cuda/kernels.h"
 #include "runtime/base/annotations.h"
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 
 namespace distrun::backend::cuda_parts {
 

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 
 namespace distrun::backend::gloo_plugin {
 

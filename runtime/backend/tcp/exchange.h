@@ -16,7 +16,7 @@
 #include "runtime/backend/tcp/message.h"
 #include "runtime/backend/tcp/pairwise.h"
 #include "runtime/backend/tcp/stream.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::backend::tcp {

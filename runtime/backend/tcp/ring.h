@@ -5,7 +5,7 @@
 #include <string>
 
 #include "runtime/backend/factory.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 
 namespace distrun::backend::tcp {
 

@@ -12,7 +12,7 @@
 #include "runtime/backend/tcp/ring.h"
 #include "runtime/backend/tcp/ring_transfer.h"
 #include "runtime/backend/tcp/stream.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/wait_set.h"
 
 namespace distrun::backend::tcp {

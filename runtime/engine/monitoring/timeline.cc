@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "runtime/base/folder.h"
 #include "runtime/base/json.h"
 #include "runtime/base/setting_values.h"
+#include "runtime/base/system/folder.h"
 
 namespace distrun::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/huge_pages.h"
+#include "runtime/base/system/huge_pages.h"
 #include "runtime/engine/readiness/parts.h"
 #include "runtime/engine/run/stand_in.h"
 

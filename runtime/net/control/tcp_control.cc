@@ -8,7 +8,7 @@
 #include <deque>
 #include <numeric>
 
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/open_files.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/secure/secure_socket.h"

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/wait_set.h"
 #include "runtime/net/host/doorbell.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/host/host_limits.h"
 
 namespace distrun::net {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/launchers/pmi_message.h"
 #include "runtime/net/launchers/spawner_exchange.h"

@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/launchers/pmix_abi.h"
 #include "runtime/net/launchers/spawner_exchange.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runtime/base/fd.h"
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/secure/handshake.h"
 #include "runtime/net/secure/secure_socket.h"
 

@@ -13,8 +13,8 @@
 #include <map>
 #include <optional>
 
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/log.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/secure/handshake.h"
 #include "runtime/net/secure/secure_socket.h"

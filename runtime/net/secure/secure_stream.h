@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/base/fd.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/secure/frame.h"
 #include "runtime/net/secure/noise.h"
 #include "runtime/net/secure/secure_socket.h"

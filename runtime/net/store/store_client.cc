@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "runtime/base/annotations.h"
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/secure/secure_socket.h"
 #include "runtime/net/store/store_protocol.h"

@@ -9,9 +9,9 @@
 
 #include "runtime/base/annotations.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/fork_guard.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/store/store_judge.h"
 #include "runtime/net/store/store_server.h"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <map>
 
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 #include "runtime/net/bytes/socket.h"
 #include "runtime/net/identity/world.h"
 

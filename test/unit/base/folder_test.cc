@@ -1,4 +1,4 @@
-#include "runtime/base/folder.h"
+#include "runtime/base/system/folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "runtime/base/huge_pages.h"
+#include "runtime/base/system/huge_pages.h"
 
 #include <sys/mman.h>
 

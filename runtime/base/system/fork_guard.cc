@@ -1,4 +1,4 @@
-#include "runtime/base/fork_guard.h"
+#include "runtime/base/system/fork_guard.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
