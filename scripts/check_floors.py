@@ -178,8 +178,8 @@ def main() -> None:
         code = code_of(text)
         name = path.as_posix()
         if name.startswith(("runtime/", "launcher/")):
-            if ENVIRONMENT.search(code) and name != "runtime/base/settings.cc":
-                faults.append(f"{path}: reads or writes the environment; only runtime/base/settings.cc may")
+            if ENVIRONMENT.search(code) and name != "runtime/base/environment.cc":
+                faults.append(f"{path}: reads or writes the environment; only runtime/base/environment.cc may")
             if FORBIDDEN_WORDS.search(code):
                 faults.append(f"{path}: uses {FORBIDDEN_WORDS.search(code)[0]}, which the house rules forbid")  # type: ignore[index]
         if name.startswith("runtime/") and name != "runtime/base/log.cc" and FORBIDDEN.search(code):

@@ -1,7 +1,5 @@
 #include "runtime/base/settings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <iterator>
@@ -151,17 +149,6 @@ const std::vector<SettingRow>& setting_rows() {
     return out;
   }();
   return rows;
-}
-
-Environment process_environment() {
-  Environment out;
-  for (char** item = environ; item != nullptr && *item != nullptr; ++item) {
-    const std::string_view line(*item);
-    const std::size_t equals = line.find('=');
-    // The first one of a name counts, as for getenv.
-    if (equals != std::string_view::npos) out.emplace(line.substr(0, equals), line.substr(equals + 1));
-  }
-  return out;
 }
 
 Status set_by_name(Settings& settings, std::string_view name, std::string_view value, std::string_view origin) {

@@ -1,6 +1,5 @@
 // One table row per knob (settings.def) yields the field, the launcher's flag, the DISTRUN_* variable, the config-file
-// key, the help text, the page docs/settings.md and the start-up log line. The environment is read here and nowhere
-// else.
+// key, the help text, the page docs/settings.md and the start-up log line.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun {
@@ -33,9 +33,6 @@ struct SettingRow {
 };
 
 const std::vector<SettingRow>& setting_rows();
-
-using Environment = std::map<std::string, std::string>;
-Environment process_environment();  // the only reader of environ
 
 struct SettingsReport {
   Settings settings;
