@@ -13,7 +13,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/plan/hosts/text.h"
 #include "launcher/spawn/descendants.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/net/identity/world.h"
 
 namespace distrun::launcher {

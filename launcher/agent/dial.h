@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/net/secure/secure_socket.h"
 
 namespace distrun::launcher {

@@ -10,7 +10,7 @@
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/agent_spawner.h"
 #include "launcher/spawn/poller.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 

@@ -11,7 +11,7 @@
 #include "launcher/agent/preflight/probe.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/spawn/poller.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/cli/arguments.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 

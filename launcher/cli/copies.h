@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/options.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::launcher {
 

@@ -8,7 +8,7 @@
 
 #include "launcher/options.h"
 #include "launcher/plan/hosts/hosts.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/options.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

@@ -25,6 +25,7 @@
 #include "launcher/plan/hosts/text.h"
 #include "launcher/plan/schedulers/slurm.h"
 #include "launcher/report/report_file.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/identity/key_file.h"
 
 namespace distrun::launcher {

@@ -11,7 +11,7 @@
 #include "launcher/spawn/frames.h"
 #include "launcher/spawn/process.h"
 #include "launcher/spawn/remote_command.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

@@ -127,7 +127,12 @@ Status Session::join_job(TimePoint deadline) {
 Status Session::start_engine() {
   engine::EngineOptions options;
   options.world = world_;
-  options.settings = settings();
+  options.settings = {.fusion_threshold = settings().fusion_threshold,
+                      .cache_capacity = settings().cache_capacity,
+                      .stall_warning_time = settings().stall_warning_time,
+                      .stall_shutdown_time = settings().stall_shutdown_time,
+                      .huge_pages = settings().huge_pages,
+                      .timeline_max_size = settings().timeline_max_size};
   options.hosts = hosts_;
   options.wait_set = wait_set_.get();
   options.control_plane = control_.plane.get();

@@ -10,11 +10,14 @@
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
-#include "runtime/base/settings.h"
 #include "runtime/net/bytes/wait_set.h"
 #include "runtime/net/host/host_link.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/store/store.h"
+
+namespace distrun {
+struct Settings;
+}
 
 namespace distrun::backend {
 

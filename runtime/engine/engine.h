@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -16,7 +17,6 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 #include "runtime/engine/run/submission.h"
 #include "runtime/net/bytes/wait_set.h"
@@ -45,9 +45,19 @@ class BackendProvider {
   virtual void gone(int /*process_set*/) {}
 };
 
+// What the engine needs of the settings, with the defaults of runtime/base/settings.def.
+struct EngineSettings {
+  std::uint64_t fusion_threshold = 128ULL << 20;
+  std::uint64_t cache_capacity = 1024;
+  double stall_warning_time = 10.0;
+  double stall_shutdown_time = 0.0;
+  bool huge_pages = true;
+  std::uint64_t timeline_max_size = 1ULL << 30;
+};
+
 struct EngineOptions {
   net::World world;
-  Settings settings;
+  EngineSettings settings;
   std::vector<std::string> hosts;              // hosts[r]: name of world rank r's host, for error texts
   net::WaitSet* wait_set = nullptr;            // not owned, as all below; outlive the engine
   net::ControlPlane* control_plane = nullptr;  // over the whole job; null in a world of one

@@ -12,6 +12,7 @@
 #include "runtime/backend/plugin/describe.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/backend/plugin/plugin_group.h"
+#include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 
 namespace distrun::test {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::backend::plugin {
 

@@ -1,5 +1,6 @@
 // The conformance suite on the plug-in `gloo`.
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 
 namespace distrun::test {

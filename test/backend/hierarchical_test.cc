@@ -6,6 +6,7 @@
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/backend/tcp/tcp_factory.h"
+#include "runtime/base/settings.h"
 #include "test/backend/conformance.h"
 #include "test/backend/on_gpu.h"
 #include "test/support/fake_host_link.h"

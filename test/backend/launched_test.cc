@@ -14,6 +14,7 @@
 #include "runtime/api/join/spawned_job.h"
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/on_gpu.h"
 #include "test/backend/ranks.h"

@@ -1,5 +1,6 @@
 // The conformance suite on examples/plugin_backend, built by its own CMake project and loaded as a user's plug-in is.
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 
 namespace distrun::test {

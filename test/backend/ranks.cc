@@ -13,8 +13,8 @@
 #include <sstream>
 #include <thread>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/fd.h"
-#include "runtime/base/settings.h"
 #include "test/backend/results.h"
 
 namespace distrun::test {

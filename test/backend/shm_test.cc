@@ -1,5 +1,6 @@
 // The conformance suite on the backend `shm`: ranks as threads of one faked host, and as processes with a real link.
 #include "runtime/backend/shm/shm_factory.h"
+#include "runtime/base/settings.h"
 #include "test/backend/conformance.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/store_process.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/store/store_client.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/settings.h"
+#include "runtime/engine/engine.h"
 #include "test/sim/program.h"
 
 namespace distrun::sim {
@@ -32,7 +32,7 @@ std::optional<Fault> fault_of(std::string_view name);
 struct Scenario {
   std::uint64_t seed = 1;
   int ranks = 1;
-  Settings settings;
+  engine::EngineSettings settings;
   Duration most_delay{};  // of a message
   Duration most_time{};   // of an operation in its backend
   Duration most_think{};  // between two things that a rank's program does

@@ -24,7 +24,7 @@ namespace distrun::test {
 
 struct EngineJobOptions {
   int ranks = 2;
-  Settings settings = {};
+  engine::EngineSettings settings = {};
   bool spin = false;  // tests run more ranks than there are cores
   bool background_thread = true;
   FakeBackendOptions backend = {};

@@ -15,7 +15,7 @@
 #include "launcher/plan/environment/tf_layout.h"
 #include "launcher/plan/place/assign.h"
 #include "launcher/plan/place/bind.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/plan/hosts/hosts.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/plan/place/assign.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::launcher {

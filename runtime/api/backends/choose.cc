@@ -8,6 +8,7 @@
 
 #include "runtime/api/join/exchange.h"
 #include "runtime/backend/limited_backend.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {

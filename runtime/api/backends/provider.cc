@@ -5,6 +5,7 @@
 #include "runtime/backend/absent_backend.h"
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::api {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/log.h"
-#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/launchers/other_launcher.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/api/join/exchange.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 
 namespace distrun::api {

@@ -7,10 +7,13 @@
 
 #include "runtime/api/join/build_id.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
 #include "runtime/net/store/store.h"
+
+namespace distrun {
+struct Settings;
+}
 
 namespace distrun::api {
 

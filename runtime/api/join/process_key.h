@@ -2,7 +2,7 @@
 // second init; that makes it process-wide, like the descriptor itself. Safe from any thread.
 #pragma once
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 #include "runtime/net/identity/world.h"
 

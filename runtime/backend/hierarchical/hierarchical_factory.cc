@@ -10,6 +10,7 @@
 #include "runtime/backend/self/self_backend.h"
 #include "runtime/backend/shm/shm_factory.h"
 #include "runtime/backend/tcp/tcp_factory.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 
 namespace distrun::backend {

@@ -5,6 +5,7 @@
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/json.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::backend {
 namespace {

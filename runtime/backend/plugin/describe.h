@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/settings.h"
+namespace distrun {
+struct Settings;
+}
 
 namespace distrun::backend {
 

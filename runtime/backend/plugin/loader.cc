@@ -11,6 +11,7 @@
 #include "runtime/backend/builtin/builtin.h"
 #include "runtime/backend/plugin/library.h"
 #include "runtime/backend/plugin/plugin_backend.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::backend::plugin {
 namespace {

@@ -14,6 +14,7 @@
 #include "runtime/backend/abort_state.h"
 #include "runtime/backend/plugin/plugin_group.h"
 #include "runtime/backend/plugin/worker.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::backend::plugin {
 namespace {

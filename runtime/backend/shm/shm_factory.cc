@@ -10,6 +10,7 @@
 #include "runtime/backend/shm/transfer.h"
 #include "runtime/backend/shm/window.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/settings.h"
 
 namespace distrun::backend {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/fd.h"
-#include "runtime/base/settings.h"
 #include "runtime/base/status.h"
 
 namespace distrun::net {

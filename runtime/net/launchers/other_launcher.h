@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::net {

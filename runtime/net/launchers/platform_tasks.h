@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/status.h"
 
 namespace distrun::net {

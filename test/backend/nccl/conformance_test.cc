@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 #include "test/backend/on_gpu.h"
 #include "test/backend/ranks.h"

@@ -6,6 +6,7 @@
 
 #include "runtime/backend/absent_backend.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "runtime/engine/protocol/tensor_key.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/fake_store.h"

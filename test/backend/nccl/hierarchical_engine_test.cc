@@ -7,6 +7,7 @@
 
 #include "runtime/backend/hierarchical/hierarchical_factory.h"
 #include "runtime/backend/plugin/loader.h"
+#include "runtime/base/settings.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"

@@ -2,6 +2,7 @@
 
 #include "runtime/api/backends/choose.h"
 #include "runtime/api/backends/why.h"
+#include "runtime/base/settings.h"
 #include "test/support/fake_store.h"
 #include "test/support/planned_factory.h"
 #include "test/support/ranks.h"

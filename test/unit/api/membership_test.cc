@@ -4,6 +4,7 @@
 
 #include "distrun/distrun.h"
 #include "runtime/api/join/exchange.h"
+#include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "runtime/base/settings.h"
 #include "test/support/fake_store.h"
 #include "test/support/planned_factory.h"
 #include "test/support/ranks.h"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/settings.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"
 #include "test/support/ranks.h"

@@ -13,6 +13,7 @@
 #include "runtime/backend/shm/store_choice.h"
 #include "runtime/backend/shm/transfer.h"
 #include "runtime/backend/shm/window.h"
+#include "runtime/base/settings.h"
 #include "test/support/fake_host_link.h"
 
 namespace distrun::backend::shm {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "runtime/base/settings.h"
 #include "test/support/engine_ranks.h"
 #include "test/support/page_advice.h"
 
@@ -233,6 +234,17 @@ TEST_CASE("a group runs as one operation, packed where the backend wants it") {
     CHECK(job.fabric().operations() == 1);
     CHECK(job.fabric().most_segments() == (scatter_gather ? 10U : 1U));
   }
+}
+
+TEST_CASE("the engine's settings begin as the table of all settings has them") {
+  const Settings table;
+  const EngineSettings own;
+  CHECK(own.fusion_threshold == table.fusion_threshold);
+  CHECK(own.cache_capacity == table.cache_capacity);
+  CHECK(own.stall_warning_time == table.stall_warning_time);
+  CHECK(own.stall_shutdown_time == table.stall_shutdown_time);
+  CHECK(own.huge_pages == table.huge_pages);
+  CHECK(own.timeline_max_size == table.timeline_max_size);
 }
 
 TEST_CASE("the settings of fusion and of the cache are the coordinator's") {

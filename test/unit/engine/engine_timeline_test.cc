@@ -154,9 +154,7 @@ TEST_CASE("a job with a stuck disk under its timeline goes on and ends") {
 TEST_CASE("a timeline ends at its greatest size: the file says so, the user hears of it, the ranks stop recording") {
   const Trace file;
   const Trace other;
-  Settings settings;
-  settings.timeline_max_size = 100'000;
-  EngineJob job({.ranks = 3, .settings = settings});
+  EngineJob job({.ranks = 3, .settings = {.timeline_max_size = 100'000}});
   job.run([&](int rank, Engine& engine) {
     const std::size_t without = bytes_of_run(job, rank, engine);
     EXPECT_OK(engine.start_timeline(file.path()));

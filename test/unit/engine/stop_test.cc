@@ -97,7 +97,7 @@ TEST_CASE("who asks in a call and is behind nobody is answered in it") {
 }
 
 TEST_CASE("a rank that never asks holds nobody up, nor does one that has left") {
-  EngineJob job({.ranks = 3, .settings = {.shutdown_timeout = 0.2}});
+  EngineJob job({.ranks = 3});
   std::atomic<int> left{0};
   job.run([&](int rank, Engine& engine) {
     if (rank == 2) return;

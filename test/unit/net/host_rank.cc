@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 #include "runtime/net/bytes/wait_set.h"
 #include "runtime/net/control/shm_control.h"
 #include "runtime/net/host/host_link.h"

@@ -17,7 +17,7 @@
 #include "runtime/backend/mpi/library/library.h"
 #include "runtime/backend/plugin/include/distrun/distrun_backend.h"
 #include "runtime/base/annotations.h"
-#include "runtime/base/settings.h"
+#include "runtime/base/environment.h"
 
 namespace distrun::backend::mpi_plugin {
 
