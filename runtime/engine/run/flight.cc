@@ -90,7 +90,10 @@ Status pack(Flight& flight, bool huge_pages) {
   return {};
 }
 
-Status segments_of_allreduce(const backend::Backend& backend, bool huge_pages, Flight& flight) {
+// Only what reduces has scales, so a broadcast is never packed.
+Status segments_as_input(const ProcessSet& set, const backend::Backend& backend, bool huge_pages, Flight& flight) {
+  const Signature& signature = flight.tensors.front().tensor->signature();
+  if (traits_of(signature.kind).has_root) flight.operation.root = set.index_of(signature.root);
   flight.segments.reserve(flight.tensors.size());
   for (const RunTensor& one : flight.tensors) {
     flight.segments.push_back({input_of(*one.tensor), output_of(*one.tensor), count_of(*one.tensor)});
@@ -155,10 +158,19 @@ Status segment_of_reducescatter(const ProcessSet& set, const backend::Backend& b
   return {};
 }
 
-void segment_of_broadcast(const ProcessSet& set, Flight& flight) {
-  const Tensor& tensor = *flight.tensors.front().tensor;
-  flight.operation.root = set.index_of(tensor.signature().root);
-  flight.segments.push_back({input_of(tensor), output_of(tensor), count_of(tensor)});
+Status describe_segments(const ProcessSet& set, backend::Backend& backend, bool huge_pages, Flight& flight) {
+  const OpTraits& traits = traits_of(flight.operation.kind);
+  switch (traits.output) {
+    case OpOutput::kNone:
+      break;
+    case OpOutput::kAsInput:
+      return segments_as_input(set, backend, huge_pages, flight);
+    case OpOutput::kGathered:
+      return traits.has_splits ? segment_of_alltoall(set, backend, flight) : segment_of_allgather(set, backend, flight);
+    case OpOutput::kShare:
+      return segment_of_reducescatter(set, backend, flight);
+  }
+  return {};
 }
 
 // Most outputs are new: a framework makes one for each operation.
@@ -200,27 +212,7 @@ Status prepare(const ProcessSet& set, backend::Backend& backend, bool huge_pages
                       .reduce = signature.reduce,
                       .prescale = signature.prescale,
                       .postscale = signature.postscale};
-  Status status;
-  switch (signature.kind) {
-    case OpKind::kAllreduce:
-      status = segments_of_allreduce(backend, huge_pages, flight);
-      break;
-    case OpKind::kAllgather:
-      status = segment_of_allgather(set, backend, flight);
-      break;
-    case OpKind::kBroadcast:
-      segment_of_broadcast(set, flight);
-      break;
-    case OpKind::kAlltoall:
-      status = segment_of_alltoall(set, backend, flight);
-      break;
-    case OpKind::kReducescatter:
-      status = segment_of_reducescatter(set, backend, flight);
-      break;
-    case OpKind::kBarrier:
-    case OpKind::kJoin:
-      break;
-  }
+  Status status = describe_segments(set, backend, huge_pages, flight);
   flight.members = set.members.size();
   flight.operation.segments = flight.segments;
   flight.operation.counts = flight.counts;
