@@ -65,8 +65,8 @@ def install(folder: Path, python: str, section: SectionProxy) -> None:
     for packages, options in ((section["packages"], []), (section.get("alone", ""), ["--no-deps"])):
         wanted.write_text(packages)
         # Compiling all modules takes half of the time, and an import compiles those that are used.
-        pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-compile"]
-        subprocess.run([*pip, *options, "-r", wanted], check=True)
+        pip = [str(folder / "bin/python"), "-m", "pip", "install", "-q", "--no-compile"]
+        subprocess.run([*pip, *options, "-r", str(wanted)], check=True)
 
 
 def link_distrun(folder: Path) -> None:
