@@ -9,7 +9,7 @@
 
 namespace distrun::bridge {
 
-// Not where there is no memory for it: the framework tells of the failure all the same.
+// Not where there is no memory for it: the framework tells of the failure anyway.
 void remember_failure(const distrun_error& error) noexcept;
 
 // What the exception that is being handled means for an operation; needs no memory to say that there is none.

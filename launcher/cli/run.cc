@@ -95,7 +95,7 @@ void take_settings(const Environment& variables, JobConfig& config) {
   config.start.answer = std::max(config.start.answer, duration_of(report->settings.start_timeout));
 }
 
-// A job, or the exit code with which it is refused.
+// A job, or the exit code of its refusal.
 struct PreparedJob {
   JobConfig config;
   std::unique_ptr<AgentSpawner> spawner;

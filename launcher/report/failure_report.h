@@ -19,7 +19,7 @@ enum class CauseKind {
   kNotStarted,   // `text` says why
   kInterrupted,  // the launcher got `signal`
   kTimedOut,     // --timeout
-  kReaderGone,   // nobody reads what the ranks write
+  kReaderGone,   // the reader of the ranks' output has gone
   kOutputLost,   // the ranks ended well, but something that they wrote, or the report, could not be written
 };
 
@@ -59,7 +59,7 @@ std::string signal_name(int number);
 Cause cause_of_end(int signal, int exit_code, bool out_of_memory = false);
 // In a few words: "killed by signal 9 (SIGKILL)", "exited with code 3".
 std::string text_of(const Cause& cause);
-// What the user can do about it; empty: that depends on the program.
+// A cure for the user; empty: that depends on the program.
 std::string cure_of(const Cause& cause);
 
 // What the user sees of the first cause.

@@ -1,4 +1,4 @@
-// The environment as a value: whoever decides by a variable is given one.
+// The environment as a value. Code that reads a variable takes it as an argument.
 #pragma once
 
 #include <map>

@@ -45,7 +45,7 @@ class BackendProvider {
   virtual void gone(int /*process_set*/) {}
 };
 
-// What the engine needs of the settings, with the defaults of runtime/base/settings.def.
+// The settings that the engine needs, with the defaults of runtime/base/settings.def.
 struct EngineSettings {
   std::uint64_t fusion_threshold = 128ULL << 20;
   std::uint64_t cache_capacity = 1024;

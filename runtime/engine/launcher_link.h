@@ -18,7 +18,7 @@ namespace distrun::engine {
 
 class LauncherLink {
  public:
-  // `channel` and `log` may be null: nobody is there. All outlive this.
+  // `channel` and `log` may be null: there is none. All outlive this.
   LauncherLink(net::JobChannel* channel, net::WaitSet& wait_set, Log* log)
       : channel_(channel), wait_set_(wait_set), log_(log) {}
   ~LauncherLink();

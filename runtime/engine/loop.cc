@@ -86,7 +86,7 @@ bool EngineLoop::turn() {
   if (moved) return true;
   const bool changed = check_health();
   everywhere_ = false;
-  return changed || end_if_done() || !outbox_.empty();  // nobody sleeps on what was found out now
+  return changed || end_if_done() || !outbox_.empty();  // this turn's news must not wait for a sleep
 }
 
 void EngineLoop::take_local() {

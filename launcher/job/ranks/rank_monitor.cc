@@ -171,7 +171,7 @@ void RankMonitor::carry_out(const JobActions& actions) {
   if (actions.publish) store_->publish(*actions.publish);
   if (actions.interrupt_ranks) {
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGINT, .whole_group = true});
-    // A stopped process would get the signal only when somebody lets it go on.
+    // A stopped process would get the signal only when it is continued.
     agents_.send_all(ToAgent::kSignal, SignalRanks{.signal = SIGCONT, .whole_group = true});
   }
   if (actions.stop) {

@@ -18,7 +18,7 @@
 
 namespace distrun::launcher {
 
-// What is to be done now. `stop` goes to every agent.
+// The actions that are due now. `stop` goes to every agent.
 struct JobActions {
   std::optional<net::JobEvent> publish;
   std::optional<Stop> stop;

@@ -48,7 +48,7 @@ Result<std::uint16_t> named_master_port(const BaseEnvironment& base);
 // CUDA_VISIBLE_DEVICES, where it is set.
 std::optional<std::string> visible_devices(const Environment& environment);
 
-// True for variables by which another launcher tells its own tasks who they are.
+// True for variables that another launcher sets to number its own tasks.
 bool names_outer_rank(std::string_view name);
 
 // Of a folder for temporary files, which all hosts may have, or this one alone.

@@ -58,7 +58,7 @@ class Exchange {
     bool gone = false;           // no byte will be moved any more
     bool aborted = false;        // gone because the member gave up, which is not its death
     bool watched = false;        // in the wait set
-    std::uint32_t interest = 0;  // what the wait set was told
+    std::uint32_t interest = 0;  // as in the wait set
     bool readable = true;        // until the socket says no, and again when the wait set says so
     bool writable = true;
     Status why;  // not ok: it could not be made

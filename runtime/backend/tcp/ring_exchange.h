@@ -25,7 +25,7 @@ struct RingLink {
   bool gone = false;           // no byte will be moved any more
   bool aborted = false;        // gone because the peer gave up, which is not its death
   bool watched = false;        // in the wait set
-  std::uint32_t interest = 0;  // what the wait set was told
+  std::uint32_t interest = 0;  // as in the wait set
 
   void unwatch(net::WaitSet* wait_set);
   Status set_interest(net::WaitSet* wait_set, std::uint32_t wanted);

@@ -11,7 +11,7 @@ namespace distrun {
 Folder::Folder(const std::string& path) : directory_(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
   struct stat found {};
   if (!directory_.valid()) return;
-  if (::fstat(directory_.get(), &found) != 0) found.st_mode = S_IWOTH;  // nothing known, nobody trusted
+  if (::fstat(directory_.get(), &found) != 0) found.st_mode = S_IWOTH;  // nothing known, so not trusted
   const bool ours = found.st_uid == ::geteuid() || found.st_uid == 0;
   trusted_ = ours && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }

@@ -1,4 +1,4 @@
-// Files that are written by name in a folder in which others may make names too.
+// Files that are written by name in a folder where others may make names too.
 #pragma once
 
 #include <string>

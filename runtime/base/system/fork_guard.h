@@ -1,5 +1,5 @@
-// What a forked child must not inherit. A DataLoader's workers are forked from a rank; if they kept the rank's sockets,
-// a killed rank's peers would see no end of file while its workers live. So the child closes every registered
+// Things that a forked child must not inherit. A DataLoader's workers are forked from a rank; if they kept the rank's
+// sockets, a killed rank's peers would see no end of file while its workers live. So the child closes every registered
 // descriptor (it never shuts one down: the connection is the parent's), and every call of ours there is refused.
 //
 // The registry is process-wide because fork is: pthread_atfork knows no sessions. Safe from any thread.
@@ -41,7 +41,7 @@ class GuardedFd {
   [[nodiscard]] bool valid() const { return fd_.valid(); }
   void reset() {
     if (!fd_.valid()) return;
-    // In a child the number may belong to somebody else by now.
+    // In a child the number may belong to another file by now.
     if (in_forked_child()) {
       [[maybe_unused]] const int stale = fd_.release();
       return;

@@ -182,7 +182,7 @@ void advise_on_output(const Tensor& tensor) {
   prefer_huge_pages(output_of(tensor), share ? output.bytes : payload_bytes(tensor.signature()));
 }
 
-// What the backend left to do to `from`, a part of its result.
+// The rest of the work on `from`, a part of the backend's result.
 void finish_part(const Flight& flight, const Tensor& tensor, const std::byte* from, std::size_t count) {
   const Signature& all = flight.tensors.front().tensor->signature();
   const ReduceOp left = all.reduce == flight.operation.reduce ? ReduceOp::kSum : all.reduce;

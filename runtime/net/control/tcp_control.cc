@@ -104,7 +104,7 @@ Status TcpControl::broadcast(std::span<const std::byte> message) {
   Status first;
   for (int to = 1; to < size(); ++to) {
     const Status status = send(to, message);
-    if (first.ok()) first = status;  // the others get theirs all the same
+    if (first.ok()) first = status;  // the others get theirs anyway
   }
   return first;
 }

@@ -32,7 +32,7 @@ struct RankFailure {
   CodePlace place;
 };
 
-// What the others are told of a rank that is gone: dead, or, having `left` in good order, missed.
+// The news for the others of a rank that is gone: dead, or, having `left` in good order, missed.
 ErrorInfo loss_of(int rank, const std::string& host, const std::string& cause, bool left);
 // How a wait for other ranks ends when the event comes; OK if it does not end the job.
 Status end_of_job(const JobEvent& event);
@@ -47,7 +47,7 @@ class JobChannel {
   virtual Result<std::vector<JobEvent>> receive() = 0;
   // This rank leaves in good order: its exit with code 0 is no failure.
   virtual Status leave() = 0;
-  // This rank ends, because of an uncaught exception or for want of memory. Peers see the cause at once.
+  // This rank ends, because of an uncaught exception or a failed allocation. Peers see the cause at once.
   virtual Status report_failure(const RankFailure& failure) = 0;
   // The leader: `rank` left in good order while others still need it, and the job ends because of that.
   virtual Status report_early_leave(int rank, const RankFailure& failure) = 0;
