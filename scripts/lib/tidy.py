@@ -45,18 +45,15 @@ def preprocessed(entry: dict[str, str]) -> bytes:
     return subprocess.run(words, cwd=entry["directory"], capture_output=True, check=True).stdout
 
 
-def key(tidy: str, build: Path, entry: dict[str, str]) -> str:
+def key(rules: bytes, entry: dict[str, str]) -> str:
     """Of the same tree in another folder too."""
-    version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
-    described = [version, (ROOT / ".clang-tidy").read_bytes(), entry["command"].encode(), preprocessed(entry)]
     digest = hashlib.sha256()
-    for part in described:
+    for part in (rules, entry["command"].encode(), preprocessed(entry)):
         digest.update(part.replace(str(ROOT).encode(), b"."))
     return digest.hexdigest()
 
 
-def check(tidy: str, build: Path, entry: dict[str, str], passed: Path) -> bool:
-    mark = passed / key(tidy, build, entry)
+def check(tidy: str, build: Path, entry: dict[str, str], mark: Path) -> bool:
     if not mark.exists():
         done = subprocess.run([tidy, "-p", str(build), "--quiet", entry["file"]], capture_output=True, text=True)
         if done.returncode != 0:
@@ -69,9 +66,12 @@ def check(tidy: str, build: Path, entry: dict[str, str], passed: Path) -> bool:
 def main(tidy: str, build: Path, jobs: int) -> int:
     passed = cache_folder()
     passed.mkdir(parents=True, exist_ok=True)
-    found = entries(build)
+    version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
+    rules = version + (ROOT / ".clang-tidy").read_bytes()
     with ThreadPoolExecutor(jobs) as threads:
-        verdicts = list(threads.map(lambda entry: check(tidy, build, entry, passed), found))
+        verdicts = list(
+            threads.map(lambda entry: check(tidy, build, entry, passed / key(rules, entry)), entries(build))
+        )
     for mark in passed.iterdir():
         if mark.stat().st_mtime < time.time() - KEPT_SECONDS:
             mark.unlink()

@@ -96,6 +96,14 @@ def run_ranks(command: str) -> RunRanks:
     return run
 
 
+def run_text(folder: Path, text: str) -> Result:
+    """The program, written into the folder, without a launcher."""
+    program = folder / "program.py"
+    program.write_text(text)
+    line = forked.command(sys.executable, program)
+    return subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+
+
 # Property tests run beside everything else: how long their examples take says nothing.
 hypothesis.settings.register_profile("distrun", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("distrun")

@@ -11,16 +11,8 @@ from pathlib import Path
 import forked
 import pytest
 
-from .conftest import PROGRAMS, ROOT, RunRanks
+from .conftest import PROGRAMS, ROOT, RunRanks, run_text
 from .test_programs import assert_passed
-
-
-def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Without a launcher."""
-    program = folder / "program.py"
-    program.write_text(text)
-    line = forked.command(sys.executable, program)
-    return subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(("ranks", "backend"), [(2, "tcp"), (4, "auto")])
@@ -76,7 +68,7 @@ for server in "first", "second":
     assert come(1, f"127.0.0.1:{port}").get("key") == b"again"
 print("all checks passed")
 """
-    result = run(tmp_path, program)
+    result = run_text(tmp_path, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 
@@ -97,7 +89,7 @@ torch.cuda.device_count, torch.cuda.is_available = lambda: {gpus}, None
 import distrun.torch.c10d
 print(dist.Backend.backend_capability["distrun"])
 """
-    result = run(tmp_path, program)
+    result = run_text(tmp_path, program)
     assert result.stdout == devices + "\n", result.stdout + result.stderr
 
 
@@ -114,7 +106,7 @@ assert "distrun" in left_alone, left_alone
 assert not getattr(c10d._world, "pg_flight_recorder_hooks", {})
 print("all checks passed")
 """
-    result = run(tmp_path, program)
+    result = run_text(tmp_path, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert_passed(result.stdout, 1)
 

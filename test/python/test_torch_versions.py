@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import forked
 import pytest
+
+from .conftest import Result, run_text
 
 START = "import torch; torch.__version__ = {version!r}; import distrun.torch as hvd; "
 COMPILE = (
@@ -16,11 +15,8 @@ COMPILE = (
 )
 
 
-def run(folder: Path, version: str, then: str) -> subprocess.CompletedProcess[str]:
-    program = folder / "program.py"
-    program.write_text(START.format(version=version) + then)
-    line = forked.command(sys.executable, program)
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+def run(folder: Path, version: str, then: str) -> Result:
+    return run_text(folder, START.format(version=version) + then)
 
 
 @pytest.mark.parametrize("version", ["1.13.1", "2.3.1+cpu"])
