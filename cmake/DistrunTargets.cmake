@@ -84,6 +84,19 @@ function(distrun_plugin NAME)
   set_property(GLOBAL APPEND PROPERTY DISTRUN_PLUGIN_TARGETS distrun_backend_${NAME})
 endfunction()
 
+# distrun_test_paths(TARGET NAME path ...): constants with absolute paths, which a test declares `extern`. They are a file
+# of their own: as macros they would be part of the command, by which ccache knows a file in another clone.
+function(distrun_test_paths TARGET)
+  set(text "")
+  while(ARGN)
+    list(POP_FRONT ARGN name path)
+    string(APPEND text "extern const char* const ${name};\nconst char* const ${name} = \"${path}\";\n")
+  endwhile()
+  set(file "${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_paths.cc")
+  file(GENERATE OUTPUT "${file}" CONTENT "${text}")
+  target_sources(${TARGET} PRIVATE "${file}")
+endfunction()
+
 # What the sanitizers build: tests in which ranks are threads.
 add_custom_target(unit_tests)
 

@@ -15,12 +15,12 @@
 #include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 
+extern const char* const kTestPlugins;
+
 namespace distrun::test {
 namespace {
 
-const std::string kFolder = DISTRUN_TEST_PLUGINS;
-
-std::string file(const std::string& name) { return kFolder + "/libdistrun_backend_" + name + ".so"; }
+std::string file(const std::string& name) { return std::string(kTestPlugins) + "/libdistrun_backend_" + name + ".so"; }
 
 backend::plugin::Plugins load(const std::string& files, const std::string& folder = "/nonexistent") {
   Settings settings;
@@ -147,7 +147,7 @@ TEST_CASE("plug-ins: a broken one is an offer that says what is wrong") {
 }
 
 TEST_CASE("plug-ins: a file that is no library, and names that are taken or none") {
-  const std::filesystem::path folder = std::filesystem::path(kFolder) / "scratch";
+  const std::filesystem::path folder = std::filesystem::path(kTestPlugins) / "scratch";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "libdistrun_backend_text.so") << "hello";
   std::ofstream(folder / "libdistrun_backend_tcp.so") << "taken by a built-in backend";

@@ -6,12 +6,15 @@
 #include "runtime/backend/plugin/loader.h"
 #include "runtime/base/settings.h"
 
+extern const char* const kGlooPlugin;
+extern const char* const kOtherGloo;
+
 namespace distrun::backend::plugin {
 
 TEST_CASE("gloo: two Gloos are not mixed") {
-  REQUIRE(::dlopen(DISTRUN_OTHER_GLOO, RTLD_NOW | RTLD_GLOBAL) != nullptr);
+  REQUIRE(::dlopen(kOtherGloo, RTLD_NOW | RTLD_GLOBAL) != nullptr);
   Settings settings;
-  settings.plugins = DISTRUN_GLOO_PLUGIN;
+  settings.plugins = kGlooPlugin;
   const Plugins plugins = load_plugins(settings, "/nonexistent");
   REQUIRE(plugins.factories.size() == 1);
   const Offer offer = plugins.factories[0]->offer({.id = "0", .members = {0, 1}, .index = 0}, {});

@@ -3,13 +3,15 @@
 #include "runtime/base/settings.h"
 #include "test/backend/group_fixtures.h"
 
+extern const char* const kGlooPlugin;
+
 namespace distrun::test {
 namespace {
 
 Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
                                                TimePoint deadline) {
   Settings settings;
-  settings.plugins = DISTRUN_GLOO_PLUGIN;
+  settings.plugins = kGlooPlugin;
   const auto plugins = backend::plugin::load_plugins(settings, "/nonexistent");
   if (plugins.factories.size() != 1) return Status(Errc::kInternal, "the plug-in was not found");
   const backend::Offer offer = plugins.factories[0]->offer(group, services);

@@ -1,5 +1,5 @@
 // The conformance suite on the backend `hierarchical`: ranks as threads on faked hosts, real connections between them,
-// by TCP or with DISTRUN_BETWEEN_PLUGIN; and with DISTRUN_NCCL_PLUGIN on GPUs, which are faked too.
+// by TCP or, with TEST_BETWEEN_GLOO, by Gloo; and with TEST_ON_GPUS on GPUs, which are faked too.
 #include <condition_variable>
 #include <set>
 
@@ -11,6 +11,9 @@
 #include "test/backend/on_gpu.h"
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"
+
+extern const char* const kGlooPlugin;
+extern const char* const kNcclPlugin;
 
 namespace distrun::test {
 namespace {
@@ -68,16 +71,16 @@ class Hosts final : public GroupFixture {
  public:
   explicit Hosts(int size) : wait_sets_(static_cast<std::size_t>(size)), links_(static_cast<std::size_t>(size)) {
     settings_.shm_window = kSlot;
-#if defined(DISTRUN_BETWEEN_PLUGIN)
-    settings_.plugins = DISTRUN_BETWEEN_PLUGIN;
+#if defined(TEST_BETWEEN_GLOO)
+    settings_.plugins = kGlooPlugin;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
     settings_.between_hosts = plugins_.factories.at(0)->name();
-#elif defined(DISTRUN_NCCL_PLUGIN)
-    settings_.plugins = DISTRUN_NCCL_PLUGIN;
+#elif defined(TEST_ON_GPUS)
+    settings_.plugins = kNcclPlugin;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
     device_ = DeviceType::kCuda;
 #endif
-#if !defined(DISTRUN_BETWEEN_PLUGIN)
+#if !defined(TEST_BETWEEN_GLOO)
     plugins_.factories.push_back(std::make_unique<StartedByAll>(size));
     settings_.between_hosts = plugins_.factories.back()->name();
 #endif

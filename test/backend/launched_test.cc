@@ -19,6 +19,8 @@
 #include "test/backend/on_gpu.h"
 #include "test/backend/ranks.h"
 
+extern const char* const kLaunchedPlugins;
+
 namespace distrun::test {
 namespace {
 
@@ -44,7 +46,7 @@ struct Job {
   Job() {
     const Environment environment = process_environment();
     settings = must(read_settings(environment, {})).settings;
-    settings.plugins = DISTRUN_LAUNCHED_PLUGINS;
+    settings.plugins = kLaunchedPlugins;
     if (settings.backend == "auto") settings.backend = "mpi";
     for (auto& plugin : backend::plugin::load_plugins(settings, "/nonexistent").factories) {
       factories.push_back(std::move(plugin));

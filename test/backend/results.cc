@@ -14,6 +14,8 @@
 
 #include "test/backend/conformance.h"
 
+extern const char* const kConformanceResults;
+
 namespace distrun::test {
 namespace {
 
@@ -60,7 +62,7 @@ class Writer final : public Catch::EventListenerBase {
     for (const int size : tested.sizes) sizes += "." + std::to_string(size);
     // By program, as several try one backend with ranks of one number: over gloo or tcp, on the CPU or on GPUs.
     const std::filesystem::path folder =
-        std::filesystem::path(DISTRUN_CONFORMANCE_RESULTS) / std::filesystem::read_symlink("/proc/self/exe").filename();
+        std::filesystem::path(kConformanceResults) / std::filesystem::read_symlink("/proc/self/exe").filename();
     std::filesystem::create_directories(folder);
     std::ofstream file(folder / (tested.name + sizes));
     for (const auto& [kind, dtype] : results().pairs) file << name_of(kind) << ' ' << name_of(dtype) << '\n';

@@ -8,6 +8,8 @@
 
 #include "test/fuzz/targets.h"
 
+extern const char* const kCorpus;
+
 namespace distrun::fuzz {
 namespace {
 
@@ -74,7 +76,7 @@ Bytes mutate(Bytes bytes, std::mt19937& random) {
 // A line is one input in hexadecimal.
 std::vector<Bytes> corpus_of(const Target& target) {
   std::vector<Bytes> out;
-  std::ifstream file(std::string(DISTRUN_CORPUS) + "/" + target.name + ".hex");
+  std::ifstream file(std::string(kCorpus) + "/" + target.name + ".hex");
   for (std::string line; std::getline(file, line);) {
     Bytes input;
     for (std::size_t i = 0; i + 1 < line.size(); i += 2) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+extern const char* const kMpiGpuPlugin;
+
 namespace {
 
 std::string last_error() {
@@ -19,7 +21,8 @@ std::string last_error() {
 
 struct Session {
   Session() {
-    const char* const settings[] = {"plugins=" DISTRUN_MPI_GPU_PLUGIN, "backend=cuda:mpi"};
+    const std::string plugins = std::string("plugins=") + kMpiGpuPlugin;
+    const char* const settings[] = {plugins.c_str(), "backend=cuda:mpi"};
     distrun_options options = DISTRUN_INIT(distrun_options);
     options.settings = settings;
     options.num_settings = 2;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+extern const char* const kNcclPlugin;
+
 namespace {
 
 std::string last_error() {
@@ -24,7 +26,8 @@ std::string ask(distrun_session* session, const char* what) {
 // A session whose only plug-in is the one above the fake.
 struct Session {
   Session() {
-    const char* const settings[] = {"plugins=" DISTRUN_NCCL_PLUGIN};
+    const std::string setting = std::string("plugins=") + kNcclPlugin;
+    const char* const settings[] = {setting.c_str()};
     distrun_options options = DISTRUN_INIT(distrun_options);
     options.settings = settings;
     options.num_settings = 1;
@@ -85,7 +88,7 @@ TEST_CASE("c api: a device that there cannot be is refused") {
 }
 
 TEST_CASE("C++: a request names its GPU, and the output of an allgather is there") {
-  distrun::Session session({"plugins=" DISTRUN_NCCL_PLUGIN});
+  distrun::Session session({std::string("plugins=") + kNcclPlugin});
   std::vector<float> data = {1, 2, 3, 4};
   auto reduce = distrun::Request::allreduce("a", data.data(), {2, 2}, DISTRUN_SUM);
   auto gather = distrun::Request::allgather("b", data.data(), {4});

@@ -9,13 +9,15 @@
 #include "test/backend/on_gpu.h"
 #include "test/backend/ranks.h"
 
+extern const char* const kNcclPlugin;
+
 namespace distrun::test {
 namespace {
 
 Result<std::unique_ptr<backend::Backend>> make(const backend::GroupSpec& group, const backend::Services& services,
                                                TimePoint deadline) {
   Settings settings;
-  settings.plugins = DISTRUN_NCCL_PLUGIN;
+  settings.plugins = kNcclPlugin;
   const auto plugins = backend::plugin::load_plugins(settings, "/nonexistent");
   if (plugins.factories.size() != 1) return Status(Errc::kInternal, "the plug-in was not found");
   const backend::Offer offer = plugins.factories[0]->offer(group, services);

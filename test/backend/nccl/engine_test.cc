@@ -11,6 +11,8 @@
 #include "test/support/engine_ranks.h"
 #include "test/support/fake_store.h"
 
+extern const char* const kNcclPlugin;
+
 namespace distrun::engine {
 namespace {
 
@@ -19,7 +21,7 @@ using test::EngineJob;
 const backend::Factory& factory() {
   static const backend::plugin::Plugins only = [] {
     Settings settings;
-    settings.plugins = DISTRUN_NCCL_PLUGIN;
+    settings.plugins = kNcclPlugin;
     return backend::plugin::load_plugins(settings, "/nonexistent");
   }();
   return *only.factories.at(0);

@@ -12,6 +12,8 @@
 #include "test/support/fake_host_link.h"
 #include "test/support/fake_store.h"
 
+extern const char* const kNcclPlugin;
+
 namespace distrun::engine {
 namespace {
 
@@ -24,7 +26,7 @@ constexpr int kRanks = 4;  // two on each of two hosts
 class Job {
  public:
   Job() : job_(options()), links_(kRanks) {
-    settings_.plugins = DISTRUN_NCCL_PLUGIN;
+    settings_.plugins = kNcclPlugin;
     plugins_ = backend::plugin::load_plugins(settings_, "/nonexistent");
     plugins_.factories.push_back(backend::make_hierarchical_factory(kPiece));
     for (int host = 0; host < 2; ++host) {

@@ -23,6 +23,8 @@
 #include <cuda.h>
 #endif
 
+extern const char* const kNcclPlugin;
+
 namespace distrun::jax {
 namespace {
 
@@ -32,9 +34,9 @@ constexpr std::size_t kElements = 4;
 
 const test::FakeRemote& fake() {
   static const auto* const remote = [] {
-    void* const plugin = dlopen(DISTRUN_NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    void* const plugin = dlopen(kNcclPlugin, RTLD_NOW | RTLD_LOCAL);
     void* const entry = plugin == nullptr ? nullptr : dlsym(plugin, "distrun_fake_remote");
-    if (entry == nullptr) throw std::runtime_error("no fake in " DISTRUN_NCCL_PLUGIN);
+    if (entry == nullptr) throw std::runtime_error(std::string("no fake in ") + kNcclPlugin);
     return reinterpret_cast<decltype(&distrun_fake_remote)>(entry)();
   }();
   return *remote;
@@ -83,7 +85,7 @@ struct Gpu {
 // The job, whose only plug-in is the one above the fake, as Python attaches it.
 struct Session {
   Session() {
-    const std::string setting = "plugins=" DISTRUN_NCCL_PLUGIN;
+    const std::string setting = std::string("plugins=") + kNcclPlugin;
     const char* const settings[] = {setting.c_str()};
     distrun_options options = DISTRUN_INIT(distrun_options);
     options.settings = settings;

@@ -3,9 +3,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+extern const char* const kLibrary;
+
 TEST_CASE("the library stays loaded when nobody uses it any more") {
-  void* library = ::dlopen(DISTRUN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);
   REQUIRE(::dlclose(library) == 0);
-  CHECK(::dlopen(DISTRUN_LIBRARY, RTLD_NOW | RTLD_NOLOAD) != nullptr);
+  CHECK(::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD) != nullptr);
 }

@@ -10,6 +10,8 @@
 #include "bindings/tensorflow/done.h"
 #include "bindings/tensorflow/tf_api.h"
 
+extern const char* const kFakeTensorflow;
+
 namespace distrun::tensorflow {
 namespace {
 
@@ -62,7 +64,7 @@ TEST_CASE("tensorflow: what does not look like its callback is only run where it
 
 TEST_CASE("tensorflow: one that is not there or lacks functions is refused with their names") {
   CHECK(resolve_tf_api() == "TensorFlow was not loaded when this library was");
-  REQUIRE(dlopen(DISTRUN_FAKE_TENSORFLOW, RTLD_NOW | RTLD_LOCAL) != nullptr);
+  REQUIRE(dlopen(kFakeTensorflow, RTLD_NOW | RTLD_LOCAL) != nullptr);
   const std::string why = resolve_tf_api();
   CHECK(why.starts_with("this TensorFlow's C API lacks TF_DeleteStatus, TF_SetStatus, "));
   CHECK(why.find("TF_NewStatus") == std::string::npos);

@@ -9,6 +9,8 @@
 #include "launcher/plan/schedulers/slurm.h"
 #include "launcher/spawn/remote_command.h"
 
+extern const char* const kGolden;
+
 namespace distrun::launcher {
 namespace {
 
@@ -56,7 +58,7 @@ std::string shown(const Result<std::optional<Allocation>>& found) {
 // schedulers' documentation.
 TEST_CASE("allocations are found as the golden files say") {
   int cases = 0;
-  for (const auto& entry : fs::directory_iterator(DISTRUN_GOLDEN)) {
+  for (const auto& entry : fs::directory_iterator(kGolden)) {
     const fs::path folder = entry.path();
     INFO(folder.filename());
     const auto found = detect_allocation(environment_of(folder / "environment"), reader_of(folder));
@@ -69,7 +71,7 @@ TEST_CASE("allocations are found as the golden files say") {
 
 // Not run by default: launcher_plan_test "[.golden]" after a change of the texts; look at the difference.
 TEST_CASE("the golden files are written anew", "[.golden]") {
-  for (const auto& entry : fs::directory_iterator(DISTRUN_GOLDEN)) {
+  for (const auto& entry : fs::directory_iterator(kGolden)) {
     const auto found = detect_allocation(environment_of(entry.path() / "environment"), reader_of(entry.path()));
     std::ofstream(entry.path() / "expected") << shown(found);
   }

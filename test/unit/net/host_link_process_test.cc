@@ -18,6 +18,8 @@
 #include "runtime/base/fd.h"
 #include "test/support/store_thread.h"
 
+extern const char* const kHostRank;
+
 namespace distrun::net {
 namespace {
 
@@ -90,7 +92,7 @@ class Ranks {
     ::posix_spawn_file_actions_adddup2(&actions, input_.read.get(), STDIN_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, output.write.get(), STDOUT_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, key, kKeyFd);
-    std::string program = HOST_RANK;
+    std::string program = kHostRank;
     std::string task_text = task;
     std::string seconds_text = seconds;
     char* arguments[] = {program.data(), task_text.data(), seconds_text.data(), nullptr};
