@@ -94,6 +94,7 @@ function(distrun_test_paths TARGET)
   endwhile()
   set(file "${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_paths.cc")
   file(GENERATE OUTPUT "${file}" CONTENT "${text}")
+  set_source_files_properties("${file}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${TARGET} PRIVATE "${file}")
 endfunction()
 
