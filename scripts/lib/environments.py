@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from configparser import ConfigParser, SectionProxy
 from pathlib import Path
 
@@ -70,11 +71,9 @@ def install(folder: Path, python: str, section: SectionProxy) -> None:
 
 
 def link_distrun(folder: Path) -> None:
-    """The same distrun as in the environment that runs this, package and command."""
-    import distrun
-
+    """The same distrun as in the environment that runs this, package and command. It may be installed later."""
     site = subprocess.run([folder / "bin/python", "-c", SITE], capture_output=True, text=True, check=True).stdout
-    package, command = Path(str(distrun.__file__)).parent, Path(sys.executable).with_name("distrun")
+    package, command = Path(sysconfig.get_path("purelib")) / "distrun", Path(sys.executable).with_name("distrun")
     for link, target in ((Path(site.strip()) / "distrun", package), (folder / "bin/distrun", command)):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
