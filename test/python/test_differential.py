@@ -14,19 +14,32 @@ from .conftest import ROOT, RunRanks
 
 RUN = str(ROOT / "test/differential/run.py")
 
-# Ranks, backend, seeds: 2,000 programs. Across hosts: test/cluster/test_backends.py.
+# Ranks, backend, seeds: 2,000 programs, half of them in --full only. Across hosts: test/cluster/test_backends.py.
 SHARES = [
-    (1, "self", "1-300"),
-    (2, "shm", "301-700"),
-    (2, "tcp", "701-850"),
-    (2, "gloo", "851-900"),
-    (3, "shm", "901-1200"),
-    (3, "tcp", "1201-1350"),
-    (3, "gloo", "1351-1400"),
-    (4, "shm", "1401-1600"),
-    (4, "tcp", "1601-1700"),
-    (5, "shm", "1701-1850"),
-    (5, "tcp", "1851-1930"),
+    (1, "self", "1-150"),
+    (2, "shm", "301-500"),
+    (2, "tcp", "701-775"),
+    (2, "gloo", "851-875"),
+    (3, "shm", "901-1050"),
+    (3, "tcp", "1201-1275"),
+    (3, "gloo", "1351-1375"),
+    (4, "shm", "1401-1500"),
+    (4, "tcp", "1601-1650"),
+    (5, "shm", "1701-1775"),
+    (5, "tcp", "1851-1890"),
+]
+FULL_SHARES = [
+    (1, "self", "151-300"),
+    (2, "shm", "501-700"),
+    (2, "tcp", "776-850"),
+    (2, "gloo", "876-900"),
+    (3, "shm", "1051-1200"),
+    (3, "tcp", "1276-1350"),
+    (3, "gloo", "1376-1400"),
+    (4, "shm", "1501-1600"),
+    (4, "tcp", "1651-1700"),
+    (5, "shm", "1776-1850"),
+    (5, "tcp", "1891-1930"),
 ]
 MPI_SHARES = [(1, "1931-1940"), (2, "1941-1970"), (3, "1971-2000")]
 
@@ -40,7 +53,9 @@ def need_plugin(backend: str) -> None:
         pytest.skip(line)
 
 
-@pytest.mark.parametrize(("ranks", "backend", "seeds"), SHARES)
+@pytest.mark.parametrize(
+    ("ranks", "backend", "seeds"), [*SHARES, *(pytest.param(*share, marks=pytest.mark.full) for share in FULL_SHARES)]
+)
 def test_random_programs(run_ranks: RunRanks, ranks: int, backend: str, seeds: str) -> None:
     if backend == "gloo":
         need_plugin(backend)
