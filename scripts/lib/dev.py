@@ -127,6 +127,8 @@ def choose(paths: list[str]) -> Wanted:
             continue
         else:
             wanted.nothing.append(path)
+    if any(text.startswith("test/e2e/frameworks/") for text in wanted.pytest):
+        wanted.native.update(NATIVE["keras"])
     return wanted
 
 
@@ -173,7 +175,8 @@ class Built:
             self.object_of.setdefault(source, set()).add(words[words.index("-o") + 1])
 
     def tests_of(self, sources: set[str]) -> list[Run]:
-        """Of a test executable with several files only the cases of these; the conformance suite as a whole."""
+        """Of a test executable with several files only the cases of these, without those of very many ranks or tensors
+        ([scale]: seconds); the conformance suite as a whole."""
         runs = []
         for test in self.tests:
             if len(test.command) != 1:
@@ -185,7 +188,9 @@ class Built:
                 continue
             proper = [source for source in mine if f"/{Path(executable).name}.dir/" in " ".join(self.object_of[source])]
             whole = len(proper) != len(mine) or any("distrun_conformance.dir" in name for name in objects)
-            tags = [] if whole else ["--filenames-as-tags", ",".join(f"[#{Path(source).stem}]" for source in mine)]
+            tags = (
+                [] if whole else ["--filenames-as-tags", ",".join(f"[#{Path(source).stem}]~[scale]" for source in mine)]
+            )
             runs.append(test.run(*tags))
         return runs
 
@@ -202,10 +207,10 @@ class Built:
 def stage_package() -> None:
     """The Python package as it is in the tree, with the build's libraries: nothing is installed."""
     (PACKAGE / "lib").mkdir(parents=True, exist_ok=True)
-    links = {PACKAGE / file.name: file for file in (ROOT / "bindings/python/distrun").iterdir() if file.is_file()}
+    own = (ROOT / "bindings/python/distrun").iterdir()
+    links = {PACKAGE / one.name: one for one in own if one.name != "__pycache__"}
     links |= {PACKAGE / one.parent.name: one.parent for one in (ROOT / "frameworks").glob("*/__init__.py")}
-    links |= {PACKAGE / "lib" / file.name: file for file in BUILD.glob("runtime/api/libdistrun.so")}
-    links |= {PACKAGE / "lib" / file.name: file for file in BUILD.glob("bindings/*/libdistrun_*.so")}
+    links |= {PACKAGE / "lib" / file.name: file for file in BUILD.glob("runtime/api/libdistrun*.so")}
     for old in [*PACKAGE.iterdir(), *(PACKAGE / "lib").iterdir()]:
         if old.is_symlink() and links.get(old) != old.readlink():
             old.unlink()
@@ -229,7 +234,6 @@ def python_runs(wanted: Wanted) -> list[Run]:
     own = {
         "PYTHONPATH": str(PACKAGE.parent),
         "TEST_DISTRUN": command,
-        "KERAS_BACKEND": "torch",
         "CUDA_VISIBLE_DEVICES": "",
     }
     environment = tuple({**own, "TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}.items())
@@ -238,7 +242,8 @@ def python_runs(wanted: Wanted) -> list[Run]:
         python = python_of(program.environment)
         line = (command, "-np", "2", "--oversubscribe", "--timeout", "300", python, program.path, *program.checks)
         title = " ".join([Path(program.path).name, *program.checks])
-        runs.append(Run(title, line, passes="all checks passed", environment=environment))
+        keras = (("KERAS_BACKEND", "torch"),) if not program.environment else ()  # tests of Keras say which they want
+        runs.append(Run(title, line, passes="all checks passed", environment=environment + keras))
     by_options: dict[tuple[str, ...], list[str]] = {}
     for text in wanted.pytest:
         file, *options = shlex.split(text)

@@ -47,6 +47,29 @@ def test_every_file_of_the_product_has_a_test() -> None:
     assert all((ROOT / source).exists() for source in dev.choose(["runtime/base/log.cc"]).sources)
 
 
+@pytest.mark.parametrize(
+    ("path", "library"),
+    [("bindings/tensorflow/ops.cc", "distrun_tensorflow"), ("frameworks/jax/functions.py", "distrun_jax")],
+)
+def test_what_a_framework_loads_is_built(path: str, library: str) -> None:
+    assert library in load("lib/dev.py").choose([path]).native
+
+
+def test_the_package_has_everything_that_is_in_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dev = load("lib/dev.py")
+    libraries = tmp_path / "build/runtime/api"
+    libraries.mkdir(parents=True)
+    for name in ("libdistrun.so", "libdistrun_jax.so"):
+        (libraries / name).touch()
+    monkeypatch.setattr(dev, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(dev, "PACKAGE", tmp_path / "package/distrun")
+    dev.stage_package()
+    staged = {path.name for path in (tmp_path / "package/distrun").iterdir()}
+    own = {path.name for path in (ROOT / "bindings/python/distrun").iterdir()} - {"__pycache__"}
+    assert staged >= own | {"torch", "jax", "lib"}, own - staged
+    assert (tmp_path / "package/distrun/lib/libdistrun_jax.so").resolve() == libraries / "libdistrun_jax.so"
+
+
 def test_the_rules_name_tests_that_are_there() -> None:
     """An older name would quietly run nothing."""
     text = "\n".join((ROOT / path).read_text() for path in load("lib/tree.py").files("CMakeLists.txt", under=["test"]))

@@ -217,7 +217,7 @@ TEST_CASE("a call that failed before a rank has made it is nothing to that rank 
 }
 
 // Each tick of so many once took as many comparisons of names as there are pairs.
-TEST_CASE("very many tensors that wait are looked through in no time") {
+TEST_CASE("very many tensors that wait are looked through in no time", "[scale]") {
   constexpr int kTensors = 10000;
   const bool crosswise = GENERATE(false, true);
   Coordinator c(warning_options(2));
@@ -282,7 +282,7 @@ double seconds_of(int submitters, int joined) {
 }
 
 // Each submission once looked at all that have joined, and each join at all that had before it.
-TEST_CASE("half of very many ranks have joined: what the others submit hardly costs more for it") {
+TEST_CASE("half of very many ranks have joined: what the others submit hardly costs more for it", "[scale]") {
   constexpr int kHalf = 2048;
   const double alone = seconds_of(kHalf, 0);
   const double joined = seconds_of(kHalf, kHalf);

@@ -218,7 +218,7 @@ TEST_CASE("any order of submissions and messages: all ranks run the same, everyt
   }
 }
 
-TEST_CASE("a thousand ranks agree") {
+TEST_CASE("a thousand ranks agree", "[scale]") {
   const Scenario s{.seed = 7, .ranks = 1000, .names = 8, .rounds = 3, .cache_capacity = 5};
   Simulation simulation(s);
   simulation.run();

@@ -93,7 +93,7 @@ std::vector<std::string> names(const std::string& prefix, int count) {
   return all;
 }
 
-TEST_CASE("names that never come again displace none that do, whoever was there first") {
+TEST_CASE("names that never come again displace none that do, whoever was there first", "[scale]") {
   for (const bool cold_first : {true, false}) {
     Ranks ranks(2, 1024);
     for (int step = 0; step < 5; ++step) {
