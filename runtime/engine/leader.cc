@@ -97,6 +97,7 @@ LeaderLink::Decided Leader::decide(std::span<ProcessSet* const> active) {
   // What the log has for the timeline and is not followed yet decides first.
   if (log_.empty() && std::exchange(recording_unwritten_, false)) coordinator_.end_timeline();
   Actions actions = coordinator_.act(busy, hold);
+  if (actions.empty()) return {};
   for (const std::string& warning : actions.warnings) warn(warning);
   for (Entry& entry : actions.entries) log_.push_back(std::move(entry));
   return {.abort = std::move(actions.abort), .warned = !actions.warnings.empty()};

@@ -15,6 +15,8 @@ struct Actions {
   std::vector<Entry> entries;         // to append, in this order
   std::vector<std::string> warnings;  // stall reports
   Status abort;                       // not ok: the job ends with it and nothing more is ever appended
+
+  [[nodiscard]] bool empty() const { return entries.empty() && warnings.empty() && abort.ok(); }
 };
 
 class Decisions {

@@ -94,8 +94,9 @@ Status Outbox::send_entries(message::Append append) {
   return sent;
 }
 
+// Every turn calls it, and most turns have nothing to send.
 Status Outbox::flush() {
-  if (plane_ == nullptr) return {};
+  if (plane_ == nullptr || empty()) return {};
   Status first;
   if (!to_leader_.empty()) {
     keep_first(first, send_in_parts(0, std::exchange(to_leader_, {})));
