@@ -18,19 +18,21 @@ class Notice {
   struct State {
     bool ending = false;
     bool any_in_session = false;  // somebody could be told to stop
+    bool stopping = false;        // ranks have told of one, which at_rank() has not heard yet
   };
 
   // The launcher itself got `signal`. Its first one is what others may have told of before; a second SIGTERM is meant.
   Means at_launcher(int signal, const State& job) {
     const bool first = !std::exchange(launcher_, true);
-    if (taken_ && (first || (signal != SIGTERM && !job.ending))) return Means::kKnown;
-    if (taken_ || job.ending || !job.any_in_session) return Means::kUsual;
+    const bool taken = taken_ || job.stopping;
+    if (taken && (first || (signal != SIGTERM && !job.ending))) return Means::kKnown;
+    if (taken || job.ending || !job.any_in_session) return Means::kUsual;
     taken_ = true;
     return Means::kStop;
   }
 
   Means at_agent(const State& job) {
-    if (taken_ || job.ending) return Means::kKnown;
+    if (taken_ || job.ending || job.stopping) return Means::kKnown;
     taken_ = true;
     return job.any_in_session ? Means::kStop : Means::kUsual;
   }

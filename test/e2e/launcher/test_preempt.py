@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Job, StartJob, agent_of
+from ..conftest import Job, StartJob, agent_of, signal_waits
 
 
 def stopped(job: Job, ranks: int) -> int:
@@ -145,6 +145,41 @@ def test_the_launcher_s_own_notice_may_follow_an_agent_s(start_job: StartJob, py
     job.process.send_signal(number)
     assert job.finish() == 0, job.text
     assert job.text.count("saved") == 2
+
+
+@pytest.mark.parametrize("last", ["agent", "launcher"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_one_that_is_read_after_the_ranks_have_left_is_the_same_notice(
+    start_job: StartJob, python: str, tmp_path: Path, number: signal.Signals, last: str
+) -> None:
+    """As on a busy machine: a batch system gives the notice to all processes, and the launcher does not run before the
+    ranks have stopped."""
+    program = (
+        "import os, pathlib, sys, threading; import distrun.numpy as hvd; hvd.init(); rank = hvd.rank()\n"
+        "print('ready', rank, os.getpid(), flush=True)\n"
+        "while not hvd.should_stop(): pass\n"
+        "left = pathlib.Path(sys.argv[1], str(rank))\n"
+        "threading.Timer(0.3, left.touch).start()\n"  # the launcher does not answer
+        "hvd.shutdown()"
+    )
+    job = start_job("-np", "2", "--preempt-signal", number.name[3:], python, "-c", program, tmp_path)
+    pids = job.ranks(2).values()
+    launcher = job.process.pid
+    also = agent_of(launcher) if last == "agent" else launcher
+    os.kill(launcher, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, number)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(also, number)
+    while also != launcher and signal_waits(also, number):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(launcher, signal.SIGCONT)
+    assert job.finish() == 0, job.text
+    assert job.text.count("all ranks are to stop at the same step") == 1, job.text
 
 
 def test_a_notice_that_comes_late_does_not_kill_a_rank_that_is_ending(start_job: StartJob, python: str) -> None:

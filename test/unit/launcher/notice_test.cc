@@ -33,6 +33,20 @@ TEST_CASE("whoever gets it first, the launcher's second SIGTERM is meant, and th
   }
 }
 
+TEST_CASE(
+    "ranks that have told of it and ended, all since the last round, make it known to an agent and the launcher") {
+  constexpr Notice::State kStopped{.stopping = true};
+  Notice agent;
+  CHECK(agent.at_agent(kStopped) == Means::kKnown);
+  CHECK(agent.at_rank(kStopped) == Means::kStop);
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
+    Notice launcher;
+    CHECK(launcher.at_launcher(signal, kStopped) == Means::kKnown);
+    CHECK(launcher.at_rank(kStopped) == Means::kStop);
+    CHECK(launcher.at_launcher(signal, kPlain) == (signal == SIGTERM ? Means::kUsual : Means::kKnown));
+  }
+}
+
 TEST_CASE("where nobody can be told to stop, it ends the job once") {
   Notice agents;
   CHECK(agents.at_agent(kPlain) == Means::kUsual);
