@@ -1,38 +1,25 @@
-"""Marks what full_only.txt lists."""
+"""Marks what slow.txt and full_only.txt list."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from pathlib import Path
-
 import pytest
+from left_out import FOLDER, FULL_ONLY, SLOW, lines_of, listed_tests, names_without_a_test, without_parameters
 
-FOLDER = Path(__file__).resolve().parent
-
-
-def full_only(text: str) -> dict[str, int]:
-    """By id below this folder: the faults that the test has found."""
-    lines = (line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#"))
-    return {name: int(faults) for faults, name in lines}
-
-
-LISTED = full_only((FOLDER / "full_only.txt").read_text())
-CASES_BESIDE = 81 + 20 + 11  # that --full has besides: under AddressSanitizer, under ThreadSanitizer, random programs
-
-
-def names_without_a_test(
-    listed: Iterable[str], folder: Path, files: Collection[Path], there: Collection[str]
-) -> list[str]:
-    """Of the files that were collected whole."""
-    return [name for name in listed if folder / name.partition("::")[0] in files and name not in there]
+LISTED = {"slow": set(lines_of(SLOW.read_text())), "full": set(listed_tests(FULL_ONLY.read_text()))}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    there = {item.nodeid.removeprefix("test/"): item for item in items}
-    for name in LISTED.keys() & there.keys():
-        there[name].add_marker("full")
+    there = set()
+    for item in items:
+        name = item.nodeid.removeprefix("test/")
+        names = {name, without_parameters(name)}
+        there |= names
+        for mark, listed in LISTED.items():
+            if listed & names:
+                item.add_marker(mark)
     if not any("::" in argument for argument in config.args):
-        wrong = names_without_a_test(LISTED, FOLDER, {item.path for item in items}, there.keys())
+        everything = sorted(set[str]().union(*LISTED.values()))
+        wrong = names_without_a_test(everything, FOLDER, {item.path for item in items}, there)
         if wrong:
-            raise pytest.UsageError(f"test/full_only.txt names what is no test: {wrong}")
+            raise pytest.UsageError(f"{SLOW.name} or {FULL_ONLY.name} in test/ names what is no test: {wrong}")

@@ -1,13 +1,16 @@
 """Adds up JUnit files: lists each skip with its reason and each failure with the end of what it said, then the one
 closing line.
 
-tally.py FOLDER [SUITE=STATUS ...]     SUITE=passed and SUITE=failed count as one test; SUITE=CODE is how a suite ended
+tally.py FOLDER [SUITE=STATUS ...] [--left-out CASES]
+                                       SUITE=passed and SUITE=failed count as one test; SUITE=CODE is how a suite ended
                                        whose tests FOLDER/SUITE.xml has: a failure of its own where that is missing, or
                                        where the code is not 0 and no test in it has failed.
+                                       CASES are what this run leaves to --full. Too large a share of all is a failure.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -17,6 +20,7 @@ from pathlib import Path
 SKIPPED_INSIDE = re.compile(r"^(\S.*:\d+): SKIPPED:\n(?:explicitly with messages?:\n((?:  .*\n)+))?", re.MULTILINE)
 
 OVER_LIMIT = "124"  # timeout's exit code
+MOST_LEFT_OUT = 0.15
 
 # Of what a failed test said. A run's closing lines are often all that is kept of it.
 LINES_OF_A_FAILURE = 12
@@ -62,6 +66,14 @@ class Tally:
         elif status != "0" and not any(failure.startswith(f"{name}: ") for failure in self.failures):
             self.failures.append(f"{name}: ended with {status}, though no test in its report has failed")
 
+    def add_left_out(self, cases: int) -> str:
+        """What this is of all, in words."""
+        everything = cases + self.passed + len(self.failures) + len(self.skips)
+        told = f"left to --full: {cases} of {everything} cases, {100 * cases / everything:.1f} %"
+        if cases > MOST_LEFT_OUT * everything:
+            self.failures.append(f"{told}: more than {100 * MOST_LEFT_OUT:.0f} %, see test/full_only.txt")
+        return told
+
 
 def where(folder: Path, suite: str) -> str:
     """The test that was running, where it is known."""
@@ -82,15 +94,22 @@ def end_of(case: ElementTree.Element) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    folder, tally = Path(arguments[0]), Tally()
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("suites", nargs="*")
+    parser.add_argument("--left-out", type=int)
+    given = parser.parse_args(arguments)
+    folder, tally = given.folder, Tally()
     for report in sorted(folder.glob("*.xml")):
         try:
             tally.add_report(report)
         except ElementTree.ParseError as error:
             tally.failures.append(f"{report.stem}: its report cannot be read: {error}")
-    for suite in arguments[1:]:
+    for suite in given.suites:
         tally.add_suite(folder, *suite.split("="))
     print()
+    if given.left_out is not None:
+        print(tally.add_left_out(given.left_out))
     for skip in tally.skips:
         print(f"skipped  {skip}")
     for failure in tally.failures:

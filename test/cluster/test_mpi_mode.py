@@ -120,7 +120,6 @@ def test_ranks_on_the_head_itself(pair: tuple[Cluster, Path], where: list[str]) 
     assert untagged(done.stdout) == [f"{rank}/{count} {total} h{1 + rank // 2}" for rank in range(count)], done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_an_example_trains(pair: tuple[Cluster, Path]) -> None:
     done = run(pair[0].head, "--mpi", *HOSTS, *DIGITS)

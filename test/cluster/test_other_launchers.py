@@ -87,7 +87,7 @@ def test_the_world_is_found(pair: Cluster, way: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "way",
-    [pytest.param(one, marks=() if one == "mpirun" else (pytest.mark.slow, pytest.mark.full)) for one in WAYS],
+    [pytest.param(one, marks=() if one == "mpirun" else pytest.mark.full) for one in WAYS],
     indirect=True,
 )
 def test_an_example_trains(pair: Cluster, way: list[str]) -> None:

@@ -128,21 +128,22 @@ def test_tensors_on_a_gpu() -> None:
     assert_passed(result.stdout, 1)
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_training(run_ranks: RunRanks, ranks: int) -> None:
     assert_passed(run_ranks(ranks, "c10d_training.py").stdout, ranks)
 
 
-@pytest.mark.slow
 def test_compiled(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(2, "c10d_compiled.py").stdout, 2)
 
 
 LIMIT = 5.0  # seconds until the others are told; within 2 on a machine that is not overloaded
-SLOW = [pytest.param(way, 2, marks=pytest.mark.slow) for way in ("wait", "functional")]
 
 
-@pytest.mark.parametrize(("way", "ranks"), [("future", 2), ("ddp", 2), ("abort", 2), ("recv", 2), ("recv", 3), *SLOW])
+@pytest.mark.parametrize(
+    ("way", "ranks"),
+    [("future", 2), ("ddp", 2), ("abort", 2), ("recv", 2), ("recv", 3), ("wait", 2), ("functional", 2)],
+)
 def test_ended_in_mid_step(run_ranks: RunRanks, tmp_path: Path, way: str, ranks: int) -> None:
     result = run_ranks(ranks, "c10d_killed.py", str(tmp_path), way, check=False)
     assert result.returncode == (3 if way == "abort" else 137), result.stdout + result.stderr

@@ -247,7 +247,6 @@ def test_hostile_dtypes_are_refused(text: str) -> None:
         codec.decode(data)
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_what_all_ranks_say_may_have_more_than_2_gib() -> None:
     size = 2**31 + 5

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(scope="module")
+def compare() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("compare", ROOT / "bench/compare.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "compare", module)  # its dataclasses look it up
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "find", lambda name, _: f"/build/{name}")
-    monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "compare", module)  # its dataclasses look it up
+        spec.loader.exec_module(module)
+        patch.setattr(module, "find", lambda name, _: f"/build/{name}")
+        patch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
+        yield module
 
 
-def test_every_target_has_programs_that_measure_it(compare: ModuleType) -> None:
-    made, missing = compare.programs(2, 0.1)
+@pytest.fixture(scope="module")
+def programs(compare: ModuleType) -> Any:
+    """What is made, and what is missing. To ask costs an import of PyTorch."""
+    return compare.programs(2, 0.1)
+
+
+def test_every_target_has_programs_that_measure_it(compare: ModuleType, programs: Any) -> None:
+    made, missing = programs
     measured = {program.who for program in made if program.who}
     named = {who for target in compare.targets() for who, _ in (target.left, *target.right, target.without or ("", ""))}
     assert named - {"", "torch ddp"} <= measured, missing
 
 
-def test_mpi_over_tcp_is_told_to_both_sides_and_has_the_targets_of_shared_memory(compare: ModuleType) -> None:
-    made, _ = compare.programs(2, 0.1)
+def test_mpi_over_tcp_is_told_to_both_sides_and_has_the_targets_of_shared_memory(
+    compare: ModuleType, programs: Any
+) -> None:
+    made, _ = programs
     for who in ("openmpi", "distrun mpi"):
         assert not any("btl" in program.command for program in made if program.who == who)
         (over_tcp,) = (program.command for program in made if program.who == f"{who} tcp")

@@ -93,7 +93,6 @@ def test_compiled_in_a_set_of_several(run_ranks: RunRanks) -> None:
     assert_passed(run_ranks(3, "torch_compiled.py", "aot_eager", "check_process_sets").stdout, 3)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler: scripts/test installs one")
 def test_compiled_by_inductor(run_ranks: RunRanks) -> None:
     check = "check_every_operation_in_one_graph"

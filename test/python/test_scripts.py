@@ -103,6 +103,16 @@ def test_the_tally_counts_every_report_and_fails_when_anything_failed(
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
 
 
+@pytest.mark.parametrize(("cases", "code"), [(17, 0), (18, 1)])
+def test_the_tally_fails_when_much_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cases: int, code: int
+) -> None:
+    tests = "".join(f'<testcase name="{number}"/>' for number in range(100))
+    (tmp_path / "a.xml").write_text(f"<testsuite>{tests}</testsuite>")
+    assert load("lib/tally.py").main([str(tmp_path), "--left-out", str(cases)]) == code
+    assert f"left to --full: {cases} of {100 + cases} cases" in capsys.readouterr().out
+
+
 def test_the_tally_names_the_test_in_which_a_suite_was_over_its_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

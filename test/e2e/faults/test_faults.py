@@ -55,7 +55,6 @@ def test_leaving_early_is_named(faults) -> None:  # type: ignore[no-untyped-def]
     assert len(re.findall(r"raised [02] RankLeft ranks=\[1\] tensor=allreduce.needed", job.text)) == 2, job.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("control", ["shm", "tcp"])
 @pytest.mark.parametrize("explicit", ["", "1"])
 @pytest.mark.parametrize("late", ["", "1"])

@@ -80,7 +80,6 @@ def test_killed_while_the_others_leave(
     assert re.search(rf"rank {victim} on host \S+ \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.text), job.text
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments(start_job: StartJob, python: str, programs: Path) -> None:
     """Sessions follow each other, so the moments fall into init, operations and shutdown alike. Whoever is between two
     sessions is ended at once, and nobody else by force."""
@@ -132,7 +131,6 @@ def held(pid: int) -> Iterator[None]:
         child.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a pid namespace")
 def test_a_process_that_cannot_be_killed_is_named_and_the_launcher_ends(start_job: StartJob) -> None:
     script = "echo ready $RANK $$; [ $RANK = 1 ] || exec sleep 1000; exec unshare --pid --fork sleep 1000"

@@ -43,7 +43,6 @@ def assert_named(job: Job, victim: int, told: int, *, leaving: bool = False) -> 
     assert "failed: shutdown failed" not in job.text, job.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Path, backend: str, size: int) -> None:
@@ -58,7 +57,6 @@ def test_stopped_in_mid_operation(start_job: StartJob, python: str, programs: Pa
         assert_named(job, victim, size - 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["idle", "shutdown", "should_stop"])
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_stopped_while_nothing_runs(
@@ -74,7 +72,6 @@ def test_stopped_in_a_process_set_without_the_coordinator(start_job: StartJob, p
     assert_named(job, 2, 1)  # rank 0 is not in that set
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 2])
 def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, tmp_path: Path, victim: int) -> None:
     more = ("-x", "DISTRUN_START_TIMEOUT=4")
@@ -83,7 +80,6 @@ def test_stopped_before_init(start_job: StartJob, python: str, programs: Path, t
     assert_named(job, victim, 2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["shm", "tcp", pytest.param("gloo", marks=needs_backend("gloo"))])
 def test_stopped_at_random_moments(start_job: StartJob, python: str, programs: Path, backend: str) -> None:
     """Sessions follow each other, so the moments fall into init, operations and shutdown alike."""

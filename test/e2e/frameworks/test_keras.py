@@ -47,6 +47,8 @@ BACKENDS = (
     "check_a_rank_without_batches_joins",
     "check_values",
 )
+# Of keras_gradients.py.
+ROWS = ("check_rows_of_a_table", "check_an_embedding")
 FIT = ROOT / "test/python/programs/keras_fit.py"
 CLASSES = ROOT / "test/python/programs/keras_classes.py"
 CALLBACKS = ROOT / "test/python/programs/keras_callbacks.py"
@@ -89,6 +91,14 @@ def test_fit_where_backends_differ(run_keras: RunFramework) -> None:
     done = run_keras("-np", "2", program=FIT, words=BACKENDS, env=COMPILE_FAST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all checks passed") == 2
+
+
+@pytest.mark.parametrize("backend", ["tensorflow"], indirect=True)
+def test_gradients_of_tables(run_keras: RunFramework) -> None:
+    """What the plain run has of these programs' keras_gradients.py on TensorFlow, which alone has tf.IndexedSlices."""
+    done = run_keras("-np", "3", "--oversubscribe", program=GRADIENTS, words=ROWS, env=COMPILE_FAST)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all checks passed") == 3
 
 
 @pytest.mark.parametrize("program, ranks", [(CLASSES, 2), (CALLBACKS, 2), (SEVERAL, 2), (GRADIENTS, 3), (MISTAKES, 2)])

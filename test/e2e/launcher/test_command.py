@@ -122,7 +122,6 @@ def test_modules_that_are_there_are_found_and_imported_by_nobody_else(tmp_path: 
     assert done.stdout.count("here") == count, done.stdout
 
 
-@pytest.mark.slow
 def test_a_look_for_a_module_that_hangs_ends_without_a_pidfd_too(tmp_path: Path, python: str, programs: Path) -> None:
     """As in a container whose seccomp profile does not know that call, with Python on a file server."""
     slow = tmp_path / "python"

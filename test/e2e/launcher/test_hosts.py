@@ -240,7 +240,6 @@ def test_a_folder_for_temporary_files_counts_where_it_is(tmp_path: Path) -> None
     assert local.stdout == "[0] /no/such/job.7 /no/such/job /usr\n", local.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_an_agent_that_needs_more_than_a_minute_to_start() -> None:
     """As where an image is unpacked first; what says so is shown, and --start-timeout waits."""

@@ -95,7 +95,7 @@ ELSEWHERE = ["--launch-with", "sh -c {agent}", "--network", "lo", "-H", "far:1"]
 
 @pytest.mark.parametrize(
     ("seconds", "size"),
-    [(4, 200_000), pytest.param(20, 1_000_000, marks=(pytest.mark.slow, pytest.mark.full))],
+    [(4, 200_000), pytest.param(20, 1_000_000, marks=pytest.mark.full)],
     ids=["a host's silence", "the agents' lease"],
 )
 def test_a_disk_that_takes_nothing_for_a_while_ends_no_job(tmp_path: Path, seconds: int, size: int) -> None:
@@ -231,7 +231,6 @@ def start(*arguments: str, **more: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([launcher_path(), *arguments], start_new_session=True, **streams)  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.mark.slow
 def test_a_reader_that_stops_is_told_of_and_holds_nobody_when_it_goes_on() -> None:
     before = time.monotonic()
     job = start("-np", "2", "sh", "-c", "yes | head -c 3000000; echo $RANK over >&2")
