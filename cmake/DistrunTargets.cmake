@@ -106,7 +106,8 @@ set(DISTRUN_BESIDE_THE_CORE "^(launcher|nccl|hierarchical_nccl|mpi|plugin)_")
 
 # distrun_test(NAME FILES a_test.cc ... LINKS floor ... [RANKS 1 2 4] [TIMEOUT s] [LABELS l ...])
 # Without RANKS: one process, ranks are threads. With RANKS: runs under `distrun -np R`, one ctest entry per R. The label
-# one_thread says that ThreadSanitizer, which makes it many times slower, has nothing to find in it.
+# one_thread says that ThreadSanitizer, which makes it many times slower, has nothing to find in it. So does the tag
+# [one_thread] of a case.
 function(distrun_test NAME)
   cmake_parse_arguments(ARG "" "TIMEOUT" "FILES;LINKS;RANKS;LABELS;ARGUMENTS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -127,6 +128,9 @@ function(distrun_test NAME)
       set_tests_properties(${NAME}.${ranks}ranks PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "multi;${ARG_LABELS}")
     endforeach()
   else()
+    if("thread" IN_LIST DISTRUN_SANITIZE)
+      list(APPEND ARG_ARGUMENTS "~[one_thread]")
+    endif()
     add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGUMENTS})
     if(NOT (DISTRUN_SANITIZE MATCHES "thread" AND "one_thread" IN_LIST ARG_LABELS))
       add_dependencies(unit_tests ${NAME})

@@ -85,7 +85,8 @@ TEST_CASE("the bytes of every message are those of docs/wire.md") {
   CHECK(digest(encode(full_frame())) == 0x298f91398f0132f4);
 }
 
-TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or another frame, never a fault") {
+TEST_CASE("a frame cut at any byte, or with any byte flipped, is an error or another frame, never a fault",
+          "[one_thread]") {
   const auto bytes = encode(full_frame());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     CHECK_FALSE(decode(std::span(bytes).first(size)).ok());

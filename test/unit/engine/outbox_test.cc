@@ -62,7 +62,7 @@ TEST_CASE("what a member said before it read on is not sent as if it had been sa
   CHECK(frames.back().index == 8);
 }
 
-TEST_CASE("what names very many ranks goes in as many frames as it takes") {
+TEST_CASE("what names very many ranks goes in as many frames as it takes", "[one_thread]") {
   Plane plane(2);
   const std::vector<int> ranks(20'000, 1);
   constexpr int kRounds = 60;  // more than one frame may hold
