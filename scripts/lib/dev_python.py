@@ -26,7 +26,9 @@ FRAMEWORKS = {
     "mxnet": ("mxnet", "mxnet_ops.py"),
 }
 PROGRAMS = ("test/python/programs", "test/e2e/programs")
-FEW = 8  # checks of a program: each takes time
+# Checks of a program: each takes time, and those of Keras train models.
+FEW = 8
+FEW_OF = {"keras": 3}
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class Choice:
                 chosen = sorted((check for check in naming if naming[check]), key=lambda check: -naming[check])
                 score = sum(naming.values()) if takes_checks(text_of(path)) else len(words_of(path) & names)
                 if score > best[0]:
-                    best = (score, path, chosen[:FEW])
+                    best = (score, path, chosen[: FEW_OF.get(framework, FEW)])
             if best[0]:
                 return Program(best[1], tuple(best[2]), environment)
         path = next(found for folder in PROGRAMS if (ROOT / (found := f"{folder}/{default}")).exists())

@@ -21,9 +21,11 @@ struct Actions {
 
 class Decisions {
  public:
-  void append(Entry entry) {
+  // One of Entry's kinds. Made in its place: of a variant that is moved there GCC 14 says that it may have no value.
+  template <typename Kind>
+  void append(Kind entry) {
     if (finished()) return;
-    actions_.entries.push_back(std::move(entry));
+    actions_.entries.emplace_back(std::move(entry));
     ++log_size_;
   }
   void warn(std::string text) { actions_.warnings.push_back(std::move(text)); }
