@@ -84,6 +84,13 @@ Status too_few(int tasks, std::uint64_t members) {
                                   std::to_string(members) + " ranks; start them with mpirun, mpiexec or distrun --mpi"};
 }
 
+// The libraries to look for, in this order.
+std::vector<Abi> most_likely(const Task& task, const Environment& environment) {
+  if (task.pmi) return {Abi::kStandard, Abi::kOpenMpi};
+  if (environment.contains("OMPI_COMM_WORLD_SIZE")) return {Abi::kOpenMpi};
+  return {Abi::kOpenMpi, Abi::kStandard};
+}
+
 }  // namespace
 
 Status Process::usable(const Environment& environment, std::uint64_t members, bool may_load) {
@@ -127,10 +134,7 @@ Status Process::find(const Environment& environment, bool may_load) {
   if (!may_load) {
     return {Errc::kUnsupported, "MPI is loaded only when asked for, by --backend mpi or --between-hosts mpi"};
   }
-  std::vector<Abi> order = {Abi::kOpenMpi, Abi::kStandard};
-  if (environment.contains("OMPI_COMM_WORLD_SIZE")) order = {Abi::kOpenMpi};
-  if (task->pmi) order = {Abi::kStandard, Abi::kOpenMpi};
-  auto found = load_library(order);
+  auto found = load_library(most_likely(*task, environment));
   if (!found.ok()) return found.status();
   library_ = *std::move(found);
   return {};
