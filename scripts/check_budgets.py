@@ -30,7 +30,27 @@ PUBLIC = ("bindings/cpp/include/", "runtime/api/include/", "runtime/backend/plug
 EXCEPTIONS: dict[str, str] = {}
 MOST_EXCEPTIONS = 5
 CXX = (".h", ".cc", ".hpp", ".c", ".cu")
-NOT_A_FUNCTION = re.compile(r"\b(namespace|class|struct|enum|union|extern)\b")
+TEMPLATE = re.compile(r"^\s*template\s*(?=<)")
+ATTRIBUTES = re.compile(r"\balignas\([^)]*\)|\b__attribute__\(\(.*?\)\)")
+CONTAINER = re.compile(r"\b(?:namespace|class|struct|enum|union)\b[^(]*$")
+
+
+def without_template(head: str) -> str:
+    """The declaration behind its template parameters, whose keywords `class` are none of its own."""
+    while found := TEMPLATE.match(head):
+        depth, end = 0, found.end()
+        while end < len(head):
+            depth += (head[end] == "<") - (head[end] == ">")
+            end += 1
+            if depth == 0:
+                break
+        head = head[end:]
+    return head
+
+
+def opens_a_function(statement: str) -> bool:
+    head = ATTRIBUTES.sub("", without_template(statement.strip()))
+    return "(" in head and CONTAINER.search(head) is None
 
 
 def cxx_functions(text: str) -> list[tuple[int, int]]:
@@ -49,17 +69,19 @@ def cxx_functions(text: str) -> list[tuple[int, int]]:
             line += 1
         if letter == "{":
             inside = any(kind == "function" for kind, _ in stack)
-            head = statement.strip()
-            container = NOT_A_FUNCTION.search(head.split("(")[0]) is not None or "(" not in head
-            stack.append(("block" if inside or container else "function", start_line))
-            statement = ""
+            # Braces between parentheses are a default argument's, or a lambda's.
+            value = statement.count("(") > statement.count(")")
+            kind = "value" if value else "function" if not inside and opens_a_function(statement) else "block"
+            stack.append((kind, start_line))
+            if not value:
+                statement = ""
         elif letter == "}":
-            if stack:
-                kind, first = stack.pop()
-                if kind == "function":
-                    found.append((first, line - first + 1))
-            statement = ""
-        elif letter == ";":
+            kind, first = stack.pop() if stack else ("block", line)
+            if kind == "function":
+                found.append((first, line - first + 1))
+            if kind != "value":
+                statement = ""
+        elif letter == ";" and not (stack and stack[-1][0] == "value"):
             statement = ""
         else:
             if not statement.strip():

@@ -37,6 +37,8 @@ ORDERS: dict[str, list[str]] = {
     "launcher/report": ["lines", ""],
     "launcher/plan": ["hosts", "place", "environment", "schedulers", "network", ""],
     "launcher/agent": ["preflight", ""],
+    "launcher/job": ["agents", "ranks", "start", ""],
+    "runtime/api": ["join", "backends", "", "c"],
 }
 # The same for Python: the front ends (distrun.torch, ...) that what lies there may import besides its own.
 MAY_IMPORT: dict[str, list[str]] = {

@@ -95,12 +95,12 @@ void take_settings(const Environment& variables, JobConfig& config) {
   config.start.answer = std::max(config.start.answer, duration_of(report->settings.start_timeout));
 }
 
-// A job, or the exit code of its refusal.
+// A job, or how it ended before it began.
 struct PreparedJob {
   JobConfig config;
   std::unique_ptr<AgentSpawner> spawner;
   std::vector<std::string> own_names{};  // as in HostSource
-  int refused = 0;
+  std::optional<JobResult> refused{};
 };
 
 // The agents of --agents, which are the hosts then.
@@ -127,7 +127,19 @@ Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::op
   return out;
 }
 
-PreparedJob refused(const Status& status, int code) { return {.refused = refuse(status, code)}; }
+JobResult not_started(const Status& status, int code) {
+  Cause cause{.kind = CauseKind::kNotStarted, .text = status.message()};
+  if (code == exit_code::kTimeout) cause.kind = CauseKind::kTimedOut;
+  return {.exit_code = refuse(status, code), .failure = FailureReport{.cause = std::move(cause)}};
+}
+
+PreparedJob refused(const Status& status, int code) { return {.refused = not_started(status, code)}; }
+
+PreparedJob interrupted(const Status& status, int signal) {
+  const int code = refuse(status, exit_code::kSignalBase + signal);
+  const Cause cause{.kind = CauseKind::kInterrupted, .signal = signal};
+  return {.refused = JobResult{.exit_code = code, .failure = FailureReport{.cause = cause}}};
+}
 
 // The job's hosts are to be asked how many ranks they can take.
 bool must_ask(const Options& options, const HostSource& source) {
@@ -339,7 +351,7 @@ PreparedJob prepare(const Options& options, const Environment& environment, cons
   if (!dial_in.ok()) return refused(dial_in.status(), code_of(dial_in.status()));
   const auto source = *dial_in ? await_agents(options, **dial_in, config.end_by) : find_hosts(options, environment);
   const int signal = *dial_in ? (*dial_in)->ended_by() : 0;
-  if (signal != 0) return refused(source.status(), exit_code::kSignalBase + signal);
+  if (signal != 0) return interrupted(source.status(), signal);
   if (!source.ok()) return refused(source.status(), code_of(source.status()));
   out.spawner = *dial_in ? (*dial_in)->spawner() : spawner_of(options, *source, environment);
   out.own_names = source->own_names;
@@ -378,11 +390,6 @@ Result<std::unique_ptr<MpiStart>> start_mpi(const Options& options, const Enviro
   config.plan.assignment = one_agent_per_rank(config.plan.assignment);
   prepared.spawner = (*mpi)->spawner();
   return mpi;
-}
-
-JobResult not_started(const Status& status, int code) {
-  return {.exit_code = refuse(status, code),
-          .failure = FailureReport{.cause = {.kind = CauseKind::kNotStarted, .text = status.message()}}};
 }
 
 JobResult run_job(const Options& options, const Environment& environment, PreparedJob& prepared) {
@@ -430,7 +437,11 @@ int explain(const Options& options, JobConfig config) {
 
 int run_command(const Options& options, const Environment& environment, const std::string& invoked_as) {
   PreparedJob prepared = prepare(options, environment, invoked_as);
-  if (prepared.refused != 0) return prepared.refused;
+  if (prepared.refused) {
+    // What was typed wrong is no job, and --explain starts none.
+    const bool job = options.explain.empty() && prepared.refused->exit_code != exit_code::kUsage;
+    return job ? reported(options, *prepared.refused) : prepared.refused->exit_code;
+  }
   if (!options.explain.empty()) return explain(options, std::move(prepared.config));
   const mode_t mask = ::umask(022);
   ::umask(mask);

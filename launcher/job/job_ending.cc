@@ -58,6 +58,7 @@ void JobEnding::on_lost(AgentLink& agent) {
 void JobEnding::on_explained(AgentLink& agent) {
   if (!started_ || agent.state == AgentLink::State::kLostInEnding) return;
   output_.say(lost_agent_report(agent, ranks_.ranks_there(agent)));
+  ranks_.host_lost(agent);  // again: now it is known why
 }
 
 void JobEnding::tick(TimePoint) {

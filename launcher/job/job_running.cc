@@ -10,11 +10,7 @@ constexpr int kNoRank = -1;
 }  // namespace
 
 std::string lost_agent_report(const AgentLink& agent, const std::string& ranks_there) {
-  if (agent.handle.remote) {
-    return "host " + agent.host + " is lost: " + agent.why_gone() + ". " + ranks_there + " counted dead";
-  }
-  return "the agent on host " + agent.host + " (pid " + std::to_string(agent.handle.process.pid()) + ") " +
-         agent.why_gone() + ". " + ranks_there + " ended";
+  return agent.loss() + ". " + ranks_there + (agent.handle.remote ? " counted dead" : " ended");
 }
 
 JobRunning::JobRunning(RankMonitor& ranks, Input& input, RankOutput& output, std::optional<double> stop_limit,

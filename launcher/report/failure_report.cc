@@ -53,6 +53,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kLeftEarly:
     case CauseKind::kHostLost:
     case CauseKind::kNotStarted:
+    case CauseKind::kBrokenOff:
       break;
   }
   return cause.text;

@@ -17,6 +17,7 @@ enum class CauseKind {
   kLeftEarly,    // it ended in good order while other ranks still needed it
   kHostLost,     // `text` says why
   kNotStarted,   // `text` says why
+  kBrokenOff,    // the launcher or an agent could not go on; `text` says why
   kInterrupted,  // the launcher got `signal`
   kTimedOut,     // --timeout
   kReaderGone,   // the reader of the ranks' output has gone

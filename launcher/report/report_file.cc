@@ -33,6 +33,8 @@ std::string_view kind_name(CauseKind kind) {
       return "host_lost";
     case CauseKind::kNotStarted:
       return "not_started";
+    case CauseKind::kBrokenOff:
+      return "broken_off";
     case CauseKind::kInterrupted:
       return "interrupted";
     case CauseKind::kTimedOut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -54,6 +55,9 @@ class Run:
 def changed_files() -> list[str]:
     status = ["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=all", "--no-renames"]
     lines = subprocess.run(status, check=True, capture_output=True, text=True).stdout.splitlines()
+    for line in lines:
+        if not (ROOT / line[3:]).exists():
+            print(f"deleted  {line[3:]}: what used it is built where it has changed as well; `scripts/test --quick` builds all")
     return [line[3:] for line in lines if (ROOT / line[3:]).is_file()]
 
 
@@ -293,12 +297,15 @@ def run_all(runs: list[Run]) -> bool:
 
 def main(arguments: list[str]) -> int:
     started = time.monotonic()
-    only_list = "--list" in arguments
-    named = [os.path.relpath(Path(name).resolve(), ROOT) for name in arguments if name != "--list"]
-    paths = named or changed_files()
-    absent = [path for path in paths if not (ROOT / path).is_file()]
+    parser = argparse.ArgumentParser(prog="scripts/dev")
+    parser.add_argument("--list", action="store_true", help="only name the tests")
+    parser.add_argument("--from", dest="folder", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    parser.add_argument("paths", nargs="*", help="files; without one those that git says are changed")
+    given = parser.parse_args(arguments)
+    paths = [os.path.relpath((given.folder / name).resolve(), ROOT) for name in given.paths] or changed_files()
+    absent = [path for path in paths if path.startswith("..") or not (ROOT / path).is_file()]
     if absent:
-        print(f"scripts/dev: there is no file {', '.join(absent)}", file=sys.stderr)
+        print(f"scripts/dev: {', '.join(absent)} is no file of this tree", file=sys.stderr)
         return 2
     wanted = choose(paths)
     built = Built() if wanted.sources or wanted.ctest else None
@@ -309,9 +316,12 @@ def main(arguments: list[str]) -> int:
         targets += ["distrun", "distrun_shared", *sorted(wanted.native)]
     for path in wanted.nothing:
         print(f"no test  {path}")
-    if only_list:
+    if given.list:
         print("\n".join(run.title for run in [*native, *python]))
         return 0
+    if not native and not python:
+        print("nothing was run: " + ("these files have no test" if wanted.nothing else "pages are checked by scripts/check"))
+        return 2 if wanted.nothing else 0
     if targets and not build(targets):
         return 1
     if python:

@@ -2,9 +2,10 @@
 closing line.
 
 tally.py FOLDER [SUITE=STATUS ...] [--left-out CASES]
-                                       SUITE=passed and SUITE=failed count as one test; SUITE=CODE is how a suite ended
-                                       whose tests FOLDER/SUITE.xml has: a failure of its own where that is missing, or
-                                       where the code is not 0 and no test in it has failed.
+                                       SUITE=passed, SUITE=failed and "SUITE=skipped: REASON" count as one test.
+                                       SUITE=CODE is how a suite ended whose tests FOLDER/SUITE.xml has: a failure of
+                                       its own where that is missing, or where the code is not 0 and no test in it has
+                                       failed.
                                        CASES are what this run leaves to --full. Too large a share of all is a failure.
 """
 
@@ -59,6 +60,8 @@ class Tally:
             self.passed += 1
         elif status == "failed":
             self.failures.append(name)
+        elif status.startswith("skipped: "):
+            self.skips.append(f"{name}: {status.removeprefix('skipped: ')}")
         elif status == OVER_LIMIT:
             self.failures.append(f"{name}: over its limit{where(folder, name)}")
         elif not (folder / f"{name}.xml").exists():
@@ -106,7 +109,7 @@ def main(arguments: list[str]) -> int:
         except ElementTree.ParseError as error:
             tally.failures.append(f"{report.stem}: its report cannot be read: {error}")
     for suite in given.suites:
-        tally.add_suite(folder, *suite.split("="))
+        tally.add_suite(folder, *suite.split("=", 1))
     print()
     if given.left_out is not None:
         print(tally.add_left_out(given.left_out))

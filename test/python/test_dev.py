@@ -47,6 +47,23 @@ def test_every_file_of_the_product_has_a_test() -> None:
     assert all((ROOT / source).exists() for source in dev.choose(["runtime/base/log.cc"]).sources)
 
 
+def test_paths_are_those_of_the_folder_where_it_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("lib/dev.py").main(["--from", str(ROOT / "launcher"), "--list", "report/lines/fold.cc"]) == 0
+    assert "launcher_report_test" in capsys.readouterr().out or not (ROOT / "build/edit/build.ninja").exists()
+
+
+@pytest.mark.parametrize("path", ["no/such/file.cc", "launcher", "/etc/passwd"])
+def test_what_is_no_file_of_the_tree_is_refused(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("lib/dev.py").main([path]) == 2
+    assert Path(path).name in capsys.readouterr().err
+
+
+def test_where_nothing_is_run_nothing_has_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("lib/dev.py").main(["docs/diagrams/floors.svg"]) == 2
+    assert capsys.readouterr().out.endswith("nothing was run: these files have no test\n")
+    assert load("lib/dev.py").main(["README.md"]) == 0
+
+
 @pytest.mark.parametrize(
     ("path", "library"),
     [("bindings/tensorflow/ops.cc", "distrun_tensorflow"), ("frameworks/jax/functions.py", "distrun_jax")],

@@ -241,6 +241,33 @@ def test_function_lengths_see_past_namespaces_types_and_the_preprocessor() -> No
     assert budgets.shell_functions("f() {\n  true\n}\n") == [(1, 3)]
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "template <class T> void f(T a) {",
+        "template <class T, class... Rest>\nrequires(std::is_same_v<T, int>)\nvoid f(T a, Rest... rest) {",
+        'extern "C" int f() {',
+        "void f(int a, Options o = {}) {",
+        "void f(std::function<void()> g = [] { return; }, int a = 1) {",
+        "static struct foo f() {",
+        "X::X(int a) : a_(a) {",
+        "[[nodiscard]] std::vector<int> X::f() const && {",
+    ],
+)
+def test_every_kind_of_function_is_measured(head: str) -> None:
+    text = f"namespace n {{\n{head}\n" + "  g();\n" * 100 + "}\n}\n"
+    [(_, length)] = load("check_budgets.py").cxx_functions(text)
+    assert length >= 102
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["class A final : public B {", "struct alignas(64) A {", "template <class T>\nstruct A<T*> {", "enum class E : int {"],
+)
+def test_a_type_is_no_function(head: str) -> None:
+    assert load("check_budgets.py").cxx_functions(f"{head}\n" + "  int a;\n" * 100 + "};\n") == []
+
+
 def test_a_test_is_listed_by_its_own_path() -> None:
     listed = load("check_budgets.py").is_listed
     lists = {Path("test/unit"): "FILES net/socket_test.cc", Path("test/unit/net"): "FILES\n  secure_socket_test.cc)"}

@@ -51,4 +51,9 @@ std::string AgentLink::why_gone() const {
   return start_failure(code, printed + handle.pipe.noise(), by_ssh);
 }
 
+std::string AgentLink::loss() const {
+  if (handle.remote) return "host " + host + " is lost: " + why_gone();
+  return "the agent on host " + host + " (pid " + std::to_string(handle.process.pid()) + ") " + why_gone();
+}
+
 }  // namespace distrun::launcher

@@ -56,6 +56,8 @@ struct AgentLink {
   void lose(bool in_ending, TimePoint now);
   // Why a lost one is gone, in words that follow its name.
   [[nodiscard]] std::string why_gone() const;
+  // The same with its host: "host h2 is lost: ...".
+  [[nodiscard]] std::string loss() const;
 };
 
 }  // namespace distrun::launcher

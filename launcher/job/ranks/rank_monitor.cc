@@ -85,7 +85,8 @@ void RankMonitor::ranks_gone(const AgentLink& agent) {
 }
 
 void RankMonitor::host_lost(const AgentLink& agent) {
-  const std::string text = "host " + agent.host + " is lost" + (agent.silence.empty() ? "" : ": " + agent.silence);
+  const bool explained = agent.gone() || !agent.silence.empty();
+  const std::string text = explained ? agent.loss() : "host " + agent.host + " is lost";
   carry_out(verdict_.host_lost(static_cast<int>(agent.index), text));
 }
 

@@ -195,7 +195,8 @@ JobActions Verdict::reader_gone() {
 }
 
 JobActions Verdict::broken(int code, const std::string& why) {
-  return end_by({.kind = CauseKind::kNotStarted, .text = why}, code);
+  const bool started = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.pid != 0; });
+  return end_by({.kind = started ? CauseKind::kBrokenOff : CauseKind::kNotStarted, .text = why}, code);
 }
 
 // All ranks end for a reason that is none of theirs, unless there is one already.
@@ -207,13 +208,16 @@ JobActions Verdict::end_by(Cause cause, int code) {
 
 JobActions Verdict::host_lost(int host, const std::string& cause) {
   JobActions out;
+  const auto rank = std::find(config_.host_of.begin(), config_.host_of.end(), host);
+  const std::string name = rank == config_.host_of.end()
+                               ? std::string()
+                               : config_.hosts[static_cast<std::size_t>(rank - config_.host_of.begin())];
   if (!ending_) {
     out = end_by({.kind = CauseKind::kHostLost, .text = cause}, exit_code::kHostLost);
     out.stop = stop_after_failure();
-    const auto rank = std::find(config_.host_of.begin(), config_.host_of.end(), host);
-    if (rank != config_.host_of.end()) {
-      failure_->host = config_.hosts[static_cast<std::size_t>(rank - config_.host_of.begin())];
-    }
+    failure_->host = name;
+  } else if (failure_ && failure_->cause.kind == CauseKind::kHostLost && failure_->host == name) {
+    failure_->cause.text = cause;
   }
   for (std::size_t i = 0; i < ranks_.size() && !loss_published_; ++i) {
     if (config_.host_of[i] != host || ranks_[i].end) continue;

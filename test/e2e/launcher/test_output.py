@@ -336,10 +336,13 @@ def watch_peaks(job: subprocess.Popen[bytes], peaks: dict[int, int]) -> Callable
     return thread.join
 
 
-@pytest.mark.parametrize("options", [[], ["--fold"], ["--output-dir"]], ids=["plain", "fold", "files"])
-def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], tmp_path: Path) -> None:
-    """What piles up does so with the first megabytes that nobody reads."""
-    each = 25_000_000
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [([], 25_000_000), (["--fold"], 25_000_000), (["--output-dir"], 25_000_000), ([], 134_217_728)],
+    ids=["plain", "fold", "files", "gibibyte"],
+)
+def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], each: int, tmp_path: Path) -> None:
+    """What piles up does so with the first megabytes that nobody reads. `each`: bytes of one rank."""
     if "--output-dir" in options:
         options = ["--output-dir", str(tmp_path)]
     script = f"yes a line of a log as ranks write them, of rank $((RANK % 2)) | head -c {each}"
@@ -352,7 +355,7 @@ def test_much_output_and_a_slow_reader_need_no_memory(options: list[str], tmp_pa
         if total < 2_000_000:
             time.sleep(0.01)  # the slow reader
         total += len(piece)
-    assert job.wait(60) == 0
+    assert job.wait(120) == 0
     join()
     assert total > (each if "--fold" in options else 8 * each)
     assert len(peaks) == 2 and 1 < max(peaks.values()) < 64, peaks

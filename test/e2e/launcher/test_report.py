@@ -117,11 +117,17 @@ def test_a_killed_rank(tmp_path: Path) -> None:
     [
         (["-np", "2", "no-such-program"], 127, "not_started"),
         (["-np", "1", "--timeout", "0.2", "sleep", "60"], 124, "timed_out"),
+        (["-np", "3", "-H", "localhost:2", "true"], 69, "not_started"),
+        (["-np", "1", "--agents", "1", "--listen", "127.0.0.1:0", "--timeout", "0.2", "true"], 124, "timed_out"),
     ],
 )
 def test_a_job_that_no_rank_ended(tmp_path: Path, arguments: list[str], code: int, kind: str) -> None:
-    path = tmp_path / "report.json"
-    done = run("--report", str(path), *arguments)
+    path, keys = tmp_path / "reports/report.json", tmp_path / "key"
+    path.parent.mkdir()
+    keys.write_bytes(bytes(range(32)))
+    keys.chmod(0o600)
+    key = ["--key-file", str(keys)] if "--agents" in arguments else []
+    done = run("--report", str(path), *key, *arguments)
     assert done.returncode == code, done.stderr
     report = read(path)
     assert report["exit_code"] == code and report["rank"] is None, report

@@ -186,7 +186,7 @@ TEST_CASE("any order on any rank, some empty, some large, all caches") {
   }
 }
 
-TEST_CASE("large outputs are asked huge pages for, unless they are the input or the setting says no", "[one_thread]") {
+TEST_CASE("large outputs are asked huge pages for, unless they are the input or the setting says no") {
   if (!test::has_huge_pages()) SKIP("this kernel has no transparent huge pages");
   constexpr std::size_t kBytes = 36U << 20U;
   for (const bool huge_pages : {true, false}) {

@@ -126,7 +126,7 @@ TEST_CASE("a frame that has no place in the start is not understood") {
 
 // Four ranks on two hosts that run.
 struct Started {
-  Started() {
+  explicit Started(bool ranks_run = true) {
     for (std::size_t host = 0; host < agents.size(); ++host) {
       agents[host].handle = *spawner.start(kHosts[host], "");
       agents[host].handle.pipe.await(kAgentGreeting);
@@ -135,7 +135,7 @@ struct Started {
     auto owned = std::make_unique<FakeStore>();
     store = owned.get();
     ranks.open(Membership(assignment_of(kHosts)), {.grace = 10}, std::move(owned));
-    for (int rank = 0; rank < 4; ++rank) {
+    for (int rank = 0; ranks_run && rank < 4; ++rank) {
       CHECK(taken(ranks.on(frame_of(FromAgent::kStarted, RankStarted{.rank = rank, .pid = 100 + rank}))));
     }
   }
@@ -220,6 +220,29 @@ TEST_CASE("a host that is lost while ranks run is the first cause") {
   CHECK(job.output.kept_back == std::vector<int>{-1});
 }
 
+TEST_CASE("why a host is lost is part of its failure, also where that is known later") {
+  Started job;
+  JobRunning running(job.ranks, job.input, job.output, std::nullopt, 0);
+  AgentLink& lost = job.agents[1];
+  lost.handle.remote = true;
+  lost.handle.process = Process(1 << 22, Fd(), Fd());
+  lost.lose(job.ranks.ending(), Clock::now());
+  running.on_lost(lost);
+  CHECK(job.ranks.verdict().failure()->cause.text == "host b is lost");
+  lost.handle.process.reaped();
+  lost.wait_status = 3 << 8;
+  JobEnding ending(job.agents, job.ranks, job.input, job.output, true, {});
+  ending.on_explained(lost);
+  CHECK(job.output.said.back() == job.ranks.verdict().failure()->cause.text + ". Ranks 2-3 there are counted dead");
+  CHECK(job.ranks.verdict().failure()->cause.text.starts_with("host b is lost: "));
+}
+
+TEST_CASE("a job that the launcher breaks off while ranks run has been started") {
+  Started job;
+  job.ranks.break_off(exit_code::kInternal, "a message is unknown");
+  CHECK(job.ranks.verdict().failure()->cause.kind == CauseKind::kBrokenOff);
+}
+
 TEST_CASE("ranks that were to stop in time and have not are ended") {
   Started job;
   JobRunning running(job.ranks, job.input, job.output, 5.0, SIGUSR1);
@@ -273,7 +296,7 @@ TEST_CASE("a host that is lost while its job ends is no news") {
 }
 
 TEST_CASE("a job that ends before it has begun waits for no answer") {
-  Started job;
+  Started job(false);
   job.agents[1].state = State::kAsked;
   job.ranks.break_off(exit_code::kUnusable, "no such host");
   CHECK(job.output.said == std::vector<std::string>{"no such host"});
