@@ -228,11 +228,7 @@ void Agent::rank_ended(RankProcess& rank, int status, bool out_of_memory) {
 // A rank's last output follows its exit, because the news of a death must not wait for a full pipe.
 void Agent::report_drained() {
   const Ranks::Drained drained = ranks_.drain(forward_output(), done_);
-  for (const int rank : drained.ranks) {
-    net::WireWriter writer;
-    writer.i32(rank);
-    head_.send_bytes(FromAgent::kDrained, writer.view());
-  }
+  for (const int rank : drained.ranks) head_.send(FromAgent::kDrained, Drained{.rank = rank});
   if (!done_ || (!drained.all_closed && !head_.closed())) return;
   head_.send_bytes(FromAgent::kDone, {});
   finished_ = true;

@@ -37,7 +37,7 @@ void Ending::leftovers(const View& view, Actions& out) {
     term_at_ = view.now + grace_;
     kill_at_ = *term_at_ + std::min(grace_, kTermOfRest);
   }
-  if (tell_at_ && view.now >= *tell_at_ && !std::exchange(told_, true)) out.left_behind = true;
+  if (tell_at_ && view.now >= *tell_at_ && !std::exchange(reported_, true)) out.left_behind = true;
   // In a job that is being ended there is nothing to wait for.
   const bool term = !tell_at_ || view.now >= *term_at_;
   if (term && !std::exchange(termed_rest_, true)) out.term_rest = true;

@@ -53,7 +53,7 @@ class Ending {
   bool ordered_ = false;  // somebody ends the job
   bool termed_all_ = false;
   std::optional<TimePoint> tell_at_;  // set once ranks of a job that nobody stops have left something behind
-  bool told_ = false;
+  bool reported_ = false;
   bool termed_rest_ = false;
 };
 

@@ -116,6 +116,11 @@ void fields(V& v, net::Ref<V, RankStarted> m) {
 }
 
 template <class V>
+void fields(V& v, net::Ref<V, Drained> m) {
+  v(m.rank);
+}
+
+template <class V>
 void fields(V& v, net::Ref<V, RankExited> m) {
   v(m.rank, m.pid, m.exit_code, m.signal, m.out_of_memory, m.by_agent);
 }
@@ -149,6 +154,7 @@ DISTRUN_AGENT_MESSAGE(Join, "join")
 DISTRUN_AGENT_MESSAGE(HostFailed, "host failed")
 DISTRUN_AGENT_MESSAGE(InputTaken, "input taken")
 DISTRUN_AGENT_MESSAGE(RankStarted, "started")
+DISTRUN_AGENT_MESSAGE(Drained, "drained")
 DISTRUN_AGENT_MESSAGE(RankExited, "exited")
 #undef DISTRUN_AGENT_MESSAGE
 

@@ -1,5 +1,6 @@
 // What the head and an agent say to each other. The agent starts nothing before kStart and kills everything when its
-// standard input ends, because then the head is gone.
+// standard input ends, because then the head is gone. The numbers of ranks in messages are those of workers
+// (job/ranks/membership.h): an agent knows none but these.
 //   head: kPrepare -> agent: kPrepared or kRefused -> head: kStart -> agent: kStarted..., kOutput..., kExited..., kDone
 #pragma once
 
@@ -169,6 +170,11 @@ struct InputTaken {
 struct RankStarted {
   std::int32_t rank = 0;
   std::int32_t pid = 0;
+};
+
+// The last output of a rank that has ended is on its way to the head before this.
+struct Drained {
+  std::int32_t rank = 0;
 };
 
 struct RankExited {

@@ -18,8 +18,8 @@ Duration patience(DestinationWatch::Phase phase) { return phase.hurried ? kLastP
 
 std::vector<std::string> DestinationWatch::faults(const DestinationState& state, Phase phase) {
   std::vector<std::string> out;
-  if (!state.loss.empty() && !std::exchange(told_loss_, true)) out.push_back(state.loss);
-  if (!phase.finished && state.reader_gone && !std::exchange(told_gone_, true)) {
+  if (!state.loss.empty() && !std::exchange(said_loss_, true)) out.push_back(state.loss);
+  if (!phase.finished && state.reader_gone && !std::exchange(said_gone_, true)) {
     out.push_back("the reader of " + name_ + " has gone; " + gone_ + " (--output-dir keeps output in files)");
   }
   return out;
@@ -37,7 +37,7 @@ DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state,
   if (!much || took) {
     // From this look on, also when the reader took some just now: agents have no credit, so nothing else may wake us.
     since_ = much ? std::optional(now) : std::nullopt;
-    if (!std::exchange(told_stuck_, false)) return {};
+    if (!std::exchange(said_stuck_, false)) return {};
     return {.text = name_ + (state.is_file ? " takes text again" : " is read again") +
                     (phase.finished ? "" : "; ranks go on")};
   }
@@ -45,12 +45,12 @@ DestinationWatch::SlowText DestinationWatch::slow(const DestinationState& state,
   if (now < *since_ + patience(phase)) return {};
   if (phase.hurried) {
     *this = DestinationWatch(name_, gone_);
-    told_loss_ = told_gone_ = true;
+    said_loss_ = said_gone_ = true;
     return {.text = (state.is_file ? name_ + " takes nothing" : "nobody reads " + name_) +
                     "; what was still to be written there is lost",
             .give_up = true};
   }
-  if (std::exchange(told_stuck_, true)) return {};
+  if (std::exchange(said_stuck_, true)) return {};
   return {.text = stuck_text(state.is_file, phase)};
 }
 
@@ -63,7 +63,7 @@ std::string DestinationWatch::stuck_text(bool is_file, Phase phase) const {
 }
 
 std::optional<TimePoint> DestinationWatch::deadline(Phase phase) const {
-  if (!since_ || (told_stuck_ && !phase.hurried)) return std::nullopt;
+  if (!since_ || (said_stuck_ && !phase.hurried)) return std::nullopt;
   return *since_ + patience(phase);
 }
 

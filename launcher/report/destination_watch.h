@@ -50,9 +50,9 @@ class DestinationWatch {
 
   std::string name_;
   std::string gone_;
-  bool told_loss_ = false;
-  bool told_gone_ = false;
-  bool told_stuck_ = false;
+  bool said_loss_ = false;
+  bool said_gone_ = false;
+  bool said_stuck_ = false;
   std::size_t taken_ = 0;           // at the last look
   std::optional<TimePoint> since_;  // it has taken nothing although there is much
 };

@@ -44,8 +44,8 @@ Result<std::unique_ptr<Session>> Session::open(const Environment& environment,
   if (started.ok()) return session;
   const std::vector<int>& missing = started.info().ranks;
   if (started.code() == Errc::kTimeout && session->job_.channel() != nullptr && !missing.empty()) {
-    const Status told = session->job_.channel()->report_stall(missing.front(), {.cause = started.message()});
-    if (!told.ok()) session->log_->debug("the launcher could not be told: " + told.message());
+    const Status reported = session->job_.channel()->report_stall(missing.front(), {.cause = started.message()});
+    if (!reported.ok()) session->log_->debug("the launcher could not be told: " + reported.message());
   }
   session->job_.refused(started, session->world_);
   return ended_by(started);
@@ -214,8 +214,8 @@ Status Session::shutdown() {
 }
 
 void Session::abort(const net::RankFailure& failure) {
-  const Status told = job_.report_failure(failure);
-  if (!told.ok()) log_->debug("the launcher could not be told: " + told.message());
+  const Status reported = job_.report_failure(failure);
+  if (!reported.ok()) log_->debug("the launcher could not be told: " + reported.message());
   engine_->abort(Status(ErrorInfo{
       .code = Errc::kAborted,
       .message = "rank " + std::to_string(world_.rank) + " on " + world_.host + " aborted the job: " + failure.cause,

@@ -3,32 +3,46 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/net/bytes/wire.h"
+
 namespace distrun::backend {
 namespace {
-
-// What members write under their key: "ok", or the text of their error.
-constexpr const char* kOk = "ok";
 
 // A step that failed has often used up the deadline, and how it failed is told all the same.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-std::string text_of(const Status& status) { return status.ok() ? kOk : status.message(); }
-
 // The first error that somebody has told, or that somebody has not come.
 Status collect(const std::string& step, const Status& mine, const GroupSpec& group, net::Store& store,
                TimePoint deadline) {
-  Status told = mine.ok() ? mine : mine.with_context("rank " + std::to_string(group.members[0]));
+  Status failed = mine.ok() ? mine : mine.with_context("rank " + std::to_string(group.members[0]));
   Status silent;
   for (std::size_t i = 1; i < group.members.size(); ++i) {
     const std::string who = "rank " + std::to_string(group.members[i]);
     const Result<std::string> said = store.get(step + "/" + std::to_string(i), deadline);
     if (!said.ok() && silent.ok()) silent = said.status().with_context(who);
-    if (said.ok() && *said != kOk && told.ok()) told = Status(Errc::kUnsupported, who + ": " + *said);
+    const Status theirs = said.ok() ? status_of(*said) : Status();
+    if (!theirs.ok() && failed.ok()) failed = theirs.with_context(who);
   }
-  return told.ok() ? silent : told;
+  return failed.ok() ? silent : failed;
 }
 
+constexpr std::size_t kMaxReason = std::size_t{1} << 16;
+
 }  // namespace
+
+std::string outcome_of(const Status& status) {
+  net::WireWriter out;
+  out.boolean(status.ok()).cut_text(status.ok() ? std::string() : status.message(), kMaxReason);
+  return net::as_string(out);
+}
+
+Status status_of(const std::string& outcome) {
+  net::WireReader in(net::as_bytes(outcome));
+  const bool worked = in.boolean();
+  const std::string why = in.string(kMaxReason);
+  DISTRUN_RETURN_IF_ERROR(in.finish("how a member fared"));
+  return worked ? Status() : Status(Errc::kUnsupported, why);
+}
 
 Status agree(const std::string& step, const Status& mine, const GroupSpec& group, net::Store& store,
              TimePoint deadline) {
@@ -36,14 +50,14 @@ Status agree(const std::string& step, const Status& mine, const GroupSpec& group
   const TimePoint until = std::max(deadline, Clock::now() + kAnswerTime);
   if (group.index == 0) {
     const Status verdict = collect(step, mine, group, store, until);
-    const Status told = store.set(step + "/verdict", text_of(verdict));
-    return verdict.ok() ? told : verdict;
+    const Status kept = store.set(step + "/verdict", outcome_of(verdict));
+    return verdict.ok() ? kept : verdict;
   }
-  DISTRUN_RETURN_IF_ERROR(store.set(step + "/" + std::to_string(group.index), text_of(mine)));
+  DISTRUN_RETURN_IF_ERROR(store.set(step + "/" + std::to_string(group.index), outcome_of(mine)));
   // The first member comes as late as anybody, and waits as long for the others.
   Result<std::string> verdict = store.get(step + "/verdict", until + 2 * kAnswerTime);
   if (!verdict.ok()) return mine.ok() ? verdict.status() : mine;
-  return *verdict == kOk ? Status() : Status(Errc::kUnsupported, *verdict);
+  return status_of(*verdict);
 }
 
 }  // namespace distrun::backend

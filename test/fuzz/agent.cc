@@ -18,7 +18,7 @@ void check(Result<Message> (*decode)(span<const std::byte>), span<const std::byt
   require(again.ok() && launcher::encode(*again) == written, "a message survives being written and read");
 }
 
-constexpr int kMessages = 18;
+constexpr int kMessages = 19;
 
 Bytes seed(std::uint8_t which, const Bytes& message) { return net::WireWriter().u8(which).raw(message).take(); }
 
@@ -79,8 +79,11 @@ int agent(const std::uint8_t* data, std::size_t size) {
     case 16:
       check(launcher::decode<launcher::HostFailed>, bytes);
       break;
-    default:
+    case 17:
       check(launcher::decode<launcher::InputTaken>, bytes);
+      break;
+    default:
+      check(launcher::decode<launcher::Drained>, bytes);
   }
   return 0;
 }
@@ -126,7 +129,8 @@ std::vector<Bytes> agent_seeds() {
           seed(14, launcher::encode(start_hosts)),
           seed(15, launcher::encode(join)),
           seed(16, launcher::encode(launcher::HostFailed{.index = 1, .text = "no route"})),
-          seed(17, launcher::encode(launcher::InputTaken{.more = true}))};
+          seed(17, launcher::encode(launcher::InputTaken{.more = true})),
+          seed(18, launcher::encode(launcher::Drained{.rank = 1}))};
 }
 
 }  // namespace distrun::fuzz

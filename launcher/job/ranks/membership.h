@@ -2,6 +2,7 @@
 // worker is which rank. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,8 +31,9 @@ class Membership {
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   // None: the worker is in no membership, or in none any more.
   [[nodiscard]] std::optional<int> rank_of(WorkerId worker) const {
-    const auto rank = static_cast<std::size_t>(worker);
-    return rank < members_.size() ? std::optional(static_cast<int>(rank)) : std::nullopt;
+    const auto found =
+        std::find_if(members_.begin(), members_.end(), [worker](const Member& one) { return one.worker == worker; });
+    return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
   }
   [[nodiscard]] WorkerId worker_of(int rank) const { return at(rank).worker; }
   // As messages to agents name them.

@@ -67,9 +67,8 @@ Result<bool> RankMonitor::on(const Frame& frame) {
 }
 
 std::optional<int> RankMonitor::drained(const Frame& frame) const {
-  net::WireReader reader(frame.payload);
-  const int worker = reader.i32();
-  return reader.finish("drained").ok() ? members_.rank_of(WorkerId{worker}) : std::nullopt;
+  const auto drained = decode<Drained>(frame.payload);
+  return drained.ok() ? members_.rank_of(WorkerId{drained->rank}) : std::nullopt;
 }
 
 void RankMonitor::exited(const RankExited& event) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/api/join/exchange.h"
+#include "runtime/backend/agree.h"
 #include "runtime/backend/limited_backend.h"
 #include "runtime/base/settings.h"
 #include "runtime/net/bytes/wire.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::size_t kMaxOffers = 64;
 constexpr std::size_t kMaxOfferText = 4096;
-constexpr std::string_view kSetUpWorked = "";
 // By so much may create() miss its deadline, while members tell each other how they failed.
 constexpr Duration kAgreeing = std::chrono::seconds(5);
 
@@ -59,12 +59,13 @@ void list_of_offers(V& v, Offers& offers) {
 bool drop_failed(Offers& offers, const std::vector<std::string>& outcomes, const std::string& name) {
   bool dropped = false;
   for (std::size_t member = 0; member < outcomes.size(); ++member) {
-    if (outcomes[member] == kSetUpWorked) continue;
+    const Status outcome = backend::status_of(outcomes[member]);
+    if (outcome.ok()) continue;
     for (backend::Offer& offer : offers[member]) {
       if (offer.backend != name) continue;
       offer.available = false;
       offer.absence = backend::Absence::kSetUpFailed;
-      offer.reason = outcomes[member];
+      offer.reason = outcome.message();
       dropped = true;
     }
   }
@@ -136,9 +137,8 @@ Result<ChosenBackend> choose_backend(DeviceType device, Offers offers, const bac
     DISTRUN_CHECK(factory != nullptr, "select() chose a backend that nobody offered");
     const TimePoint until = std::max(deadline, deadline_after(services.settings->start_timeout));
     auto made = factory->create(made_for, services, until);
-    const std::string outcome = made.ok() ? std::string(kSetUpWorked) : made.status().message();
-    auto outcomes = exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt), outcome,
-                             until + kAgreeing);
+    auto outcomes = exchange(*services.store, {group.members, group.index}, topic + std::to_string(attempt),
+                             backend::outcome_of(made.status()), until + kAgreeing);
     if (!outcomes.ok()) return outcomes.status();
     if (!drop_failed(offers, *outcomes, selection->backend)) {
       auto backend = limited(*std::move(made), offers[static_cast<std::size_t>(group.index)], *selection);

@@ -76,7 +76,7 @@ void JobConnection::refused(const Status& why, const net::World& world) {
   if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
   (void)(by_all ? channel_->leave() : channel_->report_failure({.cause = why.message()}));
   if (keeper_ == nullptr) return;
-  by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_told(Clock::now() + kGoodbyes);
+  by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_published(Clock::now() + kGoodbyes);
 }
 
 Status JobConnection::leave(bool first_rank) {
@@ -90,9 +90,9 @@ Status JobConnection::leave(bool first_rank) {
 
 Status JobConnection::report_failure(const net::RankFailure& failure) {
   if (!channel_) return {};
-  const Status told = channel_->report_failure(failure);
-  if (told.ok() && keeper_ != nullptr) keeper_->wait_until_told(Clock::now() + kGoodbyes);
-  return told;
+  const Status reported = channel_->report_failure(failure);
+  if (reported.ok() && keeper_ != nullptr) keeper_->wait_until_published(Clock::now() + kGoodbyes);
+  return reported;
 }
 
 }  // namespace distrun::api

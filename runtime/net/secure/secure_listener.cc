@@ -59,7 +59,7 @@ class Listener final : public SecureListener {
   Result<std::unique_ptr<SecureSocket>> accept_blocking(const AcceptFunction& accept, TimePoint deadline) override;
 
  private:
-  enum class Verdict { kWait, kDrop, kPeer };
+  enum class Step { kWait, kDrop, kPeer };
 
   Status watch(int fd, std::uint64_t id);
   void accept_all(TimePoint now);
@@ -67,8 +67,8 @@ class Listener final : public SecureListener {
   void wait_for_room();
   void resume(TimePoint now);
   bool make_room(TimePoint heard_before);
-  Verdict advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
-  Verdict judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
+  Step advance(Stranger& stranger, const AcceptFunction& accept, std::string& why);
+  Step judge(Stranger& stranger, const AcceptFunction& accept, std::string& why);
   void serve(std::uint64_t id, const AcceptFunction& accept, const PeerFunction& on_peer);
   void drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why);
   void report(int fd, const std::string& why);
@@ -204,7 +204,7 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerF
   const auto it = strangers_.find(id);
   if (it == strangers_.end()) return;  // dropped earlier in this turn
   std::string why;
-  if (advance(it->second, accept, why) == Verdict::kDrop) return drop(it, why);
+  if (advance(it->second, accept, why) == Step::kDrop) return drop(it, why);
   if (it->second.handshake.state() != Handshake::State::kDone) return;
   Stranger& stranger = it->second;
   Hello peer = stranger.handshake.peer();
@@ -219,14 +219,14 @@ void Listener::serve(std::uint64_t id, const AcceptFunction& accept, const PeerF
   on_peer(std::move(socket));
 }
 
-Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
+Listener::Step Listener::advance(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
   std::array<std::byte, kMaxHandshakeMessage> buffer;
   while (stranger.handshake.state() == Handshake::State::kRunning) {
     const std::size_t missing = stranger.handshake.wanted() - stranger.received.size();
     const ssize_t n = ::recv(stranger.fd.get(), buffer.data(), std::min(missing, buffer.size()), MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) return Verdict::kWait;
+    if (n < 0 && errno == EAGAIN) return Step::kWait;
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Verdict::kDrop;  // not worth a line: it gave up, and comes again if it is one of ours
+    if (n <= 0) return Step::kDrop;  // not worth a line: it gave up, and comes again if it is one of ours
     stranger.received.insert(stranger.received.end(), buffer.begin(), buffer.begin() + n);
     if (stranger.received.size() < stranger.handshake.wanted()) continue;
     const Status fed = stranger.handshake.feed(stranger.received);
@@ -238,22 +238,22 @@ Listener::Verdict Listener::advance(Stranger& stranger, const AcceptFunction& ac
     const ssize_t sent = ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!fed.ok() || sent != static_cast<ssize_t>(output.size())) {
       why = fed.ok() ? "it takes no answer" : fed.message();
-      return Verdict::kDrop;
+      return Step::kDrop;
     }
   }
-  return Verdict::kDrop;
+  return Step::kDrop;
 }
 
-Listener::Verdict Listener::judge(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
+Listener::Step Listener::judge(Stranger& stranger, const AcceptFunction& accept, std::string& why) {
   Hello peer = stranger.handshake.peer();
   if (const int pid = unix_ ? unix_peer_pid(stranger.fd.get()) : 0; pid > 0) peer.pid = pid;
   why = accept ? accept(peer) : std::string();
   stranger.handshake.decide(why);
-  if (why.empty()) return Verdict::kPeer;
+  if (why.empty()) return Step::kPeer;
   stranger.refused = true;
   const auto output = stranger.handshake.take_output();
   ::send(stranger.fd.get(), output.data(), output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return Verdict::kDrop;
+  return Step::kDrop;
 }
 
 void Listener::drop(std::map<std::uint64_t, Stranger>::iterator it, const std::string& why) {

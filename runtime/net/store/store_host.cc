@@ -55,7 +55,7 @@ void StoreHost::progress() {
   for (const StoreNotice& notice : server_->take_notices()) {
     if (const auto event = judge_.hear(notice)) {
       server_->publish(*event);
-      told_ = true;
+      published_ = true;
     }
   }
   changed_.notify_all();
@@ -66,9 +66,9 @@ void StoreHost::wait_until_empty(TimePoint deadline) {
   while (judge_.in_session() > 0 && Clock::now() < deadline) changed_.wait_until(mutex_, deadline);
 }
 
-void StoreHost::wait_until_told(TimePoint deadline) {
+void StoreHost::wait_until_published(TimePoint deadline) {
   const MutexLock lock(mutex_);
-  while (!told_ && Clock::now() < deadline) changed_.wait_until(mutex_, deadline);
+  while (!published_ && Clock::now() < deadline) changed_.wait_until(mutex_, deadline);
 }
 
 }  // namespace distrun::net

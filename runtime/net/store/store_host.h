@@ -31,7 +31,7 @@ class StoreHost {
   // Until no rank is in a session any more: only then may this process end.
   void wait_until_empty(TimePoint deadline);
   // Until a failure has been told to the ranks that are there.
-  void wait_until_told(TimePoint deadline);
+  void wait_until_published(TimePoint deadline);
 
  private:
   StoreHost(std::unique_ptr<StoreServer> server, std::uint16_t port);
@@ -44,7 +44,7 @@ class StoreHost {
   Mutex mutex_;
   std::condition_variable_any changed_;
   StoreJudge judge_ DISTRUN_GUARDED_BY(mutex_);
-  bool told_ DISTRUN_GUARDED_BY(mutex_) = false;
+  bool published_ DISTRUN_GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };
 

@@ -26,6 +26,7 @@ class PromptStore final : public net::Store {
 };
 
 const Status kRefused(Errc::kSystem, "connection refused");
+const std::string kWorked = outcome_of({});
 
 Status agree_as(int index, const Status& mine, PromptStore& store) {
   const TimePoint used_up = Clock::now() - std::chrono::seconds(1);
@@ -36,20 +37,20 @@ Status agree_as(int index, const Status& mine, PromptStore& store) {
 
 TEST_CASE("agree: what has failed is told after the deadline too") {
   PromptStore store;
-  store.values = {{"step/1", "ok"}, {"step/2", "connection refused"}};
+  store.values = {{"step/1", kWorked}, {"step/2", outcome_of(kRefused)}};
   CHECK(agree_as(0, {}, store).message() == "rank 6: connection refused");
-  CHECK(store.values["step/verdict"] == "rank 6: connection refused");
+  CHECK(status_of(store.values["step/verdict"]).message() == "rank 6: connection refused");
   CHECK(agree_as(1, {}, store).message() == "rank 6: connection refused");
   CHECK(agree_as(2, kRefused, store).message() == "rank 6: connection refused");
 
-  store.values = {{"step/1", "ok"}, {"step/2", "ok"}};
+  store.values = {{"step/1", kWorked}, {"step/2", kWorked}};
   CHECK(agree_as(0, {}, store).ok());
   CHECK(agree_as(1, {}, store).ok());
 }
 
 TEST_CASE("agree: an error that was told counts more than a member that said nothing") {
   PromptStore store;
-  store.values = {{"step/2", "connection refused"}};
+  store.values = {{"step/2", outcome_of(kRefused)}};
   CHECK(agree_as(0, {}, store).message() == "rank 6: connection refused");
   CHECK(agree_as(0, kRefused, store).message() == "rank 4: connection refused");
   store.values.clear();
@@ -60,6 +61,16 @@ TEST_CASE("agree: a member that hears no verdict knows its own error") {
   PromptStore store;
   CHECK(agree_as(1, kRefused, store).message() == "connection refused");
   CHECK(agree_as(1, {}, store).message() == "nobody has set step/verdict");
+}
+
+TEST_CASE("agree: whether a step worked is no matter of the text") {
+  CHECK(status_of(kWorked).ok());
+  for (const std::string text : {"", "ok", "connection refused"}) {
+    const Status back = status_of(outcome_of(Status(Errc::kSystem, text)));
+    CHECK(back.code() == Errc::kUnsupported);
+    CHECK(back.message() == text);
+  }
+  CHECK(status_of("ok").code() == Errc::kProtocol);
 }
 
 }  // namespace distrun::backend

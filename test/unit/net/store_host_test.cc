@@ -79,7 +79,7 @@ TEST_CASE("rank 0 keeps the store and tells of deaths", "[net]") {
   const auto events = next_events(*first);
   REQUIRE(events.size() == 1);
   CHECK(events[0].rank == 1);
-  (*keeper).wait_until_told(deadline_after(20));
+  (*keeper).wait_until_published(deadline_after(20));
 }
 
 TEST_CASE("the keeper waits until the last one has left", "[net]") {

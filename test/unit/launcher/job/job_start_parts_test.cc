@@ -7,7 +7,7 @@
 #include "launcher/job/start/agent_tree.h"
 #include "launcher/job/start/probe_round.h"
 #include "test/support/text.h"
-#include "test/unit/launcher/job_parts.h"
+#include "test/unit/launcher/job/job_parts.h"
 
 namespace distrun::launcher {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "test/unit/launcher/job_parts.h"
+#include "test/unit/launcher/job/job_parts.h"
 
 namespace distrun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include "launcher/job/job_ending.h"
 #include "launcher/job/job_running.h"
 #include "launcher/job/start/job_start.h"
-#include "test/unit/launcher/job_parts.h"
+#include "test/unit/launcher/job/job_parts.h"
 
 namespace distrun::launcher {
 namespace {
@@ -144,12 +144,7 @@ struct Started {
         FromAgent::kExited,
         RankExited{.rank = rank, .pid = 100 + rank, .exit_code = code, .signal = signal, .by_agent = by_agent});
   }
-  static Frame drained(int rank) {
-    net::WireWriter writer;
-    writer.i32(rank);
-    const auto view = writer.view();
-    return {.type = static_cast<std::uint8_t>(FromAgent::kDrained), .payload = {view.begin(), view.end()}};
-  }
+  static Frame drained(int rank) { return frame_of(FromAgent::kDrained, Drained{.rank = rank}); }
   FakeSpawner spawner;
   FakeOutput output;
   AgentLinks agents{assignment_of(kHosts), spawner, false, [this](const std::string& text) { output.say(text); }};

@@ -1,0 +1,61 @@
+// Agents that an agent starts by ssh, which is a script of the test's.
+#include "launcher/agent/host_starter.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace distrun::launcher {
+namespace {
+
+struct FakeSsh {
+  explicit FakeSsh(const std::string& script) {
+    std::string name = "/tmp/distrun-ssh-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    folder = name;
+    std::ofstream(folder / "ssh") << "#!/bin/sh\n" << script << "\n";
+    REQUIRE(::chmod((folder / "ssh").c_str(), 0755) == 0);
+  }
+  FakeSsh(const FakeSsh&) = delete;
+  FakeSsh& operator=(const FakeSsh&) = delete;
+  ~FakeSsh() { std::filesystem::remove_all(folder); }
+  [[nodiscard]] HostStarter start(const std::string& host) const {
+    StartHosts order{.binary = "/bin/distrun", .ssh = {}, .job_id = "j", .key = {}, .addresses = {}, .hosts = {}};
+    order.hosts.push_back({.index = 7, .name = host, .user = ""});
+    return HostStarter(order, {{"PATH", folder.string() + ":/usr/bin:/bin"}});
+  }
+  std::filesystem::path folder;
+};
+
+TEST_CASE("an ssh that fails is reported with the host's number and what it printed", "[host_starter]") {
+  const FakeSsh ssh("echo 'ssh: no route to host' >&2; exit 255");
+  HostStarter starter = ssh.start("far");
+  REQUIRE(starter.carriers().size() == 1);
+  const pid_t pid = starter.carriers().front();
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(starter.ended(pid, status));
+  const auto failures = starter.take_failures();
+  REQUIRE(failures.size() == 1);
+  CHECK(failures[0].index == 7);
+  CHECK(failures[0].text.find("no route to host") != std::string::npos);
+  CHECK(starter.carriers().empty());
+  CHECK(starter.take_failures().empty());
+}
+
+TEST_CASE("the end of another child is none of its business", "[host_starter]") {
+  const FakeSsh ssh("exit 0");
+  HostStarter starter = ssh.start("far");
+  CHECK_FALSE(starter.ended(1, 0));
+  const pid_t pid = starter.carriers().front();
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(starter.ended(pid, status));
+}
+
+}  // namespace
+}  // namespace distrun::launcher
