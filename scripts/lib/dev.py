@@ -57,7 +57,7 @@ def changed_files() -> list[str]:
     lines = subprocess.run(status, check=True, capture_output=True, text=True).stdout.splitlines()
     for line in lines:
         if not (ROOT / line[3:]).exists():
-            print(f"deleted  {line[3:]}: what used it is built where it has changed as well; `scripts/test --quick` builds all")
+            print(f"deleted  {line[3:]}: what used it has to change as well; `scripts/test --quick` builds all")
     return [line[3:] for line in lines if (ROOT / line[3:]).is_file()]
 
 
@@ -320,7 +320,8 @@ def main(arguments: list[str]) -> int:
         print("\n".join(run.title for run in [*native, *python]))
         return 0
     if not native and not python:
-        print("nothing was run: " + ("these files have no test" if wanted.nothing else "pages are checked by scripts/check"))
+        why = "these files have no test" if wanted.nothing else "pages are checked by scripts/check"
+        print(f"nothing was run: {why}")
         return 2 if wanted.nothing else 0
     if targets and not build(targets):
         return 1

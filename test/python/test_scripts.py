@@ -262,7 +262,12 @@ def test_every_kind_of_function_is_measured(head: str) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    ["class A final : public B {", "struct alignas(64) A {", "template <class T>\nstruct A<T*> {", "enum class E : int {"],
+    [
+        "class A final : public B {",
+        "struct alignas(64) A {",
+        "template <class T>\nstruct A<T*> {",
+        "enum class E : int {",
+    ],
 )
 def test_a_type_is_no_function(head: str) -> None:
     assert load("check_budgets.py").cxx_functions(f"{head}\n" + "  int a;\n" * 100 + "};\n") == []
