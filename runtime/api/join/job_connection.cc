@@ -76,7 +76,8 @@ void JobConnection::refused(const Status& why, const net::World& world) {
   if (!by_all) by_all = store_->get("refused by all", Clock::now() + kGoodbyes).ok();
   (void)(by_all ? channel_->leave() : channel_->report_failure({.cause = why.message()}));
   if (keeper_ == nullptr) return;
-  by_all ? keeper_->wait_until_empty(Clock::now() + kGoodbyes) : keeper_->wait_until_published(Clock::now() + kGoodbyes);
+  const TimePoint until = Clock::now() + kGoodbyes;
+  by_all ? keeper_->wait_until_empty(until) : keeper_->wait_until_published(until);
 }
 
 Status JobConnection::leave(bool first_rank) {
