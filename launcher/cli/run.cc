@@ -129,7 +129,7 @@ Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::op
 
 JobResult not_started(const Status& status, int code) {
   Cause cause{.kind = CauseKind::kNotStarted, .text = status.message()};
-  if (code == exit_code::kTimeout) cause.kind = CauseKind::kTimedOut;
+  if (code == exit_code::kTimeout) cause = {.kind = CauseKind::kTimedOut, .text = status.message()};
   return {.exit_code = refuse(status, code), .failure = FailureReport{.cause = std::move(cause)}};
 }
 
@@ -319,7 +319,10 @@ void take_options(const Options& options, const Environment& environment, JobCon
 Result<std::string> take_program(const Options& options, const Environment& environment, const std::string& invoked_as,
                                  JobConfig& config) {
   DISTRUN_RETURN_IF_ERROR(check_identity(options.hosts.ssh.identity));
-  if (!options.output.report.empty()) DISTRUN_RETURN_IF_ERROR(check_report_path(options.output.report));
+  if (const std::string& report = options.output.report; !report.empty()) {
+    DISTRUN_RETURN_IF_ERROR(check_report_path(report));
+    if (options.explain.empty()) remove_report(report);
+  }
   auto base = read_environment(options, environment);
   if (!base.ok()) return base.status();
   for (const std::string& note : base->notes) std::fprintf(stderr, "distrun: %s\n", note.c_str());

@@ -44,7 +44,7 @@ std::string text_of(const Cause& cause) {
     case CauseKind::kInterrupted:
       return "distrun got " + signal_name(cause.signal);
     case CauseKind::kTimedOut:
-      return "the job has run for longer than its --timeout";
+      return cause.text.empty() ? "the job has run for longer than its --timeout" : cause.text;
     case CauseKind::kReaderGone:
       return "nobody reads the output of the job any more";
     case CauseKind::kOutputLost:
@@ -63,7 +63,7 @@ std::string cure_of(const Cause& cause) {
   if (cause.kind == CauseKind::kLeftEarly) {
     return "let every rank do the same number of steps, and call shutdown() before it ends";
   }
-  if (cause.kind == CauseKind::kTimedOut) return "give the job more time with --timeout SECONDS";
+  if (cause.kind == CauseKind::kTimedOut && cause.text.empty()) return "give the job more time with --timeout SECONDS";
   return cause.out_of_memory ? "use less memory for each rank, or fewer ranks on each host (-H HOST:SLOTS)" : "";
 }
 

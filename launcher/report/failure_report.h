@@ -19,7 +19,7 @@ enum class CauseKind {
   kNotStarted,   // `text` says why
   kBrokenOff,    // the launcher or an agent could not go on; `text` says why
   kInterrupted,  // the launcher got `signal`
-  kTimedOut,     // --timeout
+  kTimedOut,     // --timeout; `text` says what was waited for, if the ranks had not started
   kReaderGone,   // the reader of the ranks' output has gone
   kOutputLost,   // the ranks ended well, but something that they wrote, or the report, could not be written
 };

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "launcher/plan/hosts/text.h"
@@ -47,16 +48,18 @@ std::string_view kind_name(CauseKind kind) {
   return "output_lost";
 }
 
-std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_quote(text); }
+// What ranks write may be anything.
+std::string json_text(std::string_view text) { return json_quote(valid_utf8(text)); }
+std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_text(text); }
 std::string truth(bool value) { return value ? "true" : "false"; }
 
 std::string cause_json(const Cause& cause) {
   const bool exited = cause.kind == CauseKind::kExited;
   const bool by_signal = cause.signal != 0;
-  return "{\"kind\": " + json_quote(kind_name(cause.kind)) + ", \"text\": " + json_quote(text_of(cause)) +
+  return "{\"kind\": " + json_text(kind_name(cause.kind)) + ", \"text\": " + json_text(text_of(cause)) +
          ", \"exit_code\": " + (exited ? std::to_string(cause.exit_code) : "null") +
          ", \"signal\": " + (by_signal ? std::to_string(cause.signal) : "null") +
-         ", \"signal_name\": " + (by_signal ? json_quote(signal_name(cause.signal)) : "null") +
+         ", \"signal_name\": " + (by_signal ? json_text(signal_name(cause.signal)) : "null") +
          ", \"out_of_memory\": " + truth(cause.out_of_memory) + ", \"by_other\": " + truth(cause.by_other) + "}";
 }
 
@@ -68,7 +71,7 @@ std::string follower_json(const Follower& follower) {
 
 std::string place_json(const net::CodePlace& place) {
   if (place.file.empty()) return "null";
-  return "{\"file\": " + json_quote(place.file) + ", \"line\": " + std::to_string(place.line) + "}";
+  return "{\"file\": " + json_text(place.file) + ", \"line\": " + std::to_string(place.line) + "}";
 }
 
 template <class Item, class ToJson>
@@ -79,6 +82,19 @@ std::string list_json(const std::vector<Item>& items, ToJson to_json) {
 }
 
 Status errno_of(const std::string& what) { return {Errc::kSystem, what + ": " + std::strerror(errno)}; }
+
+// Of a link: what it names, so that the link stays one.
+std::string file_behind(const std::string& path) {
+  constexpr int kMostLinks = 40;
+  std::filesystem::path file = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(file, error); ++i) {
+    file = file.parent_path() / std::filesystem::read_symlink(file, error);
+  }
+  return file.string();
+}
+
+std::string name_beside(const std::string& file) { return file + "." + std::to_string(::getpid()) + ".new"; }
 
 Status write_all(const Fd& fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
@@ -101,30 +117,38 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
          ", \"pid\": " + (report.pid > 0 ? std::to_string(report.pid) : "null") +
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
          ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +
-         ", \"last_lines\": " + list_json(report.last_lines, [](const std::string& line) { return json_quote(line); }) +
+         ", \"last_lines\": " + list_json(report.last_lines, [](const std::string& line) { return json_text(line); }) +
          ", \"followers\": " + list_json(report.followers, follower_json) + "}\n";
 }
 
 Status check_report_path(const std::string& path) {
+  const auto refuse = [&path](const std::string& why) {
+    return Status(Errc::kInvalidArgument, "--report " + path + ": " + why);
+  };
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return {Errc::kInvalidArgument, "--report " + path + " is a folder; name a file in it"};
+  const std::string file = file_behind(path);
+  const bool exists = ::stat(file.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return refuse("it is a folder; name a file in it");
+  if (exists && !S_ISREG(info.st_mode)) return refuse("it is a device, a pipe or a socket; name a file");
+  const std::string beside = name_beside(file);
+  const Fd tried(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!tried.valid()) {
+    const std::string folder = std::filesystem::path(file).parent_path().string();
+    return refuse("no file can be made in " + (folder.empty() ? "this folder" : folder) + ": " + std::strerror(errno));
   }
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) return {};
-  if (::stat(folder.c_str(), &info) != 0) {
-    return {Errc::kInvalidArgument, "--report " + path + ": " + folder + ": " + std::strerror(errno)};
-  }
-  if (S_ISDIR(info.st_mode)) return {};
-  return {Errc::kInvalidArgument, "--report " + path + ": " + folder + " is not a folder"};
+  ::unlink(beside.c_str());
+  return {};
 }
 
+void remove_report(const std::string& path) { ::unlink(file_behind(path).c_str()); }
+
 Status write_report(const std::string& path, const std::string& text) {
-  const std::string beside = path + "." + std::to_string(::getpid()) + ".new";
+  const std::string file = file_behind(path);
+  const std::string beside = name_beside(file);
   const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return errno_of(beside);
   Status status = write_all(fd, text, beside);
-  if (status.ok() && std::rename(beside.c_str(), path.c_str()) != 0) status = errno_of(path);
+  if (status.ok() && std::rename(beside.c_str(), file.c_str()) != 0) status = errno_of(file);
   if (!status.ok()) ::unlink(beside.c_str());
   return status;
 }

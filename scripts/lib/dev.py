@@ -233,7 +233,7 @@ def python_of(environment: str) -> str:
     return str(python)
 
 
-def python_runs(wanted: Wanted) -> list[Run]:
+def python_runs(wanted: Wanted, listed: bool) -> list[Run]:
     command = str(BUILD / "launcher/distrun")
     own = {
         "PYTHONPATH": str(PACKAGE.parent),
@@ -243,7 +243,7 @@ def python_runs(wanted: Wanted) -> list[Run]:
     environment = tuple({**own, "TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}.items())
     runs = []
     for program in sorted(wanted.programs, key=lambda one: one.path):
-        python = python_of(program.environment)
+        python = "python" if listed else python_of(program.environment)
         line = (command, "-np", "2", "--oversubscribe", "--timeout", "300", python, program.path, *program.checks)
         title = " ".join([Path(program.path).name, *program.checks])
         keras = (("KERAS_BACKEND", "torch"),) if not program.environment else ()  # tests of Keras say which they want
@@ -311,7 +311,7 @@ def main(arguments: list[str]) -> int:
     built = Built() if wanted.sources or wanted.ctest else None
     native = [*built.tests_of(wanted.sources), *built.named(wanted.ctest)] if built else []
     targets = built.targets(native) if built else []
-    python = python_runs(wanted)
+    python = python_runs(wanted, given.list)
     if python:
         targets += ["distrun", "distrun_shared", *sorted(wanted.native)]
     for path in wanted.nothing:

@@ -447,6 +447,8 @@ def query(what: str, *, json: Literal[True]) -> Any: ...
 def query(what: str, *, json: bool = False) -> Any:
     """An answer of the runtime: "settings", "backends", "control" or "why". A text for people; with `json` the same
     facts as fields, for "backends" and "why"."""
+    if not isinstance(what, str):
+        raise errors.InvalidArgument(f"query takes the name of a question, not {what!r}")
     if json and what not in ("backends", "why"):
         raise errors.InvalidArgument(f'query("{what}") has no JSON; "backends" and "why" have')
     text = _ask(f"{what}.json" if json else what)

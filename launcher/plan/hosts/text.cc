@@ -110,6 +110,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t size = character_size(text);
+    out += size == 0 ? "\ufffd" : text.substr(0, size);
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out;
+}
+
 std::string json_quote(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";

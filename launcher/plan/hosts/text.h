@@ -25,6 +25,8 @@ bool contains(const List& list, std::string_view name) {
 
 // What is no UTF-8 is written as Python reads it in arguments and variables: byte 0xe9 as "\udce9".
 std::string json_quote(std::string_view text);
+// With U+FFFD for each byte that is no UTF-8, for readers that take no other text.
+std::string valid_utf8(std::string_view text);
 
 // A fault at a column (0-based) of the text that is being read.
 struct Fault {

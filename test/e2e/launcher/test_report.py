@@ -146,7 +146,8 @@ def test_a_usage_error_does_not_write(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_a_report_is_refused(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     for path, text in [
-        (tmp_path, "is a folder; name a file in it"),
+        (tmp_path, "it is a folder; name a file in it"),
+        ("/dev/null", "it is a device, a pipe or a socket; name a file"),
         (tmp_path / "none" / "report.json", "none: No such file or directory"),
     ]:
         done = run("-np", "1", "--report", str(path), "touch", str(marker))

@@ -2,6 +2,7 @@
 #include "launcher/report/report_file.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -78,17 +79,40 @@ TEST_CASE("a report that cannot be written says why, and leaves nothing behind")
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
 }
 
+TEST_CASE("bytes that are no text are replaced, as not every reader of JSON takes them") {
+  FailureReport report{.rank = 1, .last_lines = {"bad \377\376 \303\244"}};
+  CHECK(report_json(report, 1).find("[\"bad \ufffd\ufffd \u00e4\"]") != std::string::npos);
+}
+
 TEST_CASE("a path that cannot be a report is refused before the job starts") {
   const Folder folder;
   CHECK(check_report_path("report.json").ok());
   CHECK(check_report_path(folder.path / "report.json").ok());
   CHECK(check_report_path(folder.path).message() ==
-        "--report " + folder.path.string() + " is a folder; name a file in it");
+        "--report " + folder.path.string() + ": it is a folder; name a file in it");
   const Status missing = check_report_path(folder.path / "none" / "report.json");
   CHECK(missing.code() == Errc::kInvalidArgument);
   CHECK(missing.message().find("none: No such file or directory") != std::string::npos);
+  REQUIRE(::mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
+  CHECK(check_report_path(folder.path / "pipe").message().find("a device, a pipe or a socket") != std::string::npos);
+  CHECK(check_report_path("/dev/null").code() == Errc::kInvalidArgument);
+  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);  // nothing is left of the tries
   REQUIRE(write_report(folder.path / "file", "x").ok());
   CHECK(check_report_path(folder.path / "file" / "report.json").code() == Errc::kInvalidArgument);
+}
+
+TEST_CASE("the report of an earlier job goes, and a link stays one") {
+  const Folder folder;
+  REQUIRE(write_report(folder.path / "file", "old").ok());
+  fs::create_symlink(folder.path / "file", folder.path / "link");
+  CHECK(check_report_path(folder.path / "link").ok());
+  CHECK(content_of(folder.path / "file") == "old");
+  remove_report(folder.path / "link");
+  CHECK_FALSE(fs::exists(folder.path / "file"));
+  REQUIRE(write_report(folder.path / "link", "new").ok());
+  CHECK(fs::is_symlink(folder.path / "link"));
+  CHECK(content_of(folder.path / "file") == "new");
+  remove_report(folder.path / "none");
 }
 
 }  // namespace
