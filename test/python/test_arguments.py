@@ -242,3 +242,9 @@ def test_what_is_no_process_set_where_it_is_kept(world: None, wrong: Any) -> Non
     ):
         with pytest.raises(TypeError, match="as add_process_set returns it"):
             make()
+
+
+def test_queries_without_a_session() -> None:
+    assert hvd.query("why", json=True) == [] and hvd.query("why") == ""
+    with pytest.raises(hvd.InvalidArgument, match="name of a question, not None"):
+        hvd.query(None)  # type: ignore[call-overload]

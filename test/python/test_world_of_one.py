@@ -573,12 +573,6 @@ def test_a_library_that_does_not_fit_the_machine_is_told_with_its_cure(
         library.__wrapped__()
 
 
-def test_queries_without_a_session() -> None:
-    assert hvd.query("why", json=True) == [] and hvd.query("why") == ""
-    with pytest.raises(hvd.InvalidArgument, match="name of a question, not None"):
-        hvd.query(None)  # type: ignore[call-overload]
-
-
 def test_queries(world: None) -> None:
     assert "self" in hvd.query("why") and "self" in hvd.query("backends")
     assert not hvd.mpi_enabled() and not hvd.gloo_enabled() and hvd.nccl_built() == 0
