@@ -128,9 +128,9 @@ Result<HostSource> await_agents(const Options& options, DialIn& dial_in, std::op
 }
 
 JobResult not_started(const Status& status, int code) {
-  Cause cause{.kind = CauseKind::kNotStarted, .text = status.message()};
-  if (code == exit_code::kTimeout) cause = {.kind = CauseKind::kTimedOut, .text = status.message()};
-  return {.exit_code = refuse(status, code), .failure = FailureReport{.cause = std::move(cause)}};
+  const auto kind = code == exit_code::kTimeout ? CauseKind::kTimedOut : CauseKind::kNotStarted;
+  return {.exit_code = refuse(status, code),
+          .failure = FailureReport{.cause = {.kind = kind, .text = status.message()}}};
 }
 
 PreparedJob refused(const Status& status, int code) { return {.refused = not_started(status, code)}; }

@@ -96,6 +96,10 @@ std::string file_behind(const std::string& path) {
 
 std::string name_beside(const std::string& file) { return file + "." + std::to_string(::getpid()) + ".new"; }
 
+Fd open_new(const std::string& file) {
+  return Fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+}
+
 Status write_all(const Fd& fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd.get(), text.data(), text.size());
@@ -117,7 +121,7 @@ std::string report_json(const std::optional<FailureReport>& failure, int exit_co
          ", \"pid\": " + (report.pid > 0 ? std::to_string(report.pid) : "null") +
          ", \"tensor\": " + text_or_null(report.tensor) + ", \"place\": " + place_json(report.place) +
          ", \"cure\": " + (failure ? text_or_null(cure_of(report.cause)) : "null") +
-         ", \"last_lines\": " + list_json(report.last_lines, [](const std::string& line) { return json_text(line); }) +
+         ", \"last_lines\": " + list_json(report.last_lines, json_text) +
          ", \"followers\": " + list_json(report.followers, follower_json) + "}\n";
 }
 
@@ -131,8 +135,7 @@ Status check_report_path(const std::string& path) {
   if (exists && S_ISDIR(info.st_mode)) return refuse("it is a folder; name a file in it");
   if (exists && !S_ISREG(info.st_mode)) return refuse("it is a device, a pipe or a socket; name a file");
   const std::string beside = name_beside(file);
-  const Fd tried(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!tried.valid()) {
+  if (!open_new(beside).valid()) {
     const std::string folder = std::filesystem::path(file).parent_path().string();
     return refuse("no file can be made in " + (folder.empty() ? "this folder" : folder) + ": " + std::strerror(errno));
   }
@@ -145,7 +148,7 @@ void remove_report(const std::string& path) { ::unlink(file_behind(path).c_str()
 Status write_report(const std::string& path, const std::string& text) {
   const std::string file = file_behind(path);
   const std::string beside = name_beside(file);
-  const Fd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  const Fd fd = open_new(beside);
   if (!fd.valid()) return errno_of(beside);
   Status status = write_all(fd, text, beside);
   if (status.ok() && std::rename(beside.c_str(), file.c_str()) != 0) status = errno_of(file);

@@ -2,9 +2,9 @@
 // worker is which rank. Pure.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +24,7 @@ class Membership {
   explicit Membership(const Assignment& assignment) {
     for (const Place& place : assignment.places) {
       const auto host = static_cast<std::size_t>(place.host);
+      ranks_.emplace(WorkerId{place.rank}, size());
       members_.push_back({.worker = WorkerId{place.rank}, .host = place.host, .host_name = assignment.hosts[host]});
     }
   }
@@ -31,9 +32,8 @@ class Membership {
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   // None: the worker is in no membership, or in none any more.
   [[nodiscard]] std::optional<int> rank_of(WorkerId worker) const {
-    const auto found =
-        std::find_if(members_.begin(), members_.end(), [worker](const Member& one) { return one.worker == worker; });
-    return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
+    const auto found = ranks_.find(worker);
+    return found == ranks_.end() ? std::nullopt : std::optional(found->second);
   }
   [[nodiscard]] WorkerId worker_of(int rank) const { return at(rank).worker; }
   // As messages to agents name them.
@@ -60,7 +60,8 @@ class Membership {
   };
   [[nodiscard]] const Member& at(int rank) const { return members_.at(static_cast<std::size_t>(rank)); }
 
-  std::vector<Member> members_;  // by rank
+  std::vector<Member> members_;    // by rank
+  std::map<WorkerId, int> ranks_;  // of these; every piece of output asks
 };
 
 }  // namespace distrun::launcher
